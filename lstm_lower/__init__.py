@@ -1,0 +1,65 @@
+"""lstm-lower: recurrent training ops, forward and backward, as standard ONNX.
+
+    import lstm_lower as ll
+
+    model = ll.lower("train.onnx")              # only ai.onnx operators are left
+    session = ll.Session(model)                 # stock onnxruntime
+    out = ll.raw_ops.BlockLSTMGrad(...)         # one op, numpy in and out
+
+What is heavy is imported when it is first used, so that importing the package stays fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, UnsupportedOpError
+
+if TYPE_CHECKING:
+    from lstm_lower import raw_ops as raw_ops
+    from lstm_lower.passes.lower import lower as lower
+    from lstm_lower.passes.pipeline import optimize as optimize
+    from lstm_lower.runtime.session import Session as Session
+    from lstm_lower.tensorflow import from_tensorflow as from_tensorflow
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "InvalidInputError",
+    "InvalidModelError",
+    "LstmLowerError",
+    "Session",
+    "UnsupportedOpError",
+    "from_tensorflow",
+    "lower",
+    "optimize",
+    "raw_ops",
+]
+
+# An installed package holds `passes` and `runtime`; in a checkout they lie beside it. Without these lines the
+# folder would shadow an installed wheel, and miss them, whenever Python starts in the repository's root.
+if not (Path(__file__).parent / "passes").is_dir():
+    __path__.append(str(Path(__file__).resolve().parent.parent))
+
+_LAZY = {
+    "Session": "lstm_lower.runtime.session",
+    "from_tensorflow": "lstm_lower.tensorflow",
+    "lower": "lstm_lower.passes.lower",
+    "optimize": "lstm_lower.passes.pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "raw_ops":
+        return import_module("lstm_lower.raw_ops")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'lstm_lower' has no attribute {name!r}")
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,37 @@
+"""Errors of lstm-lower.
+
+Every message follows one form, `<op> '<node>': <operand> requires <what>, got <what>`, so that a user sees which
+node of which model to look at, what it should hold, and what it holds.
+"""
+
+from __future__ import annotations
+
+
+class LstmLowerError(ValueError):
+    """Base of every error that lstm-lower raises on purpose."""
+
+
+class InvalidModelError(LstmLowerError):
+    """The model is malformed: wrong rank, size, dtype, attribute, a dangling name or a cycle."""
+
+
+class InvalidInputError(LstmLowerError):
+    """A value given at run time (a feed, an eager operand or attribute) does not fit."""
+
+
+class UnsupportedOpError(LstmLowerError):
+    """The graph holds ops that cannot be lowered; the message names each, with node name and reason."""
+
+
+def requires(op: str, node: str | None, operand: str, what: str, got: object) -> str:
+    """Returns the text of an error in the project's one form.
+
+    Args:
+        op: op type, for example `BlockLSTMGrad`.
+        node: node name; `None` for an eager call, which has no node.
+        operand: the operand or attribute at fault.
+        what: what it requires.
+        got: what came.
+    """
+    where = op if node is None else f"{op} '{node}'"
+    return f"{where}: {operand} requires {what}, got {got}"

@@ -1,0 +1,1 @@
+"""Float64 numpy oracles: what each op computes, written as its equations."""

@@ -1,0 +1,1 @@
+"""Import of TensorFlow training graphs; needs the extra [tensorflow]."""

@@ -1,0 +1,1 @@
+"""The verbs: rules that lower an op, passes that improve a graph."""

@@ -1,0 +1,1 @@
+"""Passes on loops, each general, each in a file of its own."""

@@ -1,0 +1,1 @@
+"""Lowering rules, one file per family of ops."""

@@ -1,0 +1,1 @@
+"""onnxruntime: sessions, providers, checks, benchmarks."""
