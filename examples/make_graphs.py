@@ -2,8 +2,9 @@
 
 Needs TensorFlow and tf2onnx. For each model two files are written into `graphs/`, beside this script:
 
-- `<name>.onnx`: the training graph. Ordinary operators are ONNX's own; the recurrent ops and those gradient ops for which
-  tf2onnx has no correct handler stand as nodes of domain `ai.onnx.converters.tensorflow`, with TensorFlow's attributes;
+- `<name>.onnx`: the training graph. Ordinary operators are ONNX's own; the recurrent ops and those gradient ops for
+  which tf2onnx has no correct handler stand as nodes of domain `ai.onnx.converters.tensorflow`, with TensorFlow's
+  attributes;
 - `<name>.npz`: `in:<tensor>`, the feeds, and `out:<tensor>`, what TensorFlow's CPU kernels made of them.
 
 Usage: python examples/make_graphs.py [--out DIR]
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,8 +25,9 @@ from tf2onnx import convert, utils
 DOMAIN = "ai.onnx.converters.tensorflow"
 OPSET = 18
 
-# tf2onnx has no handler for these, or one that loses the gradient (SparseSoftmaxCrossEntropyWithLogits), refuses scalar
-# indices (DynamicStitch), or costs a sort and a table of all segments times the most frequent one (UnsortedSegmentSum).
+# tf2onnx has no handler for these, or one that loses the gradient (SparseSoftmaxCrossEntropyWithLogits), refuses
+# scalar indices (DynamicStitch), or costs a sort and a table of all segments times the most frequent one
+# (UnsortedSegmentSum).
 LEFT_AS_NODES = (
     "BiasAddGrad",
     "BlockLSTM",
@@ -42,17 +45,18 @@ TEXT = (
 STEPS, BATCH, EMBEDDING, UNITS = 20, 4, 16, 32
 CHARACTERS = sorted(set(TEXT.lower()))
 
-Feeds = dict[str, np.ndarray]
+Array = np.ndarray[Any, Any]
+Feeds = dict[str, Array]
 
 
 def char_lstm_weights(rng: np.random.Generator) -> Feeds:
-    """Returns initial weights by name: Glorot-uniform matrices, small peepholes, biases not zero so that they matter."""
+    """Returns initial weights by name: Glorot-uniform matrices, small peepholes and biases (zeros would hide faults)."""
 
-    def glorot(rows: int, columns: int) -> np.ndarray:
+    def glorot(rows: int, columns: int) -> Array:
         bound = np.sqrt(6.0 / (rows + columns))
         return rng.uniform(-bound, bound, (rows, columns)).astype(np.float32)
 
-    def small(size: int) -> np.ndarray:
+    def small(size: int) -> Array:
         return (0.1 * rng.standard_normal(size)).astype(np.float32)
 
     return {
@@ -83,7 +87,7 @@ def char_lstm_train() -> tuple[list[str], list[str], Feeds]:
     feeds = {
         "ids:0": windows[:-1],
         "labels:0": windows[1:],
-        "learning_rate:0": np.float32(0.5),
+        "learning_rate:0": np.array(0.5, np.float32),
         **{f"{name}:0": value for name, value in weights.items()},
     }
 
@@ -126,8 +130,8 @@ def char_lstm_train() -> tuple[list[str], list[str], Feeds]:
 def input_saliency() -> tuple[list[str], list[str], Feeds]:
     """Builds the gradient of a classifier's winning score with respect to its input, in the default graph.
 
-    The weights are constants of the graph; two stacked layers, of which the second reads only the first steps of the
-    first (so that a `StridedSliceGrad` stands between them).
+    The weights are constants of the graph; two stacked layers, of which the second reads only the first steps of
+    the first (so that a `StridedSliceGrad` stands between them).
 
     Returns:
         Names of the input tensors, names of the output tensors, and feeds by input name.
@@ -160,7 +164,9 @@ def input_saliency() -> tuple[list[str], list[str], Feeds]:
     v1 = tf.compat.v1
     x = v1.placeholder(tf.float32, [steps, None, features], "x")
     hidden = lstm(lstm(x, "first")[:used], "second")
-    scores = tf.nn.bias_add(tf.matmul(hidden[-1], constant("dense_w", units, classes)), constant("dense_b", classes))
+    scores = tf.nn.bias_add(
+        tf.matmul(hidden[-1], constant("dense_w", units, classes)), constant("dense_b", classes)
+    )
     score = tf.reduce_sum(tf.reduce_max(tf.nn.softmax(scores), axis=1), name="score")
     saliency = tf.identity(v1.gradients(score, [x])[0], "saliency")
     norm = tf.sqrt(tf.reduce_sum(tf.square(saliency), axis=2), name="saliency_norm")
@@ -168,7 +174,7 @@ def input_saliency() -> tuple[list[str], list[str], Feeds]:
 
 
 def name_dimensions(model: onnx.ModelProto, batch_axis: Mapping[str, int]) -> None:
-    """Names the batch dimension of inputs and outputs, and clears the arbitrary names that the converter gave others."""
+    """Names the batch dimension of inputs and outputs, and clears the names that the converter gave others."""
     for value in [*model.graph.input, *model.graph.output, *model.graph.value_info]:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if batch_axis.get(value.name) == axis:
@@ -195,7 +201,7 @@ def export(
     with tf.Graph().as_default() as graph:
         inputs, outputs, feeds = build()
         with tf.compat.v1.Session(graph=graph) as session:
-            results: Sequence[np.ndarray] = session.run(outputs, feeds)
+            results: Sequence[Array] = session.run(outputs, feeds)
         definition = graph.as_graph_def()
     model, _ = convert.from_graph_def(
         definition,
@@ -203,7 +209,7 @@ def export(
         input_names=inputs,
         output_names=outputs,
         opset=OPSET,
-        custom_ops={op: DOMAIN for op in LEFT_AS_NODES},
+        custom_ops=dict.fromkeys(LEFT_AS_NODES, DOMAIN),
         extra_opset=[utils.make_opsetid(DOMAIN, 1)],
     )
     name_dimensions(model, batch_axis)
@@ -217,7 +223,7 @@ def export(
     onnx.save(model, folder / f"{name}.onnx")
     arrays = {f"in:{tensor}": value for tensor, value in feeds.items()}
     arrays |= {f"out:{tensor}": value for tensor, value in zip(outputs, results, strict=True)}
-    np.savez_compressed(folder / f"{name}.npz", **arrays)
+    np.savez_compressed(folder / f"{name}.npz", allow_pickle=False, **arrays)
 
 
 def main() -> None:
