@@ -2,9 +2,9 @@
 
 Needs TensorFlow and tf2onnx. For each model two files are written into `graphs/`, beside this script:
 
-- `<name>.onnx`: the training graph. Ordinary operators are ONNX's own; the recurrent ops and those gradient ops for
-  which tf2onnx has no correct handler stand as nodes of domain `ai.onnx.converters.tensorflow`, with TensorFlow's
-  attributes;
+- `<name>.onnx`: the training graph. Ordinary operators are ONNX's own; the recurrent ops and those gradient ops
+  for which tf2onnx has no correct handler stand as nodes of domain `ai.onnx.converters.tensorflow`, with
+  TensorFlow's attributes;
 - `<name>.npz`: `in:<tensor>`, the feeds, and `out:<tensor>`, what TensorFlow's CPU kernels made of them.
 
 Usage: python examples/make_graphs.py [--out DIR]
@@ -25,9 +25,9 @@ from tf2onnx import convert, utils
 DOMAIN = "ai.onnx.converters.tensorflow"
 OPSET = 18
 
-# tf2onnx has no handler for these, or one that loses the gradient (SparseSoftmaxCrossEntropyWithLogits), refuses
-# scalar indices (DynamicStitch), or costs a sort and a table of all segments times the most frequent one
-# (UnsortedSegmentSum).
+# tf2onnx has no handler for these, or one that loses the gradient (SparseSoftmaxCrossEntropyWithLogits), that
+# refuses scalar indices (DynamicStitch), or that costs a sort and a table of all segments times the most frequent
+# one (UnsortedSegmentSum).
 LEFT_AS_NODES = (
     "BiasAddGrad",
     "BlockLSTM",
@@ -50,7 +50,7 @@ Feeds = dict[str, Array]
 
 
 def char_lstm_weights(rng: np.random.Generator) -> Feeds:
-    """Returns initial weights by name: Glorot-uniform matrices, small peepholes and biases (zeros would hide faults)."""
+    """Returns initial weights by name: Glorot matrices, small peepholes and biases (zeros would hide faults)."""
 
     def glorot(rows: int, columns: int) -> Array:
         bound = np.sqrt(6.0 / (rows + columns))
@@ -128,10 +128,10 @@ def char_lstm_train() -> tuple[list[str], list[str], Feeds]:
 
 
 def input_saliency() -> tuple[list[str], list[str], Feeds]:
-    """Builds the gradient of a classifier's winning score with respect to its input, in the default graph.
+    """Builds the gradient of a classifier's winning score with respect to its input.
 
-    The weights are constants of the graph; two stacked layers, of which the second reads only the first steps of
-    the first (so that a `StridedSliceGrad` stands between them).
+    The weights are constants of the graph; of the two stacked layers the second reads only the first steps of the
+    first, so that a `StridedSliceGrad` stands between them.
 
     Returns:
         Names of the input tensors, names of the output tensors, and feeds by input name.
@@ -174,7 +174,7 @@ def input_saliency() -> tuple[list[str], list[str], Feeds]:
 
 
 def name_dimensions(model: onnx.ModelProto, batch_axis: Mapping[str, int]) -> None:
-    """Names the batch dimension of inputs and outputs, and clears the names that the converter gave others."""
+    """Names the batch dimension of inputs and outputs, and clears the converter's names of others."""
     for value in [*model.graph.input, *model.graph.output, *model.graph.value_info]:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if batch_axis.get(value.name) == axis:
