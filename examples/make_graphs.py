@@ -2,9 +2,9 @@
 
 Needs TensorFlow and tf2onnx. For each model two files are written into `graphs/`, beside this script:
 
-- `<name>.onnx`: the training graph. Ordinary operators are ONNX's own; the recurrent ops and those gradient ops
-  for which tf2onnx has no correct handler stand as nodes of domain `ai.onnx.converters.tensorflow`, with
-  TensorFlow's attributes;
+- `<name>.onnx`: the training graph. Ordinary operators are ONNX's own; the recurrent ops and the gradient ops
+  that tf2onnx does not handle well stand as nodes of domain `ai.onnx.converters.tensorflow`, with TensorFlow's
+  attributes;
 - `<name>.npz`: `in:<tensor>`, the feeds, and `out:<tensor>`, what TensorFlow's CPU kernels made of them.
 
 Usage: python examples/make_graphs.py [--out DIR]
@@ -26,8 +26,8 @@ DOMAIN = "ai.onnx.converters.tensorflow"
 OPSET = 18
 
 # tf2onnx has no handler for these, or one that loses the gradient (SparseSoftmaxCrossEntropyWithLogits), that
-# refuses scalar indices (DynamicStitch), or that costs a sort and a table of all segments times the most frequent
-# one (UnsortedSegmentSum).
+# refuses scalar indices (DynamicStitch), or that costs a sort and a table of all segments times the most
+# frequent one (UnsortedSegmentSum).
 LEFT_AS_NODES = (
     "BiasAddGrad",
     "BlockLSTM",
@@ -50,7 +50,7 @@ Feeds = dict[str, Array]
 
 
 def char_lstm_weights(rng: np.random.Generator) -> Feeds:
-    """Returns initial weights by name: Glorot matrices, small peepholes and biases (zeros would hide faults)."""
+    """Returns initial weights by name; peepholes and biases are not zero, which would hide faults."""
 
     def glorot(rows: int, columns: int) -> Array:
         bound = np.sqrt(6.0 / (rows + columns))
@@ -130,8 +130,8 @@ def char_lstm_train() -> tuple[list[str], list[str], Feeds]:
 def input_saliency() -> tuple[list[str], list[str], Feeds]:
     """Builds the gradient of a classifier's winning score with respect to its input.
 
-    The weights are constants of the graph; of the two stacked layers the second reads only the first steps of the
-    first, so that a `StridedSliceGrad` stands between them.
+    The weights are constants of the graph; of the two stacked layers the second reads only the first steps of
+    the first, so that a `StridedSliceGrad` stands between them.
 
     Returns:
         Names of the input tensors, names of the output tensors, and feeds by input name.
