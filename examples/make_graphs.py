@@ -3,8 +3,7 @@
 Needs TensorFlow and tf2onnx. For each model two files are written into `graphs/`, beside this script:
 
 - `<name>.onnx`: the training graph. Ordinary operators are ONNX's own; the recurrent ops and the gradient ops
-  that tf2onnx does not handle well stand as nodes of domain `ai.onnx.converters.tensorflow`, with TensorFlow's
-  attributes;
+  that tf2onnx does not handle well stand as nodes of domain `ai.onnx.converters.tensorflow`, attributes kept;
 - `<name>.npz`: `in:<tensor>`, the feeds, and `out:<tensor>`, what TensorFlow's CPU kernels made of them.
 
 Usage: python examples/make_graphs.py [--out DIR]
