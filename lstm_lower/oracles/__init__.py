@@ -1,1 +1,10 @@
-"""Float64 numpy oracles: what each op computes, written as its equations."""
+"""Float64 numpy oracles: what each op computes, written as its equations.
+
+Importing the package fills `registry.ORACLES` and `finite_differences.PAIRINGS`.
+"""
+
+from __future__ import annotations
+
+from lstm_lower.oracles import block, block_gru, block_pairs
+
+__all__ = ["block", "block_gru", "block_pairs"]

@@ -1,0 +1,30 @@
+"""Arithmetic that several float64 oracles share."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+def float64(value: npt.ArrayLike) -> Array:
+    """Returns the value as a float64 array."""
+    return np.asarray(value, dtype=np.float64)
+
+
+def sigmoid(x: Array) -> Array:
+    """Logistic sigmoid, accurate also where it is close to zero."""
+    return np.asarray(np.exp(-np.logaddexp(0.0, -x)))
+
+
+def clamp_steps(seq_len_max: npt.ArrayLike, time: int) -> int:
+    """Returns the number of steps to compute: `seq_len_max` within 0..T, as a lowered graph clamps it."""
+    return min(max(int(np.asarray(seq_len_max).item()), 0), time)
+
+
+def round_attribute(value: float, operand: npt.ArrayLike) -> float:
+    """Rounds an attribute as the kernels do: stored as float32, converted to half if operands are half."""
+    with np.errstate(over="ignore", under="ignore"):
+        stored = np.float32(value)
+        return float(np.float16(stored) if np.asarray(operand).dtype == np.float16 else stored)
