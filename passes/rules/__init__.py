@@ -1,1 +1,7 @@
-"""Lowering rules, one file per family of ops."""
+"""Lowering rules, one module per family; importing this package fills `registry.RULES`."""
+
+from __future__ import annotations
+
+from lstm_lower.passes.rules import block
+
+__all__ = ["block"]

@@ -1,0 +1,81 @@
+"""Reading and writing models: clear errors for bad bytes, external data, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import google.protobuf.message
+import onnx
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidModelError
+
+# Protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
+_PROTOBUF_LIMIT = 2**31 - 2**20
+
+
+def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
+    """Reads a model; weights in external data are mapped, not copied.
+
+    Raises:
+        InvalidModelError: the bytes are no ONNX model.
+        FileNotFoundError: there is no such file.
+    """
+    if isinstance(model, onnx.ModelProto):
+        proto, base, label = model, None, "the model"
+    else:
+        path = Path(model)
+        if path.is_dir():
+            raise InvalidModelError(f"{path}: an ONNX file is required, got a directory")
+        base, label = path.parent, str(path)
+        proto = onnx.ModelProto()
+        try:
+            proto.ParseFromString(path.read_bytes())
+        except google.protobuf.message.DecodeError as error:
+            raise InvalidModelError(f"{label}: an ONNX model is required, got bytes that are none ({error})") from error
+    if not proto.HasField("graph"):
+        raise InvalidModelError(f"{label}: an ONNX model is required, got one without a graph")
+    if not proto.opset_import:
+        raise InvalidModelError(f"{label}: an ONNX model requires opset imports, got none")
+    try:
+        loaded = ir.from_proto(proto)
+    except Exception as error:  # noqa: BLE001 (whatever malformed content breaks on, it is the content's fault)
+        raise InvalidModelError(
+            f"{label}: a well-formed ONNX model is required, got one that {_first_line(error)}"
+        ) from error
+    if base is not None:
+        ir.external_data.set_base_dir(loaded.graph, base)
+    return loaded
+
+
+def _first_line(error: Exception) -> str:
+    cause = error.__cause__ or error
+    return f"fails to load: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}"
+
+
+def save(model: onnx.ModelProto | ir.Model, path: str | os.PathLike[str], *, external_data: bool | None = None) -> None:
+    """Writes a model, whole or not at all: an existing file stays as it is until the new one is complete.
+
+    Args:
+        model: what to write.
+        path: where to.
+        external_data: keep weights in `<name>.data` beside the file; `None` does so only when the model would exceed
+            protobuf's 2 GB.
+    """
+    path = Path(path)
+    as_ir = model if isinstance(model, ir.Model) else ir.from_proto(model)
+    size = sum(value.const_value.nbytes for value in as_ir.graph.initializers.values() if value.const_value is not None)
+    external = external_data if external_data is not None else size > _PROTOBUF_LIMIT
+    # The same file system, so that the last step is a rename; the same names inside, so that locations fit.
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        temporary = Path(folder) / path.name
+        if external:
+            ir.save(as_ir, temporary, external_data=f"{path.name}.data")
+            data = temporary.with_name(f"{path.name}.data")
+            if data.exists():
+                data.replace(path.with_name(data.name))
+        else:
+            temporary.write_bytes(ir.to_proto(as_ir).SerializeToString())
+        temporary.replace(path)

@@ -1,0 +1,190 @@
+"""Definitions of TensorFlow's ordinary gradient ops that keep or sum their operand's shape.
+
+Signatures: TensorFlow's raw ops of the same names. `gradients`, `dy` and `out_backprop` are the incoming gradient; `y` and
+`outputs` are results of the forward op, `features` its operand.
+"""
+
+from __future__ import annotations
+
+from lstm_lower.opdef import Call, OpDef, attr, operand
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+ANY = (*FLOATS, "int8", "int32", "int64", "bool")
+
+
+class _FeatureGradient(OpDef, abstract=True):
+    """Gradient of an activation from its operand."""
+
+    class Types:
+        T = FLOATS
+
+    class Inputs:
+        gradients = operand("*S")
+        features = operand("*S")
+
+    class Outputs:
+        backprops = operand("*S")
+
+
+class ReluGrad(_FeatureGradient):
+    """Gradient of max(x, 0)."""
+
+    forward = "Relu"
+
+
+class Relu6Grad(_FeatureGradient):
+    """Gradient of min(max(x, 0), 6)."""
+
+    forward = "Relu6"
+
+
+class LeakyReluGrad(_FeatureGradient):
+    """Gradient of max(x, alpha * x)."""
+
+    forward = "LeakyRelu"
+
+    class Attrs:
+        alpha = attr(float, 0.2, rounds_to="T")
+
+
+class SoftplusGrad(_FeatureGradient):
+    """Gradient of log(exp(x) + 1)."""
+
+    forward = "Softplus"
+
+
+class SoftsignGrad(_FeatureGradient):
+    """Gradient of x / (1 + abs(x))."""
+
+    forward = "Softsign"
+
+
+class _OutputGradient(OpDef, abstract=True):
+    """Gradient of an activation from its result."""
+
+    class Types:
+        T = FLOATS
+
+    class Inputs:
+        gradients = operand("*S")
+        outputs = operand("*S")
+
+    class Outputs:
+        backprops = operand("*S")
+
+
+class EluGrad(_OutputGradient):
+    """Gradient of x where positive, exp(x) - 1 elsewhere."""
+
+    forward = "Elu"
+
+
+class SeluGrad(_OutputGradient):
+    """Gradient of the scaled exponential linear unit."""
+
+    forward = "Selu"
+
+
+class _ResultGradient(OpDef, abstract=True):
+    """Gradient of a function from its result, operands the other way round."""
+
+    class Types:
+        T = FLOATS
+
+    class Inputs:
+        y = operand("*S")
+        dy = operand("*S")
+
+    class Outputs:
+        z = operand("*S")
+
+
+class SigmoidGrad(_ResultGradient):
+    """Gradient of the logistic function."""
+
+    forward = "Sigmoid"
+
+
+class TanhGrad(_ResultGradient):
+    """Gradient of the hyperbolic tangent."""
+
+    forward = "Tanh"
+
+
+class SqrtGrad(_ResultGradient):
+    """Gradient of the square root."""
+
+    forward = "Sqrt"
+
+
+class RsqrtGrad(_ResultGradient):
+    """Gradient of one over the square root."""
+
+    forward = "Rsqrt"
+
+
+class ReciprocalGrad(_ResultGradient):
+    """Gradient of 1 / x."""
+
+    forward = "Reciprocal"
+
+
+class InvGrad(_ResultGradient):
+    """Gradient of 1 / x, under the name it has in older graphs."""
+
+    forward = "Inv"
+
+
+class Erfc(OpDef):
+    """Complementary error function, 1 - erf(x)."""
+
+    class Types:
+        T = FLOATS
+
+    class Inputs:
+        x = operand("*S")
+
+    class Outputs:
+        y = operand("*S")
+
+
+class PreventGradient(OpDef):
+    """Its input; in TensorFlow, asking for its gradient raises an error with the message."""
+
+    class Types:
+        T = ANY
+
+    class Inputs:
+        input = operand("*S")
+
+    class Outputs:
+        output = operand("*S")
+
+    class Attrs:
+        message = attr(str, "")
+
+
+class BiasAddGrad(OpDef):
+    """Gradient of a bias: the sum over all axes but that of the channels, the last one (NHWC) or axis 1 (NCHW)."""
+
+    class Types:
+        T = (*FLOATS, "int32", "int64")
+
+    class Inputs:
+        out_backprop = operand(None)
+
+    class Outputs:
+        output = operand("C")
+
+    class Attrs:
+        data_format = attr(str, "NHWC", choices=("NHWC", "NCHW"))
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Binds C, the channels."""
+        shape = call.operands["out_backprop"].shape
+        if shape is None:
+            return
+        if len(shape) < 2:
+            raise call.error("out_backprop", "rank 2 or more", f"rank {len(shape)}")
+        call.unifier.sizes["C"] = shape[-1] if call.attributes["data_format"] == "NHWC" else shape[1]

@@ -1,0 +1,105 @@
+"""Definitions of TensorFlow's losses that return their gradient beside the loss.
+
+Symbols: B batch, C classes, T time steps, N labels in all.
+"""
+
+from __future__ import annotations
+
+from lstm_lower.dims import Dim
+from lstm_lower.opdef import Call, OpDef, attr, operand
+from lstm_lower.ops.gradients import FLOATS
+
+
+class SoftmaxCrossEntropyWithLogits(OpDef):
+    """Cross entropy of softmax(features) against a distribution, with its gradient; the operands broadcast."""
+
+    class Types:
+        T = FLOATS
+
+    class Inputs:
+        features = operand(None)
+        labels = operand(None)
+
+    class Outputs:
+        loss = operand("B")
+        backprop = operand("B C")
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Binds B and C, which the two operands' shapes broadcast to."""
+        shapes = []
+        for name in ("features", "labels"):
+            shape = call.operands[name].shape
+            if shape is None:
+                return
+            if len(shape) != 2:
+                raise call.error(name, "rank 2 [B, C]", f"rank {len(shape)}")
+            shapes.append(shape)
+        for axis, symbol in enumerate("BC"):
+            pair = [shape[axis] for shape in shapes]
+            known = [dim for dim in pair if isinstance(dim, int) and dim != 1]
+            if len(set(known)) > 1:
+                raise call.error("labels", f"axis {axis} of size 1 or {pair[0]} (as features)", pair[1])
+            call.unifier.sizes[symbol] = _broadcast(pair)
+
+
+def _broadcast(pair: list[Dim]) -> Dim:
+    large = [dim for dim in pair if dim != 1]
+    sizes = [dim for dim in large if isinstance(dim, int)]
+    if sizes or not large:
+        return sizes[0] if sizes else 1
+    return large[0] if all(dim == large[0] for dim in large) else None
+
+
+class SparseSoftmaxCrossEntropyWithLogits(OpDef):
+    """Cross entropy of softmax(features) against class numbers, with its gradient; NaN for a label outside 0..C-1."""
+
+    class Types:
+        T = FLOATS
+        Tlabels = ("int32", "int64")
+
+    class Inputs:
+        features = operand("B C")
+        labels = operand("B", "Tlabels")
+
+    class Outputs:
+        loss = operand("B")
+        backprop = operand("B C")
+
+
+class CTCLoss(OpDef):
+    """Connectionist temporal classification loss, with its gradient; the last class is the blank.
+
+    The labels are a sparse matrix [B, longest], given by `labels_indices` and `labels_values`; `inputs` are logits.
+    """
+
+    class Types:
+        T = ("float32", "float64")
+
+    class Inputs:
+        inputs = operand("T B C")
+        labels_indices = operand("N 2", "int64")
+        labels_values = operand("N", "int32")
+        sequence_length = operand("B", "int32")
+
+    class Outputs:
+        loss = operand("B")
+        gradient = operand("T B C")
+
+    class Attrs:
+        preprocess_collapse_repeated = attr(bool, False)
+        ctc_merge_repeated = attr(bool, True)
+        ignore_longer_outputs_than_inputs = attr(bool, False)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """There must be a class beside the blank, or at least the blank."""
+        if call.sizes.get("C") == 0:
+            raise call.error("inputs", "at least one class", "none")
+
+
+class CTCLossV2(CTCLoss):
+    """Connectionist temporal classification loss, with its gradient; class 0 is the blank."""
+
+    class Types:
+        T = ("float32",)

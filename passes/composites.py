@@ -1,0 +1,146 @@
+"""Lowering: every composite node becomes primitive ONNX operators by its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from lstm_lower import contracts, opdef
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.passes import rules  # noqa: F401 (importing the rules fills the registry)
+from lstm_lower.passes.emit import Builder, Expr, Names
+from lstm_lower.passes.infer import Shape, shape_of
+from lstm_lower.passes.rules.registry import RULES, Node
+from lstm_lower.passes.verify import bind_node, node_label
+
+STANDARD_DOMAINS = ("", "ai.onnx")
+
+
+class LowerCompositesPass(ir.passes.InPlacePass):
+    """Replaces composite nodes, in subgraphs and functions too, by what their rules emit.
+
+    Dtypes of the composite nodes' operands must be known: run `InferShapesPass` before where they may not be.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Lowers.
+
+        Raises:
+            InvalidModelError: a composite node does not fit its definition.
+            UnsupportedOpError: a rule cannot lower its node; all such nodes are named.
+        """
+        lowering = _Lowering(model)
+        modified = False
+        for container, opset in _graphs(model):
+            for graph in [container, *container.subgraphs()]:
+                modified |= lowering.graph(graph, opset)
+        if lowering.reasons:
+            raise UnsupportedOpError("\n".join(lowering.reasons))
+        contracts.write(model, lowering.contracts)
+        return ir.passes.PassResult(model, modified=modified)
+
+
+def unsupported_nodes(model: ir.Model) -> list[str]:
+    """One line for every node that is neither standard nor lowerable."""
+    reasons = []
+    functions = {(function.domain, function.name) for function in model.functions.values()}
+    for container, _ in _graphs(model):
+        for node in ir.traversal.RecursiveGraphIterator(container):
+            if node.domain in STANDARD_DOMAINS or (node.domain, node.op_type) in functions:
+                continue
+            if opdef.definition(node.domain, node.op_type) is not None and node.op_type in RULES:
+                continue
+            known = "no lowering is known for it"
+            if node.domain not in opdef.DOMAINS:
+                known = f"domain '{node.domain}' is neither ai.onnx nor one of {', '.join(opdef.DOMAINS)}"
+            reasons.append(f"{node.op_type} '{node_label(node)}': {known}")
+    return reasons
+
+
+def _graphs(model: ir.Model) -> list[tuple[ir.Graph, int]]:
+    """The main graph and the functions' graphs, each with its `ai.onnx` version."""
+    found = [(model.graph, model.opset_imports.get("", 1))]
+    for function in model.functions.values():
+        found.append((function.graph, function.opset_imports.get("", found[0][1])))
+    return found
+
+
+class _Lowering:
+    """The lowering of one model: what is shared between its nodes."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.names = Names.of(model)
+        self.main = model.graph
+        self.contracts: list[contracts.Contract] = []
+        self.reasons: list[str] = []
+
+    def graph(self, graph: ir.Graph, opset: int) -> bool:
+        """Lowers the composite nodes of one graph (not of its subgraphs); whether there were any."""
+        constants: dict[tuple[object, ...], ir.Value] = {}
+        composites = [
+            (node, definition)
+            for node in graph
+            if (definition := opdef.definition(node.domain, node.op_type)) is not None and node.op_type in RULES
+        ]
+        for node, definition in composites:
+            builder = Builder(opset, self.names, node.name or node.op_type)
+            builder.constants = constants
+            try:
+                self._node(graph, node, bind_node(node, definition), builder)
+            except UnsupportedOpError as error:
+                self.reasons.append(str(error))
+        made = [producer for value in constants.values() if (producer := value.producer()) is not None]
+        if made and (first := next(iter(graph), None)) is not None:
+            graph.insert_before(first, made)
+        return bool(composites)
+
+    def _node(self, graph: ir.Graph, node: ir.Node, call: opdef.Call, builder: Builder) -> None:
+        results = RULES[node.op_type](Node(node, call, builder))
+        replacements = _replacements(builder, node, call, results)
+        contract = contracts.contract_of(call, node, self.main)
+        if contract is not None:
+            self.contracts.append(contract)
+        graph.insert_before(node, builder.nodes)
+        for old, new in replacements:
+            name, old.name = old.name, None
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+            new.name = name
+        graph.remove(node, safe=True)
+
+
+def _replacements(
+    builder: Builder, node: ir.Node, call: opdef.Call, results: Mapping[str, Expr]
+) -> list[tuple[ir.Value, ir.Value]]:
+    """The node's used outputs with the values that take their place, in the outputs' dtypes."""
+    infos = call.op.output_infos(call, len(node.outputs))
+    declared = [output.name for output in call.op.outputs]
+    replacements: list[tuple[ir.Value, ir.Value]] = []
+    taken: set[ir.Value] = set()
+    for index, old in enumerate(node.outputs):
+        if not old.uses() and not old.is_graph_output():
+            continue
+        name = declared[index] if index < len(declared) - 1 or not call.op.outputs[-1].variadic else None
+        expr = results[name if name is not None else f"{declared[-1]}[{index - len(declared) + 1}]"]
+        dtype = infos[index].dtype
+        result = expr if dtype is None else expr.cast(dtype)
+        # The new value takes over the old one's name, so it must be the rule's own and serve one output only.
+        if result.builder is not builder or result.value.producer() not in builder.nodes or result.value in taken:
+            result = builder.op("Identity", result)
+        taken.add(result.value)
+        _sharpen(result.value, shape_of(old), infos[index].shape)
+        replacements.append((old, result.value))
+    return replacements
+
+
+def _sharpen(new: ir.Value, *sources: Shape | None) -> None:
+    """Gives the new value what the old value and the definition know of its shape."""
+    for source in sources:
+        mine = shape_of(new)
+        if source is None:
+            continue
+        if mine is None:
+            new.shape = ir.Shape(source)
+        elif len(mine) == len(source):
+            pairs = zip(mine, source, strict=True)
+            new.shape = ir.Shape([m if isinstance(m, int) or s is None else s for m, s in pairs])

@@ -1,0 +1,160 @@
+"""`lower`: from a model with composite nodes to one of standard operators, pass by pass."""
+
+from __future__ import annotations
+
+import os
+import typing
+
+import onnx
+import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.model_io import load
+from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
+from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass, check_opset
+from lstm_lower.passes.pipeline import Trace, optimize_graphs, parse_schedule
+from lstm_lower.passes.repair import BlockLSTMV2GradientPass
+from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.verify import VerifyPass
+
+__all__ = ["lower", "lowering_passes"]
+
+
+@typing.overload
+def lower(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    opset: int | None = None,
+    schedule: str = "auto",
+    *,
+    repair_v2_gradient: bool = False,
+    verify_each: bool = False,
+    trace: Trace | None = None,
+) -> onnx.ModelProto: ...
+
+
+@typing.overload
+def lower(
+    model: ir.Model,
+    opset: int | None = None,
+    schedule: str = "auto",
+    *,
+    repair_v2_gradient: bool = False,
+    verify_each: bool = False,
+    trace: Trace | None = None,
+) -> ir.Model: ...
+
+
+def lower(
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    opset: int | None = None,
+    schedule: str = "auto",
+    *,
+    repair_v2_gradient: bool = False,
+    verify_each: bool = False,
+    trace: Trace | None = None,
+) -> onnx.ModelProto | ir.Model:
+    """Lowers every recurrent op of a model, and every gradient op of ours around it, to `ai.onnx` operators.
+
+    Args:
+        model: a path, a protobuf, or an onnx_ir model. It is not changed. Recurrent ops stand in it as nodes of domain
+            `ai.onnx.converters.tensorflow` or `tf`, also inside subgraphs and functions.
+        opset: version of `ai.onnx` of the result, 13 to the newest that onnx and onnxruntime share; `None` keeps the
+            model's own, raised to 13.
+        schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`.
+        repair_v2_gradient: lower a BlockLSTMGrad that is fed by a BlockLSTMV2 as BlockLSTMGradV2. TensorFlow's
+            registered gradient builds such nodes, and their gradients are wrong; without this option they are lowered
+            as they stand, with a warning.
+        verify_each: verify the graph after every pass.
+        trace: collects what every pass did.
+
+    Returns:
+        A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Names of graph inputs and outputs and
+        symbolic dimensions are kept. Weights in external data stay there until the result is saved.
+
+    Raises:
+        InvalidModelError: the model is malformed, or an operand does not fit its op.
+        UnsupportedOpError: the model holds ops that cannot be lowered; every one is named.
+        InvalidInputError: opset or schedule is none of the allowed ones.
+    """
+    check_opset(opset)
+    parse_schedule(schedule)
+    is_ir = isinstance(model, ir.Model)
+    work = model.clone() if isinstance(model, ir.Model) else load(model)
+    for step in lowering_passes(
+        opset, schedule, repair_v2_gradient=repair_v2_gradient, verify_each=verify_each, trace=trace
+    ):
+        step(work)
+        if verify_each:
+            VerifyPass()(work)
+    return work if is_ir else ir.to_proto(work)
+
+
+def lowering_passes(
+    opset: int | None = None,
+    schedule: str = "auto",
+    *,
+    repair_v2_gradient: bool = False,
+    verify_each: bool = False,
+    trace: Trace | None = None,
+) -> list[ir.passes.InPlacePass]:
+    """The passes that `lower` runs, for a pipeline of one's own: `onnx_ir.passes.Sequential(*lowering_passes())`."""
+    return [
+        CheckSupportedPass(),
+        common_passes.InlinePass(),
+        VerifyPass(),
+        ConvertOpsetPass(opset),
+        InferShapesPass(),
+        VerifyPass(),
+        BlockLSTMV2GradientPass(repair=repair_v2_gradient),
+        LowerCompositesPass(),
+        OptimizePass(schedule, verify_each=verify_each, trace=trace),
+        StandardImportsPass(),
+    ]
+
+
+class CheckSupportedPass(ir.passes.InPlacePass):
+    """Refuses a model with nodes that are neither standard nor lowerable."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Checks.
+
+        Raises:
+            UnsupportedOpError: names every such node.
+        """
+        reasons = unsupported_nodes(model)
+        if reasons:
+            count = f"{len(reasons)} node{'s' if len(reasons) > 1 else ''} cannot be lowered"
+            raise UnsupportedOpError("\n  ".join([f"{count}:", *reasons]))
+        return ir.passes.PassResult(model, modified=False)
+
+
+class OptimizePass(ir.passes.InPlacePass):
+    """The loop optimiser, on a lowered model."""
+
+    def __init__(self, schedule: str = "auto", *, verify_each: bool = False, trace: Trace | None = None) -> None:
+        super().__init__()
+        self.schedule = schedule
+        self.verify_each = verify_each
+        self.trace = trace
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Optimises."""
+        modified = optimize_graphs(model, schedule=self.schedule, trace=self.trace, verify_each=self.verify_each)
+        return ir.passes.PassResult(model, modified=modified)
+
+
+class StandardImportsPass(ir.passes.InPlacePass):
+    """Leaves `ai.onnx` as the model's only operator set, with an IR version that knows it."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Removes what nothing uses."""
+        common_passes.RemoveUnusedFunctionsPass()(model)
+        imports = model.graph.opset_imports
+        others = [domain for domain in imports if domain not in ("", "ai.onnx")]
+        for domain in others:
+            del imports[domain]
+        needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", imports.get("", MIN_OPSET))])
+        raised = model.ir_version < needed
+        model.ir_version = max(model.ir_version, needed)
+        return ir.passes.PassResult(model, modified=bool(others) or raised)

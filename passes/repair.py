@@ -1,0 +1,55 @@
+"""TensorFlow's wrong gradient of BlockLSTMV2: seen, said, and repaired on request."""
+
+from __future__ import annotations
+
+import warnings
+
+import onnx_ir as ir
+
+from lstm_lower import opdef
+from lstm_lower.passes.verify import composite_nodes, node_label
+
+
+class WrongGradientWarning(UserWarning):
+    """The model's own gradients are wrong, and lowering keeps them so."""
+
+
+class BlockLSTMV2GradientPass(ir.passes.InPlacePass):
+    """Finds BlockLSTMGrad nodes fed by a BlockLSTMV2.
+
+    TensorFlow registers one gradient function for both forward ops, and it builds BlockLSTMGrad, which reads the gates as
+    i, c, f, o, where BlockLSTMV2 packs them as i, f, c, o.
+
+    Attributes:
+        repair: turn such nodes into BlockLSTMGradV2 instead of warning.
+    """
+
+    def __init__(self, *, repair: bool = False) -> None:
+        super().__init__()
+        self.repair = repair
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Warns or repairs."""
+        modified = False
+        for graph in [model.graph, *(function.graph for function in model.functions.values())]:
+            for node, definition in composite_nodes(graph):
+                if definition.op_type != "BlockLSTMGrad" or not _fed_by_v2(node, definition):
+                    continue
+                if self.repair:
+                    node.op_type = "BlockLSTMGradV2"
+                    modified = True
+                    continue
+                warnings.warn(
+                    f"BlockLSTMGrad '{node_label(node)}' is fed by a BlockLSTMV2, whose gates are in another order: its "
+                    "gradients are wrong, in TensorFlow as here. repair_v2_gradient=True lowers it as BlockLSTMGradV2.",
+                    WrongGradientWarning,
+                    stacklevel=2,
+                )
+        return ir.passes.PassResult(model, modified=modified)
+
+
+def _fed_by_v2(node: ir.Node, definition: type[opdef.OpDef]) -> bool:
+    names = definition.operand_names(len(node.inputs))
+    operands = dict(zip(names, node.inputs, strict=False))
+    producers = [value.producer() for name in ("i", "f", "ci") if (value := operands.get(name)) is not None]
+    return any(producer is not None and producer.op_type == "BlockLSTMV2" for producer in producers)

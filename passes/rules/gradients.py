@@ -1,0 +1,127 @@
+"""Lowering of the ordinary gradient ops that keep or sum their operand's shape: each one is its formula."""
+
+from __future__ import annotations
+
+from lstm_lower.ops.gradients import (
+    BiasAddGrad,
+    EluGrad,
+    Erfc,
+    InvGrad,
+    LeakyReluGrad,
+    PreventGradient,
+    ReciprocalGrad,
+    Relu6Grad,
+    ReluGrad,
+    RsqrtGrad,
+    SeluGrad,
+    SigmoidGrad,
+    SoftplusGrad,
+    SoftsignGrad,
+    SqrtGrad,
+    TanhGrad,
+)
+from lstm_lower.oracles.gradients import SELU_SCALE, SELU_SCALE_ALPHA
+from lstm_lower.passes.emit import Expr, sigmoid
+from lstm_lower.passes.rules.registry import Node, lowers
+
+
+@lowers(ReluGrad)
+def relu_grad(n: Node) -> dict[str, Expr]:
+    """The gradient where the operand is positive; there an infinite gradient elsewhere must not become a NaN."""
+    return {"backprops": n.builder.where(n.features > 0, n.gradients, 0)}
+
+
+@lowers(Relu6Grad)
+def relu6_grad(n: Node) -> dict[str, Expr]:
+    """The gradient where the operand lies between 0 and 6."""
+    within = n.builder.op("And", n.features > 0, n.features < 6)
+    return {"backprops": n.builder.where(within, n.gradients, 0)}
+
+
+@lowers(LeakyReluGrad)
+def leaky_relu_grad(n: Node) -> dict[str, Expr]:
+    """The gradient where the operand is positive, alpha times it elsewhere."""
+    return {"backprops": n.builder.where(n.features > 0, n.gradients, n.gradients * n.alpha)}
+
+
+@lowers(SoftplusGrad)
+def softplus_grad(n: Node) -> dict[str, Expr]:
+    """The derivative of softplus is the logistic function."""
+    return {"backprops": n.gradients * sigmoid(n.features)}
+
+
+@lowers(SoftsignGrad)
+def softsign_grad(n: Node) -> dict[str, Expr]:
+    """The gradient over (1 + |x|) squared."""
+    scale = 1 + n.builder.op("Abs", n.features)
+    return {"backprops": n.gradients / scale / scale}
+
+
+@lowers(EluGrad)
+def elu_grad(n: Node) -> dict[str, Expr]:
+    """Where the result is negative it is exp(x) - 1, whose derivative is the result plus 1."""
+    return {"backprops": n.builder.where(n.outputs < 0, n.gradients * (n.outputs + 1), n.gradients)}
+
+
+@lowers(SeluGrad)
+def selu_grad(n: Node) -> dict[str, Expr]:
+    """The same, scaled."""
+    slope = n.builder.where(n.outputs < 0, n.outputs + SELU_SCALE_ALPHA, SELU_SCALE)
+    return {"backprops": n.gradients * slope}
+
+
+@lowers(SigmoidGrad)
+def sigmoid_grad(n: Node) -> dict[str, Expr]:
+    """dy y (1 - y)."""
+    return {"z": n.dy * n.y * (1 - n.y)}
+
+
+@lowers(TanhGrad)
+def tanh_grad(n: Node) -> dict[str, Expr]:
+    """dy (1 - y y), as a product of two factors that does not cancel where y is close to 1."""
+    return {"z": n.dy * ((1 - n.y) * (1 + n.y))}
+
+
+@lowers(SqrtGrad)
+def sqrt_grad(n: Node) -> dict[str, Expr]:
+    """Half of dy over y."""
+    return {"z": n.dy * 0.5 / n.y}
+
+
+@lowers(RsqrtGrad)
+def rsqrt_grad(n: Node) -> dict[str, Expr]:
+    """-dy y^3 / 2."""
+    return {"z": n.dy * (n.y * -0.5) * (n.y * n.y)}
+
+
+@lowers(ReciprocalGrad, InvGrad)
+def reciprocal_grad(n: Node) -> dict[str, Expr]:
+    """-dy y^2."""
+    return {"z": -n.dy * n.y * n.y}
+
+
+@lowers(Erfc)
+def erfc(n: Node) -> dict[str, Expr]:
+    """1 - erf(x): right to rounding of 1, so not in relative terms far out on the right, where it nears 0."""
+    return {"y": 1 - n.builder.op("Erf", n.x)}
+
+
+@lowers(PreventGradient)
+def prevent_gradient(n: Node) -> dict[str, Expr]:
+    """The input."""
+    return {"output": n.input}
+
+
+@lowers(BiasAddGrad)
+def bias_add_grad(n: Node) -> dict[str, Expr]:
+    """The sum over all axes but that of the channels; with an open rank, over the two axes left when others merge."""
+    gradient = n.out_backprop
+    if gradient.shape is not None:
+        rank = len(gradient.shape)
+        channels = 1 if n.data_format == "NCHW" else rank - 1
+        return {"output": gradient.sum([axis for axis in range(rank) if axis != channels])}
+    if n.data_format == "NCHW":
+        # 0 keeps the batch and the channels.
+        return {"output": gradient.reshape(0, 0, -1).sum([0, 2])}
+    sizes = n.builder.sizes([-1, gradient.size(-1)])
+    return {"output": n.builder.op("Reshape", gradient, sizes).sum(0)}

@@ -1,0 +1,73 @@
+"""Lowering of the softmax losses, which return their gradient beside the loss."""
+
+from __future__ import annotations
+
+from lstm_lower.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
+from lstm_lower.passes.emit import Expr
+from lstm_lower.passes.rules.registry import Node, lowers
+
+
+def _shifted(logits: Expr) -> Expr:
+    """Logits less their largest, so that no exponential overflows."""
+    return logits - _reduce("ReduceMax", logits)
+
+
+def _reduce(op_type: str, x: Expr) -> Expr:
+    """A reduction over the last axis, which stays with size 1."""
+    if op_type == "ReduceSum":
+        return x.sum(1, keepdims=True)
+    # The other reductions take their axes as an input from opset 18 on only.
+    if x.builder.opset >= 18:
+        return x.builder.op(op_type, x, x.builder.ints(1), keepdims=1)
+    return x.builder.op(op_type, x, axes=[1], keepdims=1)
+
+
+@lowers(SoftmaxCrossEntropyWithLogits)
+def softmax_cross_entropy(n: Node) -> dict[str, Expr]:
+    """loss = sum(labels (log sum exp s - s)), backprop = exp s / sum exp s - labels, where s are shifted logits."""
+    logits = n.features
+    if not _same_shape(logits, n.labels):
+        # A row of logits, or a single logit, may stand for many.
+        logits = logits.builder.op("Expand", logits, n.builder.op("Shape", n.labels))
+    shifted = _shifted(logits)
+    exponentials = n.builder.op("Exp", shifted)
+    total = _reduce("ReduceSum", exponentials)
+    return {
+        "loss": (n.labels * (n.builder.op("Log", total) - shifted)).sum(1),
+        "backprop": exponentials / total - n.labels,
+    }
+
+
+def _same_shape(a: Expr, b: Expr) -> bool:
+    return a.shape is not None and a.shape == b.shape and None not in a.shape
+
+
+@lowers(SparseSoftmaxCrossEntropyWithLogits)
+def sparse_softmax_cross_entropy(n: Node) -> dict[str, Expr]:
+    """The same with one class number per row.
+
+    TensorFlow's GPU kernel makes the loss and the gradient of a row NaN when its label is no class, its CPU kernel
+    stops; a graph cannot stop, so NaN it is.
+    """
+    b = n.builder
+    classes = n.size("C")
+    label = n.labels.unsqueeze(1)
+    numbers = b.op("Range", label.like(0).reshape(), _scalar(classes, label), label.like(1))
+    outside = b.op("Or", label < 0, b.op("GreaterOrEqual", label, _scalar(classes, label)))
+    penalty = b.where(outside, n.features.like(float("nan")), 0)
+    hot = b.op("Equal", label, numbers)
+    shifted = _shifted(n.features)
+    exponentials = b.op("Exp", shifted)
+    total = _reduce("ReduceSum", exponentials) + penalty
+    picked = b.where(hot, shifted, 0).sum(1, keepdims=True)
+    return {
+        "loss": (b.op("Log", total) - picked).squeeze(1),
+        "backprop": exponentials / total - hot.cast(shifted.dtype),
+    }
+
+
+def _scalar(size: int | Expr, like: Expr) -> Expr:
+    """A size as a scalar of another expression's dtype."""
+    if isinstance(size, int):
+        return like.like(size)
+    return size.reshape().cast(like.dtype)

@@ -1,0 +1,210 @@
+"""Sessions: a lowered model in stock onnxruntime, with feeds checked before the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+from lstm_lower import contracts, model_io
+from lstm_lower.dims import format_shape
+from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.passes.lower import lower
+from lstm_lower.passes.verify import composite_nodes
+from lstm_lower.runtime import providers as provider_names
+
+Array = np.ndarray[Any, Any]
+
+_DTYPES: dict[str, Any] = {
+    f"tensor({name})": np.dtype(numpy_name)
+    for name, numpy_name in {
+        "float": "float32",
+        "double": "float64",
+        "bool": "bool",
+        **{
+            name: name for name in ("float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+        },
+    }.items()
+}
+
+
+class Session:
+    """A model in onnxruntime.
+
+    A model that still holds recurrent ops is lowered first, with default options. Feeds are checked by name, dtype and
+    shape, and against the contracts of the recurrent ops that the model was lowered from.
+
+    Attributes:
+        inputs: names of the inputs that must be fed.
+        outputs: names of the outputs, in order.
+        ort: the onnxruntime session itself.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model,
+        providers: Sequence[provider_names.Provider] | provider_names.Provider | None = None,
+        session_options: ort.SessionOptions | None = None,
+    ) -> None:
+        """Loads a model.
+
+        Args:
+            model: a path, serialized bytes, a protobuf or an onnx_ir model.
+            providers: execution providers by short (`"cpu"`, `"cuda"`) or full name, in order of preference.
+            session_options: passed through; `None` for onnxruntime's own defaults and those of `default_options`.
+
+        Raises:
+            InvalidInputError: a provider is not installed.
+            InvalidModelError: the model is malformed, or onnxruntime refuses it.
+            UnsupportedOpError: the model holds ops that cannot be lowered.
+        """
+        names = provider_names.resolve(providers)
+        options = default_options() if session_options is None else session_options
+        self.ort = _open(_loadable(model), options, names)
+        missing = [name for name in map(_provider_name, names) if name not in self.ort.get_providers()]
+        if missing:
+            raise InvalidInputError(
+                f"provider {missing[0]!r} requires a working installation, got one that fails to load"
+            )
+        initialized = {value.name for value in self.ort.get_overridable_initializers()}
+        self._inputs = {value.name: value for value in self.ort.get_inputs()}
+        self._optional = {value.name: value for value in self.ort.get_overridable_initializers()}
+        self.inputs = [name for name in self._inputs if name not in initialized]
+        self.outputs = [value.name for value in self.ort.get_outputs()]
+        self._contracts = contracts.read(self.ort.get_modelmeta().custom_metadata_map)
+        self._checked: set[tuple[Any, ...]] = set()
+
+    def run(
+        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, run_options: ort.RunOptions | None = None
+    ) -> dict[str, Array]:
+        """Runs the model.
+
+        Args:
+            feeds: input name -> array (or number, or nested list).
+            outputs: names of the wanted outputs; `None` for all.
+            run_options: passed through.
+
+        Returns:
+            Output name -> array.
+
+        Raises:
+            InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value.
+        """
+        wanted = self.outputs if outputs is None else list(outputs)
+        unknown = [name for name in wanted if name not in self.outputs]
+        if unknown:
+            raise InvalidInputError(f"output '{unknown[0]}' requires to be one of {self.outputs}")
+        arrays = self.check_feeds(feeds)
+        try:
+            results = self.ort.run(wanted, arrays, run_options)
+        except Exception as error:
+            raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
+        return dict(zip(wanted, results, strict=True))
+
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """Checks feeds as `run` does and returns them as arrays."""
+        known = self._inputs | self._optional
+        for name in feeds:
+            if name not in known:
+                raise InvalidInputError(f"feed '{name}' requires to be one of the inputs {self.inputs}")
+        missing = [name for name in self.inputs if name not in feeds]
+        if missing:
+            raise InvalidInputError(f"input '{missing[0]}' requires a value, got nothing (missing: {missing})")
+        arrays = {name: _as_array(name, value, known[name]) for name, value in feeds.items()}
+        # The same shapes need no second look, except where a contract reads values, such as a sequence length.
+        signature = tuple((name, array.shape) for name, array in arrays.items())
+        fresh = signature not in self._checked
+        if fresh:
+            _check_shapes(arrays, known)
+        for contract in self._contracts:
+            if fresh or any(contract.reads_value(name, array) for name, array in arrays.items()):
+                contract.check(arrays)
+        self._checked.add(signature)
+        return arrays
+
+
+def default_options() -> ort.SessionOptions:
+    """The session options used when none are given."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    # Gradients that vanish over many steps become denormal numbers, on which processors are several times slower.
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    return options
+
+
+def _provider_name(provider: provider_names.Provider) -> str:
+    return provider if isinstance(provider, str) else provider[0]
+
+
+def _loadable(model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model) -> str | bytes:
+    """A path or bytes for onnxruntime; composite ops are lowered on the way."""
+    if isinstance(model, bytes):
+        model = _parse(model)
+    if isinstance(model, ir.Model):
+        loaded: ir.Model = model
+    else:
+        loaded = model_io.load(model)
+    graphs = [loaded.graph, *loaded.functions.values()]
+    if any(True for graph in graphs for _ in composite_nodes(graph)):
+        loaded = lower(loaded)
+    elif isinstance(model, (str, os.PathLike)):
+        return str(Path(model))
+    elif isinstance(model, onnx.ModelProto):
+        return model.SerializeToString()
+    return ir.to_proto(loaded).SerializeToString()
+
+
+def _parse(data: bytes) -> onnx.ModelProto:
+    try:
+        return onnx.ModelProto.FromString(data)
+    except Exception as error:
+        raise InvalidModelError("an ONNX model is required, got bytes that are none") from error
+
+
+def _open(source: str | bytes, options: ort.SessionOptions, names: Sequence[provider_names.Provider]) -> Any:
+    try:
+        return ort.InferenceSession(source, options, providers=list(names))
+    except Exception as error:
+        raise InvalidModelError(f"onnxruntime refuses the model: {error}") from error
+
+
+def _as_array(name: str, value: Any, declared: Any) -> Array:
+    dtype = _DTYPES.get(declared.type)
+    array = np.asarray(value)
+    if dtype is None:
+        return array
+    if array.dtype != dtype:
+        # A Python number or list has no dtype of its own; an array of another dtype is a mistake.
+        plain = not isinstance(value, (np.ndarray, np.generic))
+        if not plain or not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise InvalidInputError(f"input '{name}' requires dtype {dtype}, got {array.dtype}")
+        array = array.astype(dtype)
+    return array
+
+
+def _check_shapes(arrays: Mapping[str, Array], declared: Mapping[str, Any]) -> None:
+    """Ranks, known sizes, and named sizes that must agree between inputs."""
+    named: dict[str, tuple[int, str]] = {}
+    for name, array in arrays.items():
+        shape = declared[name].shape
+        if shape is None:
+            continue
+        if len(shape) != array.ndim:
+            required = f"rank {len(shape)} {format_shape(shape)}"
+            raise InvalidInputError(f"input '{name}' requires {required}, got shape {format_shape(array.shape)}")
+        for axis, (wanted, size) in enumerate(zip(shape, array.shape, strict=True)):
+            origin = ""
+            expected = wanted
+            if isinstance(wanted, str):
+                expected, first = named.setdefault(wanted, (size, name))
+                origin = f" ({wanted} = {expected} from '{first}')"
+            if isinstance(expected, int) and expected != size:
+                required = f"shape {format_shape(shape)}{origin}"
+                got = f"{format_shape(array.shape)} (axis {axis})"
+                raise InvalidInputError(f"input '{name}' requires {required}, got {got}")
