@@ -7,8 +7,8 @@ Neither framework is imported: weights are arrays (or whatever numpy can read), 
     unpack_torch(packed.params, packed.layout)
 
 Gate orders: cuDNN and PyTorch lstm i, f, c, o and gru r, u, n; Keras lstm i, f, c, o and gru u, r, n (z, r, h in its
-own letters). Keras' kernels are `[in, out]`, cuDNN's and PyTorch's matrices `[out, in]`. A Keras LSTM or SimpleRNN has one
-bias where cuDNN has two: it goes into the recurrent one, as Keras' own packer does, and the sum comes back.
+own letters). Keras' kernels are `[in, out]`, cuDNN's and PyTorch's matrices `[out, in]`. A Keras LSTM or SimpleRNN has
+one bias where cuDNN has two: it goes into the recurrent one, as Keras' own packer does, and the sum comes back.
 """
 
 from __future__ import annotations
