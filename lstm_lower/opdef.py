@@ -34,6 +34,11 @@ _DTYPES: dict[str, DType] = {
 }
 
 
+def all_dtypes() -> tuple[DType, ...]:
+    """Every dtype that an operand may have."""
+    return tuple(_DTYPES.values())
+
+
 def dtype_name(dtype: DType | None) -> str:
     """The numpy-style name of a dtype, for messages: `float32`."""
     if dtype is None:
@@ -52,7 +57,7 @@ class Operand:
         name: TensorFlow's argument name.
         spec: its symbolic shape; `None` when any shape goes.
         dtype: a type variable (`T`) or one of the dtype names.
-        variadic: the last operand, which may repeat; its shape is checked by the op's own `verify`.
+        variadic: may repeat; its shapes are checked by the op's own `verify`.
         optional: may be left out (an empty name in ONNX).
     """
 
@@ -203,13 +208,14 @@ class OpDef:
     def operand_names(cls, count: int) -> list[str]:
         """The names of a node's `count` operands; those of a variadic operand are numbered `name[0]`, `name[1]`, ...
 
-        A variadic operand may stand anywhere, once: what the others leave over is its own.
+        Variadic operands may stand anywhere: what the others leave over is theirs, in equal parts.
         """
         names: list[str] = []
-        spare = count - sum(not declared.variadic for declared in cls.inputs)
+        variadic = sum(declared.variadic for declared in cls.inputs)
+        spare = count - (len(cls.inputs) - variadic)
         for declared in cls.inputs:
             if declared.variadic:
-                names += [f"{declared.name}[{index}]" for index in range(max(spare, 0))]
+                names += [f"{declared.name}[{index}]" for index in range(max(spare, 0) // variadic)]
             else:
                 names.append(declared.name)
         return names

@@ -23,6 +23,10 @@ _ATTRIBUTE_TYPES = {
 }
 
 
+# The type variable of operands that may each be of another type.
+_MIXED = "Mixed"
+
+
 @functools.cache
 def register() -> None:
     """Registers every definition in both domains."""
@@ -38,11 +42,11 @@ def _schema(op: type[opdef.OpDef], domain: str) -> OpSchema:
         domain,
         1,
         doc=op.__doc__ or "",
-        inputs=[_parameter(op, operand) for operand in op.inputs],
+        inputs=_inputs(op),
         outputs=[_parameter(op, operand) for operand in op.outputs],
         type_constraints=[
             (name, [_type_string(dtype) for dtype in allowed], "")
-            for name, allowed in op.types.items()
+            for name, allowed in {**op.types, _MIXED: opdef.all_dtypes()}.items()
             if _uses(op, name)
         ],
         attributes=[
@@ -55,7 +59,26 @@ def _schema(op: type[opdef.OpDef], domain: str) -> OpSchema:
 
 
 def _uses(op: type[opdef.OpDef], variable: str) -> bool:
-    return any(operand.dtype == variable for operand in (*op.inputs, *op.outputs))
+    if variable == _MIXED:
+        return _first_repeated(op) is not None
+    merged = _first_repeated(op)
+    return any(operand.dtype == variable for operand in (*op.inputs[:merged], *op.outputs))
+
+
+def _first_repeated(op: type[opdef.OpDef]) -> int | None:
+    """Position of the first variadic operand, where others follow it: onnx allows one at the end only."""
+    repeated = [index for index, operand in enumerate(op.inputs) if operand.variadic]
+    return repeated[0] if repeated and repeated[0] < len(op.inputs) - 1 else None
+
+
+def _inputs(op: type[opdef.OpDef]) -> list[OpSchema.FormalParameter]:
+    """The operands; from a variadic one that is not the last on, all as one operand of mixed types."""
+    merged = _first_repeated(op)
+    parameters = [_parameter(op, operand) for operand in op.inputs[:merged]]
+    if merged is not None:
+        option = OpSchema.FormalParameterOption.Variadic
+        parameters.append(OpSchema.FormalParameter("operands", _MIXED, param_option=option, is_homogeneous=False))
+    return parameters
 
 
 def _parameter(op: type[opdef.OpDef], operand: opdef.Operand) -> OpSchema.FormalParameter:

@@ -1,7 +1,7 @@
 """Definitions of TensorFlow's ordinary gradient ops that keep or sum their operand's shape.
 
-Signatures: TensorFlow's raw ops of the same names. `gradients`, `dy` and `out_backprop` are the incoming gradient; `y` and
-`outputs` are results of the forward op, `features` its operand.
+Signatures: TensorFlow's raw ops of the same names. `gradients`, `dy` and `out_backprop` are the incoming gradient;
+`y` and `outputs` are results of the forward op, `features` its operand.
 """
 
 from __future__ import annotations

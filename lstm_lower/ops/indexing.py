@@ -212,7 +212,9 @@ class DynamicStitch(OpDef):
             if indices.shape is not None and data.shape is not None:
                 dims = (None, *data.shape[len(indices.shape) :])
         if dims is not None and all(indices.value is not None for indices, _ in pairs):
-            largest = [int(indices.value.max()) for indices, _ in pairs if indices.value is not None and indices.value.size]
+            largest = [
+                int(indices.value.max()) for indices, _ in pairs if indices.value is not None and indices.value.size
+            ]
             dims = (max(largest, default=-1) + 1, *dims[1:])
         return [TensorInfo(call.types.get("T"), dims)]
 

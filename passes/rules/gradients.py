@@ -72,13 +72,13 @@ def selu_grad(n: Node) -> dict[str, Expr]:
 
 @lowers(SigmoidGrad)
 def sigmoid_grad(n: Node) -> dict[str, Expr]:
-    """dy y (1 - y)."""
+    """The product dy y (1 - y)."""
     return {"z": n.dy * n.y * (1 - n.y)}
 
 
 @lowers(TanhGrad)
 def tanh_grad(n: Node) -> dict[str, Expr]:
-    """dy (1 - y y), as a product of two factors that does not cancel where y is close to 1."""
+    """The product dy (1 - y) (1 + y), which unlike 1 - y y does not cancel where y is close to 1."""
     return {"z": n.dy * ((1 - n.y) * (1 + n.y))}
 
 

@@ -24,7 +24,7 @@ def _reduce(op_type: str, x: Expr) -> Expr:
 
 @lowers(SoftmaxCrossEntropyWithLogits)
 def softmax_cross_entropy(n: Node) -> dict[str, Expr]:
-    """loss = sum(labels (log sum exp s - s)), backprop = exp s / sum exp s - labels, where s are shifted logits."""
+    """With shifted logits s: sum(labels (log sum exp s - s)), and exp s / sum exp s - labels."""
     logits = n.features
     if not _same_shape(logits, n.labels):
         # A row of logits, or a single logit, may stand for many.
@@ -52,7 +52,7 @@ def sparse_softmax_cross_entropy(n: Node) -> dict[str, Expr]:
     b = n.builder
     classes = n.size("C")
     label = n.labels.unsqueeze(1)
-    numbers = b.op("Range", label.like(0).reshape(), _scalar(classes, label), label.like(1))
+    numbers = b.op("Range", label.like(0), _scalar(classes, label), label.like(1))
     outside = b.op("Or", label < 0, b.op("GreaterOrEqual", label, _scalar(classes, label)))
     penalty = b.where(outside, n.features.like(float("nan")), 0)
     hot = b.op("Equal", label, numbers)

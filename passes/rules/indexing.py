@@ -1,0 +1,223 @@
+"""Lowering of the ops that move, place and count elements in gradient graphs."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError, requires
+from lstm_lower.ops.indexing import (
+    BroadcastGradientArgs,
+    ConcatOffset,
+    DynamicStitch,
+    MirrorPadGrad,
+    ParallelDynamicStitch,
+    ShapeN,
+    UnsortedSegmentSum,
+)
+from lstm_lower.passes.emit import Expr, concat
+from lstm_lower.passes.known import known_entries
+from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.sizes import Size, entries
+
+INT64 = ir.DataType.INT64
+
+
+def unsupported(n: Node, operand: str, what: str, got: object) -> UnsupportedOpError:
+    """The error of a rule that cannot lower its node."""
+    return UnsupportedOpError(requires(n.call.op.op_type, n.call.node, operand, what, got))
+
+
+def rank_of(n: Node, operand: str, x: Expr) -> int:
+    """The operand's rank, which must be known."""
+    if x.shape is None:
+        raise unsupported(n, operand, "a known rank", "an unknown one")
+    return len(x.shape)
+
+
+@lowers(BroadcastGradientArgs)
+def broadcast_gradient_args(n: Node) -> dict[str, Expr]:
+    """Axes at which an operand has size 1 or none at all; nothing when the shapes are equal."""
+    b = n.builder
+    known = [known_entries(n.s0.value), known_entries(n.s1.value)]
+    if None not in known and all(isinstance(size, int) for sizes in known for size in sizes or ()):
+        first, second = (list(sizes or ()) for sizes in known)
+        rank = max(len(first), len(second))
+        constants = []
+        for sizes in (first, second):
+            padded = [1] * (rank - len(sizes)) + sizes
+            constants.append([axis for axis in range(rank) if padded[axis] == 1 and first != second])
+        return {"r0": b.ints(*constants[0]), "r1": b.ints(*constants[1])}
+    shapes = [n.s0.cast(INT64), n.s1.cast(INT64)]
+    lengths = [b.op("Shape", shape) for shape in shapes]
+    rank_ = lengths[0].maximum(lengths[1])
+    padded_ = [concat([_ones(rank_ - length), shape], 0) for shape, length in zip(shapes, lengths, strict=True)]
+    # Two shapes are equal when the padded ones are and nothing was padded.
+    differ = b.op("Not", b.op("Equal", padded_[0], padded_[1])).cast(INT64).sum(0, keepdims=True)
+    unequal = (differ + (lengths[0] - lengths[1]) * (lengths[0] - lengths[1])) > 0
+    axes = []
+    for shape in padded_:
+        chosen = b.op("And", b.op("Equal", shape, shape.like(1)), unequal)
+        axes.append(b.op("NonZero", chosen).reshape(-1))
+    return {"r0": axes[0], "r1": axes[1]}
+
+
+def _ones(length: Expr) -> Expr:
+    tensor = ir.tensor([1], dtype=INT64)
+    return length.builder.op("ConstantOfShape", length, value=tensor)
+
+
+@lowers(ShapeN)
+def shape_n(n: Node) -> dict[str, Expr]:
+    """A Shape for each operand."""
+    return {f"output[{number}]": n.builder.op("Shape", operand) for number, operand in enumerate(n.variadic("input"))}
+
+
+@lowers(ConcatOffset)
+def concat_offset(n: Node) -> dict[str, Expr]:
+    """Along the axis the sizes of the operands before, elsewhere 0."""
+    b = n.builder
+    shapes = n.variadic("shape")
+    length = b.op("Shape", shapes[0])
+    axis = n.concat_dim.cast(INT64).reshape(1)
+    axis = b.where(axis < 0, axis + length, axis)
+    places = b.op("Range", b.constant(0, INT64), length.reshape(), b.constant(1, INT64))
+    mask = b.op("Equal", places, axis).cast(shapes[0].dtype)
+    offset = shapes[0] - shapes[0]
+    offsets = {}
+    for number, shape in enumerate(shapes):
+        offsets[f"offset[{number}]"] = offset
+        offset = offset + shape * mask
+    return offsets
+
+
+@lowers(DynamicStitch, ParallelDynamicStitch)
+def dynamic_stitch(n: Node) -> dict[str, Expr]:
+    """Finds for each row of the result the last operand row with its index, and gathers; row 0 holds zeros for gaps.
+
+    Not a scatter: ONNX leaves open which of several equal indices wins there.
+    """
+    b = n.builder
+    indices, data = n.variadic("indices"), n.variadic("data")
+    flat, rows = [], []
+    for number, (index, values) in enumerate(zip(indices, data, strict=True)):
+        rank = rank_of(n, f"indices[{number}]", index)
+        flat.append(index.cast(INT64).reshape(-1))
+        rows.append(flatten_rows(values, rank))
+    index, values = concat(flat, 0), concat(rows, 0)
+    # The 0 in front stands for the row of zeros, and gives an empty set of indices a largest one.
+    keys = concat([b.ints(0), index + 1], 0)
+    zero_row = b.op(
+        "ConstantOfShape", concat([b.ints(1), _tail(values, 1)], 0), value=ir.tensor([0], dtype=values.dtype)
+    )
+    count = _largest(keys)
+    targets = b.op("Range", b.constant(1, INT64), (count + 1).reshape(), b.constant(1, INT64))
+    positions = b.op("Range", b.constant(0, INT64), b.op("Size", keys), b.constant(1, INT64))
+    match = b.op("Equal", targets.unsqueeze(1), keys.unsqueeze(0)).cast(INT64)
+    last = _reduce_max(match * positions, 1)
+    return {"merged": b.op("Gather", concat([zero_row, values], 0), last, axis=0)}
+
+
+def flatten_rows(values: Expr, rank: int) -> Expr:
+    """Merges the first `rank` axes into one."""
+    if rank == 1:
+        return values
+    b = values.builder
+    leading = b.op("Shape", values)
+    count = b.op("ReduceProd", leading.slice(0, rank, axis=0), keepdims=1) if rank else b.ints(1)
+    return b.op("Reshape", values, concat([count, _tail(values, rank)], 0), allowzero=1)
+
+
+def _tail(values: Expr, start: int) -> Expr:
+    """The sizes from axis `start` on, as a vector."""
+    b = values.builder
+    if values.shape is not None and all(isinstance(size, int) for size in values.shape[start:]):
+        return b.ints(*[size for size in values.shape[start:] if isinstance(size, int)])
+    return b.op("Shape", values).slice(start, 2**31 - 1, axis=0)
+
+
+def _largest(vector: Expr) -> Expr:
+    return vector.builder.op("ReduceMax", vector, keepdims=1)
+
+
+def _reduce_max(x: Expr, axis: int) -> Expr:
+    b = x.builder
+    if b.opset >= 18:
+        return b.op("ReduceMax", x, b.ints(axis), keepdims=0)
+    return b.op("ReduceMax", x, axes=[axis], keepdims=0)
+
+
+@lowers(UnsortedSegmentSum)
+def unsorted_segment_sum(n: Node) -> dict[str, Expr]:
+    """Adds rows into zeros; a negative segment's rows go to a row of their own, which is cut off."""
+    b = n.builder
+    rank = rank_of(n, "segment_ids", n.segment_ids)
+    count = n.num_segments.cast(INT64).reshape(1)
+    known = n.constant("num_segments")
+    segments: Size = count if known is None else int(known)
+    rows = flatten_rows(n.data, rank)
+    ids = n.segment_ids.cast(INT64)
+    ids = ids if rank == 1 else ids.reshape(-1)
+    ids = b.where(ids < 0, count, ids)
+    if b.opset < 16:
+        return {"output": _segment_product(rows, ids, segments)}
+    zeros = b.op(
+        "ConstantOfShape", concat([b.sizes([segments + 1]), _tail(rows, 1)], 0), value=ir.tensor([0], dtype=rows.dtype)
+    )
+    total = b.op("ScatterND", zeros, ids.unsqueeze(1), rows, reduction="add")
+    return {"output": total.slice(0, segments, axis=0)}
+
+
+def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
+    """The sum as a product with the table of which row belongs to which segment: opset 13 has no adding scatter."""
+    b = rows.builder
+    numbers = b.op("Range", b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
+    table = b.op("Equal", numbers.unsqueeze(1), ids.unsqueeze(0)).cast(rows.dtype)
+    if rows.shape is not None and len(rows.shape) == 2:
+        return table @ rows
+    matrix = b.op("Reshape", rows, concat([b.op("Shape", ids), b.ints(-1)], 0))
+    return b.op("Reshape", table @ matrix, concat([b.sizes([segments]), _tail(rows, 1)], 0), allowzero=1)
+
+
+@lowers(MirrorPadGrad)
+def mirror_pad_grad(n: Node) -> dict[str, Expr]:
+    """Axis by axis: the padding of either side is cut off, turned round, and added to the part that it mirrors."""
+    gradient = n.input
+    rank = rank_of(n, "input", gradient)
+    shift = 1 if n.mode == "REFLECT" else 0
+    flat = n.paddings.reshape(-1)
+    known = n.constant("paddings")
+    widths: list[Size] | None = [int(width) for width in known.reshape(-1)] if known is not None else entries(flat)
+    if widths is None:
+        wide = flat.cast(INT64)
+        widths = [wide.slice(position, position + 1, axis=0) for position in range(2 * rank)]
+    for axis in range(rank):
+        before, after = widths[2 * axis : 2 * axis + 2]
+        if isinstance(before, int) and isinstance(after, int) and before == after == 0:
+            continue
+        gradient = _unfold(gradient, axis, before, after, shift)
+    return {"output": gradient}
+
+
+def _unfold(gradient: Expr, axis: int, before: Size, after: Size, shift: int) -> Expr:
+    b = gradient.builder
+    size = gradient.size(axis)
+    inner = size - before - after
+    middle = gradient.slice(before, before + inner, axis=axis)
+    left = _turned(gradient.slice(0, before, axis=axis), axis)
+    right = _turned(gradient.slice(before + inner, size, axis=axis), axis)
+    left = _placed(left, axis, shift, inner - before - shift)
+    right = _placed(right, axis, inner - after - shift, shift)
+    return b.op("Add", b.op("Add", middle, left), right)
+
+
+def _turned(x: Expr, axis: int) -> Expr:
+    b = x.builder
+    return b.op("Slice", x, b.ints(-1), b.ints(-(2**31)), b.ints(axis), b.ints(-1))
+
+
+def _placed(x: Expr, axis: int, before: Size, after: Size) -> Expr:
+    """Zeros around x along an axis."""
+    assert x.shape is not None
+    widths: list[Size] = [0] * (2 * len(x.shape))
+    widths[axis], widths[axis + len(x.shape)] = before, after
+    return x.builder.op("Pad", x, x.builder.sizes(widths))

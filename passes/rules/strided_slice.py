@@ -1,0 +1,137 @@
+"""Lowering of StridedSliceGrad: zeros with the gradient in the slice's place."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from lstm_lower.ops.indexing import StridedSliceGrad
+from lstm_lower.passes.emit import Expr, concat
+from lstm_lower.passes.known import known_entries
+from lstm_lower.passes.rules.indexing import INT64, unsupported
+from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.sizes import Size, at_least, at_most, entries, from_end
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """What the slice does along one axis of the forward operand.
+
+    Attributes:
+        begin: the first element read, as given; `None` from the start on.
+        stride: distance of the elements read.
+        index: whether it is a single element, so that the axis is missing in dy.
+        whole: whether all of the axis is read in order, so that dy has the right size already.
+    """
+
+    begin: Size | None = None
+    stride: int = 1
+    index: bool = False
+    whole: bool = False
+
+
+WHOLE = Axis(whole=True)
+
+
+@lowers(StridedSliceGrad)
+def strided_slice_grad(n: Node) -> dict[str, Expr]:
+    """Gives dy the forward operand's axes, then pads each sliced axis or, with a stride, spreads dy along it."""
+    sizes, begins = entries(n.shape), entries(n.begin)
+    strides = n.constant("strides")
+    if sizes is None:
+        raise unsupported(n, "shape", "a known length", "an unknown one")
+    if begins is None:
+        raise unsupported(n, "begin", "a known length", "an unknown one")
+    if strides is None:
+        raise unsupported(n, "strides", "a constant", "a value known at run time only")
+    axes, added = _axes(n, len(sizes), begins, [int(stride) for stride in strides])
+    gradient = n.dy.squeeze(*added) if added else n.dy
+    missing = [position for position, axis in enumerate(axes) if axis.index]
+    gradient = gradient.unsqueeze(*missing) if missing else gradient
+    pads: list[Size] = [0] * (2 * len(sizes))
+    for position, axis in enumerate(axes):
+        if axis.whole:
+            continue
+        if axis.stride == 1:
+            before, after = _margins(gradient, position, axis, sizes[position])
+            pads[position], pads[position + len(sizes)] = before, after
+        else:
+            gradient = _spread(gradient, position, axis, sizes[position])
+    if any(not isinstance(pad, int) or pad for pad in pads):
+        gradient = n.builder.op("Pad", gradient, n.builder.sizes(pads))
+    if gradient.value is not n.dy.value:
+        gradient.value.shape = ir.Shape(known_entries(n.shape.value) or [None] * len(sizes))
+    return {"output": gradient}
+
+
+def _axes(n: Node, rank: int, begins: list[Size], strides: list[int]) -> tuple[list[Axis], list[int]]:
+    """Spells the masks out.
+
+    Returns:
+        An entry for each axis of the forward operand, and the axes of dy that the slice added.
+    """
+    count = len(begins)
+    positions = range(count)
+    real = [p for p in positions if not (n.ellipsis_mask | n.new_axis_mask) >> p & 1]
+    after_ellipsis = False
+    axes: list[Axis] = []
+    added: list[int] = []
+    place = 0
+    for position in positions:
+        bit = 1 << position
+        if n.ellipsis_mask & bit:
+            later = sum(1 for p in real if p > position)
+            span = rank - len(axes) - later
+            axes += [WHOLE] * span
+            place += span
+            after_ellipsis = True
+        elif n.new_axis_mask & bit:
+            added.append(place)
+            place += 1
+        elif n.shrink_axis_mask & bit:
+            axes.append(Axis(begins[position], index=True))
+        else:
+            begin = None if n.begin_mask & bit else begins[position]
+            whole = begin is None and bool(n.end_mask & bit) and strides[position] == 1
+            axes.append(Axis(begin, strides[position], whole=whole))
+            place += 1
+    if len(axes) > rank or (after_ellipsis and len(axes) != rank):
+        raise unsupported(n, "begin", f"entries for at most {rank} axes", f"{len(axes)}")
+    return axes + [WHOLE] * (rank - len(axes)), added
+
+
+def _margins(gradient: Expr, position: int, axis: Axis, size: Size) -> tuple[Size, Size]:
+    """How many zeros stand before and after dy along an axis."""
+    length: Size = 1 if axis.index else gradient.size(position)
+    if axis.begin is None:
+        return 0, size - length
+    begin = from_end(axis.begin, size)
+    if not axis.index:
+        begin = at_most(at_least(begin, 0), size)
+    return begin, size - begin - length
+
+
+def _spread(gradient: Expr, position: int, axis: Axis, size: Size) -> Expr:
+    """Puts element k of dy at begin + k * stride: each place of the result looks up its element, if it has one."""
+    b = gradient.builder
+    length = gradient.size(position)
+    first: Size = 0 if axis.stride > 0 else size - 1
+    if axis.begin is not None:
+        begin = from_end(axis.begin, size)
+        first = at_most(at_least(begin, 0), size) if axis.stride > 0 else at_most(at_least(begin, -1), size - 1)
+    places = b.op("Range", b.constant(0, INT64), b.sizes([size]).reshape(), b.constant(1, INT64))
+    distance = (places - first) * (1 if axis.stride > 0 else -1)
+    step = abs(axis.stride)
+    element = b.op("Div", distance, distance.like(step))
+    on_grid = b.op("Equal", element * step, distance)
+    valid = b.op("And", b.op("And", on_grid, b.op("GreaterOrEqual", distance, distance.like(0))), element < length)
+    # The element past the last is a zero, for the places that have none.
+    padded = concat([gradient, _zero_slice(gradient, position)], position)
+    return b.op("Gather", padded, b.where(valid, element, length), axis=position)
+
+
+def _zero_slice(x: Expr, axis: int) -> Expr:
+    assert x.shape is not None
+    b = x.builder
+    return b.fill(0, [1 if position == axis else x.size(position) for position in range(len(x.shape))], x.dtype)
