@@ -1,0 +1,44 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDENS = Path(__file__).parent / "golden"
+
+Golden = Callable[..., None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="write tests/golden/*.txt anew instead of comparing")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compares texts with those kept in `tests/golden/<name>.txt`, or writes them under `--update-goldens`.
+
+    `golden("block_lstm", before=dump(model), after=dump(lowered))`: one file, a section per keyword.
+    """
+    update: bool = request.config.getoption("--update-goldens")
+
+    def compare(name: str, **sections: str) -> None:
+        text = "\n".join(f"-- {title}\n{section.rstrip()}\n" for title, section in sections.items())
+        path = GOLDENS / f"{name}.txt"
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        kept = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if kept != text:
+            difference = "\n".join(
+                difflib.unified_diff(kept.splitlines(), text.splitlines(), f"golden/{name}.txt", "now", lineterm="")
+            )
+            pytest.fail(
+                f"{difference}\n\nIf this is meant, run pytest --update-goldens and read the diff.", pytrace=False
+            )
+
+    return compare
