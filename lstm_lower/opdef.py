@@ -210,15 +210,23 @@ class OpDef:
 
         Variadic operands may stand anywhere: what the others leave over is theirs, in equal parts.
         """
-        names: list[str] = []
-        variadic = sum(declared.variadic for declared in cls.inputs)
-        spare = count - (len(cls.inputs) - variadic)
-        for declared in cls.inputs:
-            if declared.variadic:
-                names += [f"{declared.name}[{index}]" for index in range(max(spare, 0) // variadic)]
-            else:
-                names.append(declared.name)
-        return names
+        return _names(cls.inputs, count)
+
+    @classmethod
+    def output_names(cls, count: int) -> list[str]:
+        """The names of a node's `count` outputs, numbered like those of variadic operands."""
+        return _names(cls.outputs, count)
+
+    @classmethod
+    def output_count(cls, call: Call) -> int:
+        """How many outputs a verified call has; overridden where an output is variadic."""
+        del call
+        return len(cls.outputs)
+
+    @classmethod
+    def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:  # noqa: ARG003
+        """The symbolic shape of an operand under given attributes; overridden where attributes change shapes."""
+        return operand.spec
 
     @classmethod
     def verify(cls, call: Call) -> None:
@@ -231,11 +239,11 @@ class OpDef:
     def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
         """Dtypes and shapes of the outputs of a verified call that has `count` outputs."""
         infos = []
-        declared = list(cls.outputs)
-        if declared and declared[-1].variadic:
-            declared[-1:] = [declared[-1]] * max(0, count - len(declared) + 1)
-        for output in declared:
-            shape = None if output.spec is None else call.unifier.shape(output.spec)
+        declared = {output.name: output for output in cls.outputs}
+        for name in cls.output_names(count):
+            output = declared[name.partition("[")[0]]
+            spec = cls.shape_spec(output, call.attributes)
+            shape = None if spec is None else call.unifier.shape(spec)
             infos.append(TensorInfo(_resolve_dtype(call, output), shape))
         return infos
 
@@ -332,9 +340,10 @@ def _bind_operands(call: Call) -> None:
                 continue
             raise call.error(declared.name, "a value", "nothing")
         _bind_dtype(call, declared, declared.name, info)
-        if declared.spec is not None and info.shape is not None:
+        spec = op.shape_spec(declared, call.attributes)
+        if spec is not None and info.shape is not None:
             try:
-                call.unifier.add(declared.name, declared.spec, info.shape)
+                call.unifier.add(declared.name, spec, info.shape)
             except dims.MismatchError as error:
                 raise call.error(declared.name, error.args[0], error.args[1]) from None
     try:
@@ -367,6 +376,19 @@ def _bind_dtype(call: Call, declared: Operand, name: str, info: TensorInfo) -> N
     if info.dtype != bound:
         first = next(o.name for o in call.op.inputs if o.dtype == declared.dtype)
         raise call.error(name, f"dtype {dtype_name(bound)} (as {first})", dtype_name(info.dtype))
+
+
+def _names(declarations: Sequence[Operand], count: int) -> list[str]:
+    """Names in order; several variadic ones share evenly what the others leave over."""
+    variadic = sum(declared.variadic for declared in declarations)
+    spare = max(count - len(declarations) + variadic, 0)
+    names: list[str] = []
+    for declared in declarations:
+        if declared.variadic:
+            names += [f"{declared.name}[{index}]" for index in range(spare // variadic)]
+        else:
+            names.append(declared.name)
+    return names
 
 
 def _resolve_dtype(call: Call, output: Operand) -> DType | None:
