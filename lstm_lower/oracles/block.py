@@ -169,7 +169,7 @@ def lstm_block_cell(
 @oracle("LSTMBlockCellGrad")
 def lstm_block_cell_grad(
     *,
-    x: npt.ArrayLike,  # an operand of the op, which reads its shape only; likewise others left unread
+    x: npt.ArrayLike,  # its shape only, as with h_prev, w and b
     cs_prev: npt.ArrayLike,
     h_prev: npt.ArrayLike,
     w: npt.ArrayLike,

@@ -49,7 +49,7 @@ def gru_block_cell_grad(
     h_prev: npt.ArrayLike,
     w_ru: npt.ArrayLike,
     w_c: npt.ArrayLike,
-    b_ru: npt.ArrayLike,  # an operand of the op, which reads its shape only; likewise others left unread
+    b_ru: npt.ArrayLike,  # its shape only, as with b_c
     b_c: npt.ArrayLike,
     r: npt.ArrayLike,
     u: npt.ArrayLike,
