@@ -55,7 +55,7 @@ class Contract:
             else:
                 dtype, shape = self.others.get(declared, (None, None))
                 operands[declared] = opdef.TensorInfo(
-                    None if dtype is None else opdef.DType[dtype], None if shape is None else tuple(shape)
+                    None if dtype is None else ir.DataType[dtype], None if shape is None else tuple(shape)
                 )
         definition = opdef.REGISTRY[self.op]
         ordered = {name: operands[name] for name in definition.operand_names(len(operands)) if name in operands}

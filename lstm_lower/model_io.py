@@ -41,7 +41,7 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         raise InvalidModelError(f"{label}: an ONNX model requires opset imports, got none")
     try:
         loaded = ir.from_proto(proto)
-    except Exception as error:  # noqa: BLE001 (whatever malformed content breaks on, it is the content's fault)
+    except Exception as error:
         raise InvalidModelError(
             f"{label}: a well-formed ONNX model is required, got one that {_first_line(error)}"
         ) from error

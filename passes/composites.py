@@ -114,14 +114,13 @@ def _replacements(
 ) -> list[tuple[ir.Value, ir.Value]]:
     """The node's used outputs with the values that take their place, in the outputs' dtypes."""
     infos = call.op.output_infos(call, len(node.outputs))
-    declared = [output.name for output in call.op.outputs]
+    names = call.op.output_names(len(node.outputs))
     replacements: list[tuple[ir.Value, ir.Value]] = []
     taken: set[ir.Value] = set()
     for index, old in enumerate(node.outputs):
         if not old.uses() and not old.is_graph_output():
             continue
-        name = declared[index] if index < len(declared) - 1 or not call.op.outputs[-1].variadic else None
-        expr = results[name if name is not None else f"{declared[-1]}[{index - len(declared) + 1}]"]
+        expr = results[names[index]]
         dtype = infos[index].dtype
         result = expr if dtype is None else expr.cast(dtype)
         # The new value takes over the old one's name, so it must be the rule's own and serve one output only.

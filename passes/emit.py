@@ -205,11 +205,7 @@ class Builder:
         step_states = [inner.parameter(state, "state", state.shape) for state in states]
         step_inputs = [inner.parameter(x, "input", None if x.shape is None else x.shape[1:]) for x in inputs]
         new_states, outputs = body(step_states, step_inputs)
-        results: list[ir.Value] = []
-        for expr in [*new_states, *outputs]:
-            # A body output must be made by the body itself, and each one only once.
-            own = expr.builder is inner and expr.value.producer() is not None and expr.value not in results
-            results.append(expr.value if own else inner.op("Identity", expr).value)
+        results = inner.results([*new_states, *outputs])
         graph = ir.Graph(
             [x.value for x in [*step_states, *step_inputs]],
             results,
@@ -223,6 +219,31 @@ class Builder:
                 attributes["scan_output_directions"] = [1] * len(outputs)
         all_outputs = self.ops("Scan", *states, *inputs, outputs=len(results), **attributes)
         return all_outputs[: len(states)], all_outputs[len(states) :]
+
+    def branch(
+        self, condition: Expr, then: Callable[[Builder], Sequence[Expr]], otherwise: Callable[[Builder], Sequence[Expr]]
+    ) -> list[Expr]:
+        """Emits an If whose branches give the same number of values.
+
+        Args:
+            condition: a bool scalar.
+            then, otherwise: called with the branch's builder; return the branch's values.
+        """
+        graphs = []
+        for name, emit in (("then", then), ("else", otherwise)):
+            inner = Builder(self.opset, self.names, f"{self.scope}/{name}", outer=self)
+            values = inner.results(emit(inner))
+            graphs.append(ir.Graph([], values, nodes=inner.nodes, name=self.names.fresh(f"{self.scope}/{name}")))
+        count = len(graphs[0].outputs)
+        return self.ops("If", condition, outputs=count, then_branch=graphs[0], else_branch=graphs[1])
+
+    def results(self, exprs: Iterable[Expr]) -> list[ir.Value]:
+        """Values fit to be this body's outputs: made by the body itself, and each one only once."""
+        found: list[ir.Value] = []
+        for expr in exprs:
+            own = expr.builder is self and expr.value.producer() is not None and expr.value not in found
+            found.append(expr.value if own else self.op("Identity", expr).value)
+        return found
 
     def parameter(self, like: Expr, role: str, shape: Sequence[Dim] | None) -> Expr:
         """An input of the graph under construction."""

@@ -320,6 +320,11 @@ def _size(_node: ir.Node) -> list[Result]:
     return [(ir.DataType.INT64, ())]
 
 
+def _non_zero(node: ir.Node) -> list[Result]:
+    shape = _shape(node)
+    return [(ir.DataType.INT64, (None if shape is None else len(shape), None))]
+
+
 def _constant(node: ir.Node) -> list[Result]:
     tensor = attribute(node, "value", None)
     if tensor is not None:
@@ -378,6 +383,19 @@ def _scan(node: ir.Node) -> list[Result]:
     return results
 
 
+def _if(node: ir.Node) -> list[Result]:
+    """What both branches agree on."""
+    branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    results: list[Result] = []
+    for a, b in zip(branches[0].outputs, branches[1].outputs, strict=True):
+        first, second = shape_of(a), shape_of(b)
+        shape = None
+        if first is not None and second is not None and len(first) == len(second):
+            shape = tuple(x if x == y else None for x, y in zip(first, second, strict=True))
+        results.append((a.dtype, shape))
+    return results
+
+
 _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mod", "Sum", "And", "Or"), _elementwise),
     **dict.fromkeys(("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"), _comparison),
@@ -418,8 +436,10 @@ _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
     "ConstantOfShape": _constant_of_shape,
     "Shape": _shape_op,
     "Size": _size,
+    "NonZero": _non_zero,
     "Constant": _constant,
     "Pad": _pad,
     "Range": _range,
+    "If": _if,
     "Scan": _scan,
 }

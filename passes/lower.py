@@ -69,8 +69,8 @@ def lower(
         trace: collects what every pass did.
 
     Returns:
-        A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Names of graph inputs and outputs and
-        symbolic dimensions are kept. Weights in external data stay there until the result is saved.
+        A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Names of graph inputs and outputs
+        and symbolic dimensions are kept. Weights in external data stay there until the result is saved.
 
     Raises:
         InvalidModelError: the model is malformed, or an operand does not fit its op.
@@ -149,7 +149,8 @@ class StandardImportsPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Removes what nothing uses."""
-        common_passes.RemoveUnusedFunctionsPass()(model)
+        # Inlining has left the functions without callers.
+        model.functions.clear()
         imports = model.graph.opset_imports
         others = [domain for domain in imports if domain not in ("", "ai.onnx")]
         for domain in others:

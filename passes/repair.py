@@ -17,8 +17,8 @@ class WrongGradientWarning(UserWarning):
 class BlockLSTMV2GradientPass(ir.passes.InPlacePass):
     """Finds BlockLSTMGrad nodes fed by a BlockLSTMV2.
 
-    TensorFlow registers one gradient function for both forward ops, and it builds BlockLSTMGrad, which reads the gates as
-    i, c, f, o, where BlockLSTMV2 packs them as i, f, c, o.
+    TensorFlow registers one gradient function for both forward ops, and it builds BlockLSTMGrad, which reads the gates
+    as i, c, f, o, where BlockLSTMV2 packs them as i, f, c, o.
 
     Attributes:
         repair: turn such nodes into BlockLSTMGradV2 instead of warning.
@@ -40,8 +40,9 @@ class BlockLSTMV2GradientPass(ir.passes.InPlacePass):
                     modified = True
                     continue
                 warnings.warn(
-                    f"BlockLSTMGrad '{node_label(node)}' is fed by a BlockLSTMV2, whose gates are in another order: its "
-                    "gradients are wrong, in TensorFlow as here. repair_v2_gradient=True lowers it as BlockLSTMGradV2.",
+                    f"BlockLSTMGrad '{node_label(node)}' is fed by a BlockLSTMV2, whose gates are in another order: "
+                    "its gradients are wrong, in TensorFlow as here. repair_v2_gradient=True lowers it as "
+                    "BlockLSTMGradV2.",
                     WrongGradientWarning,
                     stacklevel=2,
                 )

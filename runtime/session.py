@@ -150,21 +150,23 @@ def _loadable(model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
         loaded: ir.Model = model
     else:
         loaded = model_io.load(model)
-    graphs = [loaded.graph, *loaded.functions.values()]
+    graphs = [loaded.graph, *(function.graph for function in loaded.functions.values())]
     if any(True for graph in graphs for _ in composite_nodes(graph)):
         loaded = lower(loaded)
     elif isinstance(model, (str, os.PathLike)):
         return str(Path(model))
     elif isinstance(model, onnx.ModelProto):
-        return model.SerializeToString()
-    return ir.to_proto(loaded).SerializeToString()
+        return bytes(model.SerializeToString())
+    return bytes(ir.to_proto(loaded).SerializeToString())
 
 
 def _parse(data: bytes) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
     try:
-        return onnx.ModelProto.FromString(data)
+        proto.ParseFromString(data)
     except Exception as error:
         raise InvalidModelError("an ONNX model is required, got bytes that are none") from error
+    return proto
 
 
 def _open(source: str | bytes, options: ort.SessionOptions, names: Sequence[provider_names.Provider]) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lstm_lower.ops.block import (
     BlockLSTM,
@@ -20,10 +20,13 @@ from lstm_lower.ops.block import (
     LSTMBlockCell,
     LSTMBlockCellGrad,
 )
-from lstm_lower.passes.emit import END, Expr, concat, sigmoid, tanh
+from lstm_lower.passes.emit import END, Builder, Expr, concat, sigmoid, tanh
 from lstm_lower.passes.rules.registry import Node, lowers
 
 ICFO = ("i", "c", "f", "o")
+
+# One step of a loop: states and inputs to new states and outputs.
+Body = Callable[[list[Expr], list[Expr]], tuple[list[Expr], list[Expr]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,14 +147,58 @@ class Window:
     """
 
     def __init__(self, n: Node) -> None:
+        self._node = n
         steps, length = n.size("T"), n.constant("seq_len_max")
-        self.whole = isinstance(steps, int) and length is not None and int(length) == steps
+        self.whole = n.is_size("seq_len_max", "T")
         self._steps = steps
         self.length: int | Expr
         if length is not None:
             self.length = int(length)
+        elif self.whole:
+            self.length = steps
         else:
             self.length = n.seq_len_max.reshape(1).maximum(0).minimum(n.builder.sizes([steps]))
+
+    def scan(
+        self,
+        body: Body,
+        *,
+        states: Sequence[Expr],
+        inputs: Sequence[Expr],
+        outputs: Sequence[str],
+        reverse: bool = False,
+    ) -> tuple[list[Expr], list[Expr]]:
+        """Emits a Scan over the window.
+
+        Args:
+            body: one step, as `Builder.scan` takes it.
+            states: initial states; also the final ones of an empty window.
+            inputs: sequences, cut to the window.
+            outputs: the dimension symbols of each step's outputs.
+            reverse: walk from the last step to the first.
+
+        Returns:
+            Final states and the outputs of the window's steps.
+        """
+        n = self._node
+        dtype = inputs[0].dtype
+
+        def run(builder: Builder) -> list[Expr]:
+            final, sequences = builder.scan(body, states=states, inputs=inputs, reverse=reverse)
+            return [*final, *sequences]
+
+        def nothing(builder: Builder) -> list[Expr]:
+            sizes = [[n.size(symbol) for symbol in symbols.split()] for symbols in outputs]
+            return [*states, *(builder.fill(0, [0, *step], dtype) for step in sizes)]
+
+        if isinstance(self.length, int):
+            results = run(n.builder) if self.length > 0 else nothing(n.builder)
+        elif self.whole:
+            results = run(n.builder)
+        else:
+            # onnxruntime refuses a Scan over no steps.
+            results = n.builder.branch((self.length > 0).reshape(), run, nothing)
+        return results[: len(states)], results[len(states) :]
 
     def cut(self, sequence: Expr) -> Expr:
         """The first seq_len_max steps of [T, ...]."""
@@ -159,7 +206,9 @@ class Window:
 
     def shifted(self, first: Expr, sequence: Expr) -> Expr:
         """Each step's previous value [seq_len_max, ...]: `first`, then the sequence without its last step."""
-        return self.cut(concat([first.unsqueeze(0), sequence.slice(0, -1, axis=0)], 0))
+        # Joined first and cut after: the other order would leave one step of a sequence of none.
+        joined = concat([first.unsqueeze(0), sequence], 0)
+        return joined.slice(0, -1 if self.whole else self.length, axis=0)
 
     def pad(self, sequence: Expr) -> Expr:
         """Zeros for the steps from seq_len_max on."""
@@ -193,7 +242,9 @@ def block_lstm(n: Node) -> dict[str, Expr]:
         )
         return [step.cs, step.h], list(vars(step).values())
 
-    _, sequences = n.builder.scan(body, states=[n.cs_prev, n.h_prev], inputs=[window.cut(n.x)])
+    _, sequences = window.scan(
+        body, states=[n.cs_prev, n.h_prev], inputs=[window.cut(n.x)], outputs=["B H"] * len(n.op.outputs)
+    )
     return {output.name: window.pad(s) for output, s in zip(n.op.outputs, sequences, strict=True)}
 
 
@@ -227,10 +278,11 @@ def block_lstm_grad(n: Node) -> dict[str, Expr]:
 
     peephole_weights = [n.wci, n.wcf, n.wco]
     carried = [n.w, n.b, *(peephole_weights if peephole else [])]
-    final, (x_grad,) = b.scan(
+    final, (x_grad,) = window.scan(
         body,
         states=[b.zeros_like(state) for state in [n.cs_prev, n.h_prev, *carried]],
         inputs=[cs_before, h_before, *(window.cut(sequence) for sequence in saved)],
+        outputs=["B I"],
         reverse=True,
     )
     cs_prev_grad, h_prev_grad, w_grad, b_grad, *peephole_grads = final

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from lstm_lower.opdef import Call, OpDef
 from lstm_lower.passes.emit import Builder, Expr
 from lstm_lower.passes.infer import constant_of
+from lstm_lower.passes.known import known_entries
 
 # Returns the outputs by name; an output that is missing is one that the node must not be asked for.
 Rule = Callable[["Node"], Mapping[str, Expr]]
@@ -84,10 +85,15 @@ class Node:
         """The operand's value where it is a constant of the graph."""
         return constant_of(self._values.get(name))
 
+    def is_size(self, name: str, symbol: str) -> bool:
+        """Whether a scalar operand is known to be the size of a dimension symbol, as in `seq_len_max = shape(x)[0]`."""
+        size = self.call.sizes.get(symbol)
+        return size is not None and known_entries(self._values.get(name)) == (size,)
+
     def used(self, output: str) -> bool:
         """Whether anything reads the output."""
-        names = [declared.name for declared in self.call.op.outputs]
-        index = names.index(output)
+        names = self.call.op.output_names(len(self.node.outputs))
+        index = names.index(output) if output in names else len(self.node.outputs)
         if index >= len(self.node.outputs):
             return False
         value = self.node.outputs[index]
@@ -102,9 +108,10 @@ class Node:
 
     def _run_time_size(self, symbol: str) -> Expr:
         for declared in self.call.op.inputs:
-            if declared.spec is None or declared.name not in self._values or declared.spec.rest_first:
+            spec = self.call.op.shape_spec(declared, self.call.attributes)
+            if spec is None or declared.name not in self._values or spec.rest_first:
                 continue
-            for axis, dim in enumerate(declared.spec.dims):
+            for axis, dim in enumerate(spec.dims):
                 if dim.symbol == symbol:
                     size = self.builder.wrap(self._operand_value(declared.name)).size(axis)
                     assert isinstance(size, Expr)
