@@ -167,7 +167,8 @@ class OpDef:
         op_type: the class name.
         inputs, outputs, attributes: the declarations in order.
         types: type variable -> allowed dtypes, from the nested class `Types`.
-        min_opset: the lowest `ai.onnx` opset that its lowering needs.
+        forward: for a backward op, the op type that it is the gradient of.
+        family: the module that the definition stands in: `block`, `cudnn`, ...
     """
 
     op_type: ClassVar[str] = ""
@@ -176,6 +177,7 @@ class OpDef:
     attributes: ClassVar[tuple[Attribute, ...]] = ()
     types: ClassVar[Mapping[str, tuple[DType, ...]]] = {}
     forward: ClassVar[str | None] = None
+    family: ClassVar[str] = ""
 
     class Types:
         """Type variables with their allowed dtypes."""
@@ -195,6 +197,7 @@ class OpDef:
         if abstract:
             return
         cls.op_type = cls.__name__
+        cls.family = cls.__module__.rpartition(".")[2]
         if cls.op_type in REGISTRY:
             raise KeyError(f"{cls.op_type} is already defined")
         REGISTRY[cls.op_type] = cls

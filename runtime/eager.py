@@ -25,15 +25,19 @@ Array = np.ndarray[Any, Any]
 _CARRIERS = {ir.DataType.BFLOAT16: ir.DataType.FLOAT}
 
 
-def call(op_type: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Array]:
+def call(
+    op_type: str, operands: Mapping[str, Any], attributes: Mapping[str, Any], name: str | None = None
+) -> dict[str, Any]:
     """Runs one op.
 
     Sessions are cached by op, attributes and dtypes, not by sizes: a new batch size compiles nothing.
 
     Args:
         op_type: a defined op.
-        operands: operand name -> array; `None` for an optional one that is left out; a list of arrays for a variadic one.
+        operands: operand name -> array; `None` for an optional one that is left out; a list of arrays for a variadic
+            one.
         attributes: attribute name -> value.
+        name: stands for the node in error messages.
 
     Returns:
         Output name -> array (a list of arrays for a variadic output), in TensorFlow's order.
@@ -45,16 +49,16 @@ def call(op_type: str, operands: Mapping[str, Any], attributes: Mapping[str, Any
     definition = opdef.REGISTRY[op_type]
     arrays = _arrays(definition, operands)
     infos = {
-        name: opdef.TensorInfo(_dtype(op_type, name, array), array.shape, array if array.dtype.kind in "iu" else None)
-        for name, array in arrays.items()
+        key: opdef.TensorInfo(_dtype(op_type, key, array), array.shape, array if array.dtype.kind in "iu" else None)
+        for key, array in arrays.items()
     }
-    bound = definition.bind(None, infos, attributes, error=InvalidInputError)
-    signature = tuple((name, infos[name].dtype, array.ndim) for name, array in arrays.items())
-    fixed = tuple(sorted((name, _hashable(value)) for name, value in bound.attributes.items()))
+    bound = definition.bind(name, infos, attributes, error=InvalidInputError)
+    signature = tuple((key, infos[key].dtype, array.ndim) for key, array in arrays.items())
+    fixed = tuple(sorted((key, _hashable(value)) for key, value in bound.attributes.items()))
     count = definition.output_count(bound)
     dtypes = tuple(info.dtype for info in definition.output_infos(bound, count) if info.dtype is not None)
     session = _session(op_type, signature, fixed, _window(definition, bound, arrays), dtypes)
-    feeds = {name: _to_carrier(array, infos[name].dtype) for name, array in arrays.items()}
+    feeds = {key: _to_carrier(array, infos[key].dtype) for key, array in arrays.items()}
     results = session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
     outputs = [_from_carrier(result, dtype) for result, dtype in zip(results, dtypes, strict=True)]
     return _grouped(definition.output_names(count), outputs)
