@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.ops.indexing import (
     BroadcastGradientArgs,
     ConcatOffset,
@@ -22,15 +21,10 @@ from lstm_lower.passes.rules.sizes import Size, entries
 INT64 = ir.DataType.INT64
 
 
-def unsupported(n: Node, operand: str, what: str, got: object) -> UnsupportedOpError:
-    """The error of a rule that cannot lower its node."""
-    return UnsupportedOpError(requires(n.call.op.op_type, n.call.node, operand, what, got))
-
-
 def rank_of(n: Node, operand: str, x: Expr) -> int:
     """The operand's rank, which must be known."""
     if x.shape is None:
-        raise unsupported(n, operand, "a known rank", "an unknown one")
+        raise n.unsupported(operand, "a known rank", "an unknown one")
     return len(x.shape)
 
 
@@ -124,7 +118,13 @@ def flatten_rows(values: Expr, rank: int) -> Expr:
     b = values.builder
     leading = b.op("Shape", values)
     count = b.op("ReduceProd", leading.slice(0, rank, axis=0), keepdims=1) if rank else b.ints(1)
-    return b.op("Reshape", values, concat([count, _tail(values, rank)], 0), allowzero=1)
+    return reshape_to(values, concat([count, _tail(values, rank)], 0))
+
+
+def reshape_to(x: Expr, sizes: Expr) -> Expr:
+    """Another shape, given at run time, in which 0 is a size: before opset 14 it can only mean "as it was"."""
+    allow_zero = {"allowzero": 1} if x.builder.opset >= 14 else {}
+    return x.builder.op("Reshape", x, sizes, **allow_zero)
 
 
 def _tail(values: Expr, start: int) -> Expr:
@@ -175,7 +175,7 @@ def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
     if rows.shape is not None and len(rows.shape) == 2:
         return table @ rows
     matrix = b.op("Reshape", rows, concat([b.op("Shape", ids), b.ints(-1)], 0))
-    return b.op("Reshape", table @ matrix, concat([b.sizes([segments]), _tail(rows, 1)], 0), allowzero=1)
+    return reshape_to(table @ matrix, concat([b.sizes([segments]), _tail(rows, 1)], 0))
 
 
 @lowers(MirrorPadGrad)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.opdef import Call, OpDef
 from lstm_lower.passes.emit import Builder, Expr
 from lstm_lower.passes.infer import constant_of
@@ -84,6 +85,10 @@ class Node:
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:
         """The operand's value where it is a constant of the graph."""
         return constant_of(self._values.get(name))
+
+    def unsupported(self, operand: str, what: str, got: object) -> UnsupportedOpError:
+        """The error of a rule that cannot lower the node."""
+        return UnsupportedOpError(requires(self.call.op.op_type, self.call.node, operand, what, got))
 
     def is_size(self, name: str, symbol: str) -> bool:
         """Whether a scalar operand is known to be the size of a dimension symbol, as in `seq_len_max = shape(x)[0]`."""

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from lstm_lower.ops.indexing import StridedSliceGrad
 from lstm_lower.passes.emit import Expr, concat
 from lstm_lower.passes.known import known_entries
-from lstm_lower.passes.rules.indexing import INT64, unsupported
+from lstm_lower.passes.rules.indexing import INT64
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, at_least, at_most, entries, from_end
 
@@ -40,11 +40,11 @@ def strided_slice_grad(n: Node) -> dict[str, Expr]:
     sizes, begins = entries(n.shape), entries(n.begin)
     strides = n.constant("strides")
     if sizes is None:
-        raise unsupported(n, "shape", "a known length", "an unknown one")
+        raise n.unsupported("shape", "a known length", "an unknown one")
     if begins is None:
-        raise unsupported(n, "begin", "a known length", "an unknown one")
+        raise n.unsupported("begin", "a known length", "an unknown one")
     if strides is None:
-        raise unsupported(n, "strides", "a constant", "a value known at run time only")
+        raise n.unsupported("strides", "a constant", "a value known at run time only")
     axes, added = _axes(n, len(sizes), begins, [int(stride) for stride in strides])
     gradient = n.dy.squeeze(*added) if added else n.dy
     missing = [position for position, axis in enumerate(axes) if axis.index]
@@ -97,7 +97,7 @@ def _axes(n: Node, rank: int, begins: list[Size], strides: list[int]) -> tuple[l
             axes.append(Axis(begin, strides[position], whole=whole))
             place += 1
     if len(axes) > rank or (after_ellipsis and len(axes) != rank):
-        raise unsupported(n, "begin", f"entries for at most {rank} axes", f"{len(axes)}")
+        raise n.unsupported("begin", f"entries for at most {rank} axes", f"{len(axes)}")
     return axes + [WHOLE] * (rank - len(axes)), added
 
 
