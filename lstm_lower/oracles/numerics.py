@@ -15,7 +15,8 @@ def float64(value: npt.ArrayLike) -> Array:
 
 def sigmoid(x: Array) -> Array:
     """Logistic sigmoid, accurate also where it is close to zero."""
-    return np.asarray(np.exp(-np.logaddexp(0.0, -x)))
+    shrunk = np.exp(-np.abs(x))  # never overflows
+    return np.asarray(np.where(x >= 0, 1.0, shrunk) / (1.0 + shrunk))
 
 
 def clamp_steps(seq_len_max: npt.ArrayLike, time: int) -> int:
