@@ -251,6 +251,24 @@ def _axes(node: ir.Node, rank: int) -> list[int] | None:
     return [int(axis) % rank for axis in given] if rank else []
 
 
+def _flatten(node: ir.Node) -> list[Result]:
+    shape = _shape(node)
+    if shape is None:
+        return [(_dtype(node), (None, None))]
+    axis = attribute(node, "axis", 1)
+    axis = axis + len(shape) if axis < 0 else axis
+    return [(_dtype(node), (_product(shape[:axis]), _product(shape[axis:])))]
+
+
+def _product(dims: Shape) -> Dim:
+    """The number of elements; a lone symbolic dimension keeps its name."""
+    open_dims = [dim for dim in dims if not isinstance(dim, int)]
+    sizes = [dim for dim in dims if isinstance(dim, int)]
+    if not open_dims:
+        return int(np.prod(sizes, dtype=np.int64))
+    return open_dims[0] if len(open_dims) == 1 and all(size == 1 for size in sizes) else None
+
+
 def _squeeze(node: ir.Node) -> list[Result]:
     shape = _shape(node)
     if shape is None or len(node.inputs) < 2:
@@ -419,6 +437,7 @@ _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
     **dict.fromkeys(("Erf", "Softmax", "LogSoftmax", "Clip", "Floor", "Ceil", "CumSum", "ReverseSequence"), _same),
     **dict.fromkeys(("ScatterND", "ScatterElements", "Softplus", "Elu", "Selu", "LeakyRelu"), _same),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSumExp"), _reduce),
+    "RandomUniformLike": _same,
     "IsNaN": _is_nan,
     "Cast": _cast,
     "Where": _where,
@@ -430,6 +449,7 @@ _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
     "Gather": _gather,
     "Transpose": _transpose,
     "Reshape": _reshape,
+    "Flatten": _flatten,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Expand": _expand,

@@ -1,25 +1,35 @@
-"""The optimisation pipeline that follows lowering."""
+"""The optimisation pipeline: passes on loops, run to a fixed point."""
 
 from __future__ import annotations
 
-import dataclasses
+import os
+import typing
+from collections.abc import Sequence
 
+import onnx
 import onnx_ir as ir
-import onnx_ir.passes.common as common_passes
 
+from lstm_lower.dump import dump
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.model_io import load
 from lstm_lower.passes.emit import Names
+from lstm_lower.passes.loops.base import Context, LoopPass
+from lstm_lower.passes.loops.common import Common
+from lstm_lower.passes.loops.dead import Dead
+from lstm_lower.passes.loops.hoist import Hoist
+from lstm_lower.passes.loops.scan import scans_of
+from lstm_lower.passes.loops.simplify import Simplify
+from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
+from lstm_lower.passes.loops.sink_outputs import SinkOutputs
+from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass
+from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.trace import Trace
+from lstm_lower.passes.verify import verify
 
+__all__ = ["Pipeline", "Trace", "optimize", "optimize_graphs", "parse_schedule"]
 
-@dataclasses.dataclass
-class Trace:
-    """What every pass did.
-
-    Attributes:
-        steps: pass name and text of the graph after it, for every pass that changed something.
-    """
-
-    steps: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+# A fixed point is reached in fewer; each round must earn the next one by a change.
+MOST_ROUNDS = 12
 
 
 def parse_schedule(schedule: str) -> tuple[str, int]:
@@ -36,6 +46,64 @@ def parse_schedule(schedule: str) -> tuple[str, int]:
     raise InvalidInputError(f"schedule requires auto, scan, unroll or chunk:K, got {schedule!r}")
 
 
+class Pipeline(ir.passes.InPlacePass):
+    """Runs groups of passes, each group to a fixed point.
+
+    Attributes:
+        trace: what every pass did and refused.
+    """
+
+    def __init__(
+        self,
+        schedule: str = "auto",
+        *,
+        names: Names | None = None,
+        trace: Trace | None = None,
+        verify_each: bool = False,
+    ) -> None:
+        super().__init__()
+        self.kind, self.block = parse_schedule(schedule)
+        self.trace = trace if trace is not None else Trace()
+        self.verify_each = verify_each
+        self._names = names
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Optimises a model."""
+        context = Context.of(model, self._names, self.trace)
+        cleaning: list[LoopPass] = [Simplify(context), Common(context), Dead(context)]
+        modified = self._fixed_point(model, cleaning)
+        if scans_of(model.graph):
+            for group in self._loop_groups(context):
+                modified |= self._fixed_point(model, [*group, *cleaning])
+        return ir.passes.PassResult(model, modified)
+
+    def _loop_groups(self, context: Context) -> list[list[LoopPass]]:
+        return [
+            [Hoist(context), SinkAccumulators(context), SinkOutputs(context)],
+        ]
+
+    def _fixed_point(self, model: ir.Model, passes: Sequence[LoopPass]) -> bool:
+        """Runs passes until none of them changes anything."""
+        modified = False
+        for number in range(1, MOST_ROUNDS + 1):
+            changed = False
+            for step in passes:
+                changed |= self._run(model, step, number)
+            modified |= changed
+            if not changed:
+                break
+        return modified
+
+    def _run(self, model: ir.Model, step: LoopPass, number: int) -> bool:
+        before = dump(model) if self.trace.dump else None
+        if not step(model).modified:
+            return False
+        self.trace.changed(step.name, number, before, dump(model) if self.trace.dump else None)
+        if self.verify_each:
+            verify(model)
+        return True
+
+
 def optimize_graphs(
     model: ir.Model,
     *,
@@ -44,5 +112,69 @@ def optimize_graphs(
     trace: Trace | None = None,
     verify_each: bool = False,
 ) -> bool:
-    """Improves a model in place; whether anything changed."""
-    return common_passes.RemoveUnusedNodesPass()(model).modified
+    """Improves a model in place; whether anything changed.
+
+    Args:
+        model: a model of opset 13 or newer, nodes in topological order.
+        schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`.
+        names: gives out names where the caller has such an authority already.
+        trace: collects what every pass did.
+        verify_each: verify the graph after every pass that changed something.
+
+    Raises:
+        InvalidInputError: the schedule is none of the allowed ones.
+        InvalidModelError: under `verify_each`, a pass left a malformed graph.
+    """
+    return Pipeline(schedule, names=names, trace=trace, verify_each=verify_each)(model).modified
+
+
+@typing.overload
+def optimize(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    schedule: str = "auto",
+    *,
+    trace: Trace | None = None,
+    verify_each: bool = False,
+) -> onnx.ModelProto: ...
+
+
+@typing.overload
+def optimize(
+    model: ir.Model, schedule: str = "auto", *, trace: Trace | None = None, verify_each: bool = False
+) -> ir.Model: ...
+
+
+def optimize(
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    schedule: str = "auto",
+    *,
+    trace: Trace | None = None,
+    verify_each: bool = False,
+) -> onnx.ModelProto | ir.Model:
+    """Runs the loop optimiser on any ONNX model with Scans; no recurrent composites are needed.
+
+    Sums and products are regrouped, so results agree up to rounding.
+
+    Args:
+        model: a path, a protobuf or an onnx_ir model. It is not changed.
+        schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`.
+        trace: collects what every pass did, and why candidates were left alone.
+        verify_each: verify the graph after every pass.
+
+    Returns:
+        A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Opset 13 or newer.
+
+    Raises:
+        InvalidModelError: the model is malformed.
+        InvalidInputError: the schedule is none of the allowed ones.
+    """
+    parse_schedule(schedule)
+    is_ir = isinstance(model, ir.Model)
+    work = model.clone() if isinstance(model, ir.Model) else load(model)
+    if work.graph.opset_imports.get("", MIN_OPSET) < MIN_OPSET:
+        ConvertOpsetPass(None)(work)
+    work.graph.sort()
+    InferShapesPass()(work)
+    verify(work)
+    optimize_graphs(work, schedule=schedule, trace=trace, verify_each=verify_each)
+    return work if is_ir else ir.to_proto(work)

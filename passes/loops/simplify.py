@@ -1,0 +1,304 @@
+"""Simplification: zeros and ones vanish, chains of layout changes shorten, constants fold.
+
+Precondition: nodes in topological order. Every rule keeps the result's shape, and keeps infinities and NaN: a product
+with zeros is zero only where the other factor surely is finite.
+
+Postcondition: none of the rules applies to any node it visited. Takes time linear in the number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, constant_of, infer, shape_of
+from lstm_lower.passes.loops.analysis import same_shape
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
+from lstm_lower.passes.loops.fold import fold
+from lstm_lower.passes.loops.scan import Loop, is_scan
+from lstm_lower.passes.loops.uniform import Uniform
+
+
+class Simplify(LoopPass):
+    """Algebraic simplification and constant folding of the whole model, loop bodies included."""
+
+    name = "simplify"
+
+    def run(self, model: ir.Model) -> bool:
+        """Simplifies the model."""
+        self._uniform = Uniform()
+        return self._graph(model.graph)
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Simplifies one loop's body."""
+        self._uniform = Uniform()
+        self._uniform.enter(loop)
+        return self._graph(loop.body)
+
+    def _graph(self, graph: ir.Graph) -> bool:
+        modified = False
+        for node in graph:
+            if node.graph is None:
+                continue
+            if node.attributes:
+                if is_scan(node):
+                    loop = Loop(node, self.context.names, self.context.opset)
+                    self._uniform.enter(loop)
+                    modified |= self._parameter_shapes(loop)
+                for subgraph in subgraphs_of(node):
+                    modified |= self._graph(subgraph)
+            modified |= self._node(graph, node)
+        return modified
+
+    def _node(self, graph: ir.Graph, node: ir.Node) -> bool:
+        if node.domain != "" or not node.outputs or len(node.outputs) != 1:
+            return False
+        if any(output.shape is None or output.type is None for output in node.outputs):
+            infer(node)
+        (output,) = node.outputs
+        array = fold(node)
+        if array is not None:
+            if _same_constant(output, array):
+                return False
+            editor = self._editor(graph, node)
+            dtype = output.dtype or ir.DataType.from_numpy(array.dtype)
+            self._replace(node, editor.constant(array, dtype))
+            return True
+        rule = _RULES.get(node.op_type)
+        if rule is None:
+            return False
+        replacement = rule(self, node)
+        if replacement is None or replacement is output:
+            return False
+        if node.op_type == "Identity" and output.is_graph_output():
+            return False
+        self._replace(node, replacement)
+        return True
+
+    def _editor(self, graph: ir.Graph, node: ir.Node) -> Editor:
+        return Editor(graph, self.context.names, self.context.opset, before=node, scope=node.name or "simplify")
+
+    def edit(self, node: ir.Node) -> Editor:
+        """Emits before a node."""
+        assert node.graph is not None
+        return self._editor(node.graph, node)
+
+    def uniform(self, value: ir.Value | None) -> float | None:
+        """The value that a tensor holds everywhere, if it is one."""
+        return self._uniform.of(value)
+
+    def _replace(self, node: ir.Node, replacement: ir.Value) -> None:
+        (output,) = node.outputs
+        if replacement.shape is None:
+            replacement.shape = output.shape
+        substitute(output, replacement, self.context.names)
+        detach(node)
+
+    def _parameter_shapes(self, loop: Loop) -> bool:
+        """The shape of a state or of an element follows from outside: it is the same at every step."""
+        modified = False
+        sources: list[tuple[ir.Value, ir.Value, int | None]] = [
+            *((state.parameter, state.initial, None) for state in loop.states),
+            *((x.parameter, x.sequence, x.axis) for x in loop.inputs),
+        ]
+        for parameter, outer, axis in sources:
+            for node, _ in list(parameter.uses()):
+                if node.op_type != "Shape" or node.domain != "" or node.graph is not loop.body:
+                    continue
+                rank = None if shape_of(parameter) is None else len(shape_of(parameter) or ())
+                if axis is not None and rank is None:
+                    continue
+                e = loop.before("shape")
+                shape = e.op("Shape", outer)
+                if axis is not None and rank is not None:
+                    kept = [index for index in range(rank + 1) if index != axis % (rank + 1)]
+                    shape = e.op("Gather", shape, e.ints(*kept), axis=0)
+                start, end = attribute(node, "start", 0), attribute(node, "end", None)
+                if start or end is not None:
+                    shape = e.slice(shape, start, np.iinfo(np.int64).max if end is None else end, 0)
+                if node.outputs[0].is_graph_output():
+                    continue
+                loop.substitute(node.outputs[0], shape)
+                detach(node)
+                modified = True
+        return modified
+
+
+def _same_constant(output: ir.Value, array: np.ndarray) -> bool:  # type: ignore[type-arg]
+    known = constant_of(output)
+    return known is not None and np.array_equal(known, array)
+
+
+Rule = Callable[[Simplify, ir.Node], "ir.Value | None"]
+
+
+def _fits(value: ir.Value | None, output: ir.Value) -> ir.Value | None:
+    """A value in an output's place, where its shape is known to be the same."""
+    return value if value is not None and same_shape(value, output) else None
+
+
+def _add(s: Simplify, node: ir.Node) -> ir.Value | None:
+    a, b = node.inputs
+    if s.uniform(b) == 0.0 and _fits(a, node.outputs[0]):
+        return a
+    if s.uniform(a) == 0.0 and _fits(b, node.outputs[0]):
+        return b
+    return None
+
+
+def _sub(s: Simplify, node: ir.Node) -> ir.Value | None:
+    a, b = node.inputs
+    if s.uniform(b) == 0.0 and _fits(a, node.outputs[0]):
+        return a
+    if s.uniform(a) == 0.0 and b is not None and _fits(b, node.outputs[0]):
+        return s.edit(node).op("Neg", b)
+    return None
+
+
+def _mul(s: Simplify, node: ir.Node) -> ir.Value | None:
+    for value, factor in (node.inputs, node.inputs[::-1]):
+        if s.uniform(factor) == 1.0 and _fits(value, node.outputs[0]):
+            return value
+        if s.uniform(factor) == -1.0 and value is not None and _fits(value, node.outputs[0]):
+            return s.edit(node).op("Neg", value)
+        if s.uniform(factor) == 0.0 and _fits(factor, node.outputs[0]) and s._uniform.is_finite(value):
+            return factor
+    return None
+
+
+def _div(s: Simplify, node: ir.Node) -> ir.Value | None:
+    return _fits(node.inputs[0], node.outputs[0]) if s.uniform(node.inputs[1]) == 1.0 else None
+
+
+def _identity(_: Simplify, node: ir.Node) -> ir.Value | None:
+    return node.inputs[0]
+
+
+def _cast(_: Simplify, node: ir.Node) -> ir.Value | None:
+    value = node.inputs[0]
+    same = value is not None and value.dtype is not None and int(value.dtype) == attribute(node, "to", None)
+    return value if same else None
+
+
+def _before(value: ir.Value | None, op_type: str) -> ir.Node | None:
+    """The node that makes a value, if it is of that type."""
+    node = value.producer() if value is not None else None
+    return node if node is not None and node.op_type == op_type and node.domain == "" else None
+
+
+def _transpose(s: Simplify, node: ir.Node) -> ir.Value | None:
+    shape = shape_of(node.inputs[0])
+    order = attribute(node, "perm", None) or (None if shape is None else tuple(reversed(range(len(shape)))))
+    if order is None:
+        return None
+    if list(order) == sorted(order):
+        return node.inputs[0]
+    inner = _before(node.inputs[0], "Transpose")
+    first = attribute(inner, "perm", None) or tuple(reversed(range(len(order)))) if inner is not None else None
+    if inner is None or first is None:
+        return None
+    return s.edit(node).op("Transpose", inner.inputs[0], perm=[first[axis] for axis in order])
+
+
+def _reshape(_: Simplify, node: ir.Node) -> ir.Value | None:
+    target = constant_of(node.inputs[1])
+    shape = shape_of(node.inputs[0])
+    if target is None or shape is None:
+        return None
+    if target.tolist() == list(shape) and all(isinstance(dim, int) and dim > 0 for dim in shape):
+        return node.inputs[0]
+    return None
+
+
+def _concat(_: Simplify, node: ir.Node) -> ir.Value | None:
+    if len(node.inputs) == 1:
+        return node.inputs[0]
+    # The parts of one Split, all in order.
+    split = _before(node.inputs[0], "Split")
+    if split is None or tuple(split.outputs) != tuple(node.inputs):
+        return None
+    rank = len(shape_of(split.inputs[0]) or ())
+    axes = attribute(split, "axis", 0), attribute(node, "axis", 0)
+    same = axes[0] == axes[1] or (rank and axes[0] % rank == axes[1] % rank)
+    return split.inputs[0] if same else None
+
+
+def _squeeze(_: Simplify, node: ir.Node) -> ir.Value | None:
+    inner = _before(node.inputs[0], "Unsqueeze")
+    if inner is None or len(node.inputs) < 2:
+        return None
+    return _fits(inner.inputs[0], node.outputs[0]) if _equal_constants(node.inputs[1], inner.inputs[1]) else None
+
+
+def _unsqueeze(_: Simplify, node: ir.Node) -> ir.Value | None:
+    inner = _before(node.inputs[0], "Squeeze")
+    if inner is None or len(inner.inputs) < 2:
+        return None
+    return _fits(inner.inputs[0], node.outputs[0]) if _equal_constants(node.inputs[1], inner.inputs[1]) else None
+
+
+def _equal_constants(a: ir.Value | None, b: ir.Value | None) -> bool:
+    left, right = constant_of(a), constant_of(b)
+    return a is b or (left is not None and right is not None and np.array_equal(left, right))
+
+
+def _expand(_: Simplify, node: ir.Node) -> ir.Value | None:
+    return _fits(node.inputs[0], node.outputs[0])
+
+
+def _slice(_: Simplify, node: ir.Node) -> ir.Value | None:
+    """A Slice that takes everything."""
+    steps = constant_of(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] is not None else np.ones(1)
+    if steps is None or not (steps == 1).all():
+        return None
+    if same_shape(node.outputs[0], node.inputs[0]) if node.inputs[0] is not None else False:
+        return node.inputs[0]
+    starts, ends = constant_of(node.inputs[1]), constant_of(node.inputs[2])
+    if starts is None or ends is None:
+        return None
+    return node.inputs[0] if (starts == 0).all() and (ends == np.iinfo(np.int64).max).all() else None
+
+
+def _neg(_: Simplify, node: ir.Node) -> ir.Value | None:
+    inner = _before(node.inputs[0], "Neg")
+    return inner.inputs[0] if inner is not None else None
+
+
+def _sum(s: Simplify, node: ir.Node) -> ir.Value | None:
+    if any(value is None for value in node.inputs):
+        return None
+    result = node.inputs[0]
+    editor = s.edit(node)
+    for value in node.inputs[1:]:
+        result = editor.op("Add", result, value)
+    return result
+
+
+def _where(s: Simplify, node: ir.Node) -> ir.Value | None:
+    condition = constant_of(node.inputs[0])
+    if condition is None or condition.size == 0 or not (condition == condition.reshape(-1)[0]).all():
+        return None
+    return _fits(node.inputs[1] if condition.reshape(-1)[0] else node.inputs[2], node.outputs[0])
+
+
+_RULES: dict[str, Rule] = {
+    "Add": _add,
+    "Sub": _sub,
+    "Mul": _mul,
+    "Div": _div,
+    "Identity": _identity,
+    "Cast": _cast,
+    "Transpose": _transpose,
+    "Reshape": _reshape,
+    "Concat": _concat,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Expand": _expand,
+    "Slice": _slice,
+    "Neg": _neg,
+    "Sum": _sum,
+    "Where": _where,
+}

@@ -1,0 +1,134 @@
+"""Sinking outputs: work whose result only leaves the loop moves behind it, over all steps at once.
+
+Precondition: any Scan. A node that no next step needs is written for all steps on the sequences of its operands
+(`batching`). Its operands must leave the loop for that, so a node sinks when it holds a product or when what leaves then
+is no larger than before.
+
+Postcondition: `x_grad[t] = gates[t] @ w'` and its like are one product behind the loop.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.passes.loops.analysis import Dependence, Level, elements, is_pure
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.batching import NotBatchable
+from lstm_lower.passes.loops.edit import substitute
+from lstm_lower.passes.loops.hoist import is_anchor
+from lstm_lower.passes.loops.scan import Loop
+from lstm_lower.passes.loops.sequences import Sequences
+
+PRODUCTS = ("MatMul", "Gemm")
+
+
+class SinkOutputs(LoopPass):
+    """Moves work that only makes outputs behind the loop."""
+
+    name = "sink_outputs"
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Sinks from one loop."""
+        if loop.is_block_loop or not loop.inputs:
+            return False
+        dependence = Dependence(loop)
+        sinking = _choose(loop, dependence)
+        if not sinking:
+            return False
+        sequences = Sequences(loop, loop.after())
+        written = self._write(dependence, sequences, sinking)
+        modified = False
+        for output in list(loop.outputs):
+            if output.step.producer() not in written:
+                continue
+            try:
+                sequence = sequences.as_output(output.step, output)
+            except NotBatchable as reason:
+                self.refuse(output.sequence, str(reason))
+                continue
+            loop.outputs.remove(output)
+            substitute(output.sequence, sequence, loop.names)
+            modified = True
+        sequences.editor.discard_unread()
+        loop.commit()
+        return modified
+
+    def _write(self, dependence: Dependence, sequences: Sequences, sinking: set[ir.Node]) -> set[ir.Node]:
+        written: set[ir.Node] = set()
+        for node in dependence.order:
+            if node not in sinking:
+                continue
+            try:
+                for value in dependence.operands(node):
+                    if value in sequences.batch.sequences or value in sequences.batch.shared:
+                        continue
+                    if dependence.level(value) != Level.INVARIANT:
+                        sequences.stack(value)
+                sequences.batch.write(node)
+            except NotBatchable as reason:
+                self.refuse(node, str(reason))
+                continue
+            written.add(node)
+        return written
+
+
+def _choose(loop: Loop, dependence: Dependence) -> set[ir.Node]:
+    """The nodes to sink: closed under readers, and worth it."""
+    recurrent = dependence.recurrent()
+    free = [
+        node
+        for node in dependence.order
+        if node not in recurrent
+        and is_pure(node)
+        and dependence.node_level(node) != Level.INVARIANT
+        and not is_anchor(loop, node)
+    ]
+    readers = {node: {r for output in node.outputs for r in dependence.readers(output)} for node in free}
+    sinking: set[ir.Node] = set()
+    for node in free:
+        if node.op_type in PRODUCTS:
+            _add_with_readers(node, readers, sinking)
+    steps = {output.step for output in loop.outputs}
+    changed = True
+    while changed:
+        changed = False
+        for node in reversed(free):
+            if node in sinking or not readers[node] <= sinking:
+                continue
+            if _newly_stacked(node, dependence, sinking, steps) <= _no_longer_stacked(node, dependence, sinking, steps):
+                sinking.add(node)
+                changed = True
+    return sinking
+
+
+def _add_with_readers(node: ir.Node, readers: dict[ir.Node, set[ir.Node]], sinking: set[ir.Node]) -> None:
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if node not in sinking:
+            sinking.add(node)
+            pending += readers[node]
+
+
+def _newly_stacked(node: ir.Node, dependence: Dependence, sinking: set[ir.Node], steps: set[ir.Value]) -> int:
+    """Elements per step that have to leave the loop when a node sinks and did not before."""
+    total = 0
+    for value in dependence.operands(node):
+        producer = value.producer()
+        if dependence.level(value) == Level.INVARIANT or value in steps or producer in sinking:
+            continue
+        if any(reader in sinking for reader in dependence.readers(value)):
+            continue
+        if dependence.level(value) == Level.STEP and producer is None:
+            continue
+        total += elements(value)
+    return total
+
+
+def _no_longer_stacked(node: ir.Node, dependence: Dependence, sinking: set[ir.Node], steps: set[ir.Value]) -> int:
+    """Elements per step that leave the loop now and no longer do when a node sinks."""
+    return sum(
+        elements(output)
+        for output in node.outputs
+        if output in steps or any(reader in sinking for reader in dependence.readers(output))
+    )
