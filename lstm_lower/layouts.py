@@ -21,7 +21,7 @@ from functools import cached_property
 from math import prod
 from typing import Literal
 
-from lstm_lower.errors import InvalidInputError, LstmLowerError, requires
+from lstm_lower.errors import InvalidInputError, requires
 
 RnnMode = Literal["lstm", "gru", "rnn_relu", "rnn_tanh"]
 InputMode = Literal["linear_input", "skip_input", "auto_select"]
@@ -35,6 +35,20 @@ GATES: dict[str, tuple[str, ...]] = {
 }
 INPUT_MODES = ("linear_input", "skip_input", "auto_select")
 DIRECTIONS = {"unidirectional": 1, "bidirectional": 2}
+
+
+class LayoutError(InvalidInputError):
+    """Sizes that contradict each other or the buffer.
+
+    Attributes:
+        operand: the size or operand at fault.
+        what: what it requires.
+        got: what came.
+    """
+
+    def __init__(self, operand: str, what: str, got: object) -> None:
+        super().__init__(requires("params layout", None, operand, what, got))
+        self.operand, self.what, self.got = operand, what, got
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,7 @@ class ParamsLayout:
         skip_input: the first layer adds its input to the gates as it stands (needs I == N).
 
     Raises:
-        LstmLowerError: of the class `error`, when the sizes contradict each other.
+        LayoutError: the sizes contradict each other.
     """
 
     rnn_mode: str
@@ -119,15 +133,12 @@ class ParamsLayout:
     num_units: int
     num_proj: int = 0
     skip_input: bool = False
-    op: str = "params"
-    node: str | None = None
-    error: type[LstmLowerError] = InvalidInputError
 
     def __post_init__(self) -> None:
         if self.rnn_mode not in GATES:
-            self._fail("rnn_mode", f"one of {', '.join(GATES)}", repr(self.rnn_mode))
+            raise LayoutError("rnn_mode", f"one of {', '.join(GATES)}", repr(self.rnn_mode))
         if self.directions not in (1, 2):
-            self._fail("direction", "1 or 2 directions", self.directions)
+            raise LayoutError("direction", "1 or 2 directions", self.directions)
         for name, value, least in (
             ("num_layers", self.num_layers, 1),
             ("num_units", self.num_units, 1),
@@ -135,17 +146,14 @@ class ParamsLayout:
             ("num_proj", self.num_proj, 0),
         ):
             if value < least:
-                self._fail(name, f"at least {least}", value)
+                raise LayoutError(name, f"at least {least}", value)
         if self.num_proj and self.rnn_mode != "lstm":
-            self._fail("num_proj", f"0 under rnn_mode {self.rnn_mode} (only lstm projects)", self.num_proj)
+            raise LayoutError("num_proj", f"0 under rnn_mode {self.rnn_mode} (only lstm projects)", self.num_proj)
         if self.num_proj > self.num_units:
-            self._fail("num_proj", f"at most num_units = {self.num_units}", self.num_proj)
+            raise LayoutError("num_proj", f"at most num_units = {self.num_units}", self.num_proj)
         if self.skip_input and self.input_size != self.num_units:
             what = f"input size = num_units = {self.num_units} under skip_input (the first layer has no input matrix)"
-            self._fail("input", what, f"input size {self.input_size}")
-
-    def _fail(self, operand: str, what: str, got: object) -> None:
-        raise self.error(requires(self.op, self.node, operand, what, got))
+            raise LayoutError("input", what, f"input size {self.input_size}")
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -238,13 +246,13 @@ class ParamsLayout:
         return f"{self.rnn_mode}, {g} gates of {n} units; " + "; ".join(parts)
 
     def check_size(self, got: int) -> None:
-        """Raises `error` unless a params buffer of `got` elements fits.
+        """Refuses a params buffer that does not have this layout.
 
         Raises:
-            LstmLowerError: naming the expected length and how it is made up.
+            LayoutError: naming the expected length and how it is made up.
         """
         if got != self.size:
-            self._fail("params", f"length {self.size} ({self.explain()})", f"length {got}")
+            raise LayoutError("params", f"length {self.size} ({self.explain()})", f"length {got}")
 
 
 def resolve_skip_input(input_mode: str, input_size: int, hidden_size: int) -> bool:
@@ -256,10 +264,8 @@ def resolve_skip_input(input_mode: str, input_size: int, hidden_size: int) -> bo
         hidden_size: last dimension of input_h (forward, backward) or num_units (params ops).
 
     Raises:
-        InvalidInputError: for another input_mode.
+        LayoutError: for another input_mode.
     """
     if input_mode not in INPUT_MODES:
-        raise InvalidInputError(
-            requires("params", None, "input_mode", f"one of {', '.join(INPUT_MODES)}", repr(input_mode))
-        )
+        raise LayoutError("input_mode", f"one of {', '.join(INPUT_MODES)}", repr(input_mode))
     return input_mode == "skip_input" or (input_mode == "auto_select" and input_size == hidden_size)

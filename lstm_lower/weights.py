@@ -85,9 +85,7 @@ def pack_keras(cells: Sequence[Sequence[Any]], rnn_mode: str, *, bidirectional: 
             got = [list(weight.shape) for weight in cell]
             raise _fail(f"cells[{index}]", "kernel [in, G*N], recurrent kernel [N, G*N] and perhaps a bias", got)
     kernel, recurrent = arrays[0][:2]
-    layout = ParamsLayout(
-        rnn_mode, len(cells) // directions, directions, kernel.shape[0], recurrent.shape[0], op="weights"
-    )
+    layout = ParamsLayout(rnn_mode, len(cells) // directions, directions, kernel.shape[0], recurrent.shape[0])
     params = np.zeros(layout.size, _dtype([weight for cell in arrays for weight in cell]))
     for index, (row, (kernel, recurrent, *biases)) in enumerate(zip(layout.table, arrays, strict=True)):
         if kernel.shape != row.W.shape[::-1]:
@@ -185,7 +183,6 @@ def pack_torch(state: Mapping[str, Any], rnn_mode: str, *, prefix: str = "") -> 
         input_size=first["ih"].shape[1],
         num_units=first["hh"].shape[1] if projection is None else projection.shape[1],
         num_proj=0 if projection is None else projection.shape[0],
-        op="weights",
     )
     params = np.zeros(layout.size, _dtype(list(arrays.values())))
     expected = set()

@@ -94,11 +94,11 @@ def test_contradictions_are_refused(change: dict, message: str) -> None:
 
 
 def test_wrong_length_is_explained() -> None:
-    layout = ParamsLayout("lstm", 2, 2, 3, 4, num_proj=2, op="CudnnRNNV3", node="rnn")
+    layout = ParamsLayout("lstm", 2, 2, 3, 4, num_proj=2)
     with pytest.raises(InvalidInputError) as caught:
         layout.check_size(7)
     assert str(caught.value) == (
-        "CudnnRNNV3 'rnn': params requires length 512 (lstm, 4 gates of 4 units; "
+        "params layout: params requires length 512 (lstm, 4 gates of 4 units; "
         "layer 0: 2 x (16x3 W + 16x2 R + 2x4 P + 2x16 biases); "
         "layer 1: 2 x (16x4 W + 16x2 R + 2x4 P + 2x16 biases)), got length 7"
     )

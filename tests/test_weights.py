@@ -91,7 +91,7 @@ def test_live_keras_layer(recorder: ModuleType, mode: str, ragged: bool) -> None
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("directions", [1, 2])
 def test_keras_round_trip(mode: str, directions: int) -> None:
-    layout = ParamsLayout(mode, 2, directions, 3, 4, op="weights")
+    layout = ParamsLayout(mode, 2, directions, 3, 4)
     params = np.random.default_rng(1).standard_normal(layout.size)
     cells = unpack_keras(params, layout)
     again = pack_keras(cells, mode, bidirectional=directions == 2)

@@ -73,6 +73,10 @@ class Node:
         self._operands[name] = operand.cast(_COMPUTE_DTYPES.get(operand.dtype, operand.dtype))
         return self._operands[name]
 
+    def value(self, name: str) -> ir.Value | None:
+        """The graph value of an operand."""
+        return self._values.get(name)
+
     def get(self, name: str, default: Any) -> Any:
         """An attribute or operand, or the default where the op (or this node) has none of that name."""
         present = name in self.call.attributes or self._values.get(name) is not None

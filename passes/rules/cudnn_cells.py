@@ -1,0 +1,175 @@
+"""The cells of the cuDNN ops, each formula once: for single steps `[B, .]` and for whole sequences `[T, B, .]` alike.
+
+A cell turns the gates' input side `gx = x W' + b` and recurrent side `gh = h R'` (plus its own bias where the two sides
+do not simply add up) into activations, the activations and the previous states into new states, and the gradients of
+the new states into those of the gates. `closed` replaces activations at padded steps so that the same formulas keep
+the states and yield zero gradients there.
+
+Formulas: cuDNN's `cudnnRNNMode_t`; the GRU resets after the product. Derivatives of tanh are `(1-y)*(1+y)`, which does
+not cancel near saturation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from lstm_lower.passes.emit import Expr, concat, sigmoid, tanh
+
+X = TypeVar("X")
+
+
+class State(NamedTuple):
+    """States, or their gradients: h `[., N]` (on the inner side of a projection), and c `[., N]` of an LSTM."""
+
+    h: Expr
+    c: Expr | None
+
+
+class Step(NamedTuple):
+    """What a step's gradient reads of the forward step: activations and states; `None` where the cell reads none."""
+
+    acts: Sequence[Expr]
+    h_prev: Expr | None
+    c_prev: Expr | None
+    c: Expr | None
+
+
+class StepGrad(NamedTuple):
+    """Gradients of a step: of both sides of the gates, and of the previous states past the gates (`None`: zero)."""
+
+    gx: Expr
+    gh: Expr
+    h: Expr | None
+    c: Expr | None
+
+
+class Cell(Protocol):
+    """What a mode computes.
+
+    Attributes:
+        has_cell: whether there is a state c besides h.
+        one_bias: whether the two sides of the gates only ever appear as their sum.
+        keeps_h: whether closed activations keep h too (else the caller does).
+        reads_h: whether the gradient reads the previous h.
+    """
+
+    has_cell: bool
+    one_bias: bool
+    keeps_h: bool
+    reads_h: bool
+
+    def activations(self, gx: Expr, gh: Expr) -> list[Expr]:
+        """The gates' activations."""
+
+    def advance(self, acts: Sequence[Expr], state: State) -> State:
+        """The new states."""
+
+    def closed(self, acts: Sequence[Expr], run: Expr) -> list[Expr]:
+        """Activations that keep the state where `run` is false."""
+
+    def gradient(self, step: Step, grad: State) -> StepGrad:
+        """Derivative of a step from the gradients of its new states."""
+
+
+def given(value: X | None) -> X:
+    """A state that this cell is always given."""
+    assert value is not None
+    return value
+
+
+def _where(run: Expr, value: Expr, other: float) -> Expr:
+    return value.builder.where(run, value, other)
+
+
+class LSTM:
+    """Gates i, f, g (new memory), o: `c' = f c + i g`, `h' = o tanh(c')`."""
+
+    has_cell, one_bias, keeps_h, reads_h = True, True, False, False
+
+    def activations(self, gx: Expr, gh: Expr) -> list[Expr]:
+        i, f, g, o = (gx + gh).split(4, axis=-1)
+        return [sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)]
+
+    def advance(self, acts: Sequence[Expr], state: State) -> State:
+        i, f, g, o = acts
+        c = f * given(state.c) + i * g
+        return State(o * tanh(c), c)
+
+    def closed(self, acts: Sequence[Expr], run: Expr) -> list[Expr]:
+        """Nothing in, nothing forgotten, nothing out."""
+        i, f, g, o = acts
+        return [_where(run, i, 0), _where(run, f, 1), g, _where(run, o, 0)]
+
+    def gradient(self, step: Step, grad: State) -> StepGrad:
+        i, f, g, o = step.acts
+        co, dh = tanh(given(step.c)), grad.h
+        do = o * (1 - o) * co * dh
+        dc = o * (1 - co) * (1 + co) * dh + given(grad.c)
+        di = i * (1 - i) * g * dc
+        df = f * (1 - f) * given(step.c_prev) * dc
+        dg = i * (1 - g) * (1 + g) * dc
+        gates = concat([di, df, dg, do], -1)
+        return StepGrad(gates, gates, None, f * dc)
+
+
+class GRU:
+    """Gates r, u, n: `n = tanh(gx_n + r gh_n)`, `h' = (1 - u) n + u h`."""
+
+    has_cell, one_bias, keeps_h, reads_h = False, False, True, True
+
+    def activations(self, gx: Expr, gh: Expr) -> list[Expr]:
+        """The gates, and the recurrent side of n, which its gradient needs apart."""
+        xr, xu, xn = gx.split(3, axis=-1)
+        hr, hu, hn = gh.split(3, axis=-1)
+        r, u = sigmoid(xr + hr), sigmoid(xu + hu)
+        return [r, u, tanh(xn + r * hn), hn]
+
+    def advance(self, acts: Sequence[Expr], state: State) -> State:
+        _, u, n, _ = acts
+        return State(n + u * (state.h - n), None)
+
+    def closed(self, acts: Sequence[Expr], run: Expr) -> list[Expr]:
+        """With u = 1 h stays."""
+        r, u, n, hn = acts
+        return [r, _where(run, u, 1), n, hn]
+
+    def gradient(self, step: Step, grad: State) -> StepGrad:
+        r, u, n, hn = step.acts
+        dh = grad.h
+        dn = (1 - u) * (1 - n) * (1 + n) * dh
+        du = (given(step.h_prev) - n) * u * (1 - u) * dh
+        dr = hn * r * (1 - r) * dn
+        return StepGrad(concat([dr, du, dn], -1), concat([dr, du, r * dn], -1), u * dh, None)
+
+
+class Simple:
+    """One gate, whose activation, tanh or relu, is h."""
+
+    has_cell, one_bias, keeps_h, reads_h = False, True, False, False
+
+    def __init__(self, *, relu: bool) -> None:
+        self.relu = relu
+
+    def activations(self, gx: Expr, gh: Expr) -> list[Expr]:
+        pre = gx + gh
+        return [pre.builder.op("Relu", pre) if self.relu else tanh(pre)]
+
+    def advance(self, acts: Sequence[Expr], state: State) -> State:  # noqa: ARG002 (h is not carried over)
+        return State(acts[0], None)
+
+    def closed(self, acts: Sequence[Expr], run: Expr) -> list[Expr]:
+        """Where the derivative is 0: relu at 0, tanh at 1."""
+        return [_where(run, acts[0], 0 if self.relu else 1)]
+
+    def gradient(self, step: Step, grad: State) -> StepGrad:
+        y = step.acts[0]
+        gates = grad.h * (y > 0).cast(y.dtype) if self.relu else (1 - y) * (1 + y) * grad.h
+        return StepGrad(gates, gates, None, None)
+
+
+def cell_of(mode: str) -> Cell:
+    """The cell of an rnn_mode."""
+    if mode == "lstm":
+        return LSTM()
+    return GRU() if mode == "gru" else Simple(relu=mode == "rnn_relu")
