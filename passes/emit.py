@@ -227,7 +227,8 @@ class Builder:
 
         Args:
             condition: a bool scalar.
-            then, otherwise: called with the branch's builder; return the branch's values.
+            then: called with the branch's builder; returns the values where the condition holds.
+            otherwise: the same for where it does not.
         """
         graphs = []
         for name, emit in (("then", then), ("else", otherwise)):
@@ -375,11 +376,21 @@ class Expr:
         bounds = [b.ints(bound) if isinstance(bound, int) else bound for bound in (start, end)]
         return b.op("Slice", self, *bounds, b.ints(axis))
 
-    def split(self, count: int, *, axis: int) -> list[Expr]:
-        """Divides an axis into equal parts."""
-        # Opset 18 asks for the count, which earlier ones take from the number of outputs.
-        attributes = {"num_outputs": count} if self.builder.opset >= 18 else {}
-        return self.builder.ops("Split", self, outputs=count, axis=axis, **attributes)
+    def split(self, count: int, *, axis: int, size: int | Expr | None = None) -> list[Expr]:
+        """Divides an axis into `count` equal parts, each of a given size or of what follows."""
+        b, shape = self.builder, self.shape
+        whole = None if shape is None else shape[axis]
+        if size is None and isinstance(whole, int):
+            size = whole // count
+        if size is None:
+            # Opset 18 asks for the count, which earlier ones take from the number of outputs.
+            return b.ops("Split", self, outputs=count, axis=axis, **({"num_outputs": count} if b.opset >= 18 else {}))
+        # Sizes hold for all opsets, and onnxruntime refuses a mere count for parts of size 0.
+        parts = b.ops("Split", self, b.sizes([size] * count), outputs=count, axis=axis)
+        if shape is not None and not isinstance(size, int):
+            for part in parts:
+                b.set_shape(part, [None if i == axis % len(shape) else dim for i, dim in enumerate(shape)])
+        return parts
 
 
 def sigmoid(x: Expr) -> Expr:

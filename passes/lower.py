@@ -16,7 +16,7 @@ from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import Trace, optimize_graphs, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.passes.verify import VerifyPass
+from lstm_lower.passes.verify import VerifyPass, composite_nodes
 
 __all__ = ["lower", "lowering_passes"]
 
@@ -81,9 +81,13 @@ def lower(
     parse_schedule(schedule)
     is_ir = isinstance(model, ir.Model)
     work = model.clone() if isinstance(model, ir.Model) else load(model)
-    for step in lowering_passes(
+    steps = lowering_passes(
         opset, schedule, repair_v2_gradient=repair_v2_gradient, verify_each=verify_each, trace=trace
-    ):
+    )
+    if not _holds_composites(work):
+        # Nothing to lower and so nothing to optimise: lowering twice changes nothing.
+        steps = [step for step in steps if isinstance(step, _NORMALISING)]
+    for step in steps:
         step(work)
         if verify_each:
             VerifyPass()(work)
@@ -111,6 +115,11 @@ def lowering_passes(
         OptimizePass(schedule, verify_each=verify_each, trace=trace),
         StandardImportsPass(),
     ]
+
+
+def _holds_composites(model: ir.Model) -> bool:
+    graphs = [model.graph, *(function.graph for function in model.functions.values())]
+    return any(True for graph in graphs for _ in composite_nodes(graph))
 
 
 class CheckSupportedPass(ir.passes.InPlacePass):
@@ -159,3 +168,7 @@ class StandardImportsPass(ir.passes.InPlacePass):
         raised = model.ir_version < needed
         model.ir_version = max(model.ir_version, needed)
         return ir.passes.PassResult(model, modified=bool(others) or raised)
+
+
+# The passes that every model goes through, whether or not it holds anything to lower.
+_NORMALISING = (CheckSupportedPass, common_passes.InlinePass, VerifyPass, ConvertOpsetPass, StandardImportsPass)

@@ -63,10 +63,11 @@ def lstm_step(
     *,
     forget_bias: float,
     cell_clip: float,
+    units: int | Expr,
     order: Sequence[str],
 ) -> LSTMStep:
     """One LSTM step from the gates' pre-activations [B, 4H]."""
-    pre = dict(zip(order, gates.split(4, axis=1), strict=True))
+    pre = dict(zip(order, gates.split(4, axis=1, size=units), strict=True))
     pre_f = pre["f"] + forget_bias if forget_bias else pre["f"]
     i = sigmoid(pre["i"] + cs_prev * peephole.i if peephole else pre["i"])
     f = sigmoid(pre_f + cs_prev * peephole.f if peephole else pre_f)
@@ -120,7 +121,15 @@ def lstm_step_grad(
 def lstm_block_cell(n: Node) -> dict[str, Expr]:
     """One step from concat(x, h_prev) @ w + b."""
     gates = concat([n.x, n.h_prev], 1) @ n.w + n.b
-    step = lstm_step(gates, n.cs_prev, peephole_of(n), forget_bias=n.forget_bias, cell_clip=n.cell_clip, order=ICFO)
+    step = lstm_step(
+        gates,
+        n.cs_prev,
+        peephole_of(n),
+        forget_bias=n.forget_bias,
+        cell_clip=n.cell_clip,
+        units=n.size("H"),
+        order=ICFO,
+    )
     return vars(step)
 
 
@@ -238,6 +247,7 @@ def block_lstm(n: Node) -> dict[str, Expr]:
             peephole,
             forget_bias=n.get("forget_bias", 0.0),
             cell_clip=n.cell_clip,
+            units=n.size("H"),
             order=n.op.gate_order,
         )
         return [step.cs, step.h], list(vars(step).values())
@@ -295,7 +305,7 @@ def block_lstm_grad(n: Node) -> dict[str, Expr]:
 @lowers(GRUBlockCell)
 def gru_block_cell(n: Node) -> dict[str, Expr]:
     """One GRU step, the reset gate applied before the product."""
-    r, u = sigmoid(concat([n.x, n.h_prev], 1) @ n.w_ru + n.b_ru).split(2, axis=1)
+    r, u = sigmoid(concat([n.x, n.h_prev], 1) @ n.w_ru + n.b_ru).split(2, axis=1, size=n.size("H"))
     c = tanh(concat([n.x, n.h_prev * r], 1) @ n.w_c + n.b_c)
     return {"r": r, "u": u, "c": c, "h": u * (n.h_prev - c) + c}
 
