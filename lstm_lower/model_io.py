@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import google.protobuf.message
@@ -55,7 +57,29 @@ def _first_line(error: Exception) -> str:
     return f"fails to load: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}"
 
 
-def save(model: onnx.ModelProto | ir.Model, path: str | os.PathLike[str], *, external_data: bool | None = None) -> None:
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A path to write to that becomes `path` when the block ends well, and leaves nothing behind otherwise.
+
+    It lies in a folder of its own on the same file system, so that the last step is a rename, and has the same name,
+    so that names of further files that are written beside it fit.
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        temporary = Path(folder) / path.name
+        yield temporary
+        for other in Path(folder).iterdir():
+            if other != temporary:
+                other.replace(path.with_name(other.name))
+        temporary.replace(path)
+
+
+def save(
+    model: onnx.ModelProto | ir.Model,
+    path: str | os.PathLike[str],
+    *,
+    external_data: bool | None = None,
+    check: Callable[[Path], object] | None = None,
+) -> None:
     """Writes a model, whole or not at all: an existing file stays as it is until the new one is complete.
 
     Args:
@@ -63,19 +87,16 @@ def save(model: onnx.ModelProto | ir.Model, path: str | os.PathLike[str], *, ext
         path: where to.
         external_data: keep weights in `<name>.data` beside the file; `None` does so only when the model would exceed
             protobuf's 2 GB.
+        check: called with the path of the complete file before it takes its place; what it raises stops the writing.
     """
     path = Path(path)
     as_ir = model if isinstance(model, ir.Model) else ir.from_proto(model)
     size = sum(value.const_value.nbytes for value in as_ir.graph.initializers.values() if value.const_value is not None)
     external = external_data if external_data is not None else size > _PROTOBUF_LIMIT
-    # The same file system, so that the last step is a rename; the same names inside, so that locations fit.
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        temporary = Path(folder) / path.name
+    with atomic_path(path) as temporary:
         if external:
             ir.save(as_ir, temporary, external_data=f"{path.name}.data")
-            data = temporary.with_name(f"{path.name}.data")
-            if data.exists():
-                data.replace(path.with_name(data.name))
         else:
             temporary.write_bytes(ir.to_proto(as_ir).SerializeToString())
-        temporary.replace(path)
+        if check is not None:
+            check(temporary)

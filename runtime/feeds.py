@@ -1,0 +1,122 @@
+"""Feeds for a model: read from `.npz` files, or random ones that the model accepts; and outputs written to `.npz`."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.dims import Dim
+from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.model_io import atomic_path
+from lstm_lower.passes.infer import shape_of
+from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.runtime.ranges import integer_range
+
+Array = np.ndarray[Any, Any]
+
+# Of a symbolic dimension that no `--dim` names.
+DEFAULT_SIZE = 4
+
+# A recorded file holds feeds and results of one run under these prefixes.
+FEED_PREFIX, RESULT_PREFIX = "in:", "out:"
+
+
+def required_inputs(model: ir.Model) -> list[ir.Value]:
+    """The graph inputs that have no default value."""
+    return [value for value in model.graph.inputs if value.const_value is None]
+
+
+def symbols(model: ir.Model) -> list[str]:
+    """Names of the symbolic dimensions of the graph's inputs, in order."""
+    named = [dim for value in required_inputs(model) for dim in shape_of(value) or () if isinstance(dim, str)]
+    return list(dict.fromkeys(named))
+
+
+def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
+    """Random feeds for a model.
+
+    Floating inputs are uniform in [-0.5, 0.5). Integer inputs that the graph uses as indices, class numbers or
+    sequence lengths stay inside their range; others are 0 or 1.
+
+    Args:
+        model: the model.
+        sizes: sizes of symbolic dimensions; others are `DEFAULT_SIZE`.
+        seed: of the generator; each input's values depend on it and on the input's position only.
+
+    Raises:
+        InvalidInputError: `sizes` names no dimension of an input.
+        InvalidModelError: an input's dtype or rank is not known, or shapes contradict each other.
+    """
+    sizes = dict(sizes or {})
+    model = model.clone()
+    InferShapesPass()(model)
+    known = symbols(model)
+    for name in sizes:
+        if name not in known:
+            raise InvalidInputError(f"dimension '{name}' requires to be one of {known}, got none of these")
+    feeds = {}
+    for index, value in enumerate(required_inputs(model)):
+        shape = shape_of(value)
+        if value.dtype is None or shape is None:
+            raise InvalidModelError(f"input '{value.name}' requires a known dtype and rank for random values")
+        assert value.name is not None
+        concrete = tuple(_size(dim, sizes) for dim in shape)
+        feeds[value.name] = _random(value, concrete, sizes, np.random.default_rng([seed, index]))
+    return feeds
+
+
+def _size(dim: Dim, sizes: Mapping[str, int]) -> int:
+    return dim if isinstance(dim, int) else sizes.get(dim or "", DEFAULT_SIZE)
+
+
+def _random(value: ir.Value, shape: tuple[int, ...], sizes: Mapping[str, int], rng: np.random.Generator) -> Array:
+    assert value.dtype is not None
+    dtype = value.dtype.numpy()
+    if value.dtype.is_floating_point():
+        return np.asarray(rng.uniform(-0.5, 0.5, shape)).astype(dtype)
+    if value.dtype == ir.DataType.BOOL:
+        return np.asarray(rng.random(shape) < 0.5)
+    if value.dtype.is_integer():
+        low, high = integer_range(value, lambda dim: _size(dim, sizes)) or (0, 2)
+        return np.asarray(rng.integers(low, high, shape)).astype(dtype)
+    raise InvalidModelError(f"input '{value.name}' requires numbers for random values, got {value.dtype.name}")
+
+
+def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Reads a `.npz` file.
+
+    Returns:
+        Feeds by input name, and recorded results by output name: the entries `in:<name>` and `out:<name>`, or, where
+        no entry has such a prefix, all entries as feeds.
+
+    Raises:
+        InvalidInputError: the file is no `.npz` file of plain arrays.
+        FileNotFoundError: there is no such file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, TypeError) as error:
+        raise InvalidInputError(f"{path}: a .npz file of arrays is required, got one that fails to load") from error
+    prefixed = all(name.startswith((FEED_PREFIX, RESULT_PREFIX)) for name in arrays) and arrays
+    if not prefixed:
+        return arrays, {}
+    feeds = {name.removeprefix(FEED_PREFIX): array for name, array in arrays.items() if name.startswith(FEED_PREFIX)}
+    results = {
+        name.removeprefix(RESULT_PREFIX): array for name, array in arrays.items() if name.startswith(RESULT_PREFIX)
+    }
+    return feeds, results
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> None:
+    """Writes a `.npz` file, whole or not at all; names may be any, also those that `numpy.savez` takes for its own."""
+    with atomic_path(Path(path)) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
