@@ -1,0 +1,201 @@
+"""The state of a training step: which input is which output's next value, and where the first values are.
+
+A training step reads weights, optimizer slots and counters as graph inputs and returns their new values as graph
+outputs. Two things let a training loop be driven from the file alone:
+
+**The pairing** stands in the model's metadata under the key `lstm_lower.state`, as JSON:
+
+    {"version": 1,
+     "loss": "loss:0",
+     "pairs": [{"input": "lstm/kernel:0", "output": "lstm/kernel_new:0", "role": "weight",
+                "gradient": "grad_kernel:0", "variable": "sequential/lstm/kernel"}, ...]}
+
+`input` is the graph input that holds the value before the step; `output` the graph output that holds it after the
+step, `null` when the step only computes gradients. `role` is `weight` (what the model has learned), `slot` (a moment
+or velocity of the optimizer, the moving statistics of a layer) or `counter` (an iteration number, a power of a decay
+rate, the state of a random number generator). `gradient` is the graph output that holds the loss's gradient with
+respect to the weight, `null` when the model does not return it; `variable` the name in the framework that the model
+came from, or `null`. `loss` is the scalar output that is minimised, or `null`. Inputs that no pair names are data.
+
+**The initial values** are the inputs' defaults, as ONNX has them: an initializer of the input's name. A plain
+onnxruntime loop may omit these inputs in its first step. Weights beyond protobuf's 2 GB lie in external data, as
+any initializer does (`model_io.save` sees to it). No pass may take such a value for a constant, since the input can
+be fed (`infer.constant_of` sees to that).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.dims import format_shape
+from lstm_lower.errors import InvalidModelError
+
+METADATA_KEY = "lstm_lower.state"
+VERSION = 1
+
+Role = Literal["weight", "slot", "counter"]
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class StatePair:
+    """A value that a training step carries on.
+
+    Attributes:
+        input: name of the graph input with the value before the step.
+        output: name of the graph output with the value after the step; `None` when there is none.
+        role: what the value is.
+        gradient: name of the graph output with the loss's gradient with respect to it, or `None`.
+        variable: its name in the framework that the model came from, or `None`.
+    """
+
+    input: str
+    output: str | None
+    role: Role = "weight"
+    gradient: str | None = None
+    variable: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingState:
+    """What a model says about its training state.
+
+    Attributes:
+        pairs: the state, in the order of the graph's inputs.
+        loss: name of the scalar output that is minimised, or `None`.
+    """
+
+    pairs: tuple[StatePair, ...] = ()
+    loss: str | None = None
+
+
+def write(model: ir.Model, state: TrainingState, initial_values: Mapping[str, Array] | None = None) -> None:
+    """Records the state in a model, in place of what it recorded before.
+
+    Args:
+        model: the model; pairs are checked against its inputs and outputs.
+        state: the pairs and the loss.
+        initial_values: input name -> value; these become the inputs' defaults. Inputs that are not named keep theirs.
+
+    Raises:
+        InvalidModelError: a name is no input or output, or two ends of a pair differ in dtype or shape.
+    """
+    verify(model, state)
+    for name, array in (initial_values or {}).items():
+        set_initial_value(model, name, array)
+    entries = {"version": VERSION, "loss": state.loss, "pairs": [dataclasses.asdict(pair) for pair in state.pairs]}
+    model.metadata_props[METADATA_KEY] = json.dumps(entries, separators=(",", ":"))
+
+
+def read(model: ir.Model) -> TrainingState:
+    """Reads the state that a model records; without pairs when it records none.
+
+    Raises:
+        InvalidModelError: the record is malformed or does not fit the graph.
+    """
+    text = model.metadata_props.get(METADATA_KEY)
+    if text is None:
+        return TrainingState()
+    try:
+        entries = json.loads(text)
+        version = entries["version"]
+        state = TrainingState(tuple(StatePair(**entry) for entry in entries["pairs"]), entries["loss"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires the documented form, got {text[:80]!r}") from error
+    if version != VERSION:
+        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {VERSION}, got {version}")
+    verify(model, state)
+    return state
+
+
+def verify(model: ir.Model, state: TrainingState) -> None:
+    """Checks that a state's names, dtypes and shapes are the graph's.
+
+    Raises:
+        InvalidModelError: they are not.
+    """
+    inputs = {value.name: value for value in model.graph.inputs}
+    outputs = {value.name: value for value in model.graph.outputs}
+    if state.loss is not None and state.loss not in outputs:
+        raise InvalidModelError(f"loss '{state.loss}' requires to be a graph output")
+    for pair in state.pairs:
+        if pair.role not in get_args(Role):
+            raise InvalidModelError(f"state '{pair.input}' requires a role of {get_args(Role)}, got {pair.role!r}")
+        if pair.input not in inputs:
+            raise InvalidModelError(f"state '{pair.input}' requires to be a graph input")
+        for end in (pair.output, pair.gradient):
+            if end is not None and end not in outputs:
+                raise InvalidModelError(f"state '{pair.input}': '{end}' requires to be a graph output")
+        if pair.output is not None:
+            _check_equal(inputs[pair.input], outputs[pair.output])
+    for what in ("input", "output"):
+        names = [name for pair in state.pairs if (name := getattr(pair, what)) is not None]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidModelError(f"state {what} '{twice[0]}' requires one pair, got {names.count(twice[0])}")
+
+
+def _check_equal(before: ir.Value, after: ir.Value) -> None:
+    if before.dtype != after.dtype:
+        raise InvalidModelError(
+            f"state '{before.name}' requires dtype {before.dtype}, got {after.dtype} after the step"
+        )
+    if before.shape is None or after.shape is None:
+        return
+    known = zip(before.shape, after.shape, strict=False)
+    differ = any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in known)
+    if differ or before.shape.rank() != after.shape.rank():
+        raise InvalidModelError(
+            f"state '{before.name}' requires shape {format_shape(list(before.shape))}, "
+            f"got {format_shape(list(after.shape))} after the step"
+        )
+
+
+def set_initial_value(model: ir.Model, name: str, array: Array) -> None:
+    """Gives a graph input a default value.
+
+    Raises:
+        InvalidModelError: there is no such input, or the value has another dtype or shape.
+    """
+    value = next((value for value in model.graph.inputs if value.name == name), None)
+    if value is None:
+        raise InvalidModelError(f"initial value '{name}' requires to be a graph input")
+    tensor = ir.tensor(array, name=name)
+    if value.dtype is not None and value.dtype != tensor.dtype:
+        raise InvalidModelError(f"initial value '{name}' requires dtype {value.dtype}, got {tensor.dtype}")
+    if value.shape is not None:
+        fits = value.shape.rank() == array.ndim and all(
+            not isinstance(dim, int) or dim == size for dim, size in zip(value.shape, array.shape, strict=True)
+        )
+        if not fits:
+            required = format_shape(list(value.shape))
+            raise InvalidModelError(
+                f"initial value '{name}' requires shape {required}, got {format_shape(array.shape)}"
+            )
+    value.const_value = tensor
+    model.graph.initializers[name] = value
+
+
+def initial_values(model: ir.Model) -> dict[str, ir.TensorProtocol]:
+    """The defaults of a model's inputs by name; external data is not read until it is used."""
+    return {
+        value.name: value.const_value
+        for value in model.graph.inputs
+        if value.name is not None and value.const_value is not None
+    }
+
+
+def detach_initial_values(model: ir.Model) -> dict[str, ir.TensorProtocol]:
+    """Takes the defaults out of a model, so that its inputs must be fed, and returns them."""
+    values = initial_values(model)
+    for value in model.graph.inputs:
+        if value.name in values:
+            del model.graph.initializers[value.name]
+            value.const_value = None
+    return values
