@@ -58,7 +58,11 @@ class Contract:
                     None if dtype is None else ir.DataType[dtype], None if shape is None else tuple(shape)
                 )
         definition = opdef.REGISTRY[self.op]
-        ordered = {name: operands[name] for name in definition.operand_names(len(operands)) if name in operands}
+        ordered = {
+            name: operands[name]
+            for name in definition.operand_names(len(operands), self.attributes)
+            if name in operands
+        }
         definition.bind(self.node, ordered, self.attributes, error=InvalidInputError)
 
     def reads_value(self, name: str, array: np.ndarray[Any, Any]) -> bool:
@@ -83,7 +87,7 @@ def contract_of(call: opdef.Call, node: ir.Node, main: ir.Graph) -> Contract | N
         node: the node.
         main: the model's main graph, whose inputs the user feeds (a loop body's parameters are inputs, too).
     """
-    names = call.op.operand_names(len(node.inputs))
+    names = call.op.operand_names(len(node.inputs), call.attributes)
     inputs = {
         name: value.name
         for name, value in zip(names, node.inputs, strict=False)
@@ -103,8 +107,16 @@ def write(model: ir.Model, contracts: list[Contract]) -> None:
     """Adds contracts to a model's metadata, keeping those of earlier lowerings."""
     if contracts:
         kept = json.loads(model.metadata_props.get(METADATA_KEY, "[]"))
-        kept += [dataclasses.asdict(contract) for contract in contracts]
+        kept += [vars(contract) for contract in _distinct(contracts)]
         model.metadata_props[METADATA_KEY] = json.dumps(kept, separators=(",", ":"))
+
+
+def _distinct(contracts: list[Contract]) -> list[Contract]:
+    """One contract of those that differ in the node's name only, as the cells of an unrolled network do."""
+    first: dict[str, Contract] = {}
+    for contract in contracts:
+        first.setdefault(repr(dataclasses.replace(contract, node="")), contract)
+    return list(first.values())
 
 
 def read(metadata: Mapping[str, str]) -> list[Contract]:

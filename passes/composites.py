@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import onnx_ir as ir
 
@@ -11,7 +11,8 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.passes import rules  # noqa: F401 (importing the rules fills the registry)
 from lstm_lower.passes.emit import Builder, Expr, Names
 from lstm_lower.passes.infer import Shape, shape_of
-from lstm_lower.passes.rules.registry import RULES, Node
+from lstm_lower.passes.rules.registry import REPEATABLE, RULES, Node
+from lstm_lower.passes.templates import Template, signature
 from lstm_lower.passes.verify import bind_node, node_label
 
 STANDARD_DOMAINS = ("", "ai.onnx")
@@ -78,6 +79,7 @@ class _Lowering:
     def graph(self, graph: ir.Graph, opset: int) -> bool:
         """Lowers the composite nodes of one graph (not of its subgraphs); whether there were any."""
         constants: dict[tuple[object, ...], ir.Value] = {}
+        templates: dict[Hashable, Template] = {}
         composites = [
             (node, definition)
             for node in graph
@@ -87,7 +89,7 @@ class _Lowering:
             builder = Builder(opset, self.names, node.name or node.op_type)
             builder.constants = constants
             try:
-                self._node(graph, node, bind_node(node, definition), builder)
+                self._node(graph, node, bind_node(node, definition), builder, templates)
             except UnsupportedOpError as error:
                 self.reasons.append(str(error))
         made = [producer for value in constants.values() if (producer := value.producer()) is not None]
@@ -95,9 +97,23 @@ class _Lowering:
             graph.insert_before(first, made)
         return bool(composites)
 
-    def _node(self, graph: ir.Graph, node: ir.Node, call: opdef.Call, builder: Builder) -> None:
-        results = RULES[node.op_type](Node(node, call, builder))
-        replacements = _replacements(builder, node, call, results)
+    def _node(
+        self,
+        graph: ir.Graph,
+        node: ir.Node,
+        call: opdef.Call,
+        builder: Builder,
+        templates: dict[Hashable, Template],
+    ) -> None:
+        key = signature(node, call, builder.opset) if node.op_type in REPEATABLE else None
+        if key in templates:
+            replacements = templates[key].repeat(node, builder)
+        else:
+            results = RULES[node.op_type](Node(node, call, builder))
+            replacements = _replacements(builder, node, call, results)
+            _drop_unread(builder, {new for _, new in replacements})
+            if key is not None:
+                templates[key] = Template.record(node, builder, replacements)
         contract = contracts.contract_of(call, node, self.main)
         if contract is not None:
             self.contracts.append(contract)
@@ -114,7 +130,7 @@ def _replacements(
 ) -> list[tuple[ir.Value, ir.Value]]:
     """The node's used outputs with the values that take their place, in the outputs' dtypes."""
     infos = call.op.output_infos(call, len(node.outputs))
-    names = call.op.output_names(len(node.outputs))
+    names = call.op.output_names(len(node.outputs), call.attributes)
     replacements: list[tuple[ir.Value, ir.Value]] = []
     taken: set[ir.Value] = set()
     for index, old in enumerate(node.outputs):
@@ -130,6 +146,18 @@ def _replacements(
         _sharpen(result.value, shape_of(old), infos[index].shape)
         replacements.append((old, result.value))
     return replacements
+
+
+def _drop_unread(builder: Builder, results: set[ir.Value]) -> None:
+    """Drops the nodes that only outputs which nobody asked for would read."""
+    kept: list[ir.Node] = []
+    for node in reversed(builder.nodes):
+        if any(value in results or value.uses() for value in node.outputs):
+            kept.append(node)
+            continue
+        for index in range(len(node.inputs)):
+            node.replace_input_with(index, None)
+    builder.nodes = kept[::-1]
 
 
 def _sharpen(new: ir.Value, *sources: Shape | None) -> None:

@@ -94,7 +94,7 @@ class Builder:
         """Emits a node and infers its outputs' types."""
         name = self.names.fresh(f"{self.scope}/{op_type}")
         values = [ir.Value(name=name if outputs == 1 else f"{name}:{index}") for index in range(outputs)]
-        attrs = [ir.convenience.convert_attribute(key, value) for key, value in (attributes or {}).items()]
+        attrs = [_attribute(key, value) for key, value in (attributes or {}).items()]
         node = ir.Node("", op_type, inputs, attrs, outputs=values, name=name)
         infer(node)
         self.nodes.append(node)
@@ -254,6 +254,15 @@ class Builder:
             shape=None if shape is None else ir.Shape(shape),
         )
         return Expr(self, value)
+
+
+def _attribute(name: str, value: Any) -> ir.Attr:
+    # onnx_ir's own conversion tests for every protocol in turn, which takes longer than making the node.
+    if isinstance(value, int):
+        return ir.AttrInt64(name, value)
+    if isinstance(value, list) and value and isinstance(value[0], int):
+        return ir.AttrInt64s(name, value)
+    return ir.convenience.convert_attribute(name, value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

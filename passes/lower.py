@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import typing
+from collections.abc import Iterator
 
 import onnx
 import onnx_ir as ir
@@ -80,18 +83,31 @@ def lower(
     check_opset(opset)
     parse_schedule(schedule)
     is_ir = isinstance(model, ir.Model)
-    work = model.clone() if isinstance(model, ir.Model) else load(model)
     steps = lowering_passes(
         opset, schedule, repair_v2_gradient=repair_v2_gradient, verify_each=verify_each, trace=trace
     )
-    if not _holds_composites(work):
-        # Nothing to lower and so nothing to optimise: lowering twice changes nothing.
-        steps = [step for step in steps if isinstance(step, _NORMALISING)]
-    for step in steps:
-        step(work)
-        if verify_each:
-            VerifyPass()(work)
-    return work if is_ir else ir.to_proto(work)
+    with _collection_paused():
+        work = model.clone() if isinstance(model, ir.Model) else load(model)
+        if not _holds_composites(work):
+            # Nothing to lower and so nothing to optimise: lowering twice changes nothing.
+            steps = [step for step in steps if isinstance(step, _NORMALISING)]
+        for step in steps:
+            step(work)
+            if verify_each:
+                VerifyPass()(work)
+        return work if is_ir else ir.to_proto(work)
+
+
+@contextlib.contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Holds back the garbage collector, which would walk the whole growing graph again and again for nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def lowering_passes(
@@ -109,7 +125,6 @@ def lowering_passes(
         VerifyPass(),
         ConvertOpsetPass(opset),
         InferShapesPass(),
-        VerifyPass(),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(),
         OptimizePass(schedule, verify_each=verify_each, trace=trace),

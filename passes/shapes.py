@@ -1,4 +1,4 @@
-"""Shape inference over a whole model by onnx, with our ops known to it."""
+"""Shape inference over a whole model: what our own rules tell at once, and the rest by onnx."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
-from lstm_lower import schemas
+from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.passes.infer import infer, shape_of
+from lstm_lower.passes.verify import bind_node, composite_nodes
 
 # Larger initializers stay behind: shape inference reads only small ones, such as shapes and axes.
 _LARGE_BYTES = 1024
@@ -24,6 +26,12 @@ class InferShapesPass(ir.passes.InPlacePass):
         Raises:
             InvalidModelError: types or shapes contradict each other.
         """
+        modified = _infer_here(model.graph)
+        if not _all_operands_known(model):
+            modified |= self._infer_by_onnx(model)
+        return ir.passes.PassResult(model, modified=modified)
+
+    def _infer_by_onnx(self, model: ir.Model) -> bool:
         schemas.register()
         try:
             with without_large_initializers(model) as proto:
@@ -33,7 +41,43 @@ class InferShapesPass(ir.passes.InPlacePass):
         modified = False
         for graph, inferred_graph in zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True):
             modified |= _merge(graph, inferred_graph)
-        return ir.passes.PassResult(model, modified=modified)
+        return modified
+
+
+def _infer_here(graph: ir.Graph) -> bool:
+    """Infers the main graph node by node; whether anything became known.
+
+    Far cheaper than onnx's inference, which wants the whole model as bytes and gives it back as bytes.
+    """
+    modified = False
+    for node in graph:
+        if all(value.type is not None and value.shape is not None for value in node.outputs):
+            continue
+        definition = opdef.definition(node.domain, node.op_type)
+        if definition is None:
+            infer(node)
+        else:
+            call = bind_node(node, definition)
+            for value, info in zip(node.outputs, definition.output_infos(call, len(node.outputs)), strict=False):
+                if value.type is None and info.dtype is not None:
+                    value.type = ir.TensorType(info.dtype)
+                if value.shape is None and info.shape is not None:
+                    value.shape = ir.Shape(info.shape)
+        modified |= any(value.type is not None for value in node.outputs)
+    return modified
+
+
+def _all_operands_known(model: ir.Model) -> bool:
+    """Whether dtype and every size, if only by name, of every composite node's operands are known."""
+    graphs = [model.graph, *(function.graph for function in model.functions.values())]
+    operands = (value for graph in graphs for node, _ in composite_nodes(graph) for value in node.inputs)
+    for value in operands:
+        if value is None:
+            continue
+        shape = shape_of(value)
+        if value.dtype is None or shape is None or None in shape:
+            return False
+    return True
 
 
 @contextlib.contextmanager

@@ -117,7 +117,7 @@ def lstm_step_grad(
     return LSTMStepGrad(concat([by_gate[gate] for gate in order], 1), di, df, do, dcs_prev)
 
 
-@lowers(LSTMBlockCell)
+@lowers(LSTMBlockCell, repeatable=True)
 def lstm_block_cell(n: Node) -> dict[str, Expr]:
     """One step from concat(x, h_prev) @ w + b."""
     gates = concat([n.x, n.h_prev], 1) @ n.w + n.b
@@ -133,7 +133,7 @@ def lstm_block_cell(n: Node) -> dict[str, Expr]:
     return vars(step)
 
 
-@lowers(LSTMBlockCellGrad)
+@lowers(LSTMBlockCellGrad, repeatable=True)
 def lstm_block_cell_grad(n: Node) -> dict[str, Expr]:
     """The pointwise part of the gradient; peephole gradients are sums over the batch."""
     # The op has no h; no formula reads it.
@@ -302,7 +302,7 @@ def block_lstm_grad(n: Node) -> dict[str, Expr]:
     return dict(zip([output.name for output in n.op.outputs], results, strict=True))
 
 
-@lowers(GRUBlockCell)
+@lowers(GRUBlockCell, repeatable=True)
 def gru_block_cell(n: Node) -> dict[str, Expr]:
     """One GRU step, the reset gate applied before the product."""
     r, u = sigmoid(concat([n.x, n.h_prev], 1) @ n.w_ru + n.b_ru).split(2, axis=1, size=n.size("H"))
@@ -310,7 +310,7 @@ def gru_block_cell(n: Node) -> dict[str, Expr]:
     return {"r": r, "u": u, "c": c, "h": u * (n.h_prev - c) + c}
 
 
-@lowers(GRUBlockCellGrad)
+@lowers(GRUBlockCellGrad, repeatable=True)
 def gru_block_cell_grad(n: Node) -> dict[str, Expr]:
     """Gradient of one GRU step."""
     input_size = n.size("I")

@@ -23,14 +23,21 @@ RULES: dict[str, Rule] = {}
 _COMPUTE_DTYPES = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.BFLOAT16: ir.DataType.FLOAT}
 
 
-def lowers(*ops: type[OpDef]) -> Callable[[Rule], Rule]:
-    """Registers a function as the lowering rule of one or more ops."""
+# Ops whose rules look at dtypes, shapes and attributes only, never at an operand's value or at what surrounds the node:
+# what such a rule emits for one node fits every other of the same signature.
+REPEATABLE: set[str] = set()
+
+
+def lowers(*ops: type[OpDef], repeatable: bool = False) -> Callable[[Rule], Rule]:
+    """Registers a function as the lowering rule of one or more ops; see `REPEATABLE`."""
 
     def register(rule: Rule) -> Rule:
         for op in ops:
             if op.op_type in RULES:
                 raise KeyError(f"{op.op_type} already has a rule")
             RULES[op.op_type] = rule
+            if repeatable:
+                REPEATABLE.add(op.op_type)
         return rule
 
     return register
@@ -52,7 +59,7 @@ class Node:
         self.node = node
         self.call = call
         self.builder = builder
-        self._values = dict(zip(call.op.operand_names(len(node.inputs)), node.inputs, strict=False))
+        self._values = dict(zip(call.op.operand_names(len(node.inputs), call.attributes), node.inputs, strict=False))
         self._operands: dict[str, Expr] = {}
         self._sizes: dict[str, int | Expr] = {}
 
@@ -101,7 +108,7 @@ class Node:
 
     def used(self, output: str) -> bool:
         """Whether anything reads the output."""
-        names = self.call.op.output_names(len(self.node.outputs))
+        names = self.call.op.output_names(len(self.node.outputs), self.call.attributes)
         index = names.index(output) if output in names else len(self.node.outputs)
         if index >= len(self.node.outputs):
             return False
