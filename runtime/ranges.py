@@ -36,7 +36,8 @@ def integer_range(value: ir.Value, size_of: SizeOf) -> Range | None:
 def _range_of_use(node: ir.Node, index: int, size_of: SizeOf) -> Range | None:
     definition = opdef.definition(node.domain, node.op_type)
     if definition is not None:
-        names = definition.operand_names(len(node.inputs))
+        attributes = {name: attr.value for name, attr in node.attributes.items() if not attr.is_ref()}
+        names = definition.operand_names(len(node.inputs), attributes)
         return _range_of_operand(node, names[index], names, size_of) if index < len(names) else None
     if node.domain not in ("", "ai.onnx"):
         return None

@@ -153,15 +153,16 @@ class _OracleOp(onnx.reference.op_run.OpRun):
 
     def _run(self, *inputs: Array | None, **_: Any) -> tuple[Array, ...]:
         node = self.onnx_node
+        attributes = self._attributes()
         operands: dict[str, Any] = {}
-        for name, value in zip(self.definition.operand_names(len(inputs)), inputs, strict=True):
+        for name, value in zip(self.definition.operand_names(len(inputs), attributes), inputs, strict=True):
             base, numbered, _number = name.partition("[")
             if numbered:
                 operands.setdefault(base, []).append(value)
             elif value is not None:
                 operands[name] = value
         try:
-            outputs: dict[str, Any] = {**registry.ORACLES[node.op_type](**operands, **self._attributes())}
+            outputs: dict[str, Any] = {**registry.ORACLES[node.op_type](**operands, **attributes)}
         except Exception as error:
             text = requires(node.op_type, node.name, "the oracle", "operands that fit", error)
             raise InvalidModelError(text) from error

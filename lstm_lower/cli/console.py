@@ -1,0 +1,85 @@
+"""What every command prints with: tables for people on standard output, JSON for programs, errors on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lstm_lower.errors import LstmLowerError
+
+
+def out() -> Console:
+    """Standard output; made anew, since tests and pipes replace the stream."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=True)
+
+
+def err() -> Console:
+    """Standard error: progress and errors."""
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+def print_json(data: Any) -> None:
+    """Prints one JSON document; NaN and infinities, which JSON lacks, become strings."""
+    sys.stdout.write(json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    if isinstance(data, dict):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_plain(item) for item in data]
+    return data
+
+
+def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = None, right: Sequence[str] = ()) -> None:
+    """Prints a table; columns named in `right` are aligned to the right."""
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        grid.add_column(column, justify="right" if column in right else "left", no_wrap=True)
+    for row in rows:
+        grid.add_row(*(escape(str(cell)) for cell in row))
+    console = out()
+    # In a pipe no width is known, and cut cells would be lost.
+    if not console.is_terminal:
+        console.width = 100_000
+    console.print(grid)
+
+
+@contextlib.contextmanager
+def errors(*, as_json: bool = False) -> Iterator[None]:
+    """Turns an error that the user can mend into one message and exit code 1; others keep their traceback."""
+    try:
+        yield
+    except (LstmLowerError, OSError) as error:
+        if as_json:
+            print_json({"error": {"type": type(error).__name__, "message": str(error)}})
+        err().print(f"[bold red]error:[/] {escape(str(error))}")
+        raise typer.Exit(1) from error
+
+
+def shape_text(shape: Sequence[object] | None) -> str:
+    """`20xbatchx32`; `?` where nothing is known."""
+    if shape is None:
+        return "?"
+    return "x".join("?" if dim is None else str(dim) for dim in shape) or "scalar"
+
+
+def bytes_text(count: int) -> str:
+    """A size in the unit that suits it."""
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

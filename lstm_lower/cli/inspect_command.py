@@ -1,0 +1,91 @@
+"""`lstm-lower inspect`: what is in a model, and what lowering makes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+from rich.markup import escape
+
+from lstm_lower.cli import console
+from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, ScheduleOption
+from lstm_lower.cli.summary import Composite, Summary, summarize
+from lstm_lower.errors import LstmLowerError
+
+# Operands that tell a recurrent op's sizes.
+_TELLING = ("x", "input", "w", "params", "h_prev", "input_h")
+
+
+def inspect(
+    model: ModelArgument, opset: OpsetOption = None, schedule: ScheduleOption = "auto", as_json: JsonOption = False
+) -> None:
+    """Show which recurrent and unsupported ops a model holds, where, and its sizes before and after lowering."""
+    with console.errors(as_json=as_json):
+        from lstm_lower.model_io import load
+        from lstm_lower.passes.lower import lower
+        from lstm_lower.passes.shapes import InferShapesPass
+
+        source = load(model)
+        fault, after = None, None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                lowered = lower(source, opset, schedule)
+            after = summarize(lowered)
+            InferShapesPass()(source)
+        except LstmLowerError as error:
+            fault = str(error)
+        before = summarize(source)
+    if as_json:
+        data = {"lowerable": fault is None, "fault": fault, "before": dataclasses.asdict(before)}
+        console.print_json({**data, "after": None if after is None else dataclasses.asdict(after)})
+        return
+    _print(before, after, fault)
+
+
+def _print(before: Summary, after: Summary | None, fault: str | None) -> None:
+    named = [("input", name, text) for name, text in before.inputs.items()]
+    named += [("output", name, text) for name, text in before.outputs.items()]
+    console.table("", "name", "type", rows=named)
+    console.out().print()
+    if before.composites:
+        rows = [[c.op, c.node, c.where, _sizes(c), _attributes(c)] for c in before.composites]
+        console.table("lowerable op", "node", "where", "sizes", "attributes", rows=rows)
+    else:
+        console.out().print("no recurrent op and no gradient op to lower")
+    console.out().print()
+    if after is not None:
+        console.table("", "before", "after", rows=_counts(before, after), right=("before", "after"))
+    if fault is not None:
+        console.out().print(f"[bold red]cannot be lowered:[/] {escape(fault)}")
+
+
+def _sizes(composite: Composite) -> str:
+    shown = {name: text for name, text in composite.operands.items() if name in _TELLING} or composite.operands
+    return " ".join(f"{name}:{text}" for name, text in shown.items())
+
+
+def _attributes(composite: Composite) -> str:
+    return " ".join(
+        f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in composite.attributes.items()
+        if not name.startswith("_")
+    )
+
+
+def _counts(before: Summary, after: Summary) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = [
+        ("ai.onnx opset", before.opset, after.opset),
+        ("nodes", before.nodes, after.nodes),
+        ("to lower", len(before.composites), len(after.composites)),
+        ("loops", before.loops, after.loops),
+        ("weights", before.weights, after.weights),
+        ("weight bytes", console.bytes_text(before.weight_bytes), console.bytes_text(after.weight_bytes)),
+    ]
+    heavy = ("MatMul", "Gemm", "Conv")
+    rows += [
+        (f"{op} nodes", before.operators.get(op, 0), after.operators.get(op, 0))
+        for op in heavy
+        if op in before.operators or op in after.operators
+    ]
+    return rows

@@ -1,0 +1,185 @@
+"""`lstm-lower lower`: make a model of standard operators."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import rich.progress
+import typer
+from rich.markup import escape
+
+from lstm_lower.cli import console
+from lstm_lower.cli.check_command import print_report, report_data
+from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, RepairOption, ScheduleOption
+from lstm_lower.cli.summary import summarize
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from lstm_lower.passes.trace import Trace
+    from lstm_lower.runtime.check import Report
+
+
+def lower(
+    model: ModelArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The lowered model [default: <MODEL>.lowered.onnx].", show_default=False),
+    ] = None,
+    opset: OpsetOption = None,
+    schedule: ScheduleOption = "auto",
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the result against float64 on random feeds before writing it.")
+    ] = False,
+    dump_passes: Annotated[
+        Path | None, typer.Option("--dump-passes", metavar="DIR", help="Write the graph's text after every pass there.")
+    ] = None,
+    external_data: Annotated[
+        bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.data.")
+    ] = False,
+    verify_each: Annotated[bool, typer.Option("--verify-each", help="Verify the graph after every pass.")] = False,
+    repair_v2_gradient: RepairOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Lower every recurrent op of a model to standard ai.onnx operators.
+
+    The result is written only after onnx's checker has accepted it and onnxruntime has loaded it (and, under --check,
+    its outputs are within tolerance). A failure leaves no file, and an existing one untouched.
+    """
+    target = output if output is not None else model.with_suffix(".lowered.onnx")
+    report = None
+    with console.errors(as_json=as_json), _warnings_as_lines():
+        from lstm_lower.model_io import load, save
+        from lstm_lower.runtime.check import check as run_check
+        from lstm_lower.runtime.loadable import check_loadable
+
+        start = time.perf_counter()
+        source = load(model)
+        lowered = _lower(source, opset, schedule, repair_v2_gradient, verify_each, dump_passes)
+        if check:
+            report = run_check(source, lowered)
+        seconds = time.perf_counter() - start
+        if report is None or report.passed:
+            save(lowered, target, external_data=external_data or None, check=check_loadable)
+        _print_result(source, lowered, target, seconds, report, as_json)
+    if report is not None and not report.passed:
+        console.err().print("[bold red]error:[/] the lowered model is out of tolerance; nothing is written")
+        raise typer.Exit(1)
+
+
+def _lower(
+    source: ir.Model, opset: int | None, schedule: str, repair: bool, verify_each: bool, dump_passes: Path | None
+) -> ir.Model:
+    """Lowers as `passes.lower` does, pass by pass, with progress and dumps."""
+    from lstm_lower.passes.lower import lowering_passes
+    from lstm_lower.passes.opset import check_opset
+    from lstm_lower.passes.pipeline import parse_schedule
+    from lstm_lower.passes.trace import Trace
+    from lstm_lower.passes.verify import VerifyPass
+
+    check_opset(opset)
+    parse_schedule(schedule)
+    trace = Trace(dump=dump_passes is not None)
+    work = source.clone()
+    steps = lowering_passes(opset, schedule, repair_v2_gradient=repair, verify_each=verify_each, trace=trace)
+    dumps = _Dumps(dump_passes, work)
+    for step in _progress(steps):
+        modified = step(work).modified
+        if verify_each:
+            VerifyPass()(work)
+        dumps.add(step, work, modified, trace)
+    return work
+
+
+class _Dumps:
+    """Writes the text of the graph after every pass that changed it, numbered in order."""
+
+    def __init__(self, folder: Path | None, model: ir.Model) -> None:
+        self.folder = folder
+        self.count = 0
+        self.hashes: dict[int, Any] = {}
+        self.seen = 0
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._write("input", self._text(model))
+
+    def add(self, step: object, model: ir.Model, modified: bool, trace: Trace) -> None:
+        """Writes what one pass did; for the optimiser, what each of its passes did."""
+        if self.folder is None:
+            return
+        inner = trace.changes[self.seen :]
+        self.seen = len(trace.changes)
+        for change in inner:
+            self._write(f"{change.pass_name}-{change.round}", change.after or "")
+        if modified and not inner:
+            self._write(type(step).__name__.removesuffix("Pass"), self._text(model))
+
+    def _text(self, model: ir.Model) -> str:
+        from lstm_lower.dump import dump
+
+        return dump(model, hashes=self.hashes)
+
+    def _write(self, name: str, text: str) -> None:
+        assert self.folder is not None
+        plain = "".join(character if character.isalnum() or character in "-_" else "-" for character in name)
+        (self.folder / f"{self.count:03d}-{plain}.txt").write_text(text, encoding="utf-8")
+        self.count += 1
+
+
+def _progress(steps: Iterable[ir.passes.InPlacePass]) -> Iterator[ir.passes.InPlacePass]:
+    """A progress bar on standard error, where that is a terminal."""
+    display = console.err()
+    listed = list(steps)
+    with rich.progress.Progress(console=display, transient=True, disable=not display.is_terminal) as progress:
+        task = progress.add_task("", total=len(listed))
+        for step in listed:
+            progress.update(task, description=type(step).__name__.removesuffix("Pass"))
+            yield step
+            progress.advance(task)
+
+
+@contextlib.contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Prints warnings about the model as lines on standard error."""
+    from lstm_lower.passes.repair import WrongGradientWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", WrongGradientWarning)
+        try:
+            yield
+        finally:
+            for warning in caught:
+                console.err().print(f"[bold yellow]warning:[/] {escape(str(warning.message))}")
+
+
+def _print_result(
+    source: ir.Model, lowered: ir.Model, target: Path, seconds: float, report: Report | None, as_json: bool
+) -> None:
+    before, after = summarize(source), summarize(lowered)
+    written = report is None or report.passed
+    if as_json:
+        data = {
+            "output": str(target) if written else None,
+            "opset": after.opset,
+            "seconds": seconds,
+            "lowered": collections.Counter(composite.op for composite in before.composites),
+            "nodes": {"before": before.nodes, "after": after.nodes},
+            "loops": {"before": before.loops, "after": after.loops},
+            "check": None if report is None else report_data(report),
+        }
+        console.print_json(data)
+        return
+    if report is not None:
+        print_report(report)
+    counts = collections.Counter(composite.op for composite in before.composites)
+    ops = ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or "nothing to lower"
+    sizes = f"{before.nodes} -> {after.nodes} nodes, {after.loops} loops, opset {after.opset}, {seconds:.2f} s"
+    console.out().print(escape(f"{ops}: {sizes}"))
+    if written:
+        console.out().print(escape(f"wrote {target} ({console.bytes_text(target.stat().st_size)})"))

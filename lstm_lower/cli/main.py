@@ -1,0 +1,45 @@
+"""The command line, `lstm-lower`: one file per command beside this one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import lstm_lower
+from lstm_lower.cli.check_command import check
+from lstm_lower.cli.inspect_command import inspect
+from lstm_lower.cli.lower_command import lower
+from lstm_lower.cli.ops_command import ops
+from lstm_lower.cli.run_command import run
+
+app = typer.Typer(
+    name="lstm-lower",
+    help="Lowers recurrent training ops, forward and backward, to standard ONNX that stock onnxruntime runs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(lstm_lower.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Lowers recurrent training ops, forward and backward, to standard ONNX that stock onnxruntime runs."""
+
+
+app.command()(lower)
+app.command()(inspect)
+app.command()(run)
+app.command()(check)
+app.command()(ops)

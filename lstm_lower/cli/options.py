@@ -1,0 +1,51 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lstm_lower.errors import InvalidInputError
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX model.", show_default=False)]
+OpsetOption = Annotated[
+    int | None, typer.Option("--opset", help="ai.onnx version of the result [default: the model's own, at least 13].")
+]
+ScheduleOption = Annotated[str, typer.Option("--schedule", help="How loops run: auto, scan, unroll or chunk:K.")]
+RepairOption = Annotated[
+    bool,
+    typer.Option("--repair-v2-gradient", help="Lower a BlockLSTMGrad that a BlockLSTMV2 feeds as BlockLSTMGradV2."),
+]
+InputsOption = Annotated[
+    Path | None,
+    typer.Option("--inputs", "-i", help="Feeds in a .npz file; random ones without it.", show_default=False),
+]
+DimOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim", metavar="NAME=SIZE", help="Size of a symbolic dimension of random feeds.", show_default=False
+    ),
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of random feeds.")]
+ProviderOption = Annotated[
+    list[str] | None,
+    typer.Option("--provider", "-p", help="Execution provider, for example cpu or cuda; may be repeated."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def parse_dims(dims: list[str] | None) -> dict[str, int]:
+    """Reads `--dim NAME=SIZE` options.
+
+    Raises:
+        InvalidInputError: one of them is malformed.
+    """
+    sizes = {}
+    for text in dims or []:
+        name, equals, size = text.rpartition("=")
+        if not equals or not name or not size.isdigit():
+            raise InvalidInputError(f"--dim requires NAME=SIZE, got {text!r}")
+        sizes[name] = int(size)
+    return sizes

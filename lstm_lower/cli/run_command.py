@@ -1,0 +1,102 @@
+"""`lstm-lower run`: run a model in onnxruntime."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lstm_lower.cli import console
+from lstm_lower.cli.options import (
+    DimOption,
+    InputsOption,
+    JsonOption,
+    ModelArgument,
+    ProviderOption,
+    SeedOption,
+    parse_dims,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+# Outputs of up to this many elements are printed whole.
+_SHOWN_ELEMENTS = 4
+
+
+def run(
+    model: ModelArgument,
+    inputs: InputsOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the outputs to a .npz file.", show_default=False)
+    ] = None,
+    dim: DimOption = None,
+    seed: SeedOption = 0,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs; the fastest one's time is printed.")] = 1,
+    provider: ProviderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a model on feeds from a .npz file, or on random ones.
+
+    A model that still holds recurrent ops is lowered first. Where the .npz file brings recorded results along (entries
+    in:<input> and out:<output>), the largest difference from them is printed, relative to the output's largest
+    magnitude.
+    """
+    with console.errors(as_json=as_json):
+        from lstm_lower.model_io import load
+        from lstm_lower.runtime import feeds
+        from lstm_lower.runtime.session import Session
+
+        loaded = load(model)
+        given, recorded = (
+            feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, parse_dims(dim), seed), {})
+        )
+        session = Session(model, provider)
+        results: dict[str, Array] = {}
+        times = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            results = session.run(given)
+            times.append(time.perf_counter() - start)
+        if output is not None:
+            feeds.write_arrays(output, results)
+        rows = [_row(name, array, recorded.get(name)) for name, array in results.items()]
+        if as_json:
+            console.print_json({"seconds": min(times), "outputs": rows})
+            return
+        columns = ["output", "dtype", "shape", "min", "mean", "max", *(["rel. to recorded"] if recorded else [])]
+        cells = [
+            [row["name"], row["dtype"], console.shape_text(row["shape"])]
+            + [_number(row[key]) for key in ("min", "mean", "max", *(["relative_to_recorded"] if recorded else []))]
+            for row in rows
+        ]
+        console.table(*columns, rows=cells, right=columns[3:])
+        runs = f", fastest of {repeat}" if repeat > 1 else ""
+        console.out().print(f"\n{min(times) * 1e3:.3f} ms{runs}")
+
+
+def _row(name: str, array: Array, recorded: Array | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+    if array.dtype.kind not in "biuf" or not array.size:
+        return {**row, "min": None, "mean": None, "max": None, "relative_to_recorded": None}
+    row |= {"min": float(array.min()), "mean": float(array.mean(dtype="float64")), "max": float(array.max())}
+    if array.size <= _SHOWN_ELEMENTS:
+        row["values"] = array.tolist()
+    row["relative_to_recorded"] = None if recorded is None else _difference(array, recorded)
+    return row
+
+
+def _difference(array: Array, recorded: Array) -> float:
+    if array.shape != recorded.shape:
+        return float("inf")
+    from lstm_lower.runtime.check import errors
+
+    return errors(array, recorded)[1]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
