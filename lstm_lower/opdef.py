@@ -39,6 +39,11 @@ def all_dtypes() -> tuple[DType, ...]:
     return tuple(_DTYPES.values())
 
 
+def dtype_of(name: str) -> DType | None:
+    """The dtype of a numpy-style name; `None` for a type variable."""
+    return _DTYPES.get(name)
+
+
 def dtype_name(dtype: DType | None) -> str:
     """The numpy-style name of a dtype, for messages: `float32`."""
     if dtype is None:
@@ -59,6 +64,7 @@ class Operand:
         dtype: a type variable (`T`) or one of the dtype names.
         variadic: may repeat; its shapes are checked by the op's own `verify`.
         optional: may be left out (an empty name in ONNX).
+        count: the attribute that says how often a variadic operand repeats, where TensorFlow has one.
     """
 
     name: str
@@ -66,6 +72,7 @@ class Operand:
     dtype: str
     variadic: bool = False
     optional: bool = False
+    count: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Attribute:
 
     Attributes:
         name: TensorFlow's attribute name.
-        type: `bool`, `int`, `float`, `str`, or a list of one of these as `list`.
+        type: `bool`, `int`, `float`, `str`, `DType`, or a list of one of the first four as `list`.
         default: TensorFlow's default; `REQUIRED` when it has none.
         choices: allowed values; empty when any goes.
         rounds_to: the type variable to whose dtype the value is rounded before use, as the kernels do.
@@ -100,10 +107,17 @@ class _Required:
 REQUIRED = _Required()
 
 
-def operand(shape: str | None, dtype: str = "T", *, variadic: bool = False, optional: bool = False) -> Any:
+def operand(
+    shape: str | None,
+    dtype: str = "T",
+    *,
+    variadic: bool = False,
+    optional: bool = False,
+    count: str | None = None,
+) -> Any:
     """Declares an operand, for example `operand("I+H 4*H")`; `None` for any shape."""
     spec = None if shape is None else dims.parse_shape(shape)
-    return Operand("", spec, dtype, variadic, optional)
+    return Operand("", spec, dtype, variadic, optional, count)
 
 
 def attr(type_: type, default: Any = REQUIRED, *, choices: Sequence[Any] = (), rounds_to: str | None = None) -> Any:
@@ -169,6 +183,8 @@ class OpDef:
         types: type variable -> allowed dtypes, from the nested class `Types`.
         forward: for a backward op, the op type that it is the gradient of.
         family: the module that the definition stands in: `block`, `cudnn`, ...
+        static_sizes: dimension symbols whose sizes the lowering must know before the run.
+        static_operands: operands whose values it must know.
     """
 
     op_type: ClassVar[str] = ""
@@ -178,6 +194,8 @@ class OpDef:
     types: ClassVar[Mapping[str, tuple[DType, ...]]] = {}
     forward: ClassVar[str | None] = None
     family: ClassVar[str] = ""
+    static_sizes: ClassVar[tuple[str, ...]] = ()
+    static_operands: ClassVar[tuple[str, ...]] = ()
 
     class Types:
         """Type variables with their allowed dtypes."""
@@ -208,17 +226,18 @@ class OpDef:
         return (inspect.getdoc(cls) or "").split("\n", 1)[0]
 
     @classmethod
-    def operand_names(cls, count: int) -> list[str]:
+    def operand_names(cls, count: int, attributes: Mapping[str, Any] | None = None) -> list[str]:
         """The names of a node's `count` operands; those of a variadic operand are numbered `name[0]`, `name[1]`, ...
 
-        Variadic operands may stand anywhere: what the others leave over is theirs, in equal parts.
+        Variadic operands may stand anywhere: each is as long as its attribute says; what the others leave over is
+        shared evenly by those without one.
         """
-        return _names(cls.inputs, count)
+        return _names(cls.inputs, count, attributes or {})
 
     @classmethod
-    def output_names(cls, count: int) -> list[str]:
+    def output_names(cls, count: int, attributes: Mapping[str, Any] | None = None) -> list[str]:
         """The names of a node's `count` outputs, numbered like those of variadic operands."""
-        return _names(cls.outputs, count)
+        return _names(cls.outputs, count, attributes or {})
 
     @classmethod
     def output_count(cls, call: Call) -> int:
@@ -243,7 +262,7 @@ class OpDef:
         """Dtypes and shapes of the outputs of a verified call that has `count` outputs."""
         infos = []
         declared = {output.name: output for output in cls.outputs}
-        for name in cls.output_names(count):
+        for name in cls.output_names(count, call.attributes):
             output = declared[name.partition("[")[0]]
             spec = cls.shape_spec(output, call.attributes)
             shape = None if spec is None else call.unifier.shape(spec)
@@ -320,11 +339,23 @@ def _attribute_value(call: Call, attribute: Attribute, value: Any) -> Any:
         value = float(value)
     elif attribute.type is list and isinstance(value, (list, tuple)):
         value = list(value)
+    elif attribute.type is DType and (dtype := _as_dtype(value)) is not None:
+        value = dtype
     elif not (attribute.type is str and isinstance(value, str)):
         raise call.error(what, f"a {attribute.type.__name__}", f"{value!r}")
     if attribute.choices and value not in attribute.choices:
         raise call.error(what, f"one of {list(attribute.choices)}", f"{value!r}")
     return value
+
+
+def _as_dtype(value: Any) -> DType | None:
+    """A dtype given as ONNX's number, a name, a numpy dtype, or TensorFlow's (which knows its numpy one)."""
+    try:
+        if isinstance(value, int):
+            return DType(value)
+        return DType.from_numpy(np.dtype(getattr(value, "as_numpy_dtype", value)))
+    except (TypeError, ValueError):
+        return None
 
 
 def _bind_operands(call: Call) -> None:
@@ -381,14 +412,20 @@ def _bind_dtype(call: Call, declared: Operand, name: str, info: TensorInfo) -> N
         raise call.error(name, f"dtype {dtype_name(bound)} (as {first})", dtype_name(info.dtype))
 
 
-def _names(declarations: Sequence[Operand], count: int) -> list[str]:
-    """Names in order; several variadic ones share evenly what the others leave over."""
-    variadic = sum(declared.variadic for declared in declarations)
-    spare = max(count - len(declarations) + variadic, 0)
+def _names(declarations: Sequence[Operand], count: int, attributes: Mapping[str, Any]) -> list[str]:
+    """Names in order; variadic ones without a count of their own share evenly what the others leave over."""
+    lengths = {
+        declared.name: attributes.get(declared.count or "", None) if declared.variadic else 1
+        for declared in declarations
+    }
+    taken = sum(length for length in lengths.values() if isinstance(length, int))
+    sharing = sum(not isinstance(length, int) for length in lengths.values())
+    share = max(count - taken, 0) // max(sharing, 1)
     names: list[str] = []
     for declared in declarations:
+        length = lengths[declared.name]
         if declared.variadic:
-            names += [f"{declared.name}[{index}]" for index in range(spare // variadic)]
+            names += [f"{declared.name}[{index}]" for index in range(length if isinstance(length, int) else share)]
         else:
             names.append(declared.name)
     return names

@@ -8,6 +8,7 @@ Written by `python -m lstm_lower.raw_ops_source` from the op definitions; do not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,17 @@ __all__ = [
     "BlockLSTMGrad",
     "BlockLSTMGradV2",
     "BlockLSTMV2",
+    "CudnnRNN",
+    "CudnnRNNBackprop",
+    "CudnnRNNBackpropV2",
+    "CudnnRNNBackpropV3",
+    "CudnnRNNCanonicalToParams",
+    "CudnnRNNCanonicalToParamsV2",
+    "CudnnRNNParamsSize",
+    "CudnnRNNParamsToCanonical",
+    "CudnnRNNParamsToCanonicalV2",
+    "CudnnRNNV2",
+    "CudnnRNNV3",
     "GRUBlockCell",
     "GRUBlockCellGrad",
     "LSTMBlockCell",
@@ -656,3 +668,829 @@ def GRUBlockCellGrad(
         name,
     )
     return GRUBlockCellGradOutputs(**outputs)
+
+
+class CudnnRNNOutputs(NamedTuple):
+    """Outputs of CudnnRNN."""
+
+    output: Array
+    output_h: Array
+    output_c: Array
+    reserve_space: Array
+
+
+def CudnnRNN(
+    *,
+    input: npt.ArrayLike,  # noqa: A002
+    input_h: npt.ArrayLike,
+    input_c: npt.ArrayLike,
+    params: npt.ArrayLike,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    is_training: bool = True,
+    name: str | None = None,
+) -> CudnnRNNOutputs:
+    """Multi-layer, perhaps bidirectional LSTM, GRU or simple RNN with one packed weight buffer, as cuDNN runs it.
+
+    Args:
+        input: [T, B, I], bfloat16 or float16 or float32 or float64.
+        input_h: [K, B, H], bfloat16 or float16 or float32 or float64.
+        input_c: [K, B, N], bfloat16 or float16 or float32 or float64.
+        params: [S], bfloat16 or float16 or float32 or float64.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        is_training: bool, default True.
+        name: stands for the node in error messages.
+
+    Returns:
+        output [T, B, Y], bfloat16 or float16 or float32 or float64; output_h [K, B, H], bfloat16 or
+        float16 or float32 or float64; output_c [K, B, N], bfloat16 or float16 or float32 or float64;
+        reserve_space [R], bfloat16 or float16 or float32 or float64.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNN",
+        {
+            "input": input,
+            "input_h": input_h,
+            "input_c": input_c,
+            "params": params,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "is_training": is_training,
+        },
+        name,
+    )
+    return CudnnRNNOutputs(**outputs)
+
+
+class CudnnRNNV2Outputs(NamedTuple):
+    """Outputs of CudnnRNNV2."""
+
+    output: Array
+    output_h: Array
+    output_c: Array
+    reserve_space: Array
+    host_reserved: Array
+
+
+def CudnnRNNV2(
+    *,
+    input: npt.ArrayLike,  # noqa: A002
+    input_h: npt.ArrayLike,
+    input_c: npt.ArrayLike,
+    params: npt.ArrayLike,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    is_training: bool = True,
+    name: str | None = None,
+) -> CudnnRNNV2Outputs:
+    """CudnnRNN with a further output for cuDNN's choice of algorithm, empty here.
+
+    Args:
+        input: [T, B, I], bfloat16 or float16 or float32 or float64.
+        input_h: [K, B, H], bfloat16 or float16 or float32 or float64.
+        input_c: [K, B, N], bfloat16 or float16 or float32 or float64.
+        params: [S], bfloat16 or float16 or float32 or float64.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        is_training: bool, default True.
+        name: stands for the node in error messages.
+
+    Returns:
+        output [T, B, Y], bfloat16 or float16 or float32 or float64; output_h [K, B, H], bfloat16 or
+        float16 or float32 or float64; output_c [K, B, N], bfloat16 or float16 or float32 or float64;
+        reserve_space [R], bfloat16 or float16 or float32 or float64; host_reserved [0], int8.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNNV2",
+        {
+            "input": input,
+            "input_h": input_h,
+            "input_c": input_c,
+            "params": params,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "is_training": is_training,
+        },
+        name,
+    )
+    return CudnnRNNV2Outputs(**outputs)
+
+
+class CudnnRNNV3Outputs(NamedTuple):
+    """Outputs of CudnnRNNV3."""
+
+    output: Array
+    output_h: Array
+    output_c: Array
+    reserve_space: Array
+    host_reserved: Array
+
+
+def CudnnRNNV3(
+    *,
+    input: npt.ArrayLike,  # noqa: A002
+    input_h: npt.ArrayLike,
+    input_c: npt.ArrayLike,
+    params: npt.ArrayLike,
+    sequence_lengths: npt.ArrayLike,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    is_training: bool = True,
+    num_proj: int = 0,
+    time_major: bool = True,
+    name: str | None = None,
+) -> CudnnRNNV3Outputs:
+    """CudnnRNN over ragged sequences, with projection (lstm) and batch-major operands.
+
+    Args:
+        input: [T, B, I], bfloat16 or float16 or float32 or float64.
+        input_h: [K, B, H], bfloat16 or float16 or float32 or float64.
+        input_c: [K, B, N], bfloat16 or float16 or float32 or float64.
+        params: [S], bfloat16 or float16 or float32 or float64.
+        sequence_lengths: [B], int32.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        is_training: bool, default True.
+        num_proj: int, default 0.
+        time_major: bool, default True.
+        name: stands for the node in error messages.
+
+    Returns:
+        output [T, B, Y], bfloat16 or float16 or float32 or float64; output_h [K, B, H], bfloat16 or
+        float16 or float32 or float64; output_c [K, B, N], bfloat16 or float16 or float32 or float64;
+        reserve_space [R], bfloat16 or float16 or float32 or float64; host_reserved [0], int8.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNNV3",
+        {
+            "input": input,
+            "input_h": input_h,
+            "input_c": input_c,
+            "params": params,
+            "sequence_lengths": sequence_lengths,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "is_training": is_training,
+            "num_proj": num_proj,
+            "time_major": time_major,
+        },
+        name,
+    )
+    return CudnnRNNV3Outputs(**outputs)
+
+
+class CudnnRNNBackpropOutputs(NamedTuple):
+    """Outputs of CudnnRNNBackprop."""
+
+    input_backprop: Array
+    input_h_backprop: Array
+    input_c_backprop: Array
+    params_backprop: Array
+
+
+def CudnnRNNBackprop(
+    *,
+    input: npt.ArrayLike,  # noqa: A002
+    input_h: npt.ArrayLike,
+    input_c: npt.ArrayLike,
+    params: npt.ArrayLike,
+    output: npt.ArrayLike,
+    output_h: npt.ArrayLike,
+    output_c: npt.ArrayLike,
+    output_backprop: npt.ArrayLike,
+    output_h_backprop: npt.ArrayLike,
+    output_c_backprop: npt.ArrayLike,
+    reserve_space: npt.ArrayLike,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    name: str | None = None,
+) -> CudnnRNNBackpropOutputs:
+    """Gradient of CudnnRNN: recomputes the forward pass; reads output only where that saves a recurrence.
+
+    Args:
+        input: [T, B, I], bfloat16 or float16 or float32 or float64.
+        input_h: [K, B, H], bfloat16 or float16 or float32 or float64.
+        input_c: [K, B, N], bfloat16 or float16 or float32 or float64.
+        params: [S], bfloat16 or float16 or float32 or float64.
+        output: [T, B, Y], bfloat16 or float16 or float32 or float64.
+        output_h: [K, B, H], bfloat16 or float16 or float32 or float64.
+        output_c: [K, B, N], bfloat16 or float16 or float32 or float64.
+        output_backprop: [T, B, Y], bfloat16 or float16 or float32 or float64.
+        output_h_backprop: [K, B, H], bfloat16 or float16 or float32 or float64.
+        output_c_backprop: [K, B, N], bfloat16 or float16 or float32 or float64.
+        reserve_space: any shape, bfloat16 or float16 or float32 or float64.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        name: stands for the node in error messages.
+
+    Returns:
+        input_backprop [T, B, I], bfloat16 or float16 or float32 or float64; input_h_backprop [K, B, H],
+        bfloat16 or float16 or float32 or float64; input_c_backprop [K, B, N], bfloat16 or float16 or
+        float32 or float64; params_backprop [S], bfloat16 or float16 or float32 or float64.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNNBackprop",
+        {
+            "input": input,
+            "input_h": input_h,
+            "input_c": input_c,
+            "params": params,
+            "output": output,
+            "output_h": output_h,
+            "output_c": output_c,
+            "output_backprop": output_backprop,
+            "output_h_backprop": output_h_backprop,
+            "output_c_backprop": output_c_backprop,
+            "reserve_space": reserve_space,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        name,
+    )
+    return CudnnRNNBackpropOutputs(**outputs)
+
+
+class CudnnRNNBackpropV2Outputs(NamedTuple):
+    """Outputs of CudnnRNNBackpropV2."""
+
+    input_backprop: Array
+    input_h_backprop: Array
+    input_c_backprop: Array
+    params_backprop: Array
+
+
+def CudnnRNNBackpropV2(
+    *,
+    input: npt.ArrayLike,  # noqa: A002
+    input_h: npt.ArrayLike,
+    input_c: npt.ArrayLike,
+    params: npt.ArrayLike,
+    output: npt.ArrayLike,
+    output_h: npt.ArrayLike,
+    output_c: npt.ArrayLike,
+    output_backprop: npt.ArrayLike,
+    output_h_backprop: npt.ArrayLike,
+    output_c_backprop: npt.ArrayLike,
+    reserve_space: npt.ArrayLike,
+    host_reserved: npt.ArrayLike,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    name: str | None = None,
+) -> CudnnRNNBackpropV2Outputs:
+    """Gradient of CudnnRNNV2, as CudnnRNNBackprop; host_reserved is not read.
+
+    Args:
+        input: [T, B, I], bfloat16 or float16 or float32 or float64.
+        input_h: [K, B, H], bfloat16 or float16 or float32 or float64.
+        input_c: [K, B, N], bfloat16 or float16 or float32 or float64.
+        params: [S], bfloat16 or float16 or float32 or float64.
+        output: [T, B, Y], bfloat16 or float16 or float32 or float64.
+        output_h: [K, B, H], bfloat16 or float16 or float32 or float64.
+        output_c: [K, B, N], bfloat16 or float16 or float32 or float64.
+        output_backprop: [T, B, Y], bfloat16 or float16 or float32 or float64.
+        output_h_backprop: [K, B, H], bfloat16 or float16 or float32 or float64.
+        output_c_backprop: [K, B, N], bfloat16 or float16 or float32 or float64.
+        reserve_space: any shape, bfloat16 or float16 or float32 or float64.
+        host_reserved: any shape, int8.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        name: stands for the node in error messages.
+
+    Returns:
+        input_backprop [T, B, I], bfloat16 or float16 or float32 or float64; input_h_backprop [K, B, H],
+        bfloat16 or float16 or float32 or float64; input_c_backprop [K, B, N], bfloat16 or float16 or
+        float32 or float64; params_backprop [S], bfloat16 or float16 or float32 or float64.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNNBackpropV2",
+        {
+            "input": input,
+            "input_h": input_h,
+            "input_c": input_c,
+            "params": params,
+            "output": output,
+            "output_h": output_h,
+            "output_c": output_c,
+            "output_backprop": output_backprop,
+            "output_h_backprop": output_h_backprop,
+            "output_c_backprop": output_c_backprop,
+            "reserve_space": reserve_space,
+            "host_reserved": host_reserved,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        name,
+    )
+    return CudnnRNNBackpropV2Outputs(**outputs)
+
+
+class CudnnRNNBackpropV3Outputs(NamedTuple):
+    """Outputs of CudnnRNNBackpropV3."""
+
+    input_backprop: Array
+    input_h_backprop: Array
+    input_c_backprop: Array
+    params_backprop: Array
+
+
+def CudnnRNNBackpropV3(
+    *,
+    input: npt.ArrayLike,  # noqa: A002
+    input_h: npt.ArrayLike,
+    input_c: npt.ArrayLike,
+    params: npt.ArrayLike,
+    sequence_lengths: npt.ArrayLike,
+    output: npt.ArrayLike,
+    output_h: npt.ArrayLike,
+    output_c: npt.ArrayLike,
+    output_backprop: npt.ArrayLike,
+    output_h_backprop: npt.ArrayLike,
+    output_c_backprop: npt.ArrayLike,
+    reserve_space: npt.ArrayLike,
+    host_reserved: npt.ArrayLike,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
+    time_major: bool = True,
+    name: str | None = None,
+) -> CudnnRNNBackpropV3Outputs:
+    """Gradient of CudnnRNNV3, as CudnnRNNBackprop; gradients at padded steps are neither read nor other than 0.
+
+    Args:
+        input: [T, B, I], bfloat16 or float16 or float32 or float64.
+        input_h: [K, B, H], bfloat16 or float16 or float32 or float64.
+        input_c: [K, B, N], bfloat16 or float16 or float32 or float64.
+        params: [S], bfloat16 or float16 or float32 or float64.
+        sequence_lengths: [B], int32.
+        output: [T, B, Y], bfloat16 or float16 or float32 or float64.
+        output_h: [K, B, H], bfloat16 or float16 or float32 or float64.
+        output_c: [K, B, N], bfloat16 or float16 or float32 or float64.
+        output_backprop: [T, B, Y], bfloat16 or float16 or float32 or float64.
+        output_h_backprop: [K, B, H], bfloat16 or float16 or float32 or float64.
+        output_c_backprop: [K, B, N], bfloat16 or float16 or float32 or float64.
+        reserve_space: any shape, bfloat16 or float16 or float32 or float64.
+        host_reserved: any shape, int8.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        num_proj: int, default 0.
+        time_major: bool, default True.
+        name: stands for the node in error messages.
+
+    Returns:
+        input_backprop [T, B, I], bfloat16 or float16 or float32 or float64; input_h_backprop [K, B, H],
+        bfloat16 or float16 or float32 or float64; input_c_backprop [K, B, N], bfloat16 or float16 or
+        float32 or float64; params_backprop [S], bfloat16 or float16 or float32 or float64.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNNBackpropV3",
+        {
+            "input": input,
+            "input_h": input_h,
+            "input_c": input_c,
+            "params": params,
+            "sequence_lengths": sequence_lengths,
+            "output": output,
+            "output_h": output_h,
+            "output_c": output_c,
+            "output_backprop": output_backprop,
+            "output_h_backprop": output_h_backprop,
+            "output_c_backprop": output_c_backprop,
+            "reserve_space": reserve_space,
+            "host_reserved": host_reserved,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "num_proj": num_proj,
+            "time_major": time_major,
+        },
+        name,
+    )
+    return CudnnRNNBackpropV3Outputs(**outputs)
+
+
+def CudnnRNNParamsSize(
+    *,
+    num_layers: npt.ArrayLike,
+    num_units: npt.ArrayLike,
+    input_size: npt.ArrayLike,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
+    T: npt.DTypeLike = "float32",
+    S: npt.DTypeLike = "int32",
+    name: str | None = None,
+) -> Array:
+    """Number of elements of the params buffer.
+
+    Args:
+        num_layers: [], int32.
+        num_units: [], int32.
+        input_size: [], int32.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        num_proj: int, default 0.
+        T: npt.DTypeLike, one of bfloat16, float16, float32, float64, default "float32".
+        S: npt.DTypeLike, one of int32, int64, default "int32".
+        name: stands for the node in error messages.
+
+    Returns:
+        params_size, [1], int32 or int64.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNNParamsSize",
+        {
+            "num_layers": num_layers,
+            "num_units": num_units,
+            "input_size": input_size,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "num_proj": num_proj,
+            "T": T,
+            "S": S,
+        },
+        name,
+    )
+    params_size: Array = outputs["params_size"]
+    return params_size
+
+
+class CudnnRNNParamsToCanonicalOutputs(NamedTuple):
+    """Outputs of CudnnRNNParamsToCanonical."""
+
+    weights: list[Array]
+    biases: list[Array]
+
+
+def CudnnRNNParamsToCanonical(
+    *,
+    num_layers: npt.ArrayLike,
+    num_units: npt.ArrayLike,
+    input_size: npt.ArrayLike,
+    params: npt.ArrayLike,
+    num_params: int,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    name: str | None = None,
+) -> CudnnRNNParamsToCanonicalOutputs:
+    """Splits the params buffer into one matrix and one bias per gate, layer and direction.
+
+    Args:
+        num_layers: [], int32.
+        num_units: [], int32.
+        input_size: [], int32.
+        params: [S], bfloat16 or float16 or float32 or float64.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        num_params: int.
+        name: stands for the node in error messages.
+
+    Returns:
+        weights list of any shape, bfloat16 or float16 or float32 or float64; biases list of any shape,
+        bfloat16 or float16 or float32 or float64.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNNParamsToCanonical",
+        {
+            "num_layers": num_layers,
+            "num_units": num_units,
+            "input_size": input_size,
+            "params": params,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "num_params": num_params,
+        },
+        name,
+    )
+    return CudnnRNNParamsToCanonicalOutputs(**outputs)
+
+
+class CudnnRNNParamsToCanonicalV2Outputs(NamedTuple):
+    """Outputs of CudnnRNNParamsToCanonicalV2."""
+
+    weights: list[Array]
+    biases: list[Array]
+
+
+def CudnnRNNParamsToCanonicalV2(
+    *,
+    num_layers: npt.ArrayLike,
+    num_units: npt.ArrayLike,
+    input_size: npt.ArrayLike,
+    params: npt.ArrayLike,
+    num_params_weights: int,
+    num_params_biases: int,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
+    name: str | None = None,
+) -> CudnnRNNParamsToCanonicalV2Outputs:
+    """CudnnRNNParamsToCanonical with projection matrices, so that there may be more matrices than biases.
+
+    Args:
+        num_layers: [], int32.
+        num_units: [], int32.
+        input_size: [], int32.
+        params: [S], bfloat16 or float16 or float32 or float64.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        num_params_weights: int.
+        num_params_biases: int.
+        num_proj: int, default 0.
+        name: stands for the node in error messages.
+
+    Returns:
+        weights list of any shape, bfloat16 or float16 or float32 or float64; biases list of any shape,
+        bfloat16 or float16 or float32 or float64.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNNParamsToCanonicalV2",
+        {
+            "num_layers": num_layers,
+            "num_units": num_units,
+            "input_size": input_size,
+            "params": params,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "num_params_weights": num_params_weights,
+            "num_params_biases": num_params_biases,
+            "num_proj": num_proj,
+        },
+        name,
+    )
+    return CudnnRNNParamsToCanonicalV2Outputs(**outputs)
+
+
+def CudnnRNNCanonicalToParams(
+    *,
+    num_layers: npt.ArrayLike,
+    num_units: npt.ArrayLike,
+    input_size: npt.ArrayLike,
+    weights: Sequence[npt.ArrayLike],
+    biases: Sequence[npt.ArrayLike],
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    name: str | None = None,
+) -> Array:
+    """Packs one matrix and one bias per gate, layer and direction into the params buffer.
+
+    Args:
+        num_layers: [], int32.
+        num_units: [], int32.
+        input_size: [], int32.
+        weights: list of any shape, bfloat16 or float16 or float32 or float64.
+        biases: list of any shape, bfloat16 or float16 or float32 or float64.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        name: stands for the node in error messages.
+
+    Returns:
+        params, [S], bfloat16 or float16 or float32 or float64.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNNCanonicalToParams",
+        {
+            "num_layers": num_layers,
+            "num_units": num_units,
+            "input_size": input_size,
+            "weights": weights,
+            "biases": biases,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+        },
+        name,
+    )
+    params: Array = outputs["params"]
+    return params
+
+
+def CudnnRNNCanonicalToParamsV2(
+    *,
+    num_layers: npt.ArrayLike,
+    num_units: npt.ArrayLike,
+    input_size: npt.ArrayLike,
+    weights: Sequence[npt.ArrayLike],
+    biases: Sequence[npt.ArrayLike],
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
+    name: str | None = None,
+) -> Array:
+    """CudnnRNNCanonicalToParams with projection matrices.
+
+    Args:
+        num_layers: [], int32.
+        num_units: [], int32.
+        input_size: [], int32.
+        weights: list of any shape, bfloat16 or float16 or float32 or float64.
+        biases: list of any shape, bfloat16 or float16 or float32 or float64.
+        rnn_mode: str, one of 'lstm', 'gru', 'rnn_relu', 'rnn_tanh', default "lstm".
+        input_mode: str, one of 'linear_input', 'skip_input', 'auto_select', default "linear_input".
+        direction: str, one of 'unidirectional', 'bidirectional', default "unidirectional".
+        dropout: float, default 0.0.
+        seed: int, default 0.
+        seed2: int, default 0.
+        num_proj: int, default 0.
+        name: stands for the node in error messages.
+
+    Returns:
+        params, [S], bfloat16 or float16 or float32 or float64.
+
+    Raises:
+        InvalidInputError: an operand or attribute does not fit.
+    """
+    outputs = eager.call(
+        "CudnnRNNCanonicalToParamsV2",
+        {
+            "num_layers": num_layers,
+            "num_units": num_units,
+            "input_size": input_size,
+            "weights": weights,
+            "biases": biases,
+        },
+        {
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "dropout": dropout,
+            "seed": seed,
+            "seed2": seed2,
+            "num_proj": num_proj,
+        },
+        name,
+    )
+    params: Array = outputs["params"]
+    return params

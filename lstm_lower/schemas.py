@@ -7,6 +7,7 @@ registered under the same domain and name.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
@@ -20,6 +21,7 @@ _ATTRIBUTE_TYPES = {
     float: OpSchema.AttrType.FLOAT,
     str: OpSchema.AttrType.STRING,
     list: OpSchema.AttrType.INTS,
+    opdef.DType: OpSchema.AttrType.INT,
 }
 
 
@@ -30,6 +32,9 @@ _MIXED = "Mixed"
 @functools.cache
 def register() -> None:
     """Registers every definition in both domains."""
+    # onnx.reference reads all schemas when it is first imported, and refuses then that two domains hold one name.
+    import onnx.reference
+
     for op in opdef.REGISTRY.values():
         for domain in opdef.DOMAINS:
             if not onnx.defs.has(op.op_type, domain):
@@ -42,8 +47,8 @@ def _schema(op: type[opdef.OpDef], domain: str) -> OpSchema:
         domain,
         1,
         doc=op.__doc__ or "",
-        inputs=_inputs(op),
-        outputs=[_parameter(op, operand) for operand in op.outputs],
+        inputs=_parameters(op, op.inputs),
+        outputs=_parameters(op, op.outputs),
         type_constraints=[
             (name, [_type_string(dtype) for dtype in allowed], "")
             for name, allowed in {**op.types, _MIXED: opdef.all_dtypes()}.items()
@@ -59,22 +64,22 @@ def _schema(op: type[opdef.OpDef], domain: str) -> OpSchema:
 
 
 def _uses(op: type[opdef.OpDef], variable: str) -> bool:
+    merged = [_first_repeated(operands) for operands in (op.inputs, op.outputs)]
     if variable == _MIXED:
-        return _first_repeated(op) is not None
-    merged = _first_repeated(op)
-    return any(operand.dtype == variable for operand in (*op.inputs[:merged], *op.outputs))
+        return any(index is not None for index in merged)
+    return any(operand.dtype == variable for operand in (*op.inputs[: merged[0]], *op.outputs[: merged[1]]))
 
 
-def _first_repeated(op: type[opdef.OpDef]) -> int | None:
+def _first_repeated(operands: Sequence[opdef.Operand]) -> int | None:
     """Position of the first variadic operand, where others follow it: onnx allows one at the end only."""
-    repeated = [index for index, operand in enumerate(op.inputs) if operand.variadic]
-    return repeated[0] if repeated and repeated[0] < len(op.inputs) - 1 else None
+    repeated = [index for index, operand in enumerate(operands) if operand.variadic]
+    return repeated[0] if repeated and repeated[0] < len(operands) - 1 else None
 
 
-def _inputs(op: type[opdef.OpDef]) -> list[OpSchema.FormalParameter]:
+def _parameters(op: type[opdef.OpDef], operands: Sequence[opdef.Operand]) -> list[OpSchema.FormalParameter]:
     """The operands; from a variadic one that is not the last on, all as one operand of mixed types."""
-    merged = _first_repeated(op)
-    parameters = [_parameter(op, operand) for operand in op.inputs[:merged]]
+    merged = _first_repeated(operands)
+    parameters = [_parameter(op, operand) for operand in operands[:merged]]
     if merged is not None:
         option = OpSchema.FormalParameterOption.Variadic
         parameters.append(OpSchema.FormalParameter("operands", _MIXED, param_option=option, is_homogeneous=False))
@@ -104,16 +109,15 @@ def _infer(op: type[opdef.OpDef], context: Any) -> None:
 
     The error for such a node is the verifier's, which sees the node's name.
     """
-    names = op.operand_names(context.get_num_inputs())
-    operands = {}
-    for index, name in enumerate(names):
-        if context.has_input(index):
-            operands[name] = _tensor_info(context.get_input_type(index))
     attributes = {}
     for attribute in op.attributes:
         found = context.get_attribute(attribute.name)
         if found is not None:
             attributes[attribute.name] = onnx.helper.get_attribute_value(found)
+    operands = {}
+    for index, name in enumerate(op.operand_names(context.get_num_inputs(), attributes)):
+        if context.has_input(index):
+            operands[name] = _tensor_info(context.get_input_type(index))
     try:
         call = op.bind("", operands, attributes)
     except ValueError:

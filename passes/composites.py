@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Mapping
 
 import onnx_ir as ir
@@ -89,7 +90,7 @@ class _Lowering:
             builder = Builder(opset, self.names, node.name or node.op_type)
             builder.constants = constants
             try:
-                self._node(graph, node, bind_node(node, definition), builder, templates)
+                self._node(graph, node, definition, builder, templates)
             except UnsupportedOpError as error:
                 self.reasons.append(str(error))
         made = [producer for value in constants.values() if (producer := value.producer()) is not None]
@@ -101,19 +102,22 @@ class _Lowering:
         self,
         graph: ir.Graph,
         node: ir.Node,
-        call: opdef.Call,
+        definition: type[opdef.OpDef],
         builder: Builder,
         templates: dict[Hashable, Template],
     ) -> None:
-        key = signature(node, call, builder.opset) if node.op_type in REPEATABLE else None
+        key = signature(node) if node.op_type in REPEATABLE else None
         if key in templates:
-            replacements = templates[key].repeat(node, builder)
+            template = templates[key]
+            call = dataclasses.replace(template.call, node=node_label(node))
+            replacements = template.repeat(node, builder)
         else:
+            call = bind_node(node, definition)
             results = RULES[node.op_type](Node(node, call, builder))
             replacements = _replacements(builder, node, call, results)
             _drop_unread(builder, {new for _, new in replacements})
             if key is not None:
-                templates[key] = Template.record(node, builder, replacements)
+                templates[key] = Template.record(node, call, builder, replacements)
         contract = contracts.contract_of(call, node, self.main)
         if contract is not None:
             self.contracts.append(contract)

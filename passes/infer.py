@@ -111,6 +111,10 @@ def _same(node: ir.Node) -> list[Result]:
     return [(_dtype(node), _shape(node))]
 
 
+def _dropout(node: ir.Node) -> list[Result]:
+    return [(_dtype(node), _shape(node)), (ir.DataType.BOOL, _shape(node))]
+
+
 def _is_nan(node: ir.Node) -> list[Result]:
     return [(ir.DataType.BOOL, _shape(node))]
 
@@ -437,7 +441,7 @@ _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
     **dict.fromkeys(("Erf", "Softmax", "LogSoftmax", "Clip", "Floor", "Ceil", "CumSum", "ReverseSequence"), _same),
     **dict.fromkeys(("ScatterND", "ScatterElements", "Softplus", "Elu", "Selu", "LeakyRelu"), _same),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSumExp"), _reduce),
-    "RandomUniformLike": _same,
+    "Dropout": _dropout,
     "IsNaN": _is_nan,
     "Cast": _cast,
     "Where": _where,

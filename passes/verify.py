@@ -34,7 +34,9 @@ def bind_node(node: ir.Node, definition: type[opdef.OpDef]) -> opdef.Call:
     label = node_label(node)
     op = definition.op_type
     count = len(node.inputs)
-    names = definition.operand_names(count)
+    names = definition.operand_names(
+        count, {name: attribute.value for name, attribute in node.attributes.items() if not attribute.is_ref()}
+    )
     if count > len(names):
         raise InvalidModelError(requires(op, label, "the node", f"at most {len(names)} inputs", count))
     outputs = definition.outputs

@@ -7,13 +7,13 @@ import functools
 import math
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from lstm_lower import opdef
+from lstm_lower import dims, opdef
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.opset import newest_opset
@@ -30,7 +30,8 @@ def call(
 ) -> dict[str, Any]:
     """Runs one op.
 
-    Sessions are cached by op, attributes and dtypes, not by sizes: a new batch size compiles nothing.
+    Sessions are cached by op, attributes and dtypes, not by sizes: a new batch size compiles nothing. Only what the
+    lowering must know before the run (an op's `static_sizes` and `static_operands`) makes a session of its own.
 
     Args:
         op_type: a defined op.
@@ -52,29 +53,69 @@ def call(
         key: opdef.TensorInfo(_dtype(op_type, key, array), array.shape, array if array.dtype.kind in "iu" else None)
         for key, array in arrays.items()
     }
+    attributes = {**_list_lengths(definition, operands), **attributes}
     bound = definition.bind(name, infos, attributes, error=InvalidInputError)
     signature = tuple((key, infos[key].dtype, array.ndim) for key, array in arrays.items())
     fixed = tuple(sorted((key, _hashable(value)) for key, value in bound.attributes.items()))
     count = definition.output_count(bound)
     dtypes = tuple(info.dtype for info in definition.output_infos(bound, count) if info.dtype is not None)
-    session = _session(op_type, signature, fixed, _window(definition, bound, arrays), dtypes)
+    known = Known(
+        tuple((symbol, size) for symbol in definition.static_sizes if isinstance(size := bound.sizes.get(symbol), int)),
+        tuple((key, arrays[key].item()) for key in definition.static_operands),
+    )
+    session = _session(op_type, signature, fixed, _window(definition, bound, arrays), dtypes, known)
     feeds = {key: _to_carrier(array, infos[key].dtype) for key, array in arrays.items()}
     results = session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
     outputs = [_from_carrier(result, dtype) for result, dtype in zip(results, dtypes, strict=True)]
-    return _grouped(definition.output_names(count), outputs)
+    return _grouped(definition.output_names(count, bound.attributes), outputs)
+
+
+class Known(NamedTuple):
+    """What a session is compiled for: sizes of dimension symbols, and values of scalar operands."""
+
+    sizes: tuple[tuple[str, int], ...]
+    scalars: tuple[tuple[str, int], ...]
 
 
 def _arrays(definition: type[opdef.OpDef], operands: Mapping[str, Any]) -> dict[str, Array]:
-    arrays: dict[str, Array] = {}
+    given: dict[str, tuple[str, Any]] = {}
     for declared in definition.inputs:
         value = operands.get(declared.name)
         if value is None:
             continue
         if declared.variadic:
-            arrays.update({f"{declared.name}[{index}]": np.asarray(part) for index, part in enumerate(value)})
+            given.update({f"{declared.name}[{index}]": (declared.dtype, part) for index, part in enumerate(value)})
         else:
-            arrays[declared.name] = np.asarray(value)
-    return arrays
+            given[declared.name] = (declared.dtype, value)
+    # Plain numbers and lists have no dtype of their own: they take that of the arrays beside them, as in TensorFlow.
+    known = {dtype: np.asarray(value).dtype for dtype, value in reversed(given.values()) if not _is_plain(value)}
+    known |= {name: dtype.numpy() for name in _fixed(definition) if (dtype := opdef.dtype_of(name)) is not None}
+    return {
+        name: _converted(value, known[dtype]) if _is_plain(value) and dtype in known else np.asarray(value)
+        for name, (dtype, value) in given.items()
+    }
+
+
+def _list_lengths(definition: type[opdef.OpDef], operands: Mapping[str, Any]) -> dict[str, int]:
+    """The attributes that say how long the operands are that are lists."""
+    counted = [declared for declared in definition.inputs if declared.count is not None]
+    return {str(declared.count): len(operands[declared.name]) for declared in reversed(counted)}
+
+
+def _fixed(definition: type[opdef.OpDef]) -> set[str]:
+    return {declared.dtype for declared in definition.inputs} - set(definition.types)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, list, tuple))
+
+
+def _converted(value: Any, dtype: np.dtype[Any]) -> Array:
+    """Numbers in a dtype that holds them; as they are where it does not, for the definition to refuse."""
+    array = np.asarray(value)
+    converted = array.astype(dtype) if array.dtype.kind in "biuf" else array
+    exact = array.size == 0 or converted.dtype.kind not in "iub" or np.array_equal(converted, array)
+    return converted if exact else array
 
 
 def _dtype(op_type: str, name: str, array: Array) -> ir.DataType:
@@ -118,9 +159,10 @@ def _session(
     attributes: tuple[tuple[str, Any], ...],
     window: Window | None,
     output_dtypes: tuple[ir.DataType, ...],
+    known: Known,
 ) -> Any:
     with _lock:
-        model = _model(op_type, signature, dict(attributes), output_dtypes, window)
+        model = _model(op_type, signature, dict(attributes), output_dtypes, window, known)
         options = default_options()
         lowered = ir.to_proto(lower(model))
         return ort.InferenceSession(lowered.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -132,18 +174,24 @@ def _model(
     attributes: dict[str, Any],
     output_dtypes: tuple[ir.DataType, ...],
     window: Window | None,
+    known: Known,
 ) -> ir.Model:
     """A model of one composite node with symbolic sizes."""
     definition = opdef.REGISTRY[op_type]
-    specs = {declared.name: declared.spec for declared in definition.inputs}
+    specs = {declared.name: definition.shape_spec(declared, attributes) for declared in definition.inputs}
+    sizes: dict[str, dims.Dim] = dict(known.sizes)
+    scalars = dict(known.scalars)
     inputs: list[ir.Value] = []
     nodes: list[ir.Node] = []
     operands: dict[str, ir.Value] = {}
     for name, dtype, rank in signature:
         spec = specs[name.partition("[")[0]]
-        symbols: list[str | None] = [None] * rank
+        symbols: list[dims.Dim] = [None] * rank
         if spec is not None and spec.rest is None:
-            symbols = [dim.symbol for dim in spec.dims]
+            symbols = [dim.symbol if (size := dim.value(sizes)) is None else size for dim in spec.dims]
+        if name in scalars:
+            operands[name] = _scalar(nodes, scalars[name], dtype)
+            continue
         carrier = _CARRIERS.get(dtype, dtype)
         value = ir.Value(name=name, type=ir.TensorType(carrier), shape=ir.Shape(symbols))
         inputs.append(value)
@@ -153,7 +201,7 @@ def _model(
         operands["seq_len_max"] = _steps(nodes, operands["x"]) if window is Window.WHOLE else _zero(nodes)
     given = [ir.convenience.convert_attribute(name, _plain(value)) for name, value in attributes.items()]
     absent = [o.name for o in definition.inputs if not o.variadic and o.name not in operands]
-    ordered = [operands.get(name) for name in definition.operand_names(len(signature) + len(absent))]
+    ordered = [operands.get(name) for name in definition.operand_names(len(signature) + len(absent), attributes)]
     outputs = [ir.Value(name=f"output_{index}") for index in range(len(output_dtypes))]
     node = ir.Node(opdef.DOMAINS[0], op_type, ordered, given, outputs=outputs, name=op_type)
     nodes.append(node)
@@ -193,6 +241,13 @@ def _steps(nodes: list[ir.Node], sequence: ir.Value) -> ir.Value:
 
 def _zero(nodes: list[ir.Node]) -> ir.Value:
     nodes.append(ir.Node("", "Constant", [], [ir.AttrInt64("value_int", 0)]))
+    return nodes[-1].outputs[0]
+
+
+def _scalar(nodes: list[ir.Node], value: int, dtype: ir.DataType) -> ir.Value:
+    tensor = ir.Tensor(np.asarray(value, dtype.numpy()))
+    nodes.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)]))
+    nodes[-1].outputs[0].type = ir.TensorType(dtype)
     return nodes[-1].outputs[0]
 
 

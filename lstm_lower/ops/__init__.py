@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lstm_lower.ops import block, cudnn, gradients, indexing, losses
+from lstm_lower.ops import block, cudnn, cudnn_params, gradients, indexing, losses
 
-__all__ = ["block", "cudnn", "gradients", "indexing", "losses"]
+__all__ = ["block", "cudnn", "cudnn_params", "gradients", "indexing", "losses"]

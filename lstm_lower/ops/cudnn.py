@@ -23,6 +23,7 @@ class CudnnSequence(OpDef, abstract=True):
     """Common to the six ops over whole sequences."""
 
     backward: ClassVar[bool] = False
+    static_sizes = ("K", "I", "H", "N")
 
     class Types:
         T = ("bfloat16", "float16", "float32", "float64")

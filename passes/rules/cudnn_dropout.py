@@ -12,9 +12,6 @@ from lstm_lower.layouts import ParamsLayout
 from lstm_lower.passes.emit import Expr, concat
 from lstm_lower.passes.rules.registry import Node
 
-# Seeds of ONNX's generators are float attributes: integers up to here are exact.
-_SEED_RANGE = 1 << 24
-
 
 def mask_sizes(layout: ParamsLayout, x: Expr) -> list[int | Expr]:
     """`[T, B, D*H]`: the shape of the masks between two layers."""
@@ -23,22 +20,25 @@ def mask_sizes(layout: ParamsLayout, x: Expr) -> list[int | Expr]:
 
 def draw_masks(n: Node, layout: ParamsLayout, x: Expr) -> Expr:
     """Scaled masks of all layer boundaries, flat: boundary, time, batch, direction times units."""
-    b = n.builder
-    template = b.fill(0, mask_sizes(layout, x), ir.DataType.FLOAT)
+    b, sizes = n.builder, mask_sizes(layout, x)
+    if n.dropout == 1:
+        return b.fill(0, [layout.num_layers - 1, *sizes], x.dtype).reshape(-1)
+    # ONNX's own generators end with opset 21 in onnxruntime; Dropout draws in all of them. It draws on data of the run,
+    # for a Dropout of constants would be folded into one draw for ever.
+    data = b.op("Expand", x.slice(0, 1, axis=2), b.sizes(sizes))
+    ratio, training = b.constant(n.dropout, ir.DataType.FLOAT), b.constant(True, ir.DataType.BOOL)  # noqa: FBT003
     masks = []
     for boundary in range(layout.num_layers - 1):
-        uniform = b.op("RandomUniformLike", template, **_seed(n, boundary))
-        keep = b.op("GreaterOrEqual", uniform, uniform.like(n.dropout)).cast(x.dtype)
-        masks.append((keep * (1 / (1 - n.dropout) if n.dropout < 1 else 0.0)).reshape(-1))
+        _, keep = b.ops("Dropout", data, ratio, training, outputs=2, **_seed(n, boundary))
+        masks.append((keep.cast(x.dtype) * (1 / (1 - n.dropout))).reshape(-1))
     return concat(masks, 0)
 
 
-def _seed(n: Node, boundary: int) -> dict[str, float]:
+def _seed(n: Node, boundary: int) -> dict[str, int]:
+    """Boundaries need streams of their own; the multipliers spread neighbouring seeds."""
     if n.seed == 0 and n.seed2 == 0:
         return {}
-    # A multiplier of Knuth's spreads neighbouring seeds; boundaries need streams of their own.
-    mixed = ((n.seed * 2654435761) ^ n.seed2) + 7919 * boundary
-    return {"seed": float(mixed % _SEED_RANGE)}
+    return {"seed": (n.seed * 2654435761 + n.seed2 * 40503 + boundary * 7919) % (1 << 31)}
 
 
 def read_masks(reserve_space: Expr, layout: ParamsLayout, x: Expr) -> list[Expr]:

@@ -1,0 +1,60 @@
+"""Lowering of the ops on cuDNN's params buffer: a constant, slices, and a concatenation, read off the layout table."""
+
+from __future__ import annotations
+
+from lstm_lower.layouts import Block, ParamsLayout
+from lstm_lower.ops.cudnn_params import (
+    CudnnRNNCanonicalToParams,
+    CudnnRNNCanonicalToParamsV2,
+    CudnnRNNParamsSize,
+    CudnnRNNParamsToCanonical,
+    CudnnRNNParamsToCanonicalV2,
+    layout_of,
+)
+from lstm_lower.passes.emit import Expr, concat
+from lstm_lower.passes.rules.registry import Node, lowers
+
+
+def known_layout(n: Node) -> ParamsLayout:
+    """The layout.
+
+    Raises:
+        UnsupportedOpError: one of the sizes is not a constant.
+    """
+    layout = layout_of(n.call)
+    if layout is None:
+        open_size = next(name for name in n.op.static_operands if n.constant(name) is None)
+        raise n.unsupported(open_size, "a constant, for the layout of params follows from it", "a run-time value")
+    return layout
+
+
+@lowers(CudnnRNNParamsSize)
+def params_size(n: Node) -> dict[str, Expr]:
+    """The size is known."""
+    return {"params_size": n.builder.constant([known_layout(n).size], n.S)}
+
+
+@lowers(CudnnRNNParamsToCanonical, CudnnRNNParamsToCanonicalV2)
+def params_to_canonical(n: Node) -> dict[str, Expr]:
+    """One slice per part."""
+    layout = known_layout(n)
+    parts = {"weights": layout.canonical_weights(), "biases": layout.canonical_biases()}
+    return {
+        f"{name}[{index}]": n.params.slice(block.offset, block.end, axis=0).reshape(*block.shape)
+        if block.size
+        else n.builder.fill(0, block.shape, n.params.dtype)
+        for name, blocks in parts.items()
+        for index, block in enumerate(blocks)
+    }
+
+
+@lowers(CudnnRNNCanonicalToParams, CudnnRNNCanonicalToParamsV2)
+def canonical_to_params(n: Node) -> dict[str, Expr]:
+    """All parts end to end."""
+    layout = known_layout(n)
+
+    def flat(parts: list[Expr], blocks: list[Block]) -> list[Expr]:
+        return [part.reshape(-1) for part, block in zip(parts, blocks, strict=True) if block.size]
+
+    weights = flat(n.variadic("weights"), layout.canonical_weights())
+    return {"params": concat([*weights, *flat(n.variadic("biases"), layout.canonical_biases())], 0)}
