@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Hashable, Iterator
 
 import onnx
 import onnx_ir as ir
@@ -11,6 +12,8 @@ import onnx_ir as ir
 from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.passes.infer import infer, shape_of
+from lstm_lower.passes.rules.registry import REPEATABLE
+from lstm_lower.passes.templates import signature
 from lstm_lower.passes.verify import bind_node, composite_nodes
 
 # Larger initializers stay behind: shape inference reads only small ones, such as shapes and axes.
@@ -50,6 +53,7 @@ def _infer_here(graph: ir.Graph) -> bool:
     Far cheaper than onnx's inference, which wants the whole model as bytes and gives it back as bytes.
     """
     modified = False
+    bound: dict[Hashable, list[opdef.TensorInfo]] = {}
     for node in graph:
         if all(value.type is not None and value.shape is not None for value in node.outputs):
             continue
@@ -57,14 +61,26 @@ def _infer_here(graph: ir.Graph) -> bool:
         if definition is None:
             infer(node)
         else:
-            call = bind_node(node, definition)
-            for value, info in zip(node.outputs, definition.output_infos(call, len(node.outputs)), strict=False):
+            for value, info in zip(node.outputs, _output_infos(node, definition, bound), strict=False):
                 if value.type is None and info.dtype is not None:
                     value.type = ir.TensorType(info.dtype)
                 if value.shape is None and info.shape is not None:
                     value.shape = ir.Shape(info.shape)
         modified |= any(value.type is not None for value in node.outputs)
     return modified
+
+
+def _output_infos(
+    node: ir.Node, definition: type[opdef.OpDef], bound: dict[Hashable, list[opdef.TensorInfo]]
+) -> list[opdef.TensorInfo]:
+    """Dtypes and shapes of a composite node's outputs; those of repeatable ops are looked up by signature."""
+    key = signature(node) if node.op_type in REPEATABLE else None
+    if key is not None and key in bound:
+        return bound[key]
+    infos = definition.output_infos(bind_node(node, definition), len(node.outputs))
+    if key is not None:
+        bound[key] = infos
+    return infos
 
 
 def _all_operands_known(model: ir.Model) -> bool:
@@ -99,12 +115,25 @@ def without_large_initializers(model: ir.Model) -> Iterator[onnx.ModelProto]:
             value.shape = value.shape or ir.Shape(_tensor(value).shape.numpy())
             del model.graph.initializers[value.name]
         model.graph.inputs.extend(added)
-        yield ir.to_proto(model)
+        with _quiet():
+            proto = ir.to_proto(model)
+        yield proto
     finally:
         for _ in added:
             model.graph.inputs.pop()
         for value in large:
             model.graph.register_initializer(value)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """onnx_ir logs every value of known shape and unknown dtype, which is what inference is for."""
+    logger = logging.getLogger("onnx_ir.serde")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _tensor(value: ir.Value) -> ir.TensorProtocol:

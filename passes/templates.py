@@ -17,16 +17,16 @@ from lstm_lower.passes.infer import shape_of
 Replacements = list[tuple[ir.Value, ir.Value]]
 
 
-def signature(node: ir.Node, call: Call, opset: int) -> Hashable:
-    """What a rule that reads no operand's value can depend on."""
+def signature(node: ir.Node) -> Hashable:
+    """What binding a node to its definition, and a rule that reads no operand's value, can depend on."""
     first: dict[ir.Value, int] = {}
     operands = tuple(
         None if value is None else (value.dtype, shape_of(value), first.setdefault(value, index))
         for index, value in enumerate(node.inputs)
     )
     used = tuple(bool(value.uses()) or value.is_graph_output() for value in node.outputs)
-    attributes = tuple((name, repr(value)) for name, value in call.attributes.items())
-    return opset, node.op_type, attributes, operands, used
+    attributes = tuple((name, repr(attribute.value)) for name, attribute in node.attributes.items())
+    return node.op_type, attributes, operands, used
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,15 +61,17 @@ class Template:
     """The nodes that a rule emitted for one composite node.
 
     Attributes:
+        call: the node, bound to its definition.
         steps: the nodes, operands by reference.
         results: number of a composite node's output -> what takes its place.
     """
 
+    call: Call
     steps: tuple[_Step, ...]
     results: tuple[tuple[int, _Made], ...]
 
     @classmethod
-    def record(cls, node: ir.Node, builder: Builder, replacements: Replacements) -> Template:
+    def record(cls, node: ir.Node, call: Call, builder: Builder, replacements: Replacements) -> Template:
         """Makes a template of what a rule has emitted for a node."""
         references: dict[ir.Value, _Reference] = {}
         for index, value in enumerate(node.inputs):
@@ -86,7 +88,7 @@ class Template:
             outputs = tuple((value.type, value.shape) for value in made.outputs)
             steps.append(_Step(made.op_type, tuple(made.attributes.values()), inputs, outputs))
         position = {value: index for index, value in enumerate(node.outputs)}
-        return cls(tuple(steps), tuple((position[old], _made(references, new)) for old, new in replacements))
+        return cls(call, tuple(steps), tuple((position[old], _made(references, new)) for old, new in replacements))
 
     def repeat(self, node: ir.Node, builder: Builder) -> Replacements:
         """Emits the template's nodes for another composite node of the same signature."""

@@ -179,3 +179,24 @@ def test_half_accumulates_in_float32() -> None:
     kwargs |= {"i": half, "ci": zero, "f": half, "o": half, "co": zero, "cs_grad": one * 2, "h_grad": zero}
     out = eager("BlockLSTMGrad", **{**kwargs, "use_peephole": False})
     assert out["b_grad"][1] == 4096
+
+
+def test_equal_nodes_share_a_template_but_not_their_contracts() -> None:
+    """Two cells of one shape, each with inputs of its own: both are computed, and both check their feeds."""
+    kwargs = valid_inputs("GRUBlockCell")
+    both, other_model = (
+        onnx.compose.add_prefix(single_node_model("GRUBlockCell", kwargs, symbolic=True), prefix)
+        for prefix in ("a/", "b/")
+    )
+    for field in ("node", "input", "output"):
+        getattr(both.graph, field).extend(getattr(other_model.graph, field))
+    session = ll.Session(both)
+    other = valid_inputs("GRUBlockCell", seed=1)
+    feeds = {f"a/{name}": value for name, value in kwargs.items()} | {f"b/{n}": v for n, v in other.items()}
+    results = session.run(feeds)
+    for prefix, given in (("a", kwargs), ("b", other)):
+        for name, value in ORACLES["GRUBlockCell"](**given).items():
+            assert relative_error(results[f"{prefix}/{name}_out"], value) < 1e-6
+    for prefix in "ab":
+        with pytest.raises(ll.InvalidInputError, match=f"{prefix}/node"):
+            session.run({**feeds, f"{prefix}/w_c": np.zeros((6, 4), np.float32)})
