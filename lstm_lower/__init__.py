@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lstm_lower.passes.pipeline import optimize as optimize
     from lstm_lower.runtime.session import Session as Session
     from lstm_lower.tensorflow import from_tensorflow as from_tensorflow
+    from lstm_lower.tensorflow import tf2onnx_ops as tf2onnx_ops
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ __all__ = [
     "lower",
     "optimize",
     "raw_ops",
+    "tf2onnx_ops",
 ]
 
 # An installed package holds `passes` and `runtime`; in a checkout they lie beside it. Without these lines the
@@ -48,6 +50,7 @@ _LAZY = {
     "from_tensorflow": "lstm_lower.tensorflow",
     "lower": "lstm_lower.passes.lower",
     "optimize": "lstm_lower.passes.pipeline",
+    "tf2onnx_ops": "lstm_lower.tensorflow",
 }
 
 

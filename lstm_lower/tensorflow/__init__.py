@@ -1,1 +1,27 @@
-"""Import of TensorFlow training graphs; needs the extra [tensorflow]."""
+"""Import of TensorFlow training graphs; what runs TensorFlow needs the extra [tensorflow]."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lstm_lower.tensorflow.plugin import tf2onnx_ops
+
+if TYPE_CHECKING:
+    from lstm_lower.tensorflow.importer import from_tensorflow as from_tensorflow
+
+__all__ = ["from_tensorflow", "tf2onnx_ops"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "from_tensorflow":
+        raise AttributeError(f"module 'lstm_lower.tensorflow' has no attribute {name!r}")
+    try:
+        from lstm_lower.tensorflow.importer import from_tensorflow
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("tensorflow", "tf2onnx"):
+            raise
+        raise ImportError(
+            "from_tensorflow requires TensorFlow and tf2onnx: pip install lstm-lower[tensorflow]"
+        ) from error
+    globals()[name] = from_tensorflow
+    return from_tensorflow

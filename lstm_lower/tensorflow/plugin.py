@@ -1,0 +1,34 @@
+"""What tf2onnx must be told so that it leaves our ops alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+
+DOMAIN = opdef.DOMAINS[0]
+
+
+def custom_ops() -> dict[str, str]:
+    """Op -> domain, for every op that this package defines.
+
+    tf2onnx has no handler for most of them, and for the others one that loses an output, refuses valid operands, or
+    computes in another dtype.
+    """
+    return dict.fromkeys(opdef.REGISTRY, DOMAIN)
+
+
+def tf2onnx_ops() -> dict[str, Any]:
+    """The arguments that make any of tf2onnx's converters keep our ops as nodes, to be lowered afterwards.
+
+        model, _ = tf2onnx.convert.from_keras(keras_model, **lstm_lower.tf2onnx_ops())
+        lowered = lstm_lower.lower(model)
+
+    `extra_opset` belongs to it: without it tf2onnx ignores `custom_ops` without a word.
+
+    Raises:
+        ImportError: tf2onnx is not installed.
+    """
+    from tf2onnx import utils
+
+    return {"custom_ops": custom_ops(), "extra_opset": [utils.make_opsetid(DOMAIN, 1)]}
