@@ -7,6 +7,7 @@ outputs. Two things let a training loop be driven from the file alone:
 
     {"version": 1,
      "loss": "loss:0",
+     "learning_rate": "learning_rate:0",
      "pairs": [{"input": "lstm/kernel:0", "output": "lstm/kernel_new:0", "role": "weight",
                 "gradient": "grad_kernel:0", "variable": "sequential/lstm/kernel"}, ...]}
 
@@ -15,7 +16,10 @@ step, `null` when the step only computes gradients. `role` is `weight` (what the
 or velocity of the optimizer, the moving statistics of a layer) or `counter` (an iteration number, a power of a decay
 rate, the state of a random number generator). `gradient` is the graph output that holds the loss's gradient with
 respect to the weight, `null` when the model does not return it; `variable` the name in the framework that the model
-came from, or `null`. `loss` is the scalar output that is minimised, or `null`. Inputs that no pair names are data.
+came from, or `null`. `loss` is the scalar output that is minimised, or `null`; `learning_rate` the scalar input that
+scales the updates, or `null`. All other inputs are data.
+
+A model that records nothing can still be read by its names, see `infer`.
 
 **The initial values** are the inputs' defaults, as ONNX has them: an initializer of the input's name. A plain
 onnxruntime loop may omit these inputs in its first step. Weights beyond protobuf's 2 GB lie in external data, as
@@ -35,6 +39,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.passes.infer import shape_of
 
 METADATA_KEY = "lstm_lower.state"
 VERSION = 1
@@ -69,10 +74,12 @@ class TrainingState:
     Attributes:
         pairs: the state, in the order of the graph's inputs.
         loss: name of the scalar output that is minimised, or `None`.
+        learning_rate: name of the scalar input that scales the updates, or `None`.
     """
 
     pairs: tuple[StatePair, ...] = ()
     loss: str | None = None
+    learning_rate: str | None = None
 
 
 def write(model: ir.Model, state: TrainingState, initial_values: Mapping[str, Array] | None = None) -> None:
@@ -89,7 +96,7 @@ def write(model: ir.Model, state: TrainingState, initial_values: Mapping[str, Ar
     verify(model, state)
     for name, array in (initial_values or {}).items():
         set_initial_value(model, name, array)
-    entries = {"version": VERSION, "loss": state.loss, "pairs": [dataclasses.asdict(pair) for pair in state.pairs]}
+    entries = {"version": VERSION, **dataclasses.asdict(state)}
     model.metadata_props[METADATA_KEY] = json.dumps(entries, separators=(",", ":"))
 
 
@@ -105,13 +112,45 @@ def read(model: ir.Model) -> TrainingState:
     try:
         entries = json.loads(text)
         version = entries["version"]
-        state = TrainingState(tuple(StatePair(**entry) for entry in entries["pairs"]), entries["loss"])
+        pairs = tuple(StatePair(**entry) for entry in entries["pairs"])
+        state = TrainingState(pairs, entries["loss"], entries.get("learning_rate"))
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidModelError(f"metadata '{METADATA_KEY}' requires the documented form, got {text[:80]!r}") from error
     if version != VERSION:
         raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {VERSION}, got {version}")
     verify(model, state)
     return state
+
+
+def infer(model: ir.Model) -> TrainingState:
+    """Reads the state off the names of a model that records none.
+
+    An input `w` or `w:0` is a weight if there is an output `new_w` (its new value) or `grad_w` (its gradient) of the
+    same dtype and shape; a scalar output `loss` is the loss, a scalar input `learning_rate` or `lr` the learning rate.
+    """
+    outputs = {_plain(value.name): value for value in model.graph.outputs}
+    pairs, learning_rate = [], None
+    for value in model.graph.inputs:
+        assert value.name is not None
+        plain = _plain(value.name)
+        after, gradient = (_same(value, outputs.get(f"{prefix}_{plain}")) for prefix in ("new", "grad"))
+        if after is not None or gradient is not None:
+            pairs.append(StatePair(value.name, after, "weight", gradient))
+        elif plain in ("learning_rate", "lr") and value.shape is not None and value.shape.rank() == 0:
+            learning_rate = value.name
+    loss = outputs.get("loss")
+    scalar = loss is not None and loss.shape is not None and loss.shape.rank() == 0
+    return TrainingState(tuple(pairs), loss.name if loss is not None and scalar else None, learning_rate)
+
+
+def _plain(name: str | None) -> str:
+    return (name or "").removesuffix(":0")
+
+
+def _same(before: ir.Value, after: ir.Value | None) -> str | None:
+    if after is None or before.dtype != after.dtype or shape_of(before) != shape_of(after):
+        return None
+    return after.name
 
 
 def verify(model: ir.Model, state: TrainingState) -> None:
@@ -124,6 +163,8 @@ def verify(model: ir.Model, state: TrainingState) -> None:
     outputs = {value.name: value for value in model.graph.outputs}
     if state.loss is not None and state.loss not in outputs:
         raise InvalidModelError(f"loss '{state.loss}' requires to be a graph output")
+    if state.learning_rate is not None and state.learning_rate not in inputs:
+        raise InvalidModelError(f"learning rate '{state.learning_rate}' requires to be a graph input")
     for pair in state.pairs:
         if pair.role not in get_args(Role):
             raise InvalidModelError(f"state '{pair.input}' requires a role of {get_args(Role)}, got {pair.role!r}")
@@ -146,14 +187,13 @@ def _check_equal(before: ir.Value, after: ir.Value) -> None:
         raise InvalidModelError(
             f"state '{before.name}' requires dtype {before.dtype}, got {after.dtype} after the step"
         )
-    if before.shape is None or after.shape is None:
+    wanted, got = shape_of(before), shape_of(after)
+    if wanted is None or got is None:
         return
-    known = zip(before.shape, after.shape, strict=False)
-    differ = any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in known)
-    if differ or before.shape.rank() != after.shape.rank():
+    known = zip(wanted, got, strict=False)
+    if len(wanted) != len(got) or any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in known):
         raise InvalidModelError(
-            f"state '{before.name}' requires shape {format_shape(list(before.shape))}, "
-            f"got {format_shape(list(after.shape))} after the step"
+            f"state '{before.name}' requires shape {format_shape(wanted)}, got {format_shape(got)} after the step"
         )
 
 
@@ -169,14 +209,12 @@ def set_initial_value(model: ir.Model, name: str, array: Array) -> None:
     tensor = ir.tensor(array, name=name)
     if value.dtype is not None and value.dtype != tensor.dtype:
         raise InvalidModelError(f"initial value '{name}' requires dtype {value.dtype}, got {tensor.dtype}")
-    if value.shape is not None:
-        fits = value.shape.rank() == array.ndim and all(
-            not isinstance(dim, int) or dim == size for dim, size in zip(value.shape, array.shape, strict=True)
-        )
-        if not fits:
-            required = format_shape(list(value.shape))
+    shape = shape_of(value)
+    if shape is not None:
+        known = zip(shape, array.shape, strict=False)
+        if len(shape) != array.ndim or any(isinstance(dim, int) and dim != size for dim, size in known):
             raise InvalidModelError(
-                f"initial value '{name}' requires shape {required}, got {format_shape(array.shape)}"
+                f"initial value '{name}' requires shape {format_shape(shape)}, got {format_shape(array.shape)}"
             )
     value.const_value = tensor
     model.graph.initializers[name] = value
