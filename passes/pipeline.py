@@ -16,7 +16,10 @@ from lstm_lower.passes.emit import Names
 from lstm_lower.passes.loops.base import Context, LoopPass
 from lstm_lower.passes.loops.common import Common
 from lstm_lower.passes.loops.dead import Dead
+from lstm_lower.passes.loops.distribute import Distribute
+from lstm_lower.passes.loops.fuse_concat import FuseConcat
 from lstm_lower.passes.loops.hoist import Hoist
+from lstm_lower.passes.loops.reassociate import Reassociate
 from lstm_lower.passes.loops.scan import scans_of
 from lstm_lower.passes.loops.simplify import Simplify
 from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
@@ -79,7 +82,14 @@ class Pipeline(ir.passes.InPlacePass):
 
     def _loop_groups(self, context: Context) -> list[list[LoopPass]]:
         return [
-            [Hoist(context), SinkAccumulators(context), SinkOutputs(context)],
+            [
+                Distribute(context),
+                Reassociate(context),
+                FuseConcat(context),
+                Hoist(context),
+                SinkAccumulators(context),
+                SinkOutputs(context),
+            ],
         ]
 
     def _fixed_point(self, model: ir.Model, passes: Sequence[LoopPass]) -> bool:

@@ -8,7 +8,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.passes.emit import Names
-from lstm_lower.passes.loops.scan import Loop, scans_of
+from lstm_lower.passes.loops.scan import Loop, infer_body, scans_of
 from lstm_lower.passes.trace import Trace
 
 
@@ -66,7 +66,9 @@ class LoopPass(ir.passes.InPlacePass):
         for node in scans_of(model.graph):
             if node.graph is None:
                 continue
-            modified |= self.rewrite(Loop(node, self.context.names, self.context.opset))
+            loop = Loop(node, self.context.names, self.context.opset)
+            infer_body(loop)
+            modified |= self.rewrite(loop)
         return modified
 
     @abc.abstractmethod

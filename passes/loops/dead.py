@@ -7,7 +7,8 @@ import onnx_ir as ir
 from lstm_lower.passes.loops.analysis import Dependence
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import remove_unread, substitute
-from lstm_lower.passes.loops.scan import Loop, State
+from lstm_lower.passes.loops.hoist import behind_identity
+from lstm_lower.passes.loops.scan import Loop, ScanOutput, State
 
 
 class Dead(LoopPass):
@@ -26,6 +27,9 @@ class Dead(LoopPass):
     def rewrite(self, loop: Loop) -> bool:
         """Cleans one loop."""
         modified = any(not (x.sequence.uses() or x.sequence.is_graph_output()) for x in loop.outputs)
+        for output, twin in _twins(loop):
+            substitute(output.sequence, twin.sequence, loop.names)
+            modified = True
         for state in _unchanging(loop):
             loop.substitute(state.parameter, state.initial)
             substitute(state.final, state.initial, loop.names)
@@ -41,16 +45,18 @@ class Dead(LoopPass):
 
 def _unchanging(loop: Loop) -> list[State]:
     """States that the step passes straight through."""
-    return [state for state in loop.states if _origin(state.update) is state.parameter]
+    return [state for state in loop.states if behind_identity(state.update) is state.parameter]
 
 
-def _origin(value: ir.Value) -> ir.Value:
-    producer = value.producer()
-    while producer is not None and producer.op_type == "Identity" and producer.domain == "":
-        source = producer.inputs[0]
-        assert source is not None
-        value, producer = source, source.producer()
-    return value
+def _twins(loop: Loop) -> list[tuple[ScanOutput, ScanOutput]]:
+    """Outputs that make the same sequence as an earlier one."""
+    seen: dict[tuple[ir.Value, int, bool], ScanOutput] = {}
+    found: list[tuple[ScanOutput, ScanOutput]] = []
+    for output in loop.outputs:
+        twin = seen.setdefault((behind_identity(output.step), output.axis, output.reverse), output)
+        if twin is not output:
+            found.append((output, twin))
+    return found
 
 
 def _dead(loop: Loop) -> list[State]:

@@ -1,8 +1,8 @@
 """Hoisting: work that does not need the carried state leaves the loop's body.
 
-Precondition: any Scan. What is the same at every step moves before the loop as it is. What follows from the step's elements
-is written for all steps at once (`batching`), and the body reads one element of the result per step; `x @ W` becomes
-one product.
+Precondition: any Scan. What is the same at every step moves before the loop as it is. What follows from the step's
+elements is written for all steps at once (`batching`), and the body reads one element of the result per step; `x @ W`
+becomes one product.
 
 Postcondition: the body holds only nodes that need the carried state, or for which no rule over all steps exists.
 """
@@ -53,9 +53,8 @@ class Hoist(LoopPass):
             if dependence.node_level(node) != Level.STEP or is_anchor(loop, node):
                 continue
             try:
+                _check_outside(dependence.operands(node), stuck)
                 for value in dependence.operands(node):
-                    if value in stuck:
-                        raise NotBatchable(f"it reads '{value.name}', which stays in the loop")
                     sequences.load(value)
                 _check_growth(node)
                 batch.write(node)
@@ -73,7 +72,7 @@ class Hoist(LoopPass):
             level = dependence.level(output.step)
             if level == Level.CARRIED or not loop.inputs:
                 continue
-            step = _behind_identity(output.step)
+            step = behind_identity(output.step)
             try:
                 if level == Level.INVARIANT:
                     sequences.load(loop.inputs[0].parameter)
@@ -144,13 +143,18 @@ def hoist_invariant(loop: Loop) -> bool:
 
 def is_anchor(loop: Loop, node: ir.Node) -> bool:
     """Whether a node only makes a result of the body out of a value from elsewhere, which Scan asks for."""
-    if node.op_type != "Identity" or node.domain != "" or node.outputs[0].uses():
+    if not makes_result(node):
         return False
     producer = node.inputs[0].producer() if node.inputs[0] is not None else None
     return producer is None or producer.graph is not loop.body
 
 
-def _behind_identity(value: ir.Value) -> ir.Value:
+def makes_result(node: ir.Node) -> bool:
+    """Whether a node is an Identity that nothing but the body's outputs read: each output has to be made once."""
+    return node.op_type == "Identity" and node.domain == "" and not node.outputs[0].uses()
+
+
+def behind_identity(value: ir.Value) -> ir.Value:
     """The value that an Identity passes on."""
     producer = value.producer()
     while producer is not None and producer.op_type == "Identity" and producer.domain == "":
@@ -158,6 +162,12 @@ def _behind_identity(value: ir.Value) -> ir.Value:
         assert source is not None
         value, producer = source, source.producer()
     return value
+
+
+def _check_outside(values: list[ir.Value], stuck: set[ir.Value]) -> None:
+    for value in values:
+        if value in stuck:
+            raise NotBatchable(f"it reads '{value.name}', which stays in the loop")
 
 
 def _check_growth(node: ir.Node) -> None:

@@ -1,8 +1,8 @@
 """A mutable view of a Scan node, on which all loop passes stand.
 
 The view names the roles of a Scan's operands and results. Passes edit its lists and the body's nodes and then call
-`commit`, which writes everything back and keeps the node a valid Scan: every body output is made by a node of the body, and
-each one only once.
+`commit`, which writes everything back and keeps the node a valid Scan: every body output is made by a node of the
+body, and each one only once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.passes.emit import Names
-from lstm_lower.passes.infer import attribute, shape_of
+from lstm_lower.passes.infer import attribute, infer, shape_of
 from lstm_lower.passes.loops.edit import Editor, captures, detach, remove_unread, subgraphs_of, substitute
 
 # Mark, in a node's metadata, of a Scan over blocks of steps that the schedule made: its body is a loop's surroundings,
@@ -218,7 +218,7 @@ class Loop:
         return output
 
     def stacked(self, step: ir.Value) -> ScanOutput:
-        """The output that already makes a sequence of this value, time on axis 0 in the loop's direction, or a new one."""
+        """The output that makes a sequence of this value, time on axis 0 in the loop's direction; added if missing."""
         for output in self.outputs:
             if output.step is step and output.axis == 0 and output.reverse == self.reverse:
                 return output
@@ -320,6 +320,36 @@ class Loop:
         if old is not new:
             substitute(old, new, self.names)
         return new
+
+
+def infer_body(loop: Loop) -> None:
+    """Fills in dtypes and shapes that a body's values lack: onnx's shape inference leaves bodies out."""
+    for state in loop.states:
+        _adopt(state.parameter, state.initial.type, shape_of(state.initial))
+    for x in loop.inputs:
+        shape = shape_of(x.sequence)
+        if shape is not None:
+            axis = x.axis % len(shape)
+            shape = (*shape[:axis], *shape[axis + 1 :])
+        _adopt(x.parameter, x.sequence.type, shape)
+    _infer_graph(loop.body)
+    infer(loop.node)
+
+
+def _infer_graph(graph: ir.Graph) -> None:
+    for node in graph:
+        if all(output.type is not None and output.shape is not None for output in node.outputs):
+            continue
+        for subgraph in subgraphs_of(node):
+            _infer_graph(subgraph)
+        infer(node)
+
+
+def _adopt(value: ir.Value, type_: ir.TypeProtocol | None, shape: tuple[int | str | None, ...] | None) -> None:
+    if value.type is None:
+        value.type = type_
+    if value.shape is None and shape is not None:
+        value.shape = ir.Shape(shape)
 
 
 def is_scan(node: ir.Node) -> bool:

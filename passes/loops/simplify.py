@@ -127,7 +127,7 @@ class Simplify(LoopPass):
         return modified
 
 
-def _same_constant(output: ir.Value, array: np.ndarray) -> bool:  # type: ignore[type-arg]
+def _same_constant(output: ir.Value, array: np.ndarray) -> bool:
     known = constant_of(output)
     return known is not None and np.array_equal(known, array)
 
@@ -277,7 +277,7 @@ def _sum(s: Simplify, node: ir.Node) -> ir.Value | None:
     return result
 
 
-def _where(s: Simplify, node: ir.Node) -> ir.Value | None:
+def _where(_: Simplify, node: ir.Node) -> ir.Value | None:
     condition = constant_of(node.inputs[0])
     if condition is None or condition.size == 0 or not (condition == condition.reshape(-1)[0]).all():
         return None

@@ -1,8 +1,8 @@
 """Sinking accumulators: a carried sum becomes a reduction behind the loop, a carried sum of products one product.
 
 Precondition: a state whose only use is that the step adds something to it. The sum over all steps is taken of what is
-added, and moves inward through linear operations: a sum of `a[t]' @ b[t]` is one product of `[T*K, M]'` and `[T*K, N]`, a
-sum of `e[t] @ w` is the sum of `e` times `w`.
+added, and moves inward through linear operations: a sum of `a[t]' @ b[t]` is one product of `[T*K, M]'` and `[T*K,
+N]`, a sum of `e[t] @ w` is the sum of `e` times `w`.
 
 Postcondition: the state is gone; what was added is no longer computed step by step.
 """
@@ -67,7 +67,7 @@ class SinkAccumulators(LoopPass):
     def _addends(self, loop: Loop, dependence: Dependence, state: State) -> list[Addend] | None:
         """What each step adds to a state, or `None` when the state is more than a sum."""
         found: list[Addend] = []
-        results = [value for value in loop.results()]
+        results = list(loop.results())
         value, negative = state.parameter, False
         while value is not state.update:
             readers = dependence.readers(value)
@@ -159,10 +159,11 @@ class _Total:
                 return self.editor.op("Mul", self.of(value), factor)
         return None
 
-    def _gemm(self, node: ir.Node, inputs: list[ir.Value]) -> ir.Value:
+    def _gemm(self, node: ir.Node, inputs: list[ir.Value]) -> ir.Value | None:
         flags = (bool(attribute(node, "transA", 0)), bool(attribute(node, "transB", 0)))
         result = self._product(inputs[0], inputs[1], transposed=flags, node=node)
-        assert result is not None
+        if result is None:
+            return None
         dtype = inputs[0].dtype
         if dtype is None:
             raise NotBatchable("its dtype is not known")

@@ -1,8 +1,8 @@
 """Sinking outputs: work whose result only leaves the loop moves behind it, over all steps at once.
 
 Precondition: any Scan. A node that no next step needs is written for all steps on the sequences of its operands
-(`batching`). Its operands must leave the loop for that, so a node sinks when it holds a product or when what leaves then
-is no larger than before.
+(`batching`). Its operands must leave the loop for that, so a node sinks when it holds a product or when what leaves
+then is no larger than before.
 
 Postcondition: `x_grad[t] = gates[t] @ w'` and its like are one product behind the loop.
 """
@@ -15,7 +15,7 @@ from lstm_lower.passes.loops.analysis import Dependence, Level, elements, is_pur
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.batching import NotBatchable
 from lstm_lower.passes.loops.edit import substitute
-from lstm_lower.passes.loops.hoist import is_anchor
+from lstm_lower.passes.loops.hoist import makes_result
 from lstm_lower.passes.loops.scan import Loop
 from lstm_lower.passes.loops.sequences import Sequences
 
@@ -81,7 +81,7 @@ def _choose(loop: Loop, dependence: Dependence) -> set[ir.Node]:
         if node not in recurrent
         and is_pure(node)
         and dependence.node_level(node) != Level.INVARIANT
-        and not is_anchor(loop, node)
+        and not (makes_result(node) and _stays(node, recurrent, loop))
     ]
     readers = {node: {r for output in node.outputs for r in dependence.readers(output)} for node in free}
     sinking: set[ir.Node] = set()
@@ -99,6 +99,12 @@ def _choose(loop: Loop, dependence: Dependence) -> set[ir.Node]:
                 sinking.add(node)
                 changed = True
     return sinking
+
+
+def _stays(node: ir.Node, recurrent: set[ir.Node], loop: Loop) -> bool:
+    """Whether what a node reads is made by what stays in the loop: then it must leave the loop in any case."""
+    producer = node.inputs[0].producer() if node.inputs[0] is not None else None
+    return producer is None or producer in recurrent or producer.graph is not loop.body
 
 
 def _add_with_readers(node: ir.Node, readers: dict[ir.Node, set[ir.Node]], sinking: set[ir.Node]) -> None:

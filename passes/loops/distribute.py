@@ -1,0 +1,209 @@
+"""Distributing products: a product of a concatenation, and slices of a product, become products of the parts.
+
+Precondition: any Scan. `concat(x, h) @ w` is `x @ w[:I] + h @ w[I:]`, and the part that does not need the carried
+state can then be hoisted. `(g @ w)[:, :I]` is `g @ w[:, :I]`, and a part that only leaves the loop can then be sunk.
+
+Postcondition: no product of the body mixes parts that can leave the loop with parts that cannot.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.passes.loops.analysis import Dependence, Level, rank_of
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import END, Editor
+from lstm_lower.passes.loops.scan import Loop
+
+
+class Distribute(LoopPass):
+    """Splits products along concatenations and slices where one part can leave the loop and another cannot."""
+
+    name = "distribute"
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Distributes the products of one loop."""
+        if loop.is_block_loop:
+            return False
+        modified = _open_gemms(loop)
+        dependence = Dependence(loop)
+        recurrent = dependence.recurrent()
+        for node in dependence.order:
+            if node.op_type != "MatMul" or node.domain != "" or dependence.node_level(node) != Level.CARRIED:
+                continue
+            if self._split_slices(loop, dependence, recurrent, node) or self._split_concat(loop, dependence, node):
+                modified = True
+        if modified:
+            loop.commit()
+        return modified
+
+    def _split_concat(self, loop: Loop, dependence: Dependence, node: ir.Node) -> bool:
+        for side in (0, 1):
+            value, other = node.inputs[side], node.inputs[1 - side]
+            concat = value.producer() if value is not None else None
+            if value is None or other is None or concat is None or concat.graph is not loop.body:
+                continue
+            rank, other_rank = rank_of(value), rank_of(other)
+            if concat.op_type != "Concat" or rank is None or other_rank is None or min(rank, other_rank) < 2:
+                continue
+            if attribute(concat, "axis", 0) % rank != (rank - 1 if side == 0 else rank - 2):
+                continue
+            groups = _groups(dependence, concat)
+            if len(groups) < 2 or dependence.level(other) == Level.CARRIED:
+                continue
+            if all(group.level == Level.CARRIED for group in groups):
+                continue
+            axis = other_rank - 2 if side == 0 else other_rank - 1
+            editor = loop.inside(before=node)
+            ends = self._ends(editor, groups, -1 if side == 0 else -2)
+            if ends is None:
+                self.refuse(node, "the sizes of what it concatenates are not known outside the loop")
+                continue
+            terms: list[ir.Value] = []
+            start: int | ir.Value = 0
+            for group, end in zip(groups, ends, strict=True):
+                part = group.values[0]
+                if len(group.values) > 1:
+                    part = editor.op("Concat", *group.values, axis=attribute(concat, "axis", 0))
+                cut = editor.slice(other, start, end, axis)
+                terms.append(editor.op("MatMul", *((part, cut) if side == 0 else (cut, part))))
+                start = end
+            result = terms[0]
+            for term in terms[1:]:
+                result = editor.op("Add", result, term)
+            result.shape = node.outputs[0].shape
+            loop.substitute(node.outputs[0], result)
+            return True
+        return False
+
+    @staticmethod
+    def _ends(editor: Editor, groups: list[_Group], axis: int) -> list[int | ir.Value] | None:
+        """Where each group ends along the inner axis; the last one at the end."""
+        ends: list[int | ir.Value] = []
+        total: int | ir.Value = 0
+        for group in groups[:-1]:
+            for value in group.values:
+                shape = shape_of(value)
+                dim = None if shape is None else shape[axis]
+                if isinstance(dim, int) and isinstance(total, int):
+                    total += dim
+                    continue
+                if value.producer() is not None or shape is None:
+                    return None
+                size = editor.size(value, axis)
+                total = (
+                    size
+                    if total == 0
+                    else editor.op("Add", editor.ints(total) if isinstance(total, int) else total, size)
+                )
+            ends.append(total)
+        return [*ends, END]
+
+    def _split_slices(self, loop: Loop, dependence: Dependence, recurrent: set[ir.Node], node: ir.Node) -> bool:
+        product, weight = node.outputs[0], node.inputs[1]
+        rank, weight_rank = rank_of(product), rank_of(weight)
+        readers = dependence.readers(product)
+        if weight is None or rank is None or weight_rank is None or weight_rank < 2 or product in set(loop.results()):
+            return False
+        if dependence.level(weight) != Level.INVARIANT or not readers:
+            return False
+        cuts = [cut for reader in readers for cut in _cuts(reader, product, rank)]
+        if not cuts or len(cuts) < sum(len(reader.outputs) for reader in readers):
+            return False
+        needed = [reader in recurrent for reader in readers]
+        if all(needed) or (not any(needed) and len(readers) == 1 and len(readers[0].outputs) == 1):
+            return False
+        if not any(needed):
+            return False
+        for cut in cuts:
+            editor = loop.inside(before=cut.node)
+            columns = editor.slice(weight, cut.start, cut.end, weight_rank - 1)
+            part = editor.op("MatMul", node.inputs[0], columns)
+            part.shape = cut.value.shape
+            loop.substitute(cut.value, part)
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
+class _Group:
+    """Neighbouring parts of a concatenation that can, or cannot, leave the loop."""
+
+    values: list[ir.Value]
+    level: Level
+
+
+def _groups(dependence: Dependence, concat: ir.Node) -> list[_Group]:
+    groups: list[_Group] = []
+    for value in concat.inputs:
+        assert value is not None
+        level = dependence.level(value)
+        if groups and (groups[-1].level == Level.CARRIED) == (level == Level.CARRIED):
+            groups[-1] = _Group([*groups[-1].values, value], max(level, groups[-1].level))
+        else:
+            groups.append(_Group([value], level))
+    return groups
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cut:
+    """A range of a product's last axis that a node takes."""
+
+    node: ir.Node
+    value: ir.Value
+    start: int | ir.Value
+    end: int | ir.Value
+
+
+def _cuts(node: ir.Node, product: ir.Value, rank: int) -> list[_Cut]:
+    """What a Slice or Split takes of a product's columns; empty when it is something else."""
+    if node.domain != "" or node.inputs[0] is not product or list(node.inputs).count(product) != 1:
+        return []
+    if node.op_type == "Slice":
+        axes = constant_of(node.inputs[3]) if len(node.inputs) > 3 else None
+        steps = constant_of(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] is not None else None
+        plain = len(node.inputs) < 5 or node.inputs[4] is None or (steps is not None and (steps == 1).all())
+        start, end = node.inputs[1], node.inputs[2]
+        if axes is None or axes.tolist() not in ([rank - 1], [-1]) or not plain or start is None or end is None:
+            return []
+        return [_Cut(node, node.outputs[0], start, end)]
+    if node.op_type == "Split" and attribute(node, "axis", 0) % rank == rank - 1:
+        sizes = [shape[-1] if (shape := shape_of(output)) else None for output in node.outputs]
+        if not all(isinstance(size, int) for size in sizes):
+            return []
+        cuts, start_at = [], 0
+        for output, size in zip(node.outputs, sizes, strict=True):
+            assert isinstance(size, int)
+            cuts.append(_Cut(node, output, start_at, start_at + size))
+            start_at += size
+        return cuts
+    return []
+
+
+def _open_gemms(loop: Loop) -> bool:
+    """Writes Gemm as Transpose, MatMul, Mul and Add, so that the other rules see its parts; whether there were any."""
+    modified = False
+    for node in list(loop.body):
+        if node.op_type != "Gemm" or node.domain != "" or node.inputs[0] is None or node.inputs[0].dtype is None:
+            continue
+        e = loop.inside(before=node)
+        a, b = node.inputs[0], node.inputs[1]
+        assert b is not None
+        a = e.op("Transpose", a, perm=[1, 0]) if attribute(node, "transA", 0) else a
+        b = e.op("Transpose", b, perm=[1, 0]) if attribute(node, "transB", 0) else b
+        result = e.op("MatMul", a, b)
+        alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
+        if alpha != 1.0:
+            result = e.op("Mul", result, e.constant(alpha, node.inputs[0].dtype))
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        if bias is not None:
+            if beta != 1.0:
+                bias = e.op("Mul", bias, e.constant(beta, node.inputs[0].dtype))
+            result = e.op("Add", result, bias)
+        if result.shape is None:
+            result.shape = node.outputs[0].shape
+        loop.substitute(node.outputs[0], result)
+        modified = True
+    return modified

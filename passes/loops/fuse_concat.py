@@ -1,0 +1,99 @@
+"""Fusing a concatenation of products: many small products and a Concat become one wide product.
+
+Precondition: any Scan. `concat(a*p, b*q, c*r)`, where p, q and r need no carried state, is `concat(a, b, c) *
+concat(p, q, r)`, and the second factor leaves the loop. Each part must have its carried factor's shape; a smaller
+second factor is expanded.
+
+Postcondition: one product where there were several.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, shape_of
+from lstm_lower.passes.loops.analysis import Dependence, Level, same_shape
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import Editor
+from lstm_lower.passes.loops.scan import Loop
+
+
+class FuseConcat(LoopPass):
+    """Turns concatenated products into a product of concatenations."""
+
+    name = "fuse_concat"
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Fuses in one loop."""
+        dependence = Dependence(loop)
+        modified = False
+        for node in dependence.order:
+            if node.op_type == "Concat" and node.domain == "" and dependence.node_level(node) == Level.CARRIED:
+                modified |= self._fuse(loop, dependence, node)
+        if modified:
+            loop.commit()
+        return modified
+
+    def _fuse(self, loop: Loop, dependence: Dependence, node: ir.Node) -> bool:
+        parts = [value for value in node.inputs if value is not None]
+        pairs = [_factors(dependence, part) for part in parts]
+        if len(parts) < 2 or any(pair is None for pair in pairs):
+            return False
+        found = [pair for pair in pairs if pair is not None]
+        results = set(loop.results())
+        if any(len(dependence.readers(part)) > 1 or part in results for part in parts):
+            # A product that is needed for itself stays anyway; one of them is worth it, more are not.
+            kept = sum(len(dependence.readers(part)) > 1 or part in results for part in parts)
+            if kept + 1 >= len(parts):
+                return False
+        if not all(same_shape(part, carried) for part, (carried, _) in zip(parts, found, strict=True)):
+            self.refuse(node, "the shapes of what it concatenates are not known to be those of the carried factors")
+            return False
+        editor = loop.inside(before=node)
+        free: list[ir.Value] = []
+        for part, (_, factor) in zip(parts, found, strict=True):
+            full = _expanded(editor, part, factor, [f for _, f in found])
+            if full is None:
+                self.refuse(node, "a factor would have to be expanded to a shape that is not known outside the loop")
+                return False
+            free.append(full)
+        axis = attribute(node, "axis", 0)
+        wide = editor.op("Concat", *(carried for carried, _ in found), axis=axis)
+        product = editor.op("Mul", wide, editor.op("Concat", *free, axis=axis))
+        product.shape = node.outputs[0].shape
+        loop.substitute(node.outputs[0], product)
+        return True
+
+
+def _factors(dependence: Dependence, value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
+    """A product's carried factor and the one that needs no carried state."""
+    node = value.producer()
+    if node is None or node.op_type != "Mul" or node.domain != "" or node.graph is not dependence.loop.body:
+        return None
+    a, b = node.inputs
+    if a is None or b is None:
+        return None
+    levels = dependence.level(a), dependence.level(b)
+    if levels[0] == Level.CARRIED and levels[1] != Level.CARRIED:
+        return a, b
+    if levels[1] == Level.CARRIED and levels[0] != Level.CARRIED:
+        return b, a
+    return None
+
+
+def _expanded(editor: Editor, part: ir.Value, factor: ir.Value, others: list[ir.Value]) -> ir.Value | None:
+    """The factor in the part's shape."""
+    if same_shape(factor, part):
+        return factor
+    shape = shape_of(part)
+    assert shape is not None
+    if all(isinstance(dim, int) for dim in shape):
+        target = editor.ints(*[dim for dim in shape if isinstance(dim, int)])
+    else:
+        like = next((other for other in others if same_shape(other, part)), None)
+        if like is None:
+            return None
+        target = editor.op("Shape", like)
+    result = editor.op("Expand", factor, target)
+    result.shape = part.shape
+    return result

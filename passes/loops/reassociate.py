@@ -1,0 +1,275 @@
+"""Reassociation: sums and products are regrouped so that factors and terms that can leave the loop meet.
+
+Precondition: any Scan. Every carried value made by Add, Sub, Mul or Neg is seen as a linear form: a sum of carried
+*atoms*, each times factors that need no carried state, plus terms that need none. Factors of one atom are multiplied
+with each other first, and equal atoms are taken together: `((dh*co)*o)*(1-o)` is `dh * (co*o*(1-o))`, and `a*x + b*x`
+is `(a+b)*x`. The products and sums of factors need no carried state, so `hoist` takes them out.
+
+Postcondition: fewer carried sums and products than before, or no change. Regrouping rounds differently.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from lstm_lower.passes.loops.analysis import Dependence, Level
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import Editor
+from lstm_lower.passes.loops.scan import Loop
+
+RING = frozenset({"Add", "Sub", "Mul", "Neg"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """A part of a sum: an atom times factors, or factors alone.
+
+    Attributes:
+        negative: whether it is subtracted.
+        factors: values that need no carried state.
+        atom: a carried value, `None` for a term that needs none.
+        via: a scaled atom that the body computes anyway, its sign, and the factors that it lacks to be this term; using
+            it may be cheaper than scaling the atom anew.
+    """
+
+    factors: tuple[ir.Value, ...]
+    atom: ir.Value | None
+    negative: bool = False
+    via: tuple[ir.Value, bool, tuple[ir.Value, ...]] | None = None
+
+    def scaled(self, factor: ir.Value) -> Term:
+        """This term times a factor."""
+        via = None if self.via is None else (self.via[0], self.via[1], (*self.via[2], factor))
+        return Term((*self.factors, factor), self.atom, self.negative, via)
+
+    def negated(self) -> Term:
+        """This term with the other sign."""
+        via = None if self.via is None else (self.via[0], not self.via[1], self.via[2])
+        return Term(self.factors, self.atom, not self.negative, via)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether using the term needs no product in the loop."""
+        return not self.factors
+
+
+class Reassociate(LoopPass):
+    """Regroups sums and products of one loop's body."""
+
+    name = "reassociate"
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Regroups where that leaves fewer carried sums and products."""
+        dependence = Dependence(loop)
+        ring = [node for node in dependence.order if _is_ring(dependence, node)]
+        if len(ring) < 2:
+            return False
+        forms = _Forms(loop, dependence)
+        plan = forms.plan()
+        before = sum(1 for node in ring if forms.is_live(node))
+        after = sum(_cost(terms) for terms in plan.values())
+        if after >= before:
+            return False
+        writer = _Writer(loop, dependence, plan)
+        writer.write()
+        loop.commit()
+        return True
+
+
+def _is_ring(dependence: Dependence, node: ir.Node) -> bool:
+    if node.domain != "" or node.op_type not in RING or dependence.node_level(node) != Level.CARRIED:
+        return False
+    dtype = node.outputs[0].dtype
+    return dtype is not None and (dtype.is_floating_point() or dtype.is_signed())
+
+
+class _Forms:
+    """Linear forms of the carried values of a body."""
+
+    def __init__(self, loop: Loop, dependence: Dependence) -> None:
+        self.loop = loop
+        self.dependence = dependence
+        self._results = set(loop.results())
+        self._live = dependence.needed_by(loop.results())
+        self._forms: dict[ir.Value, list[Term]] = {}
+        for node in dependence.order:
+            if _is_ring(dependence, node):
+                self._forms[node.outputs[0]] = self._of_node(node)
+
+    def is_live(self, node: ir.Node) -> bool:
+        """Whether a node serves a result of the body."""
+        return node in self._live
+
+    def plan(self) -> dict[ir.Value, list[Term]]:
+        """The terms of every ring value that the body still needs to make."""
+        wanted: list[ir.Value] = [value for value in self._results if value in self._forms]
+        for node in self.dependence.order:
+            if node not in self._live:
+                continue
+            if not _is_ring(self.dependence, node) or self._is_atom(node.outputs[0]):
+                wanted += [value for value in self.dependence.operands(node) if value in self._forms]
+        plan: dict[ir.Value, list[Term]] = {}
+        while wanted:
+            value = wanted.pop()
+            if value in plan or value not in self._forms or self._is_atom(value):
+                continue
+            plan[value] = self._chosen(value)
+            wanted += [term.atom for term in plan[value] if term.atom is not None]
+        for value, terms in self._forms.items():
+            if self._is_atom(value) and value.producer() in self._live:
+                plan.setdefault(value, terms)
+        return plan
+
+    def _is_atom(self, value: ir.Value) -> bool:
+        terms = self._forms[value]
+        return len(terms) == 1 and terms[0].atom is value
+
+    def _of_node(self, node: ir.Node) -> list[Term]:
+        output = node.outputs[0]
+        inputs = [value for value in node.inputs if value is not None]
+        carried = [self.dependence.level(value) == Level.CARRIED for value in inputs]
+        if node.op_type == "Neg":
+            return [term.negated() for term in self._of(inputs[0], keep_sum=False)]
+        if node.op_type == "Mul":
+            if all(carried):
+                return [Term((), output)]
+            value, factor = inputs if carried[0] else inputs[::-1]
+            (term,) = self._single(value)
+            return [term.scaled(factor)]
+        terms: list[Term] = []
+        for position, value in enumerate(inputs):
+            part = self._of(value, keep_sum=False) if carried[position] else [Term((value,), None)]
+            terms += [term.negated() for term in part] if node.op_type == "Sub" and position else part
+        return terms
+
+    def _of(self, value: ir.Value, *, keep_sum: bool) -> list[Term]:
+        """The terms of an operand: those of a sum only where nobody else reads it."""
+        terms = self._forms.get(value)
+        if terms is None:
+            return [Term((), value)]
+        alone = len(self.dependence.readers(value)) == 1 and len(value.uses()) == 1 and value not in self._results
+        if len(terms) == 1 and terms[0].atom is not None:
+            if alone or terms[0].atom is value:
+                return terms
+            (term,) = terms
+            return [Term(term.factors, term.atom, term.negative, (value, False, ()))]
+        if keep_sum or not alone:
+            return [Term((), value)]
+        return terms
+
+    def _single(self, value: ir.Value) -> list[Term]:
+        terms = self._of(value, keep_sum=True)
+        return terms if len(terms) == 1 and terms[0].atom is not None else [Term((), value)]
+
+    def _chosen(self, value: ir.Value) -> list[Term]:
+        """A value's terms, taking scaled atoms that exist anyway where that is cheaper than scaling anew."""
+        terms = self._forms[value]
+        atoms = [term.atom for term in terms]
+        chosen: list[Term] = []
+        for term in terms:
+            lonely = term.atom is not None and atoms.count(term.atom) == 1
+            if term.via is not None and lonely and term.via[0] is not value:
+                source, negative, factors = term.via
+                through = Term(factors, source, negative)
+                if not factors and term.factors:
+                    chosen.append(through)
+                    continue
+            chosen.append(Term(term.factors, term.atom, term.negative))
+        return chosen
+
+
+def _grouped(terms: list[Term]) -> list[tuple[ir.Value | None, list[Term]]]:
+    """Terms by atom; those without the first."""
+    groups: dict[ir.Value | None, list[Term]] = {}
+    for term in terms:
+        groups.setdefault(term.atom, []).append(term)
+    return sorted(groups.items(), key=lambda group: (group[0] is not None, _needs_product(group[1])))
+
+
+def _needs_product(group: list[Term]) -> bool:
+    return len(group) > 1 or not group[0].is_free
+
+
+def _cost(terms: list[Term]) -> int:
+    """The number of carried sums and products of a form."""
+    if len(terms) == 1 and terms[0].atom is not None and terms[0].is_free and not terms[0].negative:
+        # An atom that is a product of two carried values.
+        return 1
+    groups = _grouped(terms)
+    products = sum(1 for atom, group in groups if atom is not None and _needs_product(group))
+    # A lone atom that is subtracted from nothing costs a negation.
+    negation = int(len(groups) == 1 and products == 0 and groups[0][1][0].negative)
+    return products + len(groups) - 1 + negation
+
+
+class _Writer:
+    """Writes planned forms into the body."""
+
+    def __init__(self, loop: Loop, dependence: Dependence, plan: dict[ir.Value, list[Term]]) -> None:
+        self.loop = loop
+        self.dependence = dependence
+        self.plan = plan
+
+    def write(self) -> None:
+        """Replaces every planned value."""
+        for node in self.dependence.order:
+            value = node.outputs[0] if node.outputs else None
+            if value is None or value not in self.plan:
+                continue
+            terms = self.plan[value]
+            if len(terms) == 1 and terms[0].atom is value:
+                continue
+            new = self._sum(self.loop.inside(before=node), terms)
+            new.shape = value.shape
+            self._replace(value, new)
+
+    def _replace(self, old: ir.Value, new: ir.Value) -> None:
+        self.loop.substitute(old, new)
+        # Later forms name the values that they were found with.
+        for value, terms in self.plan.items():
+            self.plan[value] = [
+                Term(
+                    tuple(new if factor is old else factor for factor in term.factors),
+                    new if term.atom is old else term.atom,
+                    term.negative,
+                )
+                for term in terms
+            ]
+
+    def _sum(self, e: Editor, terms: list[Term]) -> ir.Value:
+        result: ir.Value | None = None
+        for atom, group in _grouped(terms):
+            value, negative = self._term(e, atom, group)
+            if result is None:
+                result = e.op("Neg", value) if negative else value
+            else:
+                result = e.op("Sub" if negative else "Add", result, value)
+        assert result is not None
+        return result
+
+    def _term(self, e: Editor, atom: ir.Value | None, group: list[Term]) -> tuple[ir.Value, bool]:
+        """One atom's part of a sum, and whether it is to be subtracted."""
+        if atom is not None and not _needs_product(group):
+            return atom, group[0].negative
+        if len(group) == 1:
+            factor, negative = self._factor(e, group[0], atom), group[0].negative
+        else:
+            group = sorted(group, key=lambda term: term.negative)
+            factor, negative = self._factor(e, group[0], atom), group[0].negative
+            for term in group[1:]:
+                factor = e.op("Sub" if term.negative != negative else "Add", factor, self._factor(e, term, atom))
+        return (factor if atom is None else e.op("Mul", atom, factor)), negative
+
+    def _factor(self, e: Editor, term: Term, atom: ir.Value | None) -> ir.Value:
+        if not term.factors:
+            assert atom is not None
+            assert atom.dtype is not None
+            return e.constant(1, atom.dtype)
+        # What is the same at every step first, so that it becomes one value outside.
+        ordered = sorted(term.factors, key=self.dependence.level)
+        result = ordered[0]
+        for factor in ordered[1:]:
+            result = e.op("Mul", result, factor)
+        return result
