@@ -73,6 +73,22 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary.replace(path)
 
 
+def to_proto(model: ir.Model) -> onnx.ModelProto:
+    """A model as a protobuf of its own, weights included.
+
+    Weights in external data are read, unless all together exceed what protobuf can write: then they stay references,
+    relative to the folder of the model that they came from.
+    """
+    if weight_bytes(model) <= _PROTOBUF_LIMIT:
+        ir.external_data.load_to_model(model)
+    return ir.to_proto(model)
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """The size of all weights of the main graph."""
+    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
+
+
 def save(
     model: onnx.ModelProto | ir.Model,
     path: str | os.PathLike[str],
@@ -91,12 +107,12 @@ def save(
     """
     path = Path(path)
     as_ir = model if isinstance(model, ir.Model) else ir.from_proto(model)
-    size = sum(value.const_value.nbytes for value in as_ir.graph.initializers.values() if value.const_value is not None)
-    external = external_data if external_data is not None else size > _PROTOBUF_LIMIT
+    external = external_data if external_data is not None else weight_bytes(as_ir) > _PROTOBUF_LIMIT
     with atomic_path(path) as temporary:
         if external:
             ir.save(as_ir, temporary, external_data=f"{path.name}.data")
         else:
+            ir.external_data.load_to_model(as_ir)
             temporary.write_bytes(ir.to_proto(as_ir).SerializeToString())
         if check is not None:
             check(temporary)

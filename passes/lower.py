@@ -13,7 +13,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.model_io import load
+from lstm_lower.model_io import load, to_proto
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import Trace, optimize_graphs, parse_schedule
@@ -73,7 +73,8 @@ def lower(
 
     Returns:
         A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Names of graph inputs and outputs
-        and symbolic dimensions are kept. Weights in external data stay there until the result is saved.
+        and symbolic dimensions are kept. An onnx_ir model keeps weights in external data where they are; a protobuf
+        holds them, unless they exceed 2 GB: then it refers to them, relative to the folder that they came from.
 
     Raises:
         InvalidModelError: the model is malformed, or an operand does not fit its op.
@@ -95,7 +96,7 @@ def lower(
             step(work)
             if verify_each:
                 VerifyPass()(work)
-        return work if is_ir else ir.to_proto(work)
+        return work if is_ir else to_proto(work)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.verify import composite_nodes
 from lstm_lower.runtime import providers as provider_names
+from lstm_lower.runtime.serialized import open_session
 
 Array = np.ndarray[Any, Any]
 
@@ -142,8 +142,10 @@ def _provider_name(provider: provider_names.Provider) -> str:
     return provider if isinstance(provider, str) else provider[0]
 
 
-def _loadable(model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model) -> str | bytes:
-    """A path or bytes for onnxruntime; composite ops are lowered on the way."""
+def _loadable(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model,
+) -> str | os.PathLike[str] | ir.Model:
+    """What onnxruntime can open; composite ops are lowered on the way."""
     if isinstance(model, bytes):
         model = _parse(model)
     if isinstance(model, ir.Model):
@@ -152,12 +154,8 @@ def _loadable(model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
         loaded = model_io.load(model)
     graphs = [loaded.graph, *(function.graph for function in loaded.functions.values())]
     if any(True for graph in graphs for _ in composite_nodes(graph)):
-        loaded = lower(loaded)
-    elif isinstance(model, (str, os.PathLike)):
-        return str(Path(model))
-    elif isinstance(model, onnx.ModelProto):
-        return bytes(model.SerializeToString())
-    return bytes(ir.to_proto(loaded).SerializeToString())
+        return lower(loaded)
+    return model if isinstance(model, (str, os.PathLike)) else loaded
 
 
 def _parse(data: bytes) -> onnx.ModelProto:
@@ -169,9 +167,11 @@ def _parse(data: bytes) -> onnx.ModelProto:
     return proto
 
 
-def _open(source: str | bytes, options: ort.SessionOptions, names: Sequence[provider_names.Provider]) -> Any:
+def _open(
+    source: str | os.PathLike[str] | ir.Model, options: ort.SessionOptions, names: Sequence[provider_names.Provider]
+) -> Any:
     try:
-        return ort.InferenceSession(source, options, providers=list(names))
+        return open_session(source, options, list(names))
     except Exception as error:
         raise InvalidModelError(f"onnxruntime refuses the model: {error}") from error
 

@@ -1,0 +1,83 @@
+"""A model as bytes for onnxruntime, its large weights handed over as they lie in memory or in a mapped file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+from lstm_lower import model_io
+
+# Smaller weights travel inside the bytes; shapes and axes must, since onnxruntime reads them while it optimises.
+_LARGE_BYTES = 1 << 20
+
+# The others have no numpy dtype that onnxruntime takes.
+_PASSED_AS_NUMPY = {
+    ir.DataType.FLOAT,
+    ir.DataType.DOUBLE,
+    ir.DataType.FLOAT16,
+    ir.DataType.INT32,
+    ir.DataType.INT64,
+    ir.DataType.INT8,
+    ir.DataType.UINT8,
+    ir.DataType.BOOL,
+}
+
+Array = np.ndarray[Any, Any]
+
+
+def serialize(model: ir.Model) -> tuple[bytes, dict[str, Array]]:
+    """Divides a model into bytes and large weights.
+
+    Returns:
+        The model, in which large weights are marked as external, and these weights by name; a weight in external data
+        is mapped, not read.
+    """
+    weights: dict[str, Array] = {}
+    originals: dict[str, ir.TensorProtocol] = {}
+    initializers = model.graph.initializers
+    try:
+        for name, value in initializers.items():
+            tensor = value.const_value
+            if tensor is None or (tensor.nbytes < _LARGE_BYTES and not isinstance(tensor, ir.ExternalTensor)):
+                continue
+            originals[name] = tensor
+            if tensor.nbytes < _LARGE_BYTES or tensor.dtype not in _PASSED_AS_NUMPY:
+                value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
+                continue
+            weights[name] = tensor.numpy()
+            value.const_value = ir.ExternalTensor(
+                location="weights",
+                offset=0,
+                length=tensor.nbytes,
+                dtype=tensor.dtype,
+                shape=ir.Shape(weights[name].shape),
+                name=name,
+            )
+        return ir.to_proto(model).SerializeToString(), weights
+    finally:
+        for name, tensor in originals.items():
+            initializers[name].const_value = tensor
+
+
+def open_session(
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, options: ort.SessionOptions, providers: list[Any]
+) -> Any:
+    """Opens an onnxruntime session.
+
+    Args:
+        model: a path is opened by onnxruntime itself; the other forms as `serialize` divides them.
+        options: session options; large weights are added to them.
+        providers: full names of execution providers.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        return ort.InferenceSession(os.fspath(model), options, providers=providers)
+    data, weights = serialize(model if isinstance(model, ir.Model) else model_io.load(model))
+    if weights:
+        values = [ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for array in weights.values()]
+        options.add_external_initializers(list(weights), values)
+    return ort.InferenceSession(data, options, providers=providers)
