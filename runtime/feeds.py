@@ -100,7 +100,7 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
         FileNotFoundError: there is no such file.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, TypeError) as error:
         raise InvalidInputError(f"{path}: a .npz file of arrays is required, got one that fails to load") from error
