@@ -19,12 +19,12 @@ from lstm_lower.errors import LstmLowerError
 
 def out() -> Console:
     """Standard output; made anew, since tests and pipes replace the stream."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    return Console(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
 
 
 def err() -> Console:
     """Standard error: progress and errors."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True, emoji=False)
 
 
 def print_json(data: Any) -> None:
