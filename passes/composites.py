@@ -23,7 +23,15 @@ class LowerCompositesPass(ir.passes.InPlacePass):
     """Replaces composite nodes, in subgraphs and functions too, by what their rules emit.
 
     Dtypes of the composite nodes' operands must be known: run `InferShapesPass` before where they may not be.
+
+    Attributes:
+        standard_rnn: whether forward ops whose training outputs nobody uses may become the standard LSTM, GRU and RNN
+            operators.
     """
+
+    def __init__(self, *, standard_rnn: bool = True) -> None:
+        super().__init__()
+        self.standard_rnn = standard_rnn
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Lowers.
@@ -32,7 +40,7 @@ class LowerCompositesPass(ir.passes.InPlacePass):
             InvalidModelError: a composite node does not fit its definition.
             UnsupportedOpError: a rule cannot lower its node; all such nodes are named.
         """
-        lowering = _Lowering(model)
+        lowering = _Lowering(model, standard_rnn=self.standard_rnn)
         modified = False
         for container, opset in _graphs(model):
             for graph in [container, *container.subgraphs()]:
@@ -71,7 +79,8 @@ def _graphs(model: ir.Model) -> list[tuple[ir.Graph, int]]:
 class _Lowering:
     """The lowering of one model: what is shared between its nodes."""
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, *, standard_rnn: bool) -> None:
+        self.standard_rnn = standard_rnn
         self.names = Names.of(model)
         self.main = model.graph
         self.contracts: list[contracts.Contract] = []
@@ -113,7 +122,7 @@ class _Lowering:
             replacements = template.repeat(node, builder)
         else:
             call = bind_node(node, definition)
-            results = RULES[node.op_type](Node(node, call, builder))
+            results = RULES[node.op_type](Node(node, call, builder, standard_rnn=self.standard_rnn))
             replacements = _replacements(builder, node, call, results)
             _drop_unread(builder, {new for _, new in replacements})
             if key is not None:

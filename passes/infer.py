@@ -418,6 +418,14 @@ def _if(node: ir.Node) -> list[Result]:
     return results
 
 
+def _recurrent(node: ir.Node) -> list[Result]:
+    """Y `[T, D, B, H]`, Y_h and Y_c `[D, B, H]` of LSTM, GRU and RNN, time-major."""
+    x, dtype = _shape(node) or (None, None, None), _dtype(node)
+    directions = 2 if attribute(node, "direction", "forward") == "bidirectional" else 1
+    state = (directions, x[1], attribute(node, "hidden_size", None))
+    return [(dtype, (x[0], *state)), (dtype, state), (dtype, state)]
+
+
 _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mod", "Sum", "And", "Or"), _elementwise),
     **dict.fromkeys(("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"), _comparison),
@@ -442,6 +450,7 @@ _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
     **dict.fromkeys(("ScatterND", "ScatterElements", "Softplus", "Elu", "Selu", "LeakyRelu"), _same),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSumExp"), _reduce),
     "Dropout": _dropout,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     "IsNaN": _is_nan,
     "Cast": _cast,
     "Where": _where,

@@ -64,7 +64,8 @@ def lower(
             `ai.onnx.converters.tensorflow` or `tf`, also inside subgraphs and functions.
         opset: version of `ai.onnx` of the result, 13 to the newest that onnx and onnxruntime share; `None` keeps the
             model's own, raised to 13.
-        schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`.
+        schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`. Only under `auto` may a forward op whose
+            training outputs nobody uses become a standard LSTM, GRU or RNN operator.
         repair_v2_gradient: lower a BlockLSTMGrad that is fed by a BlockLSTMV2 as BlockLSTMGradV2. TensorFlow's
             registered gradient builds such nodes, and their gradients are wrong; without this option they are lowered
             as they stand, with a warning.
@@ -127,7 +128,7 @@ def lowering_passes(
         ConvertOpsetPass(opset),
         InferShapesPass(),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
-        LowerCompositesPass(),
+        LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
         OptimizePass(schedule, verify_each=verify_each, trace=trace),
         StandardImportsPass(),
     ]

@@ -22,6 +22,7 @@ from lstm_lower.ops.block import (
 )
 from lstm_lower.passes.emit import END, Builder, Expr, concat, sigmoid, tanh
 from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.standard_rnn import DirectionWeights, standard_layer
 
 ICFO = ("i", "c", "f", "o")
 
@@ -233,10 +234,44 @@ class Window:
         return padded
 
 
+def standard_operator_suffices(n: Node, window: Window) -> bool:
+    """Whether only h is asked for, over whole sequences and without a clip."""
+    others = [output.name for output in n.op.outputs if output.name != "h"]
+    sized = all(isinstance(n.call.sizes.get(symbol), int) for symbol in "IH")
+    return n.standard_rnn and window.whole and not n.cell_clip > 0 and sized and not any(n.used(o) for o in others)
+
+
+def standard_lstm(n: Node) -> dict[str, Expr]:
+    """One standard LSTM node; see `standard_rnn`."""
+    input_size, units, b = n.size("I"), n.size("H"), n.builder
+    assert isinstance(units, int)
+
+    def in_order(packed: Expr) -> Expr:
+        gates = dict(zip(n.op.gate_order, packed.split(4, axis=0, size=units), strict=True))
+        return concat([gates[gate] for gate in ("i", "f", "c", "o")], 0)
+
+    bias = in_order(n.b)
+    forget_bias = n.get("forget_bias", 0.0)
+    offsets = b.constant([[0.0], [forget_bias], [0.0], [0.0]], n.x.dtype)
+    both = DirectionWeights(
+        in_order(n.w.slice(0, input_size, axis=0).mT),
+        in_order(n.w.slice(input_size, END, axis=0).mT),
+        (bias.reshape(4, -1) + offsets).reshape(-1) if forget_bias else bias,
+        b.zeros_like(bias),
+    )
+    peephole = concat([n.wci, n.wco, n.wcf], 0).unsqueeze(0) if n.use_peephole else None
+    layer = standard_layer(
+        "lstm", n.x, [both], n.h_prev.unsqueeze(0), n.cs_prev.unsqueeze(0), None, units=units, peephole=peephole
+    )
+    return {"h": layer.y}
+
+
 @lowers(BlockLSTM, BlockLSTMV2)
 def block_lstm(n: Node) -> dict[str, Expr]:
     """A Scan of LSTM steps."""
     window, peephole = Window(n), peephole_of(n)
+    if standard_operator_suffices(n, window):
+        return standard_lstm(n)
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         (cs_prev, h_prev), (x,) = states, inputs

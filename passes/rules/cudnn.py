@@ -22,11 +22,12 @@ from lstm_lower.ops.cudnn import (
     layout_of,
 )
 from lstm_lower.passes.emit import Builder, Expr, concat
-from lstm_lower.passes.rules.cudnn_cells import cell_of
+from lstm_lower.passes.rules.cudnn_cells import cell_of, given
 from lstm_lower.passes.rules.cudnn_dropout import draw_masks, read_masks
 from lstm_lower.passes.rules.cudnn_layers import Backward, Forward, Run, backward, forward, recompute, weights_of
 from lstm_lower.passes.rules.cudnn_lengths import running_steps
 from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.standard_rnn import DirectionWeights, clamped_lengths, standard_layer
 
 
 @dataclasses.dataclass
@@ -122,6 +123,8 @@ def cudnn_rnn(n: Node) -> dict[str, Expr]:
     b, network = n.builder, Network.of(n)
     dtype = n.call.types["T"] or n.input.dtype
     drops = n.is_training and n.dropout > 0 and network.layout.num_layers > 1
+    if not drops and standard_operators_suffice(n, network.layout):
+        return standard_inference(n, network)
     reserve_space = draw_masks(n, network.layout, network.x).cast(dtype) if drops else b.fill(0, [0], dtype)
     # Read back from reserve_space, as backward does, so that both compute the very same.
     masks = read_masks(reserve_space.cast(n.input.dtype), network.layout, network.x) if drops else []
@@ -133,6 +136,44 @@ def cudnn_rnn(n: Node) -> dict[str, Expr]:
         "output_c": major(n, stack(cells)) if cells else b.constant(0, n.input.dtype),
         "reserve_space": reserve_space,
         "host_reserved": b.fill(0, [0], ir.DataType.INT8),
+    }
+
+
+def standard_operators_suffice(n: Node, layout: ParamsLayout) -> bool:
+    """Whether only inference is asked for, of a network that the standard operators know."""
+    training = any(n.used(output) for output in ("reserve_space", "host_reserved"))
+    known = n.input.dtype == ir.DataType.FLOAT and not layout.projects and not layout.skip_input
+    return n.standard_rnn and known and not training
+
+
+def standard_inference(n: Node, network: Network) -> dict[str, Expr]:
+    """One LSTM, GRU or RNN node per layer; see `standard_rnn`."""
+    layout, count = network.layout, network.layout.directions
+    lengths = None if network.running is None else clamped_lengths(n)
+    h0 = major(n, n.input_h)
+    c0 = major(n, n.input_c) if layout.rnn_mode == "lstm" else None
+    x, results = major(n, n.input), []
+    for layer in range(layout.num_layers):
+        first = layer * count
+        weights = [weights_of(n.params, row) for row in layout.table[first : first + count]]
+        rows = [state and state.slice(first, first + count, axis=0) for state in (h0, c0)]
+        results.append(
+            standard_layer(
+                layout.rnn_mode,
+                x,
+                [DirectionWeights(given(w.W), w.R, w.bW, w.bR) for w in weights],
+                given(rows[0]),
+                rows[1],
+                lengths,
+                units=layout.num_units,
+            )
+        )
+        x = results[-1].y
+    cells = [result.c for result in results if result.c is not None]
+    return {
+        "output": major(n, x),
+        "output_h": major(n, concat([result.h for result in results], 0)),
+        "output_c": major(n, concat(cells, 0)) if cells else n.builder.constant(0, n.input.dtype),
     }
 
 

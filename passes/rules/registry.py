@@ -53,9 +53,11 @@ class Node:
         call: operands and attributes bound to the definition.
         builder: where the rule emits.
         node: the node itself.
+        standard_rnn: whether the rule may use the standard LSTM, GRU and RNN operators.
     """
 
-    def __init__(self, node: ir.Node, call: Call, builder: Builder) -> None:
+    def __init__(self, node: ir.Node, call: Call, builder: Builder, *, standard_rnn: bool = True) -> None:
+        self.standard_rnn = standard_rnn
         self.node = node
         self.call = call
         self.builder = builder
