@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, ScheduleOption
-from lstm_lower.cli.summary import Composite, Summary, summarize
 from lstm_lower.errors import LstmLowerError
+
+if TYPE_CHECKING:
+    from lstm_lower.cli.summary import Composite, Summary
 
 # Operands that tell a recurrent op's sizes.
 _TELLING = ("x", "input", "w", "params", "h_prev", "input_h")
@@ -21,6 +24,7 @@ def inspect(
 ) -> None:
     """Show which recurrent and unsupported ops a model holds, where, and its sizes before and after lowering."""
     with console.errors(as_json=as_json):
+        from lstm_lower.cli.summary import summarize
         from lstm_lower.model_io import load
         from lstm_lower.passes.lower import lower
         from lstm_lower.passes.shapes import InferShapesPass

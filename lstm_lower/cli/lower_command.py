@@ -17,7 +17,6 @@ from rich.markup import escape
 from lstm_lower.cli import console
 from lstm_lower.cli.check_command import print_report, report_data
 from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, RepairOption, ScheduleOption
-from lstm_lower.cli.summary import summarize
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -52,7 +51,7 @@ def lower(
     The result is written only after onnx's checker has accepted it and onnxruntime has loaded it (and, under --check,
     its outputs are within tolerance). A failure leaves no file, and an existing one untouched.
     """
-    target = output if output is not None else model.with_suffix(".lowered.onnx")
+    target = output if output is not None else model.parent / f"{model.stem}.lowered.onnx"
     report = None
     with console.errors(as_json=as_json), _warnings_as_lines():
         from lstm_lower.model_io import load, save
@@ -161,6 +160,8 @@ def _warnings_as_lines() -> Iterator[None]:
 def _print_result(
     source: ir.Model, lowered: ir.Model, target: Path, seconds: float, report: Report | None, as_json: bool
 ) -> None:
+    from lstm_lower.cli.summary import summarize
+
     before, after = summarize(source), summarize(lowered)
     written = report is None or report.passed
     if as_json:
