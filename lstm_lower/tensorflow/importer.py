@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -163,32 +164,41 @@ def _plan(
     source: Source, interface: Interface, explicit: Explicit, fed: dict[str, str], frozen: Mapping[str, Array]
 ) -> finish.Plan:
     """Names for everything: inputs, outputs, and the old and new values of state."""
+    taken = {*interface.inputs, *interface.outputs}
+    both = set(interface.inputs) & set(interface.outputs)
+    if both:
+        raise InvalidInputError(f"outputs requires names that no input has, got {', '.join(sorted(both))}")
     outputs = {name: explicit.tensors[tensor].name for name, tensor in interface.outputs.items()}
-    states = []
+    new: dict[str, str] = {}
     for entry in explicit.states.values():
         if entry.written:
-            outputs[f"{entry.variable.name}/new{source.suffix}"] = entry.now.name
-    graph = Graph(explicit.writer.graph_def)
-    read = graph.ancestors(_nodes(outputs))
-    inputs = dict(fed)
-    values: dict[str, Array | None] = {}
+            new[entry.variable.name] = _free(f"{entry.variable.name}/new", source.suffix, taken)
+            outputs[new[entry.variable.name]] = entry.now.name
+    read = Graph(explicit.writer.graph_def).ancestors(_nodes(outputs))
+    inputs, values, states = dict(fed), dict[str, Array | None](), []
+
+    def add_input(name: str, tensor: str, value: Array | None) -> str:
+        public = _free(name, source.suffix, taken)
+        inputs[public], values[public] = tensor, value
+        return public
+
     for entry in explicit.states.values():
-        node = split_name(entry.start.name)[0]
-        name = f"{entry.variable.name}{source.suffix}"
-        given = next((public for public, tensor in fed.items() if tensor == entry.start.name), None)
-        public = given or (name if node in read else None)
-        if public is not None and given is None:
-            inputs[public] = entry.start.name
-            values[public] = entry.variable.value
-        output = f"{entry.variable.name}/new{source.suffix}" if entry.written else None
-        if public is not None or output is not None:
-            states.append(StateEntry(entry.variable.name, public, output, entry.variable.trainable))
+        variable = entry.variable
+        public = next((name for name, tensor in fed.items() if tensor == entry.start.name), None)
+        if public is None and split_name(entry.start.name)[0] in read:
+            public = add_input(variable.name, entry.start.name, variable.value)
+        if public is not None or variable.name in new:
+            states.append(StateEntry(variable.name, public, new.get(variable.name), variable.trainable))
     for node, value in frozen.items():
         if node in read:
-            inputs[f"{node}{source.suffix}"] = f"{node}:0"
-            values[f"{node}{source.suffix}"] = value
-            states.append(StateEntry(node, f"{node}{source.suffix}", None))
-    graph_def, outputs = finish.separate_outputs(
-        explicit.writer, graph.ancestors(_nodes(outputs)) | set(_nodes(fed)), outputs
-    )
+            states.append(StateEntry(node, add_input(node, f"{node}:0", value), None))
+    graph_def, outputs = finish.separate_outputs(explicit.writer, read | set(_nodes(fed)), outputs)
     return finish.Plan(source.label, graph_def, inputs, outputs, values, states)
+
+
+def _free(name: str, suffix: str, taken: set[str]) -> str:
+    """A public name for a variable's value: its own, unless an argument or a result has that one."""
+    candidates = itertools.chain([name], (f"{name}/value{number or ''}" for number in itertools.count()))
+    public = next(f"{candidate}{suffix}" for candidate in candidates if f"{candidate}{suffix}" not in taken)
+    taken.add(public)
+    return public

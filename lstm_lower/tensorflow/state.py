@@ -267,10 +267,12 @@ class _Walk:
 
     def _copy(self, node: NodeDef, inputs: list[str]) -> None:
         """Any other node, and with it the values of the reference variables that it reads."""
-        taken = [name for name in inputs if name in self.handles and name not in self.references]
+        handles = [name for name in inputs if name in self.handles]
+        taken = [name for name in handles if name not in self.references]
         if taken or is_write(node):
-            variable = self.states[self.handles[taken[0]]].variable.name if taken else "?"
-            self.reasons.append(f"{label(node)}: no form without effects is known for its use of variable '{variable}'")
+            names = [f"variable '{self.states[self.handles[name]].variable.name}'" for name in taken or handles]
+            what = ", ".join(names) or "a resource that is no variable of the source"
+            self.reasons.append(f"{label(node)}: no form without effects is known for its use of {what}")
         if self.reasons:
             return
         self.writer.copy(node, [self._value(name).name for name in inputs])
