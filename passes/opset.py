@@ -6,11 +6,14 @@ import functools
 
 import onnx
 import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
 import onnxruntime as ort
 from onnx import version_converter
 
+from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.passes.shapes import without_large_initializers
+from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers
+from lstm_lower.passes.versions.convert import convert_operators
 
 # Rules write operators in the form they have had since 13 (axes of ReduceSum, Squeeze and Split as inputs).
 MIN_OPSET = 13
@@ -45,14 +48,15 @@ def check_opset(opset: int | None) -> None:
     Raises:
         InvalidInputError: it is outside 13 .. the newest.
     """
-    if opset is None:
-        return
-    if not isinstance(opset, int) or not MIN_OPSET <= opset <= newest_opset():
+    if opset is not None and opset not in range(MIN_OPSET, newest_opset() + 1):
         raise InvalidInputError(f"opset requires {MIN_OPSET} to {newest_opset()}, got {opset!r}")
 
 
 class ConvertOpsetPass(ir.passes.InPlacePass):
     """Moves the model to an `ai.onnx` version; composite nodes stay as they are.
+
+    From 13 on, operators are rewritten in place, at every nesting level, in both directions. A model older than 13
+    first goes through onnx's version converter, which loses the metadata of graph and nodes.
 
     Attributes:
         opset: the version; `None` keeps the model's own, raised to 13.
@@ -66,23 +70,44 @@ class ConvertOpsetPass(ir.passes.InPlacePass):
         """Converts.
 
         Raises:
-            InvalidModelError: an operator of the model cannot be converted.
+            UnsupportedOpError: nodes have no equivalent in the version; every one is named.
+            InvalidModelError: the model does not pass onnx's checker after it, or is newer than the installed onnx.
         """
-        if "ai.onnx" in model.graph.opset_imports:
-            model.graph.opset_imports[""] = model.graph.opset_imports.pop("ai.onnx")
-        own = model.graph.opset_imports.get("", MIN_OPSET)
+        imports = model.graph.opset_imports
+        if "ai.onnx" in imports:
+            imports[""] = imports.pop("ai.onnx")
+        own = imports.get("")
+        if own is None:
+            imports[""] = MIN_OPSET if self.opset is None else self.opset
+            return ir.passes.PassResult(model, modified=True)
         target = max(own, MIN_OPSET) if self.opset is None else self.opset
         if own == target:
             return ir.passes.PassResult(model, modified=False)
-        with without_large_initializers(model) as proto:
-            try:
-                converted = ir.from_proto(version_converter.convert_version(proto, target))
-            except (RuntimeError, version_converter.ConvertError) as error:
-                text = f"opset {own} cannot be converted to {target}: {str(error).splitlines()[0]}"
-                raise InvalidModelError(text) from error
-        _restore_initializers(converted.graph, model.graph)
-        model.graph = converted.graph
+        known = onnx.defs.onnx_opset_version()
+        if own > known:
+            raise InvalidModelError(f"the model requires an opset up to {known}, the newest of onnx here, got {own}")
+        if model.functions:
+            common_passes.InlinePass()(model)
+        if own < MIN_OPSET:
+            _convert_by_onnx(model, own)
+        InferShapesPass(complete=True)(model)
+        convert_operators(model, max(own, MIN_OPSET), target)
+        model.graph.opset_imports[""] = target
+        _check(model, own, target)
         return ir.passes.PassResult(model, modified=True)
+
+
+def _convert_by_onnx(model: ir.Model, own: int) -> None:
+    """Moves an old model to 13."""
+    with without_large_initializers(model) as proto:
+        try:
+            converted = ir.from_proto(version_converter.convert_version(proto, MIN_OPSET))
+        except (RuntimeError, version_converter.ConvertError) as error:
+            text = f"opset {own} cannot be converted to {MIN_OPSET}: {str(error).splitlines()[0]}"
+            raise InvalidModelError(text) from error
+    _restore_initializers(converted.graph, model.graph)
+    converted.graph.metadata_props.update(model.graph.metadata_props)
+    model.graph = converted.graph
 
 
 def _restore_initializers(graph: ir.Graph, original: ir.Graph) -> None:
@@ -96,3 +121,28 @@ def _restore_initializers(graph: ir.Graph, original: ir.Graph) -> None:
             graph.inputs.remove(value)
         value.const_value = source.const_value
         graph.register_initializer(value)
+
+
+def _check(model: ir.Model, own: int, target: int) -> None:
+    schemas.register()
+    with without_large_initializers(model) as proto:
+        needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", target)])
+        proto.ir_version = max(proto.ir_version, needed)
+        _drop_notes(proto.graph)
+        try:
+            onnx.checker.check_model(proto, full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, RuntimeError) as error:
+            text = f"the model, converted from opset {own} to {target}, requires valid nodes, got: {error}"
+            raise InvalidModelError(text) from error
+
+
+def _drop_notes(graph: onnx.GraphProto) -> None:
+    """Removes TensorFlow's own notes on composite nodes, attributes that start with `_`, which no schema knows."""
+    for node in graph.node:
+        if node.domain in opdef.DOMAINS:
+            kept = [attribute for attribute in node.attribute if not attribute.name.startswith("_")]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+        for attribute in node.attribute:
+            for subgraph in (attribute.g, *attribute.graphs):
+                _drop_notes(subgraph)

@@ -21,7 +21,15 @@ _LARGE_BYTES = 1024
 
 
 class InferShapesPass(ir.passes.InPlacePass):
-    """Fills in dtypes and shapes that follow from the graph; weights are not copied."""
+    """Fills in dtypes and shapes that follow from the graph; weights are not copied.
+
+    Attributes:
+        complete: infer whatever can be, also where no composite node depends on it.
+    """
+
+    def __init__(self, *, complete: bool = False) -> None:
+        super().__init__()
+        self.complete = complete
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Infers.
@@ -30,7 +38,7 @@ class InferShapesPass(ir.passes.InPlacePass):
             InvalidModelError: types or shapes contradict each other.
         """
         modified = _infer_here(model.graph)
-        if not _all_operands_known(model):
+        if self.complete or not _all_operands_known(model):
             modified |= self._infer_by_onnx(model)
         return ir.passes.PassResult(model, modified=modified)
 
