@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.model_io import load, to_proto
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass, check_opset
@@ -123,7 +123,7 @@ def lowering_passes(
     """The passes that `lower` runs, for a pipeline of one's own: `onnx_ir.passes.Sequential(*lowering_passes())`."""
     return [
         CheckSupportedPass(),
-        common_passes.InlinePass(),
+        InlineFunctionsPass(),
         VerifyPass(),
         ConvertOpsetPass(opset),
         InferShapesPass(),
@@ -155,6 +155,25 @@ class CheckSupportedPass(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified=False)
 
 
+class InlineFunctionsPass(ir.passes.InPlacePass):
+    """Puts the bodies of the model's functions where they are called: attributes and types are known there."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Inlines.
+
+        Raises:
+            InvalidModelError: functions call each other in a circle.
+        """
+        if not model.functions:
+            return ir.passes.PassResult(model, modified=False)
+        try:
+            common_passes.InlinePass()(model)
+        except (ValueError, ir.passes.PreconditionError) as error:
+            raise InvalidModelError(f"the model's functions cannot be inlined: {error.__cause__ or error}") from error
+        model.functions.clear()
+        return ir.passes.PassResult(model, modified=True)
+
+
 class OptimizePass(ir.passes.InPlacePass):
     """The loop optimiser, on a lowered model."""
 
@@ -175,8 +194,6 @@ class StandardImportsPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Removes what nothing uses."""
-        # Inlining has left the functions without callers.
-        model.functions.clear()
         imports = model.graph.opset_imports
         others = [domain for domain in imports if domain not in ("", "ai.onnx")]
         for domain in others:
@@ -188,4 +205,4 @@ class StandardImportsPass(ir.passes.InPlacePass):
 
 
 # The passes that every model goes through, whether or not it holds anything to lower.
-_NORMALISING = (CheckSupportedPass, common_passes.InlinePass, VerifyPass, ConvertOpsetPass, StandardImportsPass)
+_NORMALISING = (CheckSupportedPass, InlineFunctionsPass, VerifyPass, ConvertOpsetPass, StandardImportsPass)

@@ -76,7 +76,9 @@ def verify(model: ir.Model) -> None:
     for graph in [model.graph, *(function.graph for function in model.functions.values())]:
         _verify_structure(graph, set())
         for node, definition in composite_nodes(graph):
-            bind_node(node, definition)
+            # In a function's body an attribute may stand for the caller's, who is yet to come.
+            if not any(attribute.is_ref() for attribute in node.attributes.values()):
+                bind_node(node, definition)
 
 
 def _verify_structure(graph: ir.Graph, outer: set[ir.Value], names: set[str] | None = None) -> None:
