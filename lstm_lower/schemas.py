@@ -90,7 +90,8 @@ def _parameter(op: type[opdef.OpDef], operand: opdef.Operand) -> OpSchema.Formal
     option = OpSchema.FormalParameterOption.Single
     if operand.variadic:
         option = OpSchema.FormalParameterOption.Variadic
-    elif operand.optional:
+    elif operand.optional or operand in op.outputs:
+        # What nobody reads may be left out.
         option = OpSchema.FormalParameterOption.Optional
     type_ = operand.dtype if operand.dtype in op.types else f"tensor({_onnx_name(operand.dtype)})"
     return OpSchema.FormalParameter(operand.name, type_, param_option=option)

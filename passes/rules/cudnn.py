@@ -184,7 +184,7 @@ def cudnn_rnn_backprop(n: Node) -> dict[str, Expr]:
     layout = network.layout
     masks = []
     if n.dropout > 0 and layout.num_layers > 1:
-        masks = read_masks(n.reserve_space.reshape(-1), layout, network.x)
+        masks = read_masks(n.reserve_space, layout, network.x)
     runs, results, _ = network.forward(masks, output_at_hand(n))
     dy = major(n, n.output_backprop)
     dh = network.states("output_h_backprop")
