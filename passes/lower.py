@@ -30,6 +30,7 @@ def lower(
     opset: int | None = None,
     schedule: str = "auto",
     *,
+    optimize: bool = True,
     repair_v2_gradient: bool = False,
     verify_each: bool = False,
     trace: Trace | None = None,
@@ -42,6 +43,7 @@ def lower(
     opset: int | None = None,
     schedule: str = "auto",
     *,
+    optimize: bool = True,
     repair_v2_gradient: bool = False,
     verify_each: bool = False,
     trace: Trace | None = None,
@@ -53,6 +55,7 @@ def lower(
     opset: int | None = None,
     schedule: str = "auto",
     *,
+    optimize: bool = True,
     repair_v2_gradient: bool = False,
     verify_each: bool = False,
     trace: Trace | None = None,
@@ -66,6 +69,7 @@ def lower(
             model's own, raised to 13.
         schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`. Only under `auto` may a forward op whose
             training outputs nobody uses become a standard LSTM, GRU or RNN operator.
+        optimize: run the loop optimiser; without it the result is what the rules emit, loops as the textbook has them.
         repair_v2_gradient: lower a BlockLSTMGrad that is fed by a BlockLSTMV2 as BlockLSTMGradV2. TensorFlow's
             registered gradient builds such nodes, and their gradients are wrong; without this option they are lowered
             as they stand, with a warning.
@@ -86,7 +90,12 @@ def lower(
     parse_schedule(schedule)
     is_ir = isinstance(model, ir.Model)
     steps = lowering_passes(
-        opset, schedule, repair_v2_gradient=repair_v2_gradient, verify_each=verify_each, trace=trace
+        opset,
+        schedule,
+        optimize=optimize,
+        repair_v2_gradient=repair_v2_gradient,
+        verify_each=verify_each,
+        trace=trace,
     )
     with _collection_paused():
         work = model.clone() if isinstance(model, ir.Model) else load(model)
@@ -116,6 +125,7 @@ def lowering_passes(
     opset: int | None = None,
     schedule: str = "auto",
     *,
+    optimize: bool = True,
     repair_v2_gradient: bool = False,
     verify_each: bool = False,
     trace: Trace | None = None,
@@ -129,7 +139,7 @@ def lowering_passes(
         InferShapesPass(),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
-        OptimizePass(schedule, verify_each=verify_each, trace=trace),
+        *([OptimizePass(schedule, verify_each=verify_each, trace=trace)] if optimize else []),
         StandardImportsPass(),
     ]
 
