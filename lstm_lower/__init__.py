@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lstm_lower.passes.lower import lower as lower
     from lstm_lower.passes.pipeline import optimize as optimize
     from lstm_lower.runtime.session import Session as Session
+    from lstm_lower.runtime.trainer import Trainer as Trainer
     from lstm_lower.tensorflow import from_tensorflow as from_tensorflow
     from lstm_lower.tensorflow import tf2onnx_ops as tf2onnx_ops
 
@@ -32,6 +33,7 @@ __all__ = [
     "InvalidModelError",
     "LstmLowerError",
     "Session",
+    "Trainer",
     "UnsupportedOpError",
     "from_tensorflow",
     "lower",
@@ -47,6 +49,7 @@ if not (Path(__file__).parent / "passes").is_dir():
 
 _LAZY = {
     "Session": "lstm_lower.runtime.session",
+    "Trainer": "lstm_lower.runtime.trainer",
     "from_tensorflow": "lstm_lower.tensorflow",
     "lower": "lstm_lower.passes.lower",
     "optimize": "lstm_lower.passes.pipeline",

@@ -1,0 +1,179 @@
+"""The options of a trainer as an edit of the graph: accumulate, clip, update."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower import state as training_state
+from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.passes.emit import Builder, Expr
+from lstm_lower.passes.training import clipping
+from lstm_lower.passes.training.optimizers import Optimizer, working_dtype
+from lstm_lower.passes.training.step import TrainingStep, zeros_of
+
+
+@dataclasses.dataclass
+class TrainingOptionsPass(ir.passes.InPlacePass):
+    """Changes what a training step does with its gradients.
+
+    The gradient of each weight must be among the model's outputs. Gradients are accumulated first, then clipped, then
+    read by the updates. A model that lacks updates gets those of `optimizer`.
+
+    Attributes:
+        optimizer: updates for weights that have none; `None` when the model brings its own.
+        clip_norm: limit of the norm of all gradients together.
+        clip_value: limit of each element.
+        accumulate: number of steps whose gradients are averaged into one update.
+    """
+
+    optimizer: Optimizer | None = None
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    accumulate: int = 1
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        for name in ("clip_norm", "clip_value"):
+            limit = getattr(self, name)
+            if limit is not None and not (math.isfinite(limit) and limit > 0):
+                raise InvalidInputError(f"{name} requires a positive number, got {limit}")
+        if self.accumulate < 1:
+            raise InvalidInputError(f"accumulate requires at least 1, got {self.accumulate}")
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Edits the step.
+
+        Raises:
+            InvalidModelError: the model exposes no gradients, or its updates do not read them; or with `optimizer`,
+                it has updates already.
+        """
+        if self.optimizer is None and self.clip_norm is None and self.clip_value is None and self.accumulate == 1:
+            return ir.passes.PassResult(model, modified=False)
+        recorded = training_state.read(model)
+        step = TrainingStep(model, recorded if recorded.pairs else training_state.infer(model))
+        self._check(step)
+        gate = _Accumulation(step, self.accumulate) if self.accumulate > 1 else None
+        if self.clip_norm is not None:
+            limit = self.clip_norm
+            step.replace_gradients("clip_norm", lambda gradients: clipping.by_global_norm(gradients, limit))
+        if self.clip_value is not None:
+            bound = self.clip_value
+            step.replace_gradients("clip_value", lambda gradients: clipping.by_value(gradients, bound))
+        if self.optimizer is not None:
+            _attach(step, self.optimizer)
+        if gate is not None:
+            gate.close()
+        step.save()
+        return ir.passes.PassResult(model, modified=True)
+
+    def _check(self, step: TrainingStep) -> None:
+        updated = [pair.input for pair in step.state.pairs if pair.role == "weight" and pair.output is not None]
+        if not step.gradients:
+            raise InvalidModelError("training options require the weights' gradients among the outputs, got none")
+        if self.optimizer is not None and updated:
+            raise InvalidModelError(f"optimizer requires a model without updates, got one that updates '{updated[0]}'")
+        missing = [name for name in updated if name not in step.gradients]
+        if missing:
+            raise InvalidModelError(
+                f"training options require a gradient of '{missing[0]}' among the outputs, got none"
+            )
+
+
+def _attach(step: TrainingStep, optimizer: Optimizer) -> None:
+    """Adds updates of all weights that have a gradient."""
+    learning_rate = step.add_input("learning_rate", np.asarray(optimizer.learning_rate, np.float32))
+    step.state = dataclasses.replace(step.state, learning_rate=learning_rate.name)
+    iteration = step.add_input("iteration", np.asarray(0, np.int64))
+    with step.building("optimizer") as b:
+        following = b.wrap(iteration) + 1
+        rates: dict[ir.DataType, tuple[Expr, Expr]] = {}
+        updates = []
+        for pair in step.state.pairs:
+            if pair.input not in step.gradients:
+                continue
+            weight = b.wrap(step.inputs[pair.input])
+            wide = working_dtype(weight.dtype)
+            if wide not in rates:
+                rates[wide] = b.wrap(learning_rate).cast(wide), following.cast(wide)
+            slots = {
+                name: step.add_input(f"{pair.input.removesuffix(':0')}/{name}", zeros_of(weight.value, wide))
+                for name in optimizer.slots
+            }
+            exprs = {name: b.wrap(value) for name, value in slots.items()}
+            gradient = b.wrap(step.gradients[pair.input])
+            new, new_slots = optimizer.update(weight.cast(wide), gradient.cast(wide), exprs, *rates[wide])
+            updates.append((pair, new.cast(weight.dtype), slots, new_slots))
+    for pair, new, slots, new_slots in updates:
+        step.complete_pair(pair, new)
+        for name, value in slots.items():
+            step.add_pair(value, new_slots[name], "slot", variable=f"{pair.variable}/{name}" if pair.variable else None)
+    step.add_pair(iteration, following, "counter")
+
+
+class _Accumulation:
+    """Sums gradients over a number of steps, and lets state change only in the last one of them."""
+
+    def __init__(self, step: TrainingStep, count: int) -> None:
+        self.step = step
+        self._plain = list(step.state.pairs)
+        self._raw = dict(step.gradients)
+        counter = step.add_input("accumulated_steps", np.asarray(0, np.int64))
+        sums = [
+            step.add_input(f"{name.removesuffix(':0')}/accumulated", zeros_of(step.inputs[name], working_dtype(dtype)))
+            for name, value in step.gradients.items()
+            if (dtype := value.dtype) is not None
+        ]
+        totals: list[Expr] = []
+
+        def mean(gradients: list[Expr]) -> list[Expr]:
+            for gradient, before in zip(gradients, sums, strict=True):
+                total = gradient.builder.wrap(before)
+                totals.append(total + gradient.cast(total.dtype))
+            return [(total / count).cast(gradient.dtype) for total, gradient in zip(totals, gradients, strict=True)]
+
+        with step.building("accumulate") as b:
+            following = b.wrap(counter) + 1
+            self.last = b.op("Equal", following, following.like(count))
+            restarted = b.where(self.last, 0, following)
+        step.replace_gradients("accumulate", mean)
+        with step.building("accumulate") as b:
+            kept = [b.where(self._last(b), b.zeros_like(total), total) for total in map(_in(b), totals)]
+        self._own = [step.add_pair(value, total, "slot") for value, total in zip(sums, kept, strict=True)]
+        self._own.append(step.add_pair(counter, restarted, "counter"))
+
+    def _last(self, b: Builder) -> Expr:
+        return b.wrap(self.last.value)
+
+    def close(self) -> None:
+        """Gates what depends on the gradients, and the counters that count updates.
+
+        State that the step computes without looking at gradients (moving statistics, say) changes in every step, and
+        so does a counter that the gradients themselves depend on (the state of a random number generator).
+        """
+        step = self.step
+        read = step.dependents(self._raw.values())
+        for pair in step.state.pairs:
+            if pair.output is None or pair in self._own:
+                continue
+            before = step.inputs[pair.input]
+            if pair.role == "counter":
+                changed = not any(value in step.dependents([before]) for value in self._raw.values())
+            else:
+                changed = step.outputs[pair.output] in read
+            if changed:
+                step.replace_output(
+                    pair.output,
+                    "accumulate",
+                    lambda new, before=before: new.builder.where(  # type: ignore[misc]
+                        self._last(new.builder), new, new.builder.wrap(before)
+                    ),
+                )
+
+
+def _in(b: Builder) -> Callable[[Expr], Expr]:
+    return lambda expr: b.wrap(expr.value)

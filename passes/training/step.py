@@ -1,0 +1,171 @@
+"""A training step under edit: its gradients, its state, and places to add to both."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower import state as training_state
+from lstm_lower.errors import InvalidModelError
+from lstm_lower.passes.emit import Builder, Expr, Names
+from lstm_lower.passes.infer import shape_of
+from lstm_lower.passes.loops.edit import operands
+from lstm_lower.state import Role, StatePair, TrainingState
+
+
+class TrainingStep:
+    """A model with its training state, and the values that its updates read as gradients.
+
+    Attributes:
+        model: the model, edited in place.
+        state: its state; `save` writes it back.
+        gradients: state input -> the value that stands for its gradient now.
+    """
+
+    def __init__(self, model: ir.Model, state: TrainingState) -> None:
+        self.model = model
+        self.state = state
+        self._names = Names.of(model)
+        self._outputs = {value.name: value for value in model.graph.outputs}
+        self.gradients: dict[str, ir.Value] = {
+            pair.input: _source(self._outputs[pair.gradient]) for pair in state.pairs if pair.gradient is not None
+        }
+
+    @property
+    def inputs(self) -> dict[str, ir.Value]:
+        """The graph's inputs by name."""
+        return {value.name: value for value in self.model.graph.inputs if value.name is not None}
+
+    @property
+    def outputs(self) -> dict[str, ir.Value]:
+        """The graph's outputs by name."""
+        return {value.name: value for value in self.model.graph.outputs if value.name is not None}
+
+    @contextlib.contextmanager
+    def building(self, scope: str) -> Iterator[Builder]:
+        """A builder whose nodes join the graph when the block ends."""
+        builder = Builder(self.model.graph.opset_imports[""], self._names, scope)
+        yield builder
+        constants = [node for value in builder.constants.values() if (node := value.producer()) is not None]
+        self.model.graph.extend([*constants, *builder.nodes])
+        self.model.graph.sort()
+
+    def replace_gradients(self, scope: str, change: Callable[[list[Expr]], list[Expr]]) -> None:
+        """Puts other gradients in place of those that the updates read.
+
+        The gradients among the graph's outputs stay as they are.
+
+        Args:
+            scope: prefix of the new nodes' names.
+            change: given the gradients in the order of `gradients`, returns those to be read instead.
+
+        Raises:
+            InvalidModelError: a weight's update does not read its gradient.
+        """
+        readers = {name: list(_readers(value)) for name, value in self.gradients.items()}
+        with self.building(scope) as builder:
+            old = [builder.wrap(value) for value in self.gradients.values()]
+            new = change(old)
+        for name, expr in zip(self.gradients, new, strict=True):
+            for node, index in readers[name]:
+                node.replace_input_with(index, expr.value)
+            self.gradients[name] = expr.value
+        self.model.graph.sort()
+        for pair in self.state.pairs:
+            if pair.output is None or pair.input not in self.gradients:
+                continue
+            if self.outputs[pair.output] not in self.dependents([self.gradients[pair.input]]):
+                raise InvalidModelError(
+                    f"{scope} '{pair.input}': the update requires to read the gradient '{pair.gradient}', got one that "
+                    "reads another value; edit the model before it is lowered"
+                )
+
+    def add_input(self, hint: str, initial: np.ndarray[Any, Any]) -> ir.Value:
+        """Adds an input with a default value."""
+        dtype = ir.DataType.from_numpy(initial.dtype)
+        value = ir.Value(name=self._names.fresh(hint), type=ir.TensorType(dtype), shape=ir.Shape(initial.shape))
+        self.model.graph.inputs.append(value)
+        assert value.name is not None
+        training_state.set_initial_value(self.model, value.name, initial)
+        return value
+
+    def add_pair(self, before: ir.Value, after: Expr, role: Role, **more: Any) -> StatePair:
+        """Makes an expression the next value of an input."""
+        with self.building("state") as builder:
+            new = builder.op("Identity", after).value
+        new.name = self._names.fresh(f"new_{before.name}")
+        new.shape = before.shape
+        self.model.graph.outputs.append(new)
+        assert before.name is not None
+        pair = StatePair(before.name, new.name, role, **more)
+        self.state = dataclasses.replace(self.state, pairs=(*self.state.pairs, pair))
+        return pair
+
+    def complete_pair(self, pair: StatePair, after: Expr) -> None:
+        """Gives a pair without an output its next value."""
+        made = self.add_pair(self.inputs[pair.input], after, pair.role)
+        rest = [made if old == pair else old for old in self.state.pairs[:-1]]
+        whole = dataclasses.replace(pair, output=made.output)
+        self.state = dataclasses.replace(self.state, pairs=tuple(whole if old == made else old for old in rest))
+
+    def replace_output(self, name: str, scope: str, change: Callable[[Expr], Expr]) -> None:
+        """Puts another value in an output's place, under the output's name."""
+        old = self.outputs[name]
+        with self.building(scope) as builder:
+            new = builder.op("Identity", change(builder.wrap(old))).value
+        old.name, new.name, new.shape = self._names.fresh(f"{scope}/{name}"), name, old.shape
+        graph_outputs = self.model.graph.outputs
+        graph_outputs[next(i for i, value in enumerate(graph_outputs) if value is old)] = new
+
+    def dependents(self, sources: Iterable[ir.Value]) -> set[ir.Value]:
+        """All values that are computed from the sources, which are among them."""
+        found = set(sources)
+        for node in self.model.graph:
+            if any(value in found for value in operands(node)):
+                found.update(node.outputs)
+        return found
+
+    def save(self) -> None:
+        """Writes the state into the model's metadata."""
+        training_state.write(self.model, self.state)
+
+
+def zeros_of(value: ir.Value, dtype: ir.DataType) -> np.ndarray[Any, Any]:
+    """Zeros of a state input's shape.
+
+    Raises:
+        InvalidModelError: its shape is not known.
+    """
+    shape = shape_of(value)
+    sizes = [] if shape is None else [dim for dim in shape if isinstance(dim, int)]
+    if shape is None or len(sizes) != len(shape):
+        raise InvalidModelError(f"state '{value.name}' requires a known shape, got {shape}")
+    return np.zeros(sizes, dtype.numpy())
+
+
+def _source(value: ir.Value) -> ir.Value:
+    """The value behind a chain of Identity nodes; it gets the dtype and shape of the graph output."""
+    dtype, shape = value.dtype, value.shape
+    node = value.producer()
+    while node is not None and node.op_type == "Identity" and node.domain == "" and node.inputs[0] is not None:
+        value = node.inputs[0]
+        node = value.producer()
+    if value.type is None and dtype is not None:
+        value.type = ir.TensorType(dtype)
+    if value.shape is None:
+        value.shape = shape
+    return value
+
+
+def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
+    """Who reads a value, directly or through Identity nodes; Identities that make a graph output are no readers."""
+    for node, index in value.uses():
+        if node.op_type == "Identity" and node.domain == "":
+            yield from _readers(node.outputs[0])
+        else:
+            yield node, index
