@@ -1,0 +1,69 @@
+"""Writes `docs/ops.md` from the definitions: `python -m lstm_lower.op_reference docs/ops.md`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+
+_FAMILIES = {
+    "block": "Block family",
+    "cudnn": "cuDNN family",
+    "gradients": "Gradients of elementwise ops",
+    "losses": "Losses",
+    "indexing": "Shapes, slices and indices",
+}
+
+_HEADER = """# Ops
+
+Every composite op that lstm-lower knows, as its definition says. Written by `python -m lstm_lower.op_reference`; do not edit.
+
+Nodes stand in the domain `ai.onnx.converters.tensorflow` or `tf`. A shape such as `[I+H, 4*H]` holds for one node: equal
+symbols are equal sizes. T time steps, B batch, I input size, H units; `*S` is any number of dimensions. Attributes whose
+names begin with `_`, and TensorFlow's type attributes, are accepted and ignored.
+"""
+
+
+def reference() -> str:
+    """The text of `docs/ops.md`."""
+    families: dict[str, list[type[opdef.OpDef]]] = {}
+    for op in opdef.REGISTRY.values():
+        families.setdefault(op.family, []).append(op)
+    parts = [_HEADER]
+    for family in sorted(
+        families, key=lambda name: list(_FAMILIES).index(name) if name in _FAMILIES else len(_FAMILIES)
+    ):
+        parts.append(f"## {_FAMILIES.get(family, family.capitalize())}\n")
+        parts += [_section(op) for op in families[family]]
+    return "\n".join(parts)
+
+
+def _section(op: type[opdef.OpDef]) -> str:
+    lines = [f"### {op.op_type}", "", inspect.getdoc(op) or "", ""]
+    if op.forward:
+        lines += [f"Gradient of `{op.forward}`.", ""]
+    for name, allowed in op.types.items():
+        lines.append(f"- `{name}`: {', '.join(opdef.dtype_name(dtype) for dtype in allowed)}")
+    lines += ["", "| | name | shape | dtype |", "|---|---|---|---|"]
+    for role, declared in (("in", op.inputs), ("out", op.outputs)):
+        lines += [f"| {role} | `{o.name}`{_remark(o)} | {_shape(o)} | {o.dtype} |" for o in declared]
+    if op.attributes:
+        lines += ["", "| attribute | type | default | values |", "|---|---|---|---|"]
+        for a in op.attributes:
+            default = "required" if a.required else f"`{a.default!r}`"
+            lines.append(f"| `{a.name}` | {a.type.__name__} | {default} | {', '.join(f'`{c}`' for c in a.choices)} |")
+    return "\n".join([*lines, ""])
+
+
+def _remark(operand: opdef.Operand) -> str:
+    return " (several)" if operand.variadic else " (optional)" if operand.optional else ""
+
+
+def _shape(operand: opdef.Operand) -> str:
+    return "any" if operand.spec is None else f"`[{', '.join(operand.spec.text.split())}]`"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
