@@ -18,11 +18,12 @@ _FAMILIES = {
 
 _HEADER = """# Ops
 
-Every composite op that lstm-lower knows, as its definition says. Written by `python -m lstm_lower.op_reference`; do not edit.
+Every composite op that lstm-lower knows, as its definition says. Written by `python -m lstm_lower.op_reference`; do not
+edit.
 
-Nodes stand in the domain `ai.onnx.converters.tensorflow` or `tf`. A shape such as `[I+H, 4*H]` holds for one node: equal
-symbols are equal sizes. T time steps, B batch, I input size, H units; `*S` is any number of dimensions. Attributes whose
-names begin with `_`, and TensorFlow's type attributes, are accepted and ignored.
+Nodes stand in the domain `ai.onnx.converters.tensorflow` or `tf`. A shape such as `[I+H, 4*H]` holds for one node:
+equal symbols are equal sizes. T time steps, B batch, I input size, H units; `*S` is any number of dimensions.
+Attributes whose names begin with `_`, and TensorFlow's type attributes, are accepted and ignored.
 """
 
 
