@@ -342,6 +342,10 @@ def _size(_node: ir.Node) -> list[Result]:
     return [(ir.DataType.INT64, ())]
 
 
+def _gather_elements(node: ir.Node) -> list[Result]:
+    return [(_dtype(node), _shape(node, 1))]
+
+
 def _non_zero(node: ir.Node) -> list[Result]:
     shape = _shape(node)
     return [(ir.DataType.INT64, (None if shape is None else len(shape), None))]
@@ -469,6 +473,7 @@ _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
     "ConstantOfShape": _constant_of_shape,
     "Shape": _shape_op,
     "Size": _size,
+    "GatherElements": _gather_elements,
     "NonZero": _non_zero,
     "Constant": _constant,
     "Pad": _pad,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lstm_lower.passes.rules import block, cudnn, cudnn_params, gradients, indexing, losses, strided_slice
+from lstm_lower.passes.rules import block, ctc, cudnn, cudnn_params, gradients, indexing, losses, strided_slice
 
-__all__ = ["block", "cudnn", "cudnn_params", "gradients", "indexing", "losses", "strided_slice"]
+__all__ = ["block", "ctc", "cudnn", "cudnn_params", "gradients", "indexing", "losses", "strided_slice"]
