@@ -12,7 +12,8 @@ import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-from lstm_lower.errors import InvalidModelError, UnsupportedOpError
+from lstm_lower import schemas
+from lstm_lower.errors import InvalidModelError, LstmLowerError, UnsupportedOpError
 from lstm_lower.model_io import load, to_proto
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass, check_opset
@@ -97,7 +98,7 @@ def lower(
         verify_each=verify_each,
         trace=trace,
     )
-    with _collection_paused():
+    with _collection_paused(), _malformed_models_explained(model):
         work = model.clone() if isinstance(model, ir.Model) else load(model)
         if not _holds_composites(work):
             # Nothing to lower and so nothing to optimise: lowering twice changes nothing.
@@ -107,6 +108,31 @@ def lower(
             if verify_each:
                 VerifyPass()(work)
         return work if is_ir else to_proto(work)
+
+
+@contextlib.contextmanager
+def _malformed_models_explained(model: str | os.PathLike[str] | onnx.ModelProto | ir.Model) -> Iterator[None]:
+    """Turns an unforeseen failure into a clear error if the model is to blame for it, which onnx's checker tells.
+
+    Raises:
+        InvalidModelError: the model is malformed; otherwise the failure is ours and passes as it is.
+    """
+    try:
+        yield
+    except (LstmLowerError, OSError):
+        raise
+    except Exception as failure:
+        try:
+            schemas.register()
+            proto = (
+                model
+                if isinstance(model, onnx.ModelProto)
+                else ir.to_proto(model if isinstance(model, ir.Model) else load(model))
+            )
+            onnx.checker.check_model(proto, full_check=True)
+        except Exception as reason:
+            raise InvalidModelError(f"the model is malformed: {reason}") from failure
+        raise
 
 
 @contextlib.contextmanager

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 
+import google.protobuf.message
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lstm_lower as ll
 from lstm_lower import opdef
@@ -108,6 +112,31 @@ def test_truncated_file(tmp_path, keep: float) -> None:
     path.write_bytes(data[: int(len(data) * keep)])
     with pytest.raises(ll.InvalidModelError):
         ll.lower(path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255), st.booleans()), min_size=1, max_size=4))
+def test_damaged_bytes(damages: list[tuple[int, int, bool]]) -> None:
+    """Overwritten and lost bytes: lowered if they do not matter, else an error of ours."""
+    data = bytearray(single_node_model("BlockLSTMGrad", valid_inputs("BlockLSTMGrad")).SerializeToString())
+    for place, value, lose in damages:
+        if lose:
+            del data[place % len(data)]
+        else:
+            data[place % len(data)] = value
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(bytes(data))
+    except google.protobuf.message.DecodeError:
+        return
+    with contextlib.suppress(ll.LstmLowerError):
+        ll.lower(model)
+
+
+def test_missing_file(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ll.lower(tmp_path / "none.onnx")
 
 
 @pytest.mark.parametrize(
