@@ -216,11 +216,11 @@ def backward(run: Run, saved: Forward, dy: Expr, dh: Expr, dc: Expr | None) -> B
     states = [dh] if dc is None else [dh, dc]
     final, outputs = b.scan(body, states=states, inputs=sequences, reverse=not run.reverse)
     d_gh, d_gx = outputs[0], outputs[0 if same_sides else 1]
-    matrices = [] if w.W is None else [_product_over_steps(d_gx, run.x)]
-    matrices.append(_product_over_steps(d_gh, saved.h_prev))
+    matrices = [] if w.W is None else [_product_over_steps(d_gx, run.x, w.W)]
+    matrices.append(_product_over_steps(d_gh, saved.h_prev, w.R))
     if w.P is not None and saved.c_steps is not None:
         unprojected = cell.advance(acts, State(saved.h_prev, saved.c_prev)).h
-        matrices.append(_product_over_steps(outputs[-1], unprojected))
+        matrices.append(_product_over_steps(outputs[-1], unprojected, w.P))
     biases = [d_gx.sum((0, 1)), d_gh.sum((0, 1))]
     if w.W is None:
         first, *others = d_gx.split(run.gate_count, axis=-1) if run.gate_count > 1 else [d_gx]
@@ -230,13 +230,9 @@ def backward(run: Run, saved: Forward, dy: Expr, dh: Expr, dc: Expr | None) -> B
     return Backward(dx, final[0], final[1] if cell.has_cell else None, matrices, biases)
 
 
-def _product_over_steps(left: Expr, right: Expr) -> Expr:
-    """Sum over steps and batch of left' right, `[left's width, right's width]`, as one product."""
-    flat = [_flat(left), _flat(right)]
-    return left.builder.op("Gemm", *flat, transA=1)
-
-
-def _flat(sequence: Expr) -> Expr:
-    width = None if sequence.shape is None else sequence.shape[-1]
-    assert isinstance(width, int)
-    return sequence.reshape(-1, width)
+def _product_over_steps(left: Expr, right: Expr, matrix: Expr) -> Expr:
+    """Sum over steps and batch of left' right as one product; the gradient of a matrix, with its shape."""
+    rows, columns = given(matrix.shape)
+    assert isinstance(rows, int)
+    assert isinstance(columns, int)
+    return left.builder.op("Gemm", left.reshape(-1, rows), right.reshape(-1, columns), transA=1)
