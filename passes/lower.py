@@ -130,7 +130,7 @@ def _malformed_models_explained(model: str | os.PathLike[str] | onnx.ModelProto 
                 else ir.to_proto(model if isinstance(model, ir.Model) else load(model))
             )
             onnx.checker.check_model(proto, full_check=True)
-        except Exception as reason:
+        except Exception as reason:  # noqa: BLE001 (whatever the checker breaks on, it is the model)
             raise InvalidModelError(f"the model is malformed: {reason}") from failure
         raise
 
