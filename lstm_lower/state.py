@@ -19,7 +19,7 @@ respect to the weight, `null` when the model does not return it; `variable` the 
 came from, or `null`. `loss` is the scalar output that is minimised, or `null`; `learning_rate` the scalar input that
 scales the updates, or `null`. All other inputs are data.
 
-A model that records nothing can still be read by its names, see `infer`.
+What a model does not record can still be read off its names, see `of`.
 
 **The initial values** are the inputs' defaults, as ONNX has them: an initializer of the input's name. A plain
 onnxruntime loop may omit these inputs in its first step. Weights beyond protobuf's 2 GB lie in external data, as
@@ -96,17 +96,22 @@ def write(model: ir.Model, state: TrainingState, initial_values: Mapping[str, Ar
     verify(model, state)
     for name, array in (initial_values or {}).items():
         set_initial_value(model, name, array)
+    model.metadata_props.update(metadata(state))
+
+
+def metadata(state: TrainingState) -> dict[str, str]:
+    """The metadata entry that records a state; `write` adds it to a model."""
     entries = {"version": VERSION, **dataclasses.asdict(state)}
-    model.metadata_props[METADATA_KEY] = json.dumps(entries, separators=(",", ":"))
+    return {METADATA_KEY: json.dumps(entries, separators=(",", ":"))}
 
 
-def read(model: ir.Model) -> TrainingState:
-    """Reads the state that a model records; without pairs when it records none.
+def parse(metadata_props: Mapping[str, str]) -> TrainingState:
+    """Reads the state from metadata, for example `session.get_modelmeta().custom_metadata_map`.
 
     Raises:
-        InvalidModelError: the record is malformed or does not fit the graph.
+        InvalidModelError: the record is malformed.
     """
-    text = model.metadata_props.get(METADATA_KEY)
+    text = metadata_props.get(METADATA_KEY)
     if text is None:
         return TrainingState()
     try:
@@ -118,6 +123,37 @@ def read(model: ir.Model) -> TrainingState:
         raise InvalidModelError(f"metadata '{METADATA_KEY}' requires the documented form, got {text[:80]!r}") from error
     if version != VERSION:
         raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {VERSION}, got {version}")
+    return state
+
+
+def read(model: ir.Model) -> TrainingState:
+    """Reads the state that a model records; without pairs when it records none.
+
+    Raises:
+        InvalidModelError: the record is malformed or does not fit the graph.
+    """
+    state = parse(model.metadata_props)
+    verify(model, state)
+    return state
+
+
+def of(model: ir.Model) -> TrainingState:
+    """The state that a model records, completed by what its names say (see `infer`).
+
+    Raises:
+        InvalidModelError: the record is malformed or does not fit the graph.
+    """
+    recorded, inferred = read(model), infer(model)
+    by_input = {pair.input: pair for pair in inferred.pairs}
+    pairs = []
+    for pair in recorded.pairs or inferred.pairs:
+        named = by_input.get(pair.input, pair)
+        pairs.append(
+            dataclasses.replace(pair, output=pair.output or named.output, gradient=pair.gradient or named.gradient)
+        )
+    state = TrainingState(
+        tuple(pairs), recorded.loss or inferred.loss, recorded.learning_rate or inferred.learning_rate
+    )
     verify(model, state)
     return state
 

@@ -81,7 +81,7 @@ class Trainer:
             model: a training step. One that still holds recurrent ops is lowered. It is not changed.
             providers: as for `Session`.
             session_options: as for `Session`.
-            state: what is state; `None` for what the model records, or else for what its names say (`state.infer`).
+            state: what is state; `None` for what the model records, or else for what its names say (`state.of`).
             initial_values: state input -> value, in place of or in addition to the model's own initial values.
             optimizer: updates for a model that ends at its gradients: an object of `passes.training.optimizers`, or
                 `sgd`, `momentum`, `adam`, `adamw` or `rmsprop`.
@@ -103,8 +103,7 @@ class Trainer:
             LearningRateInputPass(learning_rate_input)(edited)
         attached = None if optimizer is None else resolve(optimizer)
         TrainingOptionsPass(attached, clip_norm=clip_norm, clip_value=clip_value, accumulate=accumulate)(edited)
-        recorded = training_state.read(edited)
-        self.state = recorded if recorded.pairs else training_state.infer(edited)
+        self.state = training_state.of(edited)
         _check_state(self.state)
         defaults = training_state.detach_initial_values(edited)
         ir.external_data.load_to_model(edited)

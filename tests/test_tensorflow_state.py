@@ -12,7 +12,8 @@ import pytest
 from onnx import numpy_helper
 
 import lstm_lower as ll
-from lstm_lower.training_state import StateEntry, read_state
+from lstm_lower import state as training_state
+from lstm_lower.state import StatePair
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf2onnx")
@@ -92,18 +93,18 @@ def test_apply_ops_follow_tensorflow(optimizer: str, resource: bool) -> None:
 
     model = ll.from_tensorflow(definition, ["x:0"], ["loss:0", "train"], weights="inputs")
     assert names(model.graph.output)[0] == "loss:0"
-    entries = read_state(metadata(model))
-    assert {entry.name for entry in entries} == set(start)
+    entries = training_state.parse(metadata(model)).pairs
+    assert {entry.variable for entry in entries} == set(start)
     session = session_of(ll.lower(model))
-    state = {entry.input: start[entry.name] for entry in entries if entry.input}
+    state = {entry.input: start[entry.variable or entry.input] for entry in entries}
     outputs = names(model.graph.output)
     for expected in losses:
         results = dict(zip(outputs, session.run(outputs, {"x:0": feed, **state}), strict=True))
         np.testing.assert_allclose(results["loss:0"], expected, rtol=1e-5)
-        state |= {entry.input: np.asarray(results[entry.output]) for entry in entries if entry.input and entry.output}
+        state |= {entry.input: np.asarray(results[entry.output]) for entry in entries if entry.output}
     for entry in entries:
-        if entry.input:
-            np.testing.assert_allclose(state[entry.input], end[entry.name], rtol=1e-4, atol=1e-6, err_msg=entry.name)
+        expected_end = end[entry.variable or ""]
+        np.testing.assert_allclose(state[entry.input], expected_end, rtol=1e-4, atol=1e-6, err_msg=entry.input)
 
 
 class Model(tf.Module):
@@ -146,10 +147,10 @@ def test_weights_are_inputs_with_their_values() -> None:
     assert names(model.graph.input) == ["x", "w", "steps/value"]
     values = {initializer.name: numpy_helper.to_array(initializer) for initializer in model.graph.initializer}
     np.testing.assert_array_equal(values["w"], layer.w.numpy())
-    assert read_state(metadata(model)) == [
-        StateEntry("w", "w", "w/new", trainable=True),
-        StateEntry("steps", "steps/value", "steps/new", trainable=False),
-    ]
+    assert training_state.parse(metadata(model)).pairs == (
+        StatePair("w", "w/new", "weight", variable="w"),
+        StatePair("steps/value", "steps/new", "counter", variable="steps"),
+    )
     assert metadata(ll.lower(model))["lstm_lower.state"] == metadata(model)["lstm_lower.state"]
 
 
@@ -157,10 +158,8 @@ def test_weights_are_constants() -> None:
     layer = Model()
     model = ll.from_tensorflow(layer.train)
     assert names(model.graph.input) == ["x"]
-    assert [(entry.name, entry.input, entry.output) for entry in read_state(metadata(model))] == [
-        ("w", None, "w/new"),
-        ("steps", None, "steps/new"),
-    ]
+    assert names(model.graph.output)[-2:] == ["w/new", "steps/new"]
+    assert training_state.parse(metadata(model)).pairs == ()
     x = np.ones((1, 3), np.float32)
     np.testing.assert_allclose(run(ll.lower(model), {"x": x})["loss"], np.square(x @ layer.w.numpy()).sum(), rtol=1e-6)
 
@@ -226,7 +225,7 @@ def test_frozen_weights_become_inputs() -> None:
 def test_pairs_of_the_callers_own() -> None:
     path = GRAPHS / "block_lstm_train__dynbatch.pb"
     model = ll.from_tensorflow(path, state={"w:0": "new_w:0"})
-    assert read_state(metadata(model)) == [StateEntry("w", "w:0", "new_w:0")]
+    assert training_state.parse(metadata(model)).pairs == (StatePair("w:0", "new_w:0", variable="w"),)
     with pytest.raises(ll.InvalidInputError, match="state requires pairs of an input and an output, got 'w:0' and 'x'"):
         ll.from_tensorflow(path, state={"w:0": "x"})
 

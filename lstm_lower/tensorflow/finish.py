@@ -13,11 +13,12 @@ import tensorflow as tf
 from onnx import helper, numpy_helper
 
 from lstm_lower import schemas
+from lstm_lower import state as training_state
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
 from lstm_lower.passes.composites import unsupported_nodes
 from lstm_lower.passes.verify import verify
+from lstm_lower.state import StatePair, TrainingState
 from lstm_lower.tensorflow.graph import GraphDef, Tensor, Writer, output_dtypes, split_name
-from lstm_lower.training_state import StateEntry, write_state
 
 Array = np.ndarray[Any, Any]
 
@@ -40,7 +41,7 @@ class Plan:
     inputs: dict[str, str]
     outputs: dict[str, str]
     values: dict[str, Array | None]
-    states: list[StateEntry]
+    states: list[StatePair]
 
 
 def separate_outputs(writer: Writer, kept: set[str], outputs: Mapping[str, str]) -> tuple[GraphDef, dict[str, str]]:
@@ -86,8 +87,9 @@ def finish(
     _name_dimensions(model, shapes)
     _set_initial_values(model, plan, weights)
     constants = set(plan.values) if weights == "initializers" else set()
-    entries = [dataclasses.replace(e, input=None) if e.input in constants else e for e in plan.states]
-    helper.set_model_props(model, write_state([*entries, *_extra_entries(model, state)]))
+    pairs = [pair for pair in plan.states if pair.input not in constants] + _extra_pairs(model, state)
+    if pairs:
+        helper.set_model_props(model, training_state.metadata(TrainingState(tuple(pairs))))
     _drop_unused_opsets(model)
     _drop_notes(model)
     return _verified(model)
@@ -154,13 +156,13 @@ def _set_initial_values(model: onnx.ModelProto, plan: Plan, weights: str) -> Non
         model.graph.input.extend(kept)
 
 
-def _extra_entries(model: onnx.ModelProto, state: Mapping[str, str]) -> list[StateEntry]:
+def _extra_pairs(model: onnx.ModelProto, state: Mapping[str, str]) -> list[StatePair]:
     inputs = {value.name for value in model.graph.input}
     outputs = {value.name for value in model.graph.output}
     for old, new in state.items():
         if old not in inputs or new not in outputs:
             raise InvalidInputError(f"state requires pairs of an input and an output, got '{old}' and '{new}'")
-    return [StateEntry(old.removesuffix(":0"), old, new) for old, new in state.items()]
+    return [StatePair(old, new, variable=old.removesuffix(":0")) for old, new in state.items()]
 
 
 def _drop_unused_opsets(model: onnx.ModelProto) -> None:

@@ -10,15 +10,15 @@ import onnx
 import tensorflow as tf
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.state import Role, StatePair
 from lstm_lower.tensorflow import checks, finish
 from lstm_lower.tensorflow.convert import check_opset, convert
 from lstm_lower.tensorflow.frozen import lift_frozen_weights
 from lstm_lower.tensorflow.graph import Graph, GraphDef, Tensor, Writer, split_name
 from lstm_lower.tensorflow.inline import inline
 from lstm_lower.tensorflow.interface import Interface, resolve
-from lstm_lower.tensorflow.sources import Array, Source, open_source
+from lstm_lower.tensorflow.sources import Array, Source, Variable, open_source
 from lstm_lower.tensorflow.state import Explicit, make_explicit
-from lstm_lower.training_state import StateEntry
 
 Weights = Literal["inputs", "initializers"]
 Shape = Sequence[int | str | None]
@@ -40,7 +40,7 @@ def from_tensorflow(
 
     Functions are inlined. Variables and what a run assigns to them become explicit: the model has an output for the new
     value of every variable that the graph assigns, named `<variable>/new`, and records which input it belongs to (see
-    `lstm_lower.training_state`).
+    `lstm_lower.state`).
 
     Args:
         source: a GraphDef, a `.pb` or `.pbtxt` file of one, the folder of a SavedModel, a ConcreteFunction, or a
@@ -187,13 +187,21 @@ def _plan(
         public = next((name for name, tensor in fed.items() if tensor == entry.start.name), None)
         if public is None and split_name(entry.start.name)[0] in read:
             public = add_input(variable.name, entry.start.name, variable.value)
-        if public is not None or variable.name in new:
-            states.append(StateEntry(variable.name, public, new.get(variable.name), variable.trainable))
+        # What is assigned without being read has no old value, and so nothing to carry on.
+        if public is not None:
+            role = _role(variable, entry.start.dtype)
+            states.append(StatePair(public, new.get(variable.name), role, variable=variable.name))
     for node, value in frozen.items():
         if node in read:
-            states.append(StateEntry(node, add_input(node, f"{node}:0", value), None))
+            states.append(StatePair(add_input(node, f"{node}:0", value), None, variable=node))
     graph_def, outputs = finish.separate_outputs(explicit.writer, read | set(_nodes(fed)), outputs)
     return finish.Plan(source.label, graph_def, inputs, outputs, values, states)
+
+
+def _role(variable: Variable, dtype: int) -> Role:
+    if variable.trainable:
+        return "weight"
+    return "counter" if tf.as_dtype(dtype).is_integer else "slot"
 
 
 def _free(name: str, suffix: str, taken: set[str]) -> str:

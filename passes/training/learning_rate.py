@@ -31,8 +31,7 @@ class LearningRateInputPass(ir.passes.InPlacePass):
         Raises:
             InvalidModelError: there is no such value, or it is no floating-point scalar constant.
         """
-        recorded = training_state.read(model)
-        step = TrainingStep(model, recorded if recorded.pairs else training_state.infer(model))
+        step = TrainingStep(model, training_state.of(model))
         name = self.value
         if name not in step.inputs:
             old = _find(model, name)

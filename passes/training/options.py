@@ -54,8 +54,7 @@ class TrainingOptionsPass(ir.passes.InPlacePass):
         """
         if self.optimizer is None and self.clip_norm is None and self.clip_value is None and self.accumulate == 1:
             return ir.passes.PassResult(model, modified=False)
-        recorded = training_state.read(model)
-        step = TrainingStep(model, recorded if recorded.pairs else training_state.infer(model))
+        step = TrainingStep(model, training_state.of(model))
         self._check(step)
         gate = _Accumulation(step, self.accumulate) if self.accumulate > 1 else None
         if self.clip_norm is not None:
