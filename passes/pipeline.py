@@ -21,6 +21,7 @@ from lstm_lower.passes.loops.fuse_concat import FuseConcat
 from lstm_lower.passes.loops.hoist import Hoist
 from lstm_lower.passes.loops.reassociate import Reassociate
 from lstm_lower.passes.loops.scan import scans_of
+from lstm_lower.passes.loops.schedule import Divide, Unroll
 from lstm_lower.passes.loops.simplify import Simplify
 from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
 from lstm_lower.passes.loops.sink_outputs import SinkOutputs
@@ -76,8 +77,13 @@ class Pipeline(ir.passes.InPlacePass):
         cleaning: list[LoopPass] = [Simplify(context), Common(context), Dead(context)]
         modified = self._fixed_point(model, cleaning)
         if scans_of(model.graph):
+            if self.kind in ("auto", "chunk"):
+                modified |= self._run(model, Divide(context, kind=self.kind, steps=self.block), 1)
             for group in self._loop_groups(context):
                 modified |= self._fixed_point(model, [*group, *cleaning])
+            if self.kind == "unroll":
+                modified |= self._run(model, Unroll(context), 1)
+                modified |= self._fixed_point(model, cleaning)
         return ir.passes.PassResult(model, modified)
 
     def _loop_groups(self, context: Context) -> list[list[LoopPass]]:

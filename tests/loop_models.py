@@ -137,7 +137,7 @@ class _Body:
         self.add("If", ["flag"], (B, H), then_branch=then, else_branch=orelse)
 
 
-def _info(name: str, shape: Shape | None = None, dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+def _info(name: str, shape: tuple[int | str, ...] | None = None, dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
@@ -193,7 +193,15 @@ def loop_models(draw: Any, steps: st.SearchStrategy[int] | None = None) -> LoopM
         feeds[name] = np.moveaxis(_values(random, (length, *shape)), 0, axis)
     # Some results stay unread: dead outputs and dead states.
     kept = [name for name in scan_outputs if draw(st.integers(0, 3))] or scan_outputs[:1]
-    model_inputs = [_info(name, array.shape) for name, array in feeds.items()]
+    # Time may be known only at run time.
+    length_name = draw(st.sampled_from([None, "T"]))
+    axes = {name: axis % (len(shape) + 1) for name, shape, axis, _ in inputs}
+    model_inputs = []
+    for name, array in feeds.items():
+        dims: list[int | str] = list(array.shape)
+        if name in axes and length_name is not None:
+            dims[axes[name]] = length_name
+        model_inputs.append(_info(name, tuple(dims)))
     model_inputs.append(_info("flag", (), TensorProto.BOOL))
     feeds["flag"] = np.asarray(draw(st.booleans()))
     outer = helper.make_graph([scan], "model", model_inputs, [_info(name) for name in kept])

@@ -55,3 +55,15 @@ def test_pipeline_keeps_results(case: LoopModel) -> None:
 @given(case=loop_models())
 def test_pipeline_keeps_results_in_the_reference_evaluator(case: LoopModel) -> None:
     assert_same(run_reference(case.model, case.feeds), run_reference(ll.optimize(case.model), case.feeds))
+
+
+@pytest.mark.parametrize("schedule", ["unroll", "chunk:1", "chunk:2", "chunk:3"])
+@settings(quick, max_examples=20)
+@given(case=loop_models())
+def test_every_schedule_keeps_results(schedule: str, case: LoopModel) -> None:
+    after = ll.optimize(case.model, schedule, verify_each=True)
+    onnx.checker.check_model(after, full_check=True)
+    assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
+    static = all(dim.dim_value for value in case.model.graph.input for dim in value.type.tensor_type.shape.dim)
+    if schedule == "unroll" and static:
+        assert not any(node.op_type == "Scan" for node in after.graph.node)

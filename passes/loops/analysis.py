@@ -51,11 +51,13 @@ class Dependence:
         self.levels.update((state.parameter, Level.CARRIED) for state in loop.states)
         self._operands = {node: operands(node) for node in self.order}
         self._readers: dict[ir.Value, list[ir.Node]] = {}
+        self._node_levels: dict[ir.Node, Level] = {}
         for node in self.order:
             level = Level.INVARIANT if is_pure(node) else Level.CARRIED
             for value in self._operands[node]:
                 self._readers.setdefault(value, []).append(node)
                 level = max(level, self.level(value))
+            self._node_levels[node] = level
             self.levels.update((output, level) for output in node.outputs)
 
     def level(self, value: ir.Value | None) -> Level:
@@ -64,7 +66,7 @@ class Dependence:
 
     def node_level(self, node: ir.Node) -> Level:
         """The level of a node's results."""
-        return self.levels[node.outputs[0]]
+        return self._node_levels[node]
 
     def operands(self, node: ir.Node) -> list[ir.Value]:
         """What a node of the body reads, captures of its subgraphs included."""

@@ -1,0 +1,112 @@
+"""The schedule: how a loop runs. As one Scan, as blocks of steps, or unrolled.
+
+Hoisting and sinking keep some values of every step until the loop is over. That costs memory that grows with the
+number of steps, and time once those values no longer fit into cache. `auto` estimates the bytes that a step keeps and
+leaves the loop whole while all steps together keep less than `WHOLE_LOOP_BYTES`; else it divides the loop into blocks
+that keep about `BLOCK_BYTES`, of at least `LEAST_STEPS` steps, so that the products behind a block stay large. A
+block length that divides the number of steps evenly is preferred. Where the number of steps is not known, the loop is
+taken for a long one; where a step's size is not known, the loop stays whole.
+"""
+
+from __future__ import annotations
+
+from lstm_lower.passes.infer import shape_of
+from lstm_lower.passes.loops.analysis import Dependence, Level
+from lstm_lower.passes.loops.base import Context, LoopPass
+from lstm_lower.passes.loops.chunk import NotChunkable, chunk
+from lstm_lower.passes.loops.scan import Loop
+from lstm_lower.passes.loops.unroll import NotUnrollable, unroll
+
+WHOLE_LOOP_BYTES = 192 << 20
+BLOCK_BYTES = 48 << 20
+LEAST_STEPS = 8
+# A loop of unknown length is divided when fewer steps than these fill a block.
+LONG_LOOP_STEPS = 1024
+
+
+class Divide(LoopPass):
+    """Divides loops into blocks, before other passes shape what a block keeps.
+
+    Runs once: loops that it made or looked at are not divided again.
+    """
+
+    name = "schedule"
+
+    def __init__(self, context: Context | None = None, *, kind: str = "auto", steps: int = 0) -> None:
+        """Sets the schedule.
+
+        Args:
+            context: shared by the passes on one model.
+            kind: `auto` or `chunk`.
+            steps: steps per block under `chunk`.
+        """
+        super().__init__(context)
+        self.kind = kind
+        self.steps = steps
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Divides one loop, where the schedule wants that."""
+        if loop.is_block_loop or not loop.inputs:
+            return False
+        steps = self.steps if self.kind == "chunk" else block_steps(loop)
+        if steps is None or (isinstance(loop.length, int) and loop.length <= steps):
+            return False
+        try:
+            chunk(loop, steps)
+        except NotChunkable as reason:
+            self.refuse(loop.node, str(reason))
+            return False
+        return True
+
+
+class Unroll(LoopPass):
+    """Unrolls loops, after other passes have made their bodies small."""
+
+    name = "unroll"
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Unrolls one loop, where its number of steps is known."""
+        try:
+            unroll(loop)
+        except NotUnrollable as reason:
+            self.refuse(loop.node, str(reason))
+            return False
+        return True
+
+
+def block_steps(loop: Loop) -> int | None:
+    """Steps per block by the cost model, `None` for a loop that stays whole."""
+    kept = kept_bytes(loop)
+    if kept is None:
+        return None
+    length = loop.length
+    if isinstance(length, int) and length * kept <= WHOLE_LOOP_BYTES:
+        return None
+    wanted = max(LEAST_STEPS, BLOCK_BYTES // max(kept, 1))
+    if not isinstance(length, int):
+        return wanted if wanted < LONG_LOOP_STEPS else None
+    even = [steps for steps in range(max(LEAST_STEPS, wanted // 2), wanted + 1) if length % steps == 0]
+    return even[-1] if even else wanted
+
+
+def kept_bytes(loop: Loop) -> int | None:
+    """An estimate of the bytes that one step keeps once work has been hoisted and sunk; `None` where sizes are open.
+
+    Counted are the values that follow from the step alone and are computed in the body, and the results of products
+    that the carried state goes into: work that leaves the loop reads them for all steps.
+    """
+    dependence = Dependence(loop)
+    total = 0
+    for node in dependence.order:
+        level = dependence.node_level(node)
+        if level == Level.INVARIANT or (level == Level.CARRIED and node.op_type not in ("MatMul", "Gemm", "Concat")):
+            continue
+        for value in node.outputs:
+            shape = shape_of(value)
+            if shape is None or value.dtype is None or not all(isinstance(dim, int) for dim in shape):
+                return None
+            size = value.dtype.itemsize
+            for dim in shape:
+                size *= int(dim or 0)
+            total += round(size)
+    return total

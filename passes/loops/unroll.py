@@ -1,0 +1,120 @@
+"""Unrolling: a loop becomes its steps, one after the other, without control flow.
+
+Precondition: a Scan whose number of steps is known. For targets that have no Scan, or that capture a graph without
+control flow.
+
+Postcondition: the Scan is gone; the graph holds every step's nodes.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.passes.emit import Names
+from lstm_lower.passes.infer import shape_of
+from lstm_lower.passes.loops.analysis import rank_of
+from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
+from lstm_lower.passes.loops.scan import Loop, ScanInput, ScanOutput
+
+# More nodes than this take a runtime longer to load than they save.
+MOST_NODES = 200_000
+
+
+class NotUnrollable(Exception):  # noqa: N818 (a verdict, not an error)
+    """A loop cannot be unrolled; the message says why."""
+
+
+def unroll(loop: Loop) -> None:
+    """Replaces a loop by its steps.
+
+    Raises:
+        NotUnrollable: the number of steps is not known, or there are too many.
+    """
+    steps = loop.length
+    if not isinstance(steps, int):
+        raise NotUnrollable("the number of steps is not known before the run")
+    if steps * len(loop.body) > MOST_NODES:
+        raise NotUnrollable(f"{steps} steps of {len(loop.body)} nodes are more than {MOST_NODES} nodes")
+    if steps == 0:
+        raise NotUnrollable("it has no steps")
+    for output in loop.outputs:
+        if output.axis < 0 and rank_of(output.step) is None:
+            raise NotUnrollable(f"the rank of '{output.sequence.name}' is not known")
+    editor = loop.before("unrolled")
+    carried = [state.initial for state in loop.states]
+    made: list[list[ir.Value]] = [[] for _ in loop.outputs]
+    for step in range(steps):
+        elements = [_element(editor, x, steps - 1 - step if x.reverse else step) for x in loop.inputs]
+        results = _copy(loop, editor, [*carried, *elements])
+        carried = results[: len(carried)]
+        for values, value in zip(made, results[len(carried) :], strict=True):
+            values.append(value)
+    for state, value in zip(loop.states, carried, strict=True):
+        substitute(state.final, value, loop.names)
+    for output, values in zip(loop.outputs, made, strict=True):
+        substitute(output.sequence, _stacked(editor, output, values), loop.names)
+    detach(loop.node)
+
+
+def _element(editor: Editor, x: ScanInput, step: int) -> ir.Value:
+    axis = x.axis
+    shape = shape_of(x.sequence)
+    if shape is not None:
+        axis %= len(shape)
+    element = editor.op("Gather", x.sequence, editor.constant(step), axis=axis)
+    if element.shape is None:
+        element.shape = x.parameter.shape
+    return element
+
+
+def _stacked(editor: Editor, output: ScanOutput, values: list[ir.Value]) -> ir.Value:
+    axis = output.axis
+    if axis < 0:
+        rank = rank_of(output.step)
+        assert rank is not None
+        axis %= rank + 1
+    parts = [editor.unsqueeze(value, axis) for value in (reversed(values) if output.reverse else values)]
+    sequence = editor.op("Concat", *parts, axis=axis)
+    if sequence.shape is None:
+        sequence.shape = output.sequence.shape
+    return sequence
+
+
+def _copy(loop: Loop, editor: Editor, arguments: list[ir.Value]) -> list[ir.Value]:
+    """Puts one step's nodes before the loop; returns the body's results."""
+    body = loop.body.clone(allow_outer_scope_values=True)
+    for initializer in list(body.initializers.values()):
+        tensor = initializer.const_value
+        assert tensor is not None
+        _redirect(initializer, editor.op("Constant", value=ir.AttrTensor("value", tensor)), body)
+        if initializer.name is not None:
+            del body.initializers[initializer.name]
+    results = list(body.outputs)
+    for parameter, argument in zip(list(body.inputs), arguments, strict=True):
+        results = [argument if value is parameter else value for value in results]
+        _redirect(parameter, argument, body)
+    body.outputs.clear()
+    for node in list(body):
+        body.remove(node)
+        _rename(node, loop.names)
+        editor.place(node)
+    return results
+
+
+def _redirect(old: ir.Value, new: ir.Value, body: ir.Graph) -> None:
+    for index, value in enumerate(body.outputs):
+        if value is old:
+            body.outputs[index] = new
+    for user, position in list(old.uses()):
+        user.replace_input_with(position, new)
+
+
+def _rename(node: ir.Node, names: Names) -> None:
+    node.name = names.fresh(node.name or node.op_type)
+    for value in node.outputs:
+        value.name = names.fresh(value.name or node.op_type)
+    for subgraph in subgraphs_of(node):
+        for value in subgraph.inputs:
+            value.name = names.fresh(value.name or "input")
+        for inner in subgraph:
+            _rename(inner, names)
