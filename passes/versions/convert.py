@@ -118,7 +118,7 @@ class _Conversion:
             fault = misfit(node, older)
         if fault is None:
             return None
-        if rewrite is None:
+        if rewrite is None or older is None:
             # Subgraphs become part of the function's body, and are to be of its version.
             for subgraph in _subgraphs(node):
                 self.graph(subgraph, source, change)

@@ -40,6 +40,7 @@ def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr] | None
 def _inlined(node: ir.Node, version: int) -> ir.Model | None:
     """A model of the function's body alone, with types inferred; its inputs are the node's, each once."""
     proto = ir.to_proto(node)
+    _fill_in_defaults(proto, version)
     names: dict[str, str] = {}
     inputs = []
     for value in node.inputs:
@@ -69,6 +70,16 @@ def _inlined(node: ir.Node, version: int) -> ir.Model | None:
     except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
         return None
     return ir.from_proto(model)
+
+
+def _fill_in_defaults(node: onnx.NodeProto, version: int) -> None:
+    """Says the attributes that have a default; onnx's inliner does not read defaults from the schema."""
+    schema = form(node.op_type, version)
+    assert schema is not None
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
 
 
 def _rename(node: ir.Node, builder: Builder) -> None:

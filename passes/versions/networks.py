@@ -114,6 +114,15 @@ def grid_sample_new_modes(site: Site) -> None:
     site.set("mode", names.get(mode, mode))
 
 
+@before(20, "AffineGrid")
+def affine_grid(site: Site) -> None:
+    """The function body of onnx squeezes the batch away where it is 1, and then fails."""
+    shape = site.input(0).shape
+    if shape is None or shape[0] == 1 or not isinstance(shape[0], int):
+        batch = "an unknown one" if shape is None else shape[0]
+        raise site.refusal("theta", f"a known batch other than 1 to be written in opset {site.target}", batch)
+
+
 @before(16, "RoiAlign")
 def roi_align_pixels(site: Site) -> None:
     """The older form never shifted by half a pixel."""

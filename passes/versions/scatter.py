@@ -121,7 +121,7 @@ def _scatter(b: Builder, data: Expr, indices: Expr, updates: Expr, depth: int, c
         nodes=inner.nodes,
         name=b.names.fresh(f"{b.scope}/round"),
     )
-    values = b.op("Loop", rounds, None, values, body=body)
+    values = b.op("Loop", rounds, b.constant(value=True, dtype=ir.DataType.BOOL), values, body=body)
     return b.op("ScatterND", data, one_of_each, values)
 
 
