@@ -73,7 +73,8 @@ def model_of(case: Case, opset: int, *, symbolic: bool) -> tuple[onnx.ModelProto
             feeds[name] = part
     count = len(recording()[case.id])
     outputs = [f"out:{number}" for number in range(count)]
-    attributes = dict(case.attributes) | ({"N": len(case.operands["indices"])} if "Stitch" in case.op else {})
+    lists = [len(value) for value in case.operands.values() if isinstance(value, list)]
+    attributes = dict(case.attributes) | ({"N": lists[0]} if lists else {})
     node = helper.make_node(case.op, names, outputs, name="node", domain=DOMAIN, **attributes)
     results = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), None)

@@ -128,6 +128,7 @@ class ShapeN(OpDef):
         output = operand(None, "out_type", variadic=True)
 
     class Attrs:
+        N = attr(int, 0)
         out_type = attr(int, int(DType.INT32), choices=(int(DType.INT32), int(DType.INT64)))
 
     @classmethod
@@ -154,6 +155,9 @@ class ConcatOffset(OpDef):
 
     class Outputs:
         offset = operand(None, "shape_type", variadic=True)
+
+    class Attrs:
+        N = attr(int, 0)
 
     @classmethod
     def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:

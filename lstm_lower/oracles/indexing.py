@@ -107,14 +107,14 @@ def broadcast_gradient_args(*, s0: npt.ArrayLike, s1: npt.ArrayLike) -> dict[str
 
 
 @oracle("ShapeN")
-def shape_n(*, input: Sequence[npt.ArrayLike], out_type: int = 6) -> dict[str, Array]:
+def shape_n(*, input: Sequence[npt.ArrayLike], N: int = 0, out_type: int = 6) -> dict[str, Array]:
     """The operands' shapes; `out_type` is 6 for int32 and 7 for int64, as in ONNX."""
     dtype = {6: np.int32, 7: np.int64}[out_type]
     return {f"output[{number}]": np.asarray(np.shape(x), dtype) for number, x in enumerate(input)}
 
 
 @oracle("ConcatOffset")
-def concat_offset(*, concat_dim: npt.ArrayLike, shape: Sequence[npt.ArrayLike]) -> dict[str, Array]:
+def concat_offset(*, concat_dim: npt.ArrayLike, shape: Sequence[npt.ArrayLike], N: int = 0) -> dict[str, Array]:
     """Along the axis the sizes of the operands before, elsewhere 0."""
     offset = np.zeros_like(np.asarray(shape[0]))
     axis = int(np.asarray(concat_dim))
