@@ -16,6 +16,7 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.model_io import atomic_path
 from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.runtime.feeds_cudnn import with_forward_outputs
 from lstm_lower.runtime.ranges import integer_range
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +43,8 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
     """Random feeds for a model.
 
     Floating inputs are uniform in [-0.5, 0.5). Integer inputs that the graph uses as indices, class numbers or
-    sequence lengths stay inside their range; others are 0 or 1.
+    sequence lengths stay inside their range; others are 0 or 1. What a cuDNN backward op takes as its forward op's
+    output is one.
 
     Args:
         model: the model.
@@ -68,7 +70,7 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
         assert value.name is not None
         concrete = tuple(_size(dim, sizes) for dim in shape)
         feeds[value.name] = _random(value, concrete, sizes, np.random.default_rng([seed, index]))
-    return feeds
+    return with_forward_outputs(model, feeds)
 
 
 def _size(dim: Dim, sizes: Mapping[str, int]) -> int:

@@ -8,6 +8,8 @@ direction * units (empty otherwise). `host_reserved` is empty.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.layouts import DIRECTIONS, ParamsLayout, resolve_skip_input
 from lstm_lower.oracles.cudnn_cells import Array
 from lstm_lower.oracles.cudnn_network import Network
-from lstm_lower.oracles.registry import oracle
+from lstm_lower.oracles.registry import F, Oracle, oracle
 
 Operand = Any
 Outputs = dict[str, np.ndarray[Any, Any]]
@@ -163,7 +165,20 @@ def cudnn_rnn(
     return _forward(call, dropout, seed, seed2, is_training, masks)
 
 
+def _with_signature_of(function: Oracle, *more: str) -> Callable[[F], F]:
+    """States the keywords of a function that hands them on."""
+
+    def state(wrapper: F) -> F:
+        signature = inspect.signature(function)
+        added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in more]
+        wrapper.__dict__["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), *added])
+        return wrapper
+
+    return state
+
+
 @oracle("CudnnRNNV2")
+@_with_signature_of(cudnn_rnn)
 def cudnn_rnn_v2(**operands: Any) -> Outputs:
     """CudnnRNNV2: as `cudnn_rnn`, with an empty host_reserved."""
     return {**cudnn_rnn(**operands), "host_reserved": _EMPTY}
@@ -226,6 +241,7 @@ def cudnn_rnn_backprop(
 
 
 @oracle("CudnnRNNBackpropV2")
+@_with_signature_of(cudnn_rnn_backprop, "host_reserved")
 def cudnn_rnn_backprop_v2(*, host_reserved: Operand, **operands: Any) -> Outputs:
     """CudnnRNNBackpropV2: as `cudnn_rnn_backprop`; host_reserved is not read."""
     return cudnn_rnn_backprop(**operands)

@@ -52,8 +52,10 @@ def params_size(
     seed: int = 0,
     seed2: int = 0,
     num_proj: int = 0,
+    T: Any = None,
+    S: Any = None,
 ) -> Outputs:
-    """CudnnRNNParamsSize: elements in the buffer, `[1]`."""
+    """CudnnRNNParamsSize: elements in the buffer, `[1]`, always as int64; T and S are dtypes."""
     layout = _layout(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
     return {"params_size": np.array([layout.size])}
 
@@ -95,8 +97,8 @@ def params_to_canonical(*, num_params: int, **operands: Any) -> Outputs:
     return params_to_canonical_v2(num_params_weights=num_params, num_params_biases=num_params, **operands)
 
 
-@oracle("CudnnRNNCanonicalToParamsV2", "CudnnRNNCanonicalToParams")
-def canonical_to_params(
+@oracle("CudnnRNNCanonicalToParamsV2")
+def canonical_to_params_v2(
     *,
     num_layers: Operand,
     num_units: Operand,
@@ -110,11 +112,19 @@ def canonical_to_params(
     seed: int = 0,
     seed2: int = 0,
     num_proj: int = 0,
+    num_params_weights: int | None = None,
+    num_params_biases: int | None = None,
 ) -> Outputs:
-    """CudnnRNNCanonicalToParams: the inverse; only the elements of each part count, not their shape."""
+    """CudnnRNNCanonicalToParamsV2: the inverse; only the elements of each part count, not their shape."""
     layout = _layout(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
     flat = np.zeros(layout.size)
     for parts, blocks in ((weights, layout.canonical_weights()), (biases, layout.canonical_biases())):
         for part, block in zip(parts, blocks, strict=True):
             flat[block.offset : block.end] = np.asarray(part, np.float64).ravel()
     return {"params": flat}
+
+
+@oracle("CudnnRNNCanonicalToParams")
+def canonical_to_params(*, num_params: int | None = None, **operands: Any) -> Outputs:
+    """CudnnRNNCanonicalToParams: as V2, with as many weights as biases."""
+    return canonical_to_params_v2(num_params_weights=num_params, num_params_biases=num_params, **operands)

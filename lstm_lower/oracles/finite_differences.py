@@ -38,6 +38,7 @@ class Pairing:
         gradients: from the backward op's operands and its outputs, the gradient of each forward operand that has one.
         sample: small random operands of the forward op, given its attributes.
         smooth: attributes that switch off what the backward op leaves out on purpose.
+        shrink: from the attributes of an actual node, those of a small one of its kind; as they are by default.
     """
 
     forward: str
@@ -45,6 +46,7 @@ class Pairing:
     gradients: Callable[[Named, Mapping[str, Array]], dict[str, Array]]
     sample: Callable[[np.random.Generator, Named], dict[str, Any]]
     smooth: Named = field(default_factory=dict)
+    shrink: Callable[[Named], dict[str, Any]] = dict
 
 
 PAIRINGS: dict[str, Pairing] = {}
@@ -88,7 +90,7 @@ def check_backward(
         KeyError: the op is not in `PAIRINGS`.
     """
     pairing = PAIRINGS[op_type]
-    attributes = {**(attributes or {}), **pairing.smooth}
+    attributes = {**pairing.shrink(attributes or {}), **pairing.smooth}
     if operands is None:
         operands = pairing.sample(np.random.default_rng(seed), attributes)
     forward, backward = ORACLES[pairing.forward], ORACLES[op_type]
