@@ -113,7 +113,9 @@ def without_large_initializers(model: ir.Model) -> Iterator[onnx.ModelProto]:
     large = [
         value
         for value in model.graph.initializers.values()
-        if value.const_value is not None and value.const_value.nbytes > _LARGE_BYTES
+        # onnx's functions do not know where external data lies, so that it counts as large.
+        if isinstance(value.const_value, ir.ExternalTensor)
+        or (value.const_value is not None and value.const_value.nbytes > _LARGE_BYTES)
     ]
     added = [value for value in large if not value.is_graph_input()]
     try:

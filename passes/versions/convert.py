@@ -45,6 +45,7 @@ class _Conversion:
         self.names = names
         self.target = target
         self.reasons: list[str] = []
+        self.origin = ""
 
     def graph(self, graph: ir.Graph, source: int, target: int) -> None:
         """Converts a graph whose nodes are of one version."""
@@ -59,13 +60,19 @@ class _Conversion:
     def _node(self, node: ir.Node, source: int, target: int, constants: dict[tuple[object, ...], ir.Value]) -> None:
         if node.domain in STANDARD_DOMAINS:
             node.domain = ""
+            label = node_label(node)
             try:
                 emitted, version = self._convert(node, source, target, constants)
             except UnsupportedOpError as error:
-                self.reasons.append(str(error))
+                self.reasons.append(f"{error}{self.origin}")
                 return
+            outer = self.origin
+            if node.graph is None:
+                # What took the node's place is at fault for it; a user knows the node only.
+                self.origin = outer or f", as part of {node.op_type} '{label}'"
             for new in emitted:
                 self._node(new, version, target, constants)
+            self.origin = outer
         # A node that was replaced has left its graph; what took its place has been converted with its subgraphs.
         if node.graph is not None:
             for subgraph in _subgraphs(node):
