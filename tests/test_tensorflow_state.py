@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -255,3 +256,30 @@ def test_a_use_that_has_no_functional_form() -> None:
 
     with pytest.raises(ll.UnsupportedOpError, match=r"ResourceSparseApplyFtrl '.*': no form without effects.*'table'"):
         ll.from_tensorflow(step)
+
+
+def test_a_variable_known_by_its_handle_only() -> None:
+    weight = tf.Variable(np.array([1.0, 2.0], np.float32), name="weight")
+
+    @tf.function(input_signature=[tf.TensorSpec([2], tf.float32, name="delta")])
+    def step(delta: Any) -> Any:
+        tf.raw_ops.ResourceApplyGradientDescent(var=weight.handle, alpha=0.5, delta=delta)
+        return delta * 2.0
+
+    model = ll.lower(ll.from_tensorflow(step, weights="inputs"))
+    (pair,) = training_state.parse(metadata(model)).pairs
+    results = run(model, {"delta": np.ones(2, np.float32)})
+    np.testing.assert_allclose(results[pair.output or ""], [0.5, 1.5])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_training_from_the_file_follows_tensorflow(optimizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parent.parent / "examples" / "train_from_file.py"
+    spec = importlib.util.spec_from_file_location("train_from_file", path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    difference = example.compare(optimizer, (12, 4, 6, 10), 60, 1)
+    assert difference <= 1e-5
+    assert "times as fast" in capsys.readouterr().out

@@ -154,7 +154,12 @@ def _from_function(function: Any) -> Source:
             variable = handles[id(outer)]
             name = _unique(variable.name.removesuffix(":0"), taken)
             variables[node] = Variable(name, np.asarray(variable.numpy()), id(outer) in trainable)
-        elif inner.dtype != tf.resource and hasattr(outer, "numpy"):
+        elif inner.dtype == tf.resource:
+            # A function that only passes a variable's handle on, to an optimizer's op, does not know the variable.
+            value = _read(outer)
+            if value is not None:
+                variables[node] = Variable(_unique(node, taken), value, trainable=False)
+        elif hasattr(outer, "numpy"):
             constants[node] = np.asarray(outer.numpy())
     inputs: dict[str, str] = {}
     for tensor in graph.inputs:
@@ -165,6 +170,17 @@ def _from_function(function: Any) -> Source:
         graph.as_graph_def(add_shapes=True), f"function '{function.name}'", inputs, outputs, variables, constants,
         side_effects=True, suffix="",
     )  # fmt: skip
+
+
+def _read(handle: Any) -> Array | None:
+    """The value behind a resource handle, or `None` when it is no variable's."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None or len(data.shape_and_type) != 1 or not hasattr(handle, "numpy"):
+        return None
+    try:
+        return np.asarray(tf.raw_ops.ReadVariableOp(resource=handle, dtype=data.shape_and_type[0].dtype).numpy())
+    except tf.errors.OpError:
+        return None
 
 
 def _argument_name(tensor: Any) -> str:
