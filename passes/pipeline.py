@@ -17,8 +17,10 @@ from lstm_lower.passes.loops.base import Context, LoopPass
 from lstm_lower.passes.loops.common import Common
 from lstm_lower.passes.loops.dead import Dead
 from lstm_lower.passes.loops.distribute import Distribute
+from lstm_lower.passes.loops.fuse_bias import FuseBias
 from lstm_lower.passes.loops.fuse_concat import FuseConcat
 from lstm_lower.passes.loops.hoist import Hoist
+from lstm_lower.passes.loops.orient import Orient
 from lstm_lower.passes.loops.reassociate import Reassociate
 from lstm_lower.passes.loops.scan import scans_of
 from lstm_lower.passes.loops.schedule import Divide, Unroll
@@ -81,6 +83,9 @@ class Pipeline(ir.passes.InPlacePass):
                 modified |= self._run(model, Divide(context, kind=self.kind, steps=self.block), 1)
             for group in self._loop_groups(context):
                 modified |= self._fixed_point(model, [*group, *cleaning])
+            modified |= self._fixed_point(model, [FuseBias(context), *cleaning])
+            modified |= self._run(model, Orient(context), 1)
+            modified |= self._fixed_point(model, cleaning)
             if self.kind == "unroll":
                 modified |= self._run(model, Unroll(context), 1)
                 modified |= self._fixed_point(model, cleaning)

@@ -9,8 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from lstm_lower import opdef
-from lstm_lower import oracles as oracles_package  # noqa: F401 (fills the registry)
+from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.oracles.registry import ORACLES
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lstm_lower.runtime import bench_cases
+from lstm_lower.runtime import bench_cases, bench_cudnn
 from lstm_lower.runtime.bench_cases import Array, Case
 
 # A contestant's one run, and facts about its making.
@@ -29,7 +29,8 @@ def main() -> None:
     setup = json.loads(sys.stdin.readline())
     case = Case(setup["op"], tuple(setup["shape"]), setup["variant"])
     try:
-        run, facts = CONTESTANTS[setup["contestant"]](case, setup["threads"], setup["schedule"])
+        contestants = bench_cudnn.CONTESTANTS if case.op.startswith("Cudnn") else CONTESTANTS
+        run, facts = contestants[setup["contestant"]](case, setup["threads"], setup["schedule"])
         run()
     except ImportError as error:
         facts = {"missing": str(error)}

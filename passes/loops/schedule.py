@@ -10,6 +10,8 @@ taken for a long one; where a step's size is not known, the loop stays whole.
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.loops.analysis import Dependence, Level
 from lstm_lower.passes.loops.base import Context, LoopPass
@@ -17,8 +19,8 @@ from lstm_lower.passes.loops.chunk import NotChunkable, chunk
 from lstm_lower.passes.loops.scan import Loop
 from lstm_lower.passes.loops.unroll import NotUnrollable, unroll
 
-WHOLE_LOOP_BYTES = 192 << 20
-BLOCK_BYTES = 48 << 20
+WHOLE_LOOP_BYTES = 48 << 20
+BLOCK_BYTES = 32 << 20
 LEAST_STEPS = 8
 # A loop of unknown length is divided when fewer steps than these fill a block.
 LONG_LOOP_STEPS = 1024
@@ -85,15 +87,16 @@ def block_steps(loop: Loop) -> int | None:
     wanted = max(LEAST_STEPS, BLOCK_BYTES // max(kept, 1))
     if not isinstance(length, int):
         return wanted if wanted < LONG_LOOP_STEPS else None
-    even = [steps for steps in range(max(LEAST_STEPS, wanted // 2), wanted + 1) if length % steps == 0]
-    return even[-1] if even else wanted
+    even = [steps for steps in range(max(LEAST_STEPS, wanted // 2), wanted * 3 // 2 + 1) if length % steps == 0]
+    return min(even, key=lambda steps: abs(steps - wanted)) if even else wanted
 
 
 def kept_bytes(loop: Loop) -> int | None:
     """An estimate of the bytes that one step keeps once work has been hoisted and sunk; `None` where sizes are open.
 
-    Counted are the values that follow from the step alone and are computed in the body, and the results of products
-    that the carried state goes into: work that leaves the loop reads them for all steps.
+    Counted are the values that follow from the step alone and are computed in the body, and what carried state is
+    concatenated to or multiplied into: work that leaves the loop reads it for all steps. What is only added to an
+    accumulator is not kept.
     """
     dependence = Dependence(loop)
     total = 0
@@ -103,6 +106,8 @@ def kept_bytes(loop: Loop) -> int | None:
             continue
         for value in node.outputs:
             shape = shape_of(value)
+            if level == Level.CARRIED and _is_accumulated(loop, dependence, value):
+                continue
             if shape is None or value.dtype is None or not all(isinstance(dim, int) for dim in shape):
                 return None
             size = value.dtype.itemsize
@@ -110,3 +115,12 @@ def kept_bytes(loop: Loop) -> int | None:
                 size *= int(dim or 0)
             total += round(size)
     return total
+
+
+def _is_accumulated(loop: Loop, dependence: Dependence, value: ir.Value) -> bool:
+    """Whether a value is only added to a state."""
+    parameters = {state.parameter for state in loop.states}
+    readers = dependence.readers(value)
+    return (
+        len(readers) == 1 and readers[0].op_type in ("Add", "Sub") and any(x in parameters for x in readers[0].inputs)
+    )

@@ -249,8 +249,16 @@ def _expand(_: Simplify, node: ir.Node) -> ir.Value | None:
     return _fits(node.inputs[0], node.outputs[0])
 
 
-def _slice(_: Simplify, node: ir.Node) -> ir.Value | None:
-    """A Slice that takes everything."""
+def _slice(s: Simplify, node: ir.Node) -> ir.Value | None:
+    """A Slice that takes everything; a Slice of a transposed value, cut before it is transposed."""
+    inner = _before(node.inputs[0], "Transpose")
+    axes = constant_of(node.inputs[3]) if len(node.inputs) > 3 else None
+    if inner is not None and axes is not None and (rank := len(shape_of(inner.inputs[0]) or ())):
+        order = attribute(inner, "perm", None) or tuple(reversed(range(rank)))
+        e = s.edit(node)
+        moved = e.ints(*[order[int(axis) % rank] for axis in axes])
+        cut = e.op("Slice", inner.inputs[0], *node.inputs[1:3], moved, *node.inputs[4:])
+        return e.op("Transpose", cut, perm=list(order))
     steps = constant_of(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] is not None else np.ones(1)
     if steps is None or not (steps == 1).all():
         return None

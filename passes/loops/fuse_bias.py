@@ -1,0 +1,124 @@
+"""A bias gradient from the weight gradient's product: a sum over rows becomes one more row of a product.
+
+Behind a loop stand `a' @ g` and the sum of `g` over its rows, both over [T*B]. Summing is the product with a column
+of ones, so `[a | 1]' @ g` gives both, and `g` is read once.
+
+Precondition: Gemm(a, g, transA=1) where `a` is flattened from a concatenation along the last axis that nobody else
+reads, and a ReduceSum over all axes but the last of what `g` is flattened from.
+
+Postcondition: one product, and two slices of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.passes.loops.analysis import rank_of
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import END, Editor, detach, substitute
+from lstm_lower.passes.loops.scan import Loop, scans_of
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+    """A product and a sum over the same rows."""
+
+    product: ir.Node
+    total: ir.Node
+    concat: ir.Node
+    rows: ir.Value
+
+
+class FuseBias(LoopPass):
+    """Merges sums over rows into products that read the same rows."""
+
+    name = "fuse_bias"
+
+    def run(self, model: ir.Model) -> bool:
+        """Looks at every graph that holds a loop: products over all steps stand there."""
+        graphs = dict.fromkeys(node.graph for node in scans_of(model.graph))
+        # Every graph, not only up to the first that changes.
+        return sum(self._graph(graph) for graph in graphs if graph is not None) > 0
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Looks at the graph around one loop."""
+        return self._graph(loop.graph)
+
+    def _graph(self, graph: ir.Graph) -> bool:
+        places = {node: place for place, node in enumerate(graph)}
+        pairs = [pair for node in places if (pair := _pair(node, places)) is not None]
+        for pair in pairs:
+            self._merge(graph, pair)
+        return bool(pairs)
+
+    def _merge(self, graph: ir.Graph, pair: _Pair) -> None:
+        names, opset = self.context.names, self.context.opset
+        scope = pair.product.name or "bias"
+        maker = pair.rows.producer()
+        assert maker is not None
+        assert pair.rows.dtype is not None
+        before = Editor(graph, names, opset, before=pair.concat, scope=scope)
+        first = pair.concat.inputs[0]
+        assert first is not None
+        sizes = before.op("Concat", before.slice(before.op("Shape", first), 0, 2, 0), before.ints(1), axis=0)
+        one = ir.Tensor(np.ones(1, pair.rows.dtype.numpy()), dtype=pair.rows.dtype)
+        ones = before.op("ConstantOfShape", sizes, value=one)
+        known = shape_of(first)
+        if known is not None:
+            ones.shape = ir.Shape((*known[:2], 1))
+        wide = before.op("Concat", *pair.concat.inputs, ones, axis=2)
+        after = Editor(graph, names, opset, after=maker, scope=scope)
+        product = after.op("Gemm", after.op("Flatten", wide, axis=2), after.op("Flatten", pair.rows, axis=2), transA=1)
+        weights = after.slice(product, 0, -1, 0)
+        weights.shape = pair.product.outputs[0].shape
+        bias = after.slice(product, -1, END, 0)
+        bias = (
+            after.unsqueeze(bias, 0)
+            if attribute(pair.total, "keepdims", 1)
+            else after.op("Squeeze", bias, after.ints(0))
+        )
+        bias.shape = pair.total.outputs[0].shape
+        for node, new in ((pair.product, weights), (pair.total, bias)):
+            substitute(node.outputs[0], new, names)
+            detach(node)
+
+
+def _pair(node: ir.Node, places: dict[ir.Node, int]) -> _Pair | None:
+    if node.op_type != "Gemm" or node.domain != "" or len(node.inputs) != 2:
+        return None
+    if not attribute(node, "transA", 0) or attribute(node, "transB", 0) or attribute(node, "alpha", 1.0) != 1.0:
+        return None
+    left, rows = (_flattened(value) for value in node.inputs)
+    concat = left.producer() if left is not None else None
+    if left is None or rows is None or concat not in places or rows.producer() not in places or rows.dtype is None:
+        return None
+    assert concat is not None
+    maker = rows.producer()
+    assert maker is not None
+    if concat.op_type != "Concat" or concat.domain != "" or attribute(concat, "axis", 0) not in (2, -1):
+        return None
+    if len(left.uses()) != 1 or places[concat] > places[maker]:
+        return None
+    sums = [user for user, _ in rows.uses() if user in places and _sums_rows(user, rows)]
+    return _Pair(node, sums[0], concat, rows) if len(sums) == 1 else None
+
+
+def _flattened(value: ir.Value | None) -> ir.Value | None:
+    """The [T, B, N] that a matrix [T*B, N] is flattened from."""
+    node = value.producer() if value is not None else None
+    if node is None or node.op_type != "Flatten" or node.domain != "" or attribute(node, "axis", 1) != 2:
+        return None
+    source = node.inputs[0]
+    return source if rank_of(source) == 3 else None
+
+
+def _sums_rows(node: ir.Node, rows: ir.Value) -> bool:
+    """Whether a node sums [T, B, N] over time and batch."""
+    if node.op_type != "ReduceSum" or node.domain != "" or node.inputs[0] is not rows or len(node.inputs) < 2:
+        return False
+    axes = constant_of(node.inputs[1])
+    return axes is not None and sorted(int(axis) % 3 for axis in axes.reshape(-1)) == [0, 1]

@@ -1,0 +1,244 @@
+"""Benchmark rows of the cuDNN family: `python -m lstm_lower.runtime.bench_cudnn`.
+
+Timed are forward and backward in one graph (op `CudnnRNN`) against PyTorch's forward and backward, and the backward op
+alone (op `CudnnRNNBackprop`), whose forward output is at hand. Contestants take turns in processes of their own, as in
+`bench`. A variant is a mode, perhaps followed by `-2x2`: two layers in both directions.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower.layouts import ParamsLayout
+from lstm_lower.oracles.registry import ORACLES
+from lstm_lower.runtime.bench_cases import DOMAIN, Case
+
+Array = np.ndarray[Any, Any]
+Made = tuple[Callable[[], Any], dict[str, Any]]
+
+SHAPES = ((50, 32, 128, 128), (100, 32, 256, 256), (100, 1, 256, 256))
+VARIANTS = ("lstm", "lstm-2x2", "gru", "gru-2x2")
+FORWARD = ("input", "input_h", "input_c", "params")
+STATES = ("output", "output_h", "output_c")
+
+
+def layout_of(case: Case) -> ParamsLayout:
+    """The network of a case."""
+    mode, _, size = case.variant.partition("-")
+    layers, directions = (2, 2) if size == "2x2" else (1, 1)
+    return ParamsLayout(mode, layers, directions, case.shape[2], case.shape[3])
+
+
+def arrays(case: Case, seed: int = 0) -> dict[str, Array]:
+    """Operands of CudnnRNNBackprop, those of the forward op among them; `output` only where it is timed alone."""
+    layout, random = layout_of(case), np.random.default_rng(seed)
+    steps, batch, width, units = case.shape
+    states = (layout.pseudo_layers, batch, units)
+    cell = states if layout.rnn_mode == "lstm" else ()
+    shapes = {
+        "input": (steps, batch, width), "input_h": states, "input_c": cell, "params": (layout.size,),
+        "output": (steps, batch, layout.output_size), "output_h": states, "output_c": cell,
+        "output_backprop": (steps, batch, layout.output_size), "output_h_backprop": states, "output_c_backprop": cell,
+        "reserve_space": (0,),
+    }  # fmt: skip
+    operands = {name: np.asarray(random.standard_normal(shape), np.float32) for name, shape in shapes.items()}
+    operands["params"] = operands["params"] * np.float32(units**-0.5)
+    if case.op == "CudnnRNNBackprop":
+        given = {name: operands[name] for name in FORWARD}
+        results = ORACLES["CudnnRNN"](**given, **attributes(case))
+        operands |= {name: results[name].astype(np.float32) for name in STATES}
+    return operands
+
+
+def attributes(case: Case) -> dict[str, Any]:
+    """Attributes of both ops."""
+    layout = layout_of(case)
+    return {
+        "rnn_mode": layout.rnn_mode,
+        "direction": "bidirectional" if layout.directions == 2 else "unidirectional",
+    }
+
+
+def model(case: Case, operands: dict[str, Array], *, hide_output: bool = False) -> onnx.ModelProto:
+    """The model of a case.
+
+    Args:
+        case: what is timed.
+        operands: its arrays.
+        hide_output: put a node between the graph's input `output` and the backward op, so that the lowering takes it
+            for a computed one and recomputes the forward pass step by step.
+    """
+    backward, forward = opdef.REGISTRY["CudnnRNNBackprop"], opdef.REGISTRY["CudnnRNN"]
+    made = [output.name for output in forward.outputs]
+    names = [operand.name for operand in backward.inputs]
+    results = [output.name for output in backward.outputs]
+    nodes = []
+    if case.op == "CudnnRNN":
+        nodes.append(helper.make_node("CudnnRNN", FORWARD, made, name="forward", domain=DOMAIN, **attributes(case)))
+        fed, outputs = [name for name in names if name not in made], ["output", *results]
+    else:
+        fed, outputs = names, results
+    read = names
+    if hide_output:
+        nodes.append(helper.make_node("Add", ["output", "nothing"], ["hidden"]))
+        read = ["hidden" if name == "output" else name for name in names]
+    nodes.append(helper.make_node(backward.op_type, read, results, name="backward", domain=DOMAIN, **attributes(case)))
+    graph = helper.make_graph(
+        nodes,
+        "bench",
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, operands[name].shape) for name in fed],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [onnx.numpy_helper.from_array(np.zeros(1, np.float32), "nothing")] if hide_output else [],
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(DOMAIN, 1)], ir_version=8
+    )
+
+
+def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The matrix products that no forward and backward pass can leave out, and nothing else."""
+    steps, batch, _, units = case.shape
+    layout, random = layout_of(case), np.random.default_rng(0)
+    rows = steps * batch
+    values: dict[str, Array] = {}
+    nodes: list[onnx.NodeProto] = []
+
+    def product(left: tuple[int, ...], right: tuple[int, ...], count: int = 1, **options: Any) -> None:
+        names = [f"m{size[0]}x{size[1]}" for size in (left, right)]
+        for name, size in zip(names, (left, right), strict=True):
+            values.setdefault(name, random.standard_normal(size, np.float32))
+        for _ in range(count):
+            nodes.append(helper.make_node("Gemm" if options else "MatMul", names, [f"p{len(nodes)}"], **options))
+
+    for row in layout.table:
+        gates, width = row.W.shape
+        product((rows, width), (width, gates))
+        product((batch, units), (units, gates), steps)
+        product((batch, gates), (gates, units), steps)
+        product((rows, gates), (gates, width))
+        product((rows, gates), (rows, width), transA=1)
+        product((rows, gates), (rows, units), transA=1)
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "floor",
+        [helper.make_tensor_value_info(name, kind, value.shape) for name, value in values.items()],
+        [helper.make_tensor_value_info(node.output[0], kind, None) for node in nodes],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), values
+
+
+def _session(proto: onnx.ModelProto, feeds: dict[str, Array], threads: int, *, optimise: bool = True) -> Made:
+    import onnxruntime as ort
+
+    from lstm_lower.runtime.session import default_options
+
+    options = default_options()
+    options.intra_op_num_threads = threads
+    if not optimise:
+        # It would merge products of equal operands.
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    start = time.perf_counter()
+    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    load = time.perf_counter() - start
+    values = {value.name: ort.OrtValue.ortvalue_from_numpy(feeds[value.name]) for value in session.get_inputs()}
+    names = [output.name for output in session.get_outputs()]
+    return lambda: session.run_with_ort_values(names, values), {"load_s": load}
+
+
+def _lowered(case: Case, threads: int, schedule: str, *, hide_output: bool) -> Made:
+    from lstm_lower.passes.lower import lower
+
+    operands = arrays(case)
+    start = time.perf_counter()
+    lowered = lower(model(case, operands, hide_output=hide_output), schedule=schedule)
+    spent = time.perf_counter() - start
+    run, facts = _session(lowered, operands, threads)
+    return run, {"lower_s": spent, **facts}
+
+
+def ours(case: Case, threads: int, schedule: str) -> Made:
+    """The lowered and optimised model."""
+    return _lowered(case, threads, schedule, hide_output=False)
+
+
+def sequential(case: Case, threads: int, schedule: str) -> Made:
+    """The backward op alone, lowered without the use of its forward op's output."""
+    return _lowered(case, threads, schedule, hide_output=True)
+
+
+def floor(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001 (one signature for all)
+    """The bare matrix products."""
+    proto, values = floor_model(case)
+    return _session(proto, values, threads, optimise=False)
+
+
+def pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """PyTorch's forward and backward."""
+    import torch
+
+    from lstm_lower.weights import unpack_torch
+
+    torch.set_num_threads(threads)
+    layout, operands = layout_of(case), arrays(case)
+    kind = torch.nn.LSTM if layout.rnn_mode == "lstm" else torch.nn.GRU
+    module = kind(layout.input_size, layout.num_units, layout.num_layers, bidirectional=layout.directions == 2)
+    weights = unpack_torch(operands["params"], layout)
+    module.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
+    states = ("input_h", "input_c") if layout.rnn_mode == "lstm" else ("input_h",)
+    leaves = [torch.tensor(operands[name], requires_grad=True) for name in ("input", *states)]
+    wanted = [*leaves, *module.parameters()]
+    cotangents = [torch.tensor(operands[f"output{name[5:]}_backprop"]) for name in ("input", *states)]
+
+    def run() -> Any:
+        output, final = module(leaves[0], tuple(leaves[1:]) if len(leaves) == 3 else leaves[1])
+        finals = final if isinstance(final, tuple) else (final,)
+        return torch.autograd.grad([output, *finals], wanted, cotangents)
+
+    return run, {}
+
+
+CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
+    "lstm-lower": ours,
+    "sequential": sequential,
+    "floor": floor,
+    "pytorch": pytorch,
+}
+
+
+def rows(seconds: float = 3.0, threads: int = 2) -> None:
+    """Races every row and prints milliseconds and ratios, with the geometric means."""
+    from lstm_lower.runtime.bench import race
+
+    print(f"{'forward+backward':34}{'ours':>9}{'pytorch':>9}{'products':>9}{'speed':>7}{'over':>7}")
+    ratios: dict[str, list[float]] = {}
+    for variant in VARIANTS:
+        for shape in SHAPES:
+            case = Case("CudnnRNN", shape, variant)
+            found = race(case, ("lstm-lower", "pytorch", "floor"), threads=threads, seconds=seconds)
+            mine, torch, products = (result.minimum or float("nan") for result in found)
+            ratios.setdefault(case.variant.partition("-")[0], []).append(torch / mine)
+            cells = "".join(f"{value * 1e3:9.2f}" for value in (mine, torch, products))
+            print(f"{variant:10}{shape!s:24}{cells}{torch / mine:7.2f}{mine / products:7.2f}", flush=True)
+    for mode, found_ratios in ratios.items():
+        print(f"{mode}: {statistics.geometric_mean(found_ratios):.2f} times PyTorch's speed in the geometric mean")
+    print(f"\n{'backward alone, batch 1':34}{'parallel':>9}{'sequential':>11}{'speed':>7}")
+    for variant in ("lstm", "gru"):
+        case = Case("CudnnRNNBackprop", SHAPES[2], variant)
+        one, other = (
+            r.minimum or 0.0 for r in race(case, ("lstm-lower", "sequential"), threads=threads, seconds=seconds)
+        )
+        print(f"{variant:10}{SHAPES[2]!s:24}{one * 1e3:9.2f}{other * 1e3:11.2f}{other / one:7.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    rows(*(float(argument) for argument in sys.argv[1:2]))
