@@ -14,6 +14,7 @@ from lstm_lower.oracles.registry import ORACLES
 
 Array = np.ndarray[Any, Any]
 DOMAIN = "ai.onnx.converters.tensorflow"
+VARIANTS = ("plain", "peephole", "v2", "half", "short", "dynamic", "vanishing")
 # Time, batch, inputs, units: the shapes that figures in the README are given for.
 SHAPES = {
     "10,1,32,32": (10, 1, 32, 32),

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 import lstm_lower
+from lstm_lower.cli.bench_command import bench
 from lstm_lower.cli.check_command import check
 from lstm_lower.cli.inspect_command import inspect
 from lstm_lower.cli.lower_command import lower
 from lstm_lower.cli.ops_command import ops
+from lstm_lower.cli.optimize_command import optimize
 from lstm_lower.cli.run_command import run
 
 app = typer.Typer(
@@ -43,3 +45,5 @@ app.command()(inspect)
 app.command()(run)
 app.command()(check)
 app.command()(ops)
+app.command()(optimize)
+app.command()(bench)

@@ -1,0 +1,85 @@
+"""`lstm-lower optimize`: the loop optimiser on any ONNX model."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from lstm_lower.cli import console
+from lstm_lower.cli.options import JsonOption, ModelArgument, ScheduleOption
+
+if TYPE_CHECKING:
+    from lstm_lower.passes.trace import Trace
+
+
+def optimize(
+    model: ModelArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The result [default: <MODEL>.optimized.onnx].", show_default=False),
+    ] = None,
+    schedule: ScheduleOption = "auto",
+    dump_passes: Annotated[
+        Path | None,
+        typer.Option("--dump-passes", metavar="DIR", help="Write the graph's text around every pass there."),
+    ] = None,
+    external_data: Annotated[
+        bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.data.")
+    ] = False,
+    verify_each: Annotated[bool, typer.Option("--verify-each", help="Verify the graph after every pass.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Tell what was left alone, and why.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take work out of the Scan loops of any ONNX model.
+
+    No recurrent ops are needed: loops of any exporter and of automatic differentiation will do. Results agree up to
+    rounding. The file is written only after onnx's checker has accepted it and onnxruntime has loaded it.
+    """
+    target = output if output is not None else model.parent / f"{model.stem}.optimized.onnx"
+    with console.errors(as_json=as_json):
+        from lstm_lower.cli.summary import summarize
+        from lstm_lower.model_io import load, save
+        from lstm_lower.passes.pipeline import optimize as run_optimizer
+        from lstm_lower.passes.trace import Trace
+        from lstm_lower.runtime.loadable import check_loadable
+
+        start = time.perf_counter()
+        source = load(model)
+        trace = Trace(dump=dump_passes is not None)
+        optimized = run_optimizer(source, schedule, trace=trace, verify_each=verify_each)
+        seconds = time.perf_counter() - start
+        if dump_passes is not None:
+            _write_dumps(dump_passes, trace)
+        save(optimized, target, external_data=external_data or None, check=check_loadable)
+        before, after = summarize(source), summarize(optimized)
+        if as_json:
+            console.print_json(
+                {
+                    "output": str(target),
+                    "seconds": seconds,
+                    "nodes": {"before": before.nodes, "after": after.nodes},
+                    "loops": {"before": before.loops, "after": after.loops},
+                    "passes": [change.pass_name for change in trace.changes],
+                    "left_alone": [str(refusal) for refusal in trace.refusals],
+                }
+            )
+            return
+        sizes = f"{before.nodes} -> {after.nodes} nodes, {before.loops} -> {after.loops} loops, {seconds:.2f} s"
+        console.out().print(escape(sizes))
+        for refusal in trace.refusals if explain else []:
+            console.out().print(escape(f"left alone: {refusal}"))
+        console.out().print(escape(f"wrote {target} ({console.bytes_text(target.stat().st_size)})"))
+
+
+def _write_dumps(folder: Path, trace: Trace) -> None:
+    """One file before the first pass, and one after every pass that changed something."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if trace.changes:
+        (folder / "000-input.txt").write_text(trace.changes[0].before or "", encoding="utf-8")
+    for number, change in enumerate(trace.changes, 1):
+        path = folder / f"{number:03d}-{change.pass_name}-{change.round}.txt"
+        path.write_text(change.after or "", encoding="utf-8")
