@@ -2,6 +2,28 @@
 
 from __future__ import annotations
 
-from lstm_lower.passes.rules import block, ctc, cudnn, cudnn_params, gradients, indexing, losses, strided_slice
+from lstm_lower.passes.rules import (
+    block,
+    block_gru,
+    ctc,
+    cudnn,
+    cudnn_params,
+    gradients,
+    indexing,
+    losses,
+    random,
+    strided_slice,
+)
 
-__all__ = ["block", "ctc", "cudnn", "cudnn_params", "gradients", "indexing", "losses", "strided_slice"]
+__all__ = [
+    "block",
+    "block_gru",
+    "ctc",
+    "cudnn",
+    "cudnn_params",
+    "gradients",
+    "indexing",
+    "losses",
+    "random",
+    "strided_slice",
+]
