@@ -12,7 +12,6 @@ import onnx_ir as ir
 from lstm_lower.dump import dump
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.model_io import load
-from lstm_lower.passes.emit import Names
 from lstm_lower.passes.loops.base import Context, LoopPass
 from lstm_lower.passes.loops.common import Common
 from lstm_lower.passes.loops.dead import Dead
@@ -27,6 +26,7 @@ from lstm_lower.passes.loops.schedule import Divide, Unroll
 from lstm_lower.passes.loops.simplify import Simplify
 from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
 from lstm_lower.passes.loops.sink_outputs import SinkOutputs
+from lstm_lower.passes.names import Names
 from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.trace import Trace

@@ -7,8 +7,8 @@ import dataclasses
 
 import onnx_ir as ir
 
-from lstm_lower.passes.emit import Names
 from lstm_lower.passes.loops.scan import Loop, infer_body, scans_of
+from lstm_lower.passes.names import Names
 from lstm_lower.passes.trace import Trace
 
 

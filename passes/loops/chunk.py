@@ -15,11 +15,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.passes.emit import Names
 from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.loops.analysis import rank_of
 from lstm_lower.passes.loops.edit import END, Editor, detach, substitute
 from lstm_lower.passes.loops.scan import BLOCKS, Loop, ScanInput, ScanOutput
+from lstm_lower.passes.names import Names
 
 
 class NotChunkable(Exception):  # noqa: N818 (a verdict, not an error)

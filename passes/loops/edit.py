@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.passes.emit import Names
 from lstm_lower.passes.infer import infer, shape_of
+from lstm_lower.passes.names import Names
 
 # "To the end" in a Slice.
 END = int(np.iinfo(np.int64).max)

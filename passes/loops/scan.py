@@ -13,9 +13,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.passes.emit import Names
 from lstm_lower.passes.infer import attribute, infer, shape_of
 from lstm_lower.passes.loops.edit import Editor, captures, detach, remove_unread, subgraphs_of, substitute
+from lstm_lower.passes.names import Names
 
 # Mark, in a node's metadata, of a Scan over blocks of steps that the schedule made: its body is a loop's surroundings,
 # not a loop body to take work out of.
@@ -361,7 +361,7 @@ def scans_of(graph: ir.Graph) -> list[ir.Node]:
     """All Scans of a graph and its subgraphs, inner ones before those that hold them."""
     found: list[ir.Node] = []
     for node in graph:
-        if not node.attributes:
+        if node.op_type not in ("Scan", "If", "Loop", "SequenceMap"):
             continue
         for subgraph in subgraphs_of(node):
             found += scans_of(subgraph)

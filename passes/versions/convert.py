@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
-from lstm_lower.passes.emit import Builder, Expr, Names
+from lstm_lower.passes.emit import Builder, Expr
+from lstm_lower.passes.names import Names
 from lstm_lower.passes.verify import node_label
 from lstm_lower.passes.versions import (  # noqa: F401 (importing the rewrites fills the tables)
     arithmetic,
@@ -32,6 +33,7 @@ def convert_operators(model: ir.Model, source: int, target: int) -> None:
     """
     conversion = _Conversion(Names.of(model), target)
     conversion.graph(model.graph, source, target)
+    _remove_unused(conversion.touched)
     if conversion.reasons:
         count = f"{len(conversion.reasons)} node{'s' if len(conversion.reasons) > 1 else ''}"
         text = f"{count} cannot be converted from opset {source} to {target}:"
@@ -46,6 +48,7 @@ class _Conversion:
         self.target = target
         self.reasons: list[str] = []
         self.origin = ""
+        self.touched: dict[ir.Value, None] = {}
 
     def graph(self, graph: ir.Graph, source: int, target: int) -> None:
         """Converts a graph whose nodes are of one version."""
@@ -92,6 +95,7 @@ class _Conversion:
         emitted: list[ir.Node] = []
         down = source > target
         for change in changes(node.op_type, source, target):
+            self.touched.update(dict.fromkeys(value for value in node.inputs if value is not None))
             builder = Builder(change - 1 if down else change, self.names, node.name or node.op_type)
             builder.constants = constants
             site = Site(node, builder, self.target)
@@ -161,6 +165,18 @@ def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield attribute.as_graph()
         elif attribute.type == ir.AttributeType.GRAPHS:
             yield from attribute.as_graphs()
+
+
+def _remove_unused(values: Iterable[ir.Value]) -> None:
+    """Removes constants, such as axes that became an attribute, which nothing reads any more."""
+    for value in values:
+        node = value.producer()
+        if value.uses() or value.is_graph_output() or value.is_graph_input():
+            continue
+        if value.is_initializer() and value.graph is not None and value.name is not None:
+            del value.graph.initializers[value.name]
+        elif node is not None and node.op_type == "Constant" and node.graph is not None:
+            node.graph.remove(node, safe=True)
 
 
 def _replace(node: ir.Node, builder: Builder, results: Sequence[Expr | None]) -> None:
