@@ -36,10 +36,17 @@ class Step(NamedTuple):
 
 
 class StepGrad(NamedTuple):
-    """Gradients of a step: of both sides of the gates, and of the previous states past the gates (`None`: zero)."""
+    """Gradients of a step.
 
-    gx: Expr
-    gh: Expr
+    Attributes:
+        gates: of the recurrent side of the gates, and of the input side but for `last`.
+        last: of the last gate's input side, where it differs from the recurrent side's; else `None`.
+        h: of the previous h, past the gates; `None` for zero.
+        c: of the previous c.
+    """
+
+    gates: Expr
+    last: Expr | None
     h: Expr | None
     c: Expr | None
 
@@ -110,37 +117,47 @@ class LSTM:
         df = f * (1 - f) * given(step.c_prev) * dc
         dg = i * (1 - g) * (1 + g) * dc
         gates = concat([di, df, dg, do], -1)
-        return StepGrad(gates, gates, None, f * dc)
+        return StepGrad(gates, None, None, f * dc)
 
 
 class GRU:
-    """Gates r, u, n: `n = tanh(gx_n + r gh_n)`, `h' = (1 - u) n + u h`."""
+    """Gates r, u, n: `n = tanh(gx_n + r gh_n)`, `h' = (1 - u) n + u h`. r and u stay side by side."""
 
     has_cell, one_bias, keeps_h, reads_h = False, False, True, True
 
     def activations(self, gx: Expr, gh: Expr) -> list[Expr]:
         """The gates, and the recurrent side of n, which its gradient needs apart."""
-        xr, xu, xn = gx.split(3, axis=-1)
-        hr, hu, hn = gh.split(3, axis=-1)
-        r, u = sigmoid(xr + hr), sigmoid(xu + hu)
-        return [r, u, tanh(xn + r * hn), hn]
+        (x_ru, x_n), (h_ru, h_n) = _ru_and_n(gx), _ru_and_n(gh)
+        ru = sigmoid(x_ru + h_ru)
+        r, _ = ru.split(2, axis=-1)
+        return [ru, tanh(x_n + r * h_n), h_n]
 
     def advance(self, acts: Sequence[Expr], state: State) -> State:
-        _, u, n, _ = acts
+        ru, n, _ = acts
+        _, u = ru.split(2, axis=-1)
         return State(n + u * (state.h - n), None)
 
     def closed(self, acts: Sequence[Expr], run: Expr) -> list[Expr]:
-        """With u = 1 h stays."""
-        r, u, n, hn = acts
-        return [r, _where(run, u, 1), n, hn]
+        """With u = 1 h stays; of r nothing depends then."""
+        ru, n, h_n = acts
+        return [_where(run, ru, 1), n, h_n]
 
     def gradient(self, step: Step, grad: State) -> StepGrad:
-        r, u, n, hn = step.acts
+        ru, n, h_n = step.acts
+        r, u = ru.split(2, axis=-1)
         dh = grad.h
-        dn = (1 - u) * (1 - n) * (1 + n) * dh
+        # Written as factors of dh, not of each other, so that all of them are known before the loop.
+        n_by_h = (1 - u) * (1 - n) * (1 + n)
         du = (given(step.h_prev) - n) * u * (1 - u) * dh
-        dr = hn * r * (1 - r) * dn
-        return StepGrad(concat([dr, du, dn], -1), concat([dr, du, r * dn], -1), u * dh, None)
+        dr = n_by_h * h_n * r * (1 - r) * dh
+        return StepGrad(concat([dr, du, n_by_h * r * dh], -1), n_by_h * dh, u * dh, None)
+
+
+def _ru_and_n(side: Expr) -> list[Expr]:
+    """One side of the gates r, u, n, divided into r with u, and n."""
+    size = given(side.shape)[-1]
+    assert isinstance(size, int)
+    return side.builder.ops("Split", side, side.builder.ints(size // 3 * 2, size // 3), outputs=2, axis=-1)
 
 
 class Simple:
@@ -165,7 +182,7 @@ class Simple:
     def gradient(self, step: Step, grad: State) -> StepGrad:
         y = step.acts[0]
         gates = grad.h * (y > 0).cast(y.dtype) if self.relu else (1 - y) * (1 + y) * grad.h
-        return StepGrad(gates, gates, None, None)
+        return StepGrad(gates, None, None, None)
 
 
 def cell_of(mode: str) -> Cell:

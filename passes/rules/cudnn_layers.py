@@ -69,6 +69,13 @@ class Run:
     reverse: bool
 
     @property
+    def others(self) -> int:
+        """Rows of all gates but the last."""
+        rows = given(self.weights.R.shape)[0]
+        assert isinstance(rows, int)
+        return rows - rows // self.gate_count
+
+    @property
     def builder(self) -> Builder:
         """Where nodes go."""
         return self.x.builder
@@ -196,7 +203,6 @@ def backward(run: Run, saved: Forward, dy: Expr, dh: Expr, dc: Expr | None) -> B
         sequences += [saved.c_prev, saved.c_steps]
     if run.running is not None and not cell.keeps_h:
         sequences.append(b.op("Not", run.running).cast(dy.dtype))
-    same_sides = cell.one_bias
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         dh, dc = states[0], states[1] if cell.has_cell else None
@@ -205,17 +211,19 @@ def backward(run: Run, saved: Forward, dy: Expr, dh: Expr, dc: Expr | None) -> B
         c_prev, c = (rest.pop(0), rest.pop(0)) if cell.has_cell else (None, None)
         dh = dh + dy
         d = cell.gradient(Step(acts, h_prev, c_prev, c), State(dh if w.P is None else dh @ w.P, dc))
-        new_dh = d.gh @ w.R
+        new_dh = d.gates @ w.R
         if d.h is not None:
             new_dh = new_dh + d.h
         if rest:
             new_dh = new_dh + dh * rest[0]
-        outputs = [d.gh] if same_sides else [d.gh, d.gx]
+        outputs = [d.gates] if d.last is None else [d.gates, d.last]
         return [new_dh] if d.c is None else [new_dh, d.c], outputs if w.P is None else [*outputs, dh]
 
     states = [dh] if dc is None else [dh, dc]
     final, outputs = b.scan(body, states=states, inputs=sequences, reverse=not run.reverse)
-    d_gh, d_gx = outputs[0], outputs[0 if same_sides else 1]
+    d_gh = d_gx = outputs[0]
+    if not cell.one_bias:
+        d_gx = concat([d_gh.slice(0, run.others, axis=2), outputs[1]], -1)
     matrices = [] if w.W is None else [_product_over_steps(d_gx, run.x, w.W)]
     matrices.append(_product_over_steps(d_gh, saved.h_prev, w.R))
     if w.P is not None and saved.c_steps is not None:
