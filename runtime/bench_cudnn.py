@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,11 @@ Made = tuple[Callable[[], Any], dict[str, Any]]
 
 SHAPES = ((50, 32, 128, 128), (100, 32, 256, 256), (100, 1, 256, 256))
 VARIANTS = ("lstm", "lstm-2x2", "gru", "gru-2x2")
+# What each op is timed against.
+RIVALS = {
+    "CudnnRNN": ("textbook", "floor", "pytorch"),
+    "CudnnRNNBackprop": ("textbook", "sequential"),
+}
 FORWARD = ("input", "input_h", "input_c", "params")
 STATES = ("output", "output_h", "output_c")
 
@@ -155,20 +160,30 @@ def _session(proto: onnx.ModelProto, feeds: dict[str, Array], threads: int, *, o
     return lambda: session.run_with_ort_values(names, values), {"load_s": load}
 
 
-def _lowered(case: Case, threads: int, schedule: str, *, hide_output: bool) -> Made:
-    from lstm_lower.passes.lower import lower
+def _lowered(case: Case, threads: int, schedule: str, *, hide_output: bool = False, optimise: bool = True) -> Made:
+    import onnx_ir as ir
+
+    from lstm_lower.passes.lower import OptimizePass, lowering_passes
 
     operands = arrays(case)
+    work = ir.from_proto(model(case, operands, hide_output=hide_output))
     start = time.perf_counter()
-    lowered = lower(model(case, operands, hide_output=hide_output), schedule=schedule)
+    for step in lowering_passes(schedule=schedule):
+        if optimise or not isinstance(step, OptimizePass):
+            step(work)
     spent = time.perf_counter() - start
-    run, facts = _session(lowered, operands, threads)
+    run, facts = _session(ir.to_proto(work), operands, threads)
     return run, {"lower_s": spent, **facts}
 
 
 def ours(case: Case, threads: int, schedule: str) -> Made:
     """The lowered and optimised model."""
-    return _lowered(case, threads, schedule, hide_output=False)
+    return _lowered(case, threads, schedule)
+
+
+def textbook(case: Case, threads: int, schedule: str) -> Made:
+    """The lowered model as the rules write it, without the loop optimiser."""
+    return _lowered(case, threads, schedule, optimise=False)
 
 
 def sequential(case: Case, threads: int, schedule: str) -> Made:
@@ -209,17 +224,18 @@ def pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
 
 CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
     "lstm-lower": ours,
+    "textbook": textbook,
     "sequential": sequential,
     "floor": floor,
     "pytorch": pytorch,
 }
 
 
-def rows(seconds: float = 3.0, threads: int = 2) -> None:
-    """Races every row and prints milliseconds and ratios, with the geometric means."""
+def rows(seconds: float = 3.0, threads: int = 2) -> Iterator[str]:
+    """Races every row: milliseconds, ratios to PyTorch and to the bare products, geometric means."""
     from lstm_lower.runtime.bench import race
 
-    print(f"{'forward+backward':34}{'ours':>9}{'pytorch':>9}{'products':>9}{'speed':>7}{'over':>7}")
+    yield f"{'forward+backward':34}{'ours':>9}{'pytorch':>9}{'products':>9}{'speed':>7}{'over':>7}"
     ratios: dict[str, list[float]] = {}
     for variant in VARIANTS:
         for shape in SHAPES:
@@ -228,17 +244,17 @@ def rows(seconds: float = 3.0, threads: int = 2) -> None:
             mine, torch, products = (result.minimum or float("nan") for result in found)
             ratios.setdefault(case.variant.partition("-")[0], []).append(torch / mine)
             cells = "".join(f"{value * 1e3:9.2f}" for value in (mine, torch, products))
-            print(f"{variant:10}{shape!s:24}{cells}{torch / mine:7.2f}{mine / products:7.2f}", flush=True)
-    for mode, found_ratios in ratios.items():
-        print(f"{mode}: {statistics.geometric_mean(found_ratios):.2f} times PyTorch's speed in the geometric mean")
-    print(f"\n{'backward alone, batch 1':34}{'parallel':>9}{'sequential':>11}{'speed':>7}")
+            yield f"{variant:10}{shape!s:24}{cells}{torch / mine:7.2f}{mine / products:7.2f}"
+    for mode, speeds in ratios.items():
+        yield f"{mode}: {statistics.geometric_mean(speeds):.2f} times PyTorch's speed in the geometric mean"
+    yield f"{'backward alone, batch 1':34}{'parallel':>9}{'sequential':>11}{'speed':>7}"
     for variant in ("lstm", "gru"):
         case = Case("CudnnRNNBackprop", SHAPES[2], variant)
-        one, other = (
-            r.minimum or 0.0 for r in race(case, ("lstm-lower", "sequential"), threads=threads, seconds=seconds)
-        )
-        print(f"{variant:10}{SHAPES[2]!s:24}{one * 1e3:9.2f}{other * 1e3:11.2f}{other / one:7.2f}", flush=True)
+        found = race(case, ("lstm-lower", "sequential"), threads=threads, seconds=seconds)
+        one, other = (result.minimum or float("nan") for result in found)
+        yield f"{variant:10}{SHAPES[2]!s:24}{one * 1e3:9.2f}{other * 1e3:11.2f}{other / one:7.2f}"
 
 
 if __name__ == "__main__":
-    rows(*(float(argument) for argument in sys.argv[1:2]))
+    for line in rows(float(sys.argv[1]) if len(sys.argv) > 1 else 3.0):
+        print(line, flush=True)  # noqa: T201

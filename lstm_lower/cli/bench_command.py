@@ -24,14 +24,27 @@ def bench(
         list[str] | None,
         typer.Option("--shape", metavar="T,B,I,H", help="Steps, batch, inputs, units; may be repeated."),
     ] = None,
-    op: Annotated[str, typer.Option("--op", help="BlockLSTMGrad (backward) or BlockLSTM (forward).")] = "BlockLSTMGrad",
+    op: Annotated[
+        str,
+        typer.Option(
+            "--op", help="BlockLSTMGrad (backward), BlockLSTM (forward), CudnnRNN (both) or CudnnRNNBackprop."
+        ),
+    ] = "BlockLSTMGrad",
     variant: Annotated[
         list[str] | None,
-        typer.Option("--variant", help="plain, peephole, v2, half, short, dynamic or vanishing; may be repeated."),
+        typer.Option(
+            "--variant",
+            help="plain, peephole, v2, half, short, dynamic or vanishing; of the cuDNN ops lstm, gru, lstm-2x2 or "
+            "gru-2x2 (layers, directions). May be repeated.",
+        ),
     ] = None,
     against: Annotated[
         list[str] | None,
-        typer.Option("--against", help="textbook, floor, tensorflow or pytorch; all of them without it."),
+        typer.Option(
+            "--against",
+            help="textbook, floor, tensorflow or pytorch; of CudnnRNNBackprop also sequential, which leaves "
+            "its operand output unread. All of them without it.",
+        ),
     ] = None,
     threads: Annotated[list[int] | None, typer.Option("--threads", min=1, help="Threads; may be repeated.")] = None,
     schedule: Annotated[
@@ -55,12 +68,15 @@ def bench(
     """
     with console.errors(as_json=as_json):
         from lstm_lower.passes.pipeline import parse_schedule
+        from lstm_lower.runtime import bench_cases, bench_cudnn
         from lstm_lower.runtime.bench import CONTESTANTS, race
-        from lstm_lower.runtime.bench_cases import VARIANTS, Case
+        from lstm_lower.runtime.bench_cases import Case
 
-        _choose("--op", [op], ("BlockLSTMGrad", "BlockLSTM"))
-        variants = _choose("--variant", variant or ["plain"], VARIANTS)
-        rivals = _choose("--against", against or CONTESTANTS[1:], CONTESTANTS[1:])
+        _choose("--op", [op], ("BlockLSTMGrad", "BlockLSTM", *bench_cudnn.RIVALS))
+        known = (bench_cudnn if op in bench_cudnn.RIVALS else bench_cases).VARIANTS
+        variants = _choose("--variant", variant or known[:1], known)
+        opponents = bench_cudnn.RIVALS.get(op, CONTESTANTS[1:])
+        rivals = _choose("--against", against or opponents, opponents)
         schedules = schedule or ["auto"]
         for text in schedules:
             parse_schedule(text)

@@ -1,0 +1,49 @@
+"""The benchmark's cuDNN rows: what is timed computes what it should."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.oracles.cudnn import cudnn_rnn, cudnn_rnn_backprop
+from lstm_lower.runtime import bench_cudnn
+from lstm_lower.runtime.bench_cases import Case
+
+SHAPE = (4, 2, 3, 5)
+
+
+@pytest.mark.parametrize("variant", bench_cudnn.VARIANTS)
+@pytest.mark.parametrize("hide_output", [False, True])
+def test_backward_alone(variant: str, hide_output: bool) -> None:
+    case = Case("CudnnRNNBackprop", SHAPE, variant)
+    operands = bench_cudnn.arrays(case)
+    session = ll.Session(ll.lower(bench_cudnn.model(case, operands, hide_output=hide_output)))
+    results = session.run({name: operands[name] for name in session.inputs})
+    for name, value in cudnn_rnn_backprop(**operands, **bench_cudnn.attributes(case)).items():
+        np.testing.assert_allclose(results[name], value, rtol=0, atol=1e-5)
+
+
+def test_training() -> None:
+    case = Case("CudnnRNN", SHAPE, "gru-2x2")
+    operands = bench_cudnn.arrays(case)
+    session = ll.Session(ll.lower(bench_cudnn.model(case, operands)))
+    results = session.run({name: operands[name] for name in session.inputs})
+    given = {name: operands[name] for name in bench_cudnn.FORWARD}
+    expected = cudnn_rnn(**given, **bench_cudnn.attributes(case))["output"]
+    np.testing.assert_allclose(results["output"], expected, rtol=0, atol=1e-5)
+
+
+def test_floor() -> None:
+    """Per pseudo-layer two products per step, and four over all steps."""
+    model, values = bench_cudnn.floor_model(Case("CudnnRNN", SHAPE, "lstm-2x2"))
+    assert len(model.graph.node) == 4 * (2 * SHAPE[0] + 4)
+    ll.Session(model).run(values)
+
+
+@pytest.mark.parametrize("contestant", ["lstm-lower", "textbook", "floor", "sequential", "pytorch"])
+def test_contestants_run(contestant: str) -> None:
+    if contestant == "pytorch":
+        pytest.importorskip("torch")
+    run, _ = bench_cudnn.CONTESTANTS[contestant](Case("CudnnRNNBackprop", SHAPE, "lstm"), 1, "auto")
+    assert len(run()) >= 4
