@@ -166,6 +166,7 @@ def lowering_passes(
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
         *([OptimizePass(schedule, verify_each=verify_each, trace=trace)] if optimize else []),
+        RemoveUnreadWeightsPass(),
         StandardImportsPass(),
     ]
 
@@ -223,6 +224,22 @@ class OptimizePass(ir.passes.InPlacePass):
         """Optimises."""
         modified = optimize_graphs(model, schedule=self.schedule, trace=self.trace, verify_each=self.verify_each)
         return ir.passes.PassResult(model, modified=modified)
+
+
+class RemoveUnreadWeightsPass(ir.passes.InPlacePass):
+    """Removes initializers that nothing reads any more; defaults of graph inputs stay."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Removes."""
+        initializers = model.graph.initializers
+        unread = [
+            name
+            for name, value in initializers.items()
+            if not value.uses() and not value.is_graph_input() and not value.is_graph_output()
+        ]
+        for name in unread:
+            del initializers[name]
+        return ir.passes.PassResult(model, modified=bool(unread))
 
 
 class StandardImportsPass(ir.passes.InPlacePass):

@@ -131,6 +131,17 @@ def test_passes_in_a_pipeline_of_ones_own() -> None:
     assert result.model.opset_imports == {"": 21}
 
 
+@pytest.mark.parametrize("optimize", [False, True])
+def test_nothing_unread_is_left(optimize: bool) -> None:
+    """A constant seq_len_max has done its work, and without peepholes nobody reads theirs."""
+    kwargs = valid_inputs("BlockLSTMGrad", use_peephole=False)
+    model = ll.lower(
+        single_node_model("BlockLSTMGrad", kwargs, constants=("seq_len_max", "wci", "w")),
+        optimize=optimize,
+    )
+    assert {tensor.name for tensor in model.graph.initializer} == {"w"}
+
+
 def test_an_output_that_is_an_operand_or_read_twice() -> None:
     """PreventGradient is its input: the graph output keeps its name, and other readers are served too."""
     through = helper.make_node("PreventGradient", ["x"], ["same"], name="p", domain=DOMAIN)
