@@ -38,7 +38,8 @@ def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
         if attribute.is_ref():
             return None
         if name == "value":
-            return attribute.as_tensor().numpy()
+            # Not as_tensor(), whose protocol check takes longer than all the rest.
+            return np.asarray(attribute.value.numpy())
         if name in ("value_int", "value_ints"):
             return np.asarray(attribute.value, np.int64)
         if name in ("value_float", "value_floats"):
@@ -432,6 +433,7 @@ def _recurrent(node: ir.Node) -> list[Result]:
 
 _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mod", "Sum", "And", "Or"), _elementwise),
+    **dict.fromkeys(("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift"), _elementwise),
     **dict.fromkeys(("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"), _comparison),
     **dict.fromkeys(
         (

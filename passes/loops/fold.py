@@ -24,9 +24,12 @@ def fold(node: ir.Node) -> Array | None:
     rule = _RULES.get(node.op_type)
     if rule is None:
         return None
-    inputs = [constant_of(value) for value in node.inputs]
-    if any(array is None for array, value in zip(inputs, node.inputs, strict=True) if value is not None):
-        return _gathered_size(node) if node.op_type in ("Gather", "Slice") else None
+    inputs: list[Array | None] = []
+    for value in node.inputs:
+        array = constant_of(value)
+        if array is None and value is not None:
+            return _gathered_size(node) if node.op_type in ("Gather", "Slice") else None
+        inputs.append(array)
     if any(array is not None and (array.size > LARGEST or array.dtype.kind not in "iufb") for array in inputs):
         return None
     with np.errstate(all="ignore"):
