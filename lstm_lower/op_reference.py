@@ -13,7 +13,11 @@ _FAMILIES = {
     "cudnn": "cuDNN family",
     "gradients": "Gradients of elementwise ops",
     "losses": "Losses",
+    "elementwise": "Elementwise ops around losses",
+    "arrays": "Whole arrays",
+    "segments": "Segments",
     "indexing": "Shapes, slices and indices",
+    "random": "Random numbers",
 }
 
 _HEADER = """# Ops

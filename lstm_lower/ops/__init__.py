@@ -2,6 +2,28 @@
 
 from __future__ import annotations
 
-from lstm_lower.ops import block, cudnn, cudnn_params, gradients, indexing, losses
+from lstm_lower.ops import (
+    arrays,
+    block,
+    cudnn,
+    cudnn_params,
+    elementwise,
+    gradients,
+    indexing,
+    losses,
+    random,
+    segments,
+)
 
-__all__ = ["block", "cudnn", "cudnn_params", "gradients", "indexing", "losses"]
+__all__ = [
+    "arrays",
+    "block",
+    "cudnn",
+    "cudnn_params",
+    "elementwise",
+    "gradients",
+    "indexing",
+    "losses",
+    "random",
+    "segments",
+]

@@ -6,6 +6,7 @@ Importing the package fills `registry.ORACLES` and `finite_differences.PAIRINGS`
 from __future__ import annotations
 
 from lstm_lower.oracles import (
+    arrays,
     block,
     block_gru,
     block_pairs,
@@ -13,12 +14,16 @@ from lstm_lower.oracles import (
     cudnn,
     cudnn_pairs,
     cudnn_params,
+    elementwise,
     gradients,
     indexing,
     losses,
+    random,
+    segments,
 )
 
 __all__ = [
+    "arrays",
     "block",
     "block_gru",
     "block_pairs",
@@ -26,7 +31,10 @@ __all__ = [
     "cudnn",
     "cudnn_pairs",
     "cudnn_params",
+    "elementwise",
     "gradients",
     "indexing",
     "losses",
+    "random",
+    "segments",
 ]

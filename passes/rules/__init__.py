@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from lstm_lower.passes.rules import (
+    arrays,
     block,
     block_gru,
     ctc,
     cudnn,
     cudnn_params,
+    elementwise,
     gradients,
     indexing,
     losses,
     random,
+    segments,
     strided_slice,
 )
 
 __all__ = [
+    "arrays",
     "block",
     "block_gru",
     "ctc",
     "cudnn",
     "cudnn_params",
+    "elementwise",
     "gradients",
     "indexing",
     "losses",
     "random",
+    "segments",
     "strided_slice",
 ]

@@ -101,9 +101,9 @@ def dynamic_stitch(n: Node) -> dict[str, Expr]:
     # The 0 in front stands for the row of zeros, and gives an empty set of indices a largest one.
     keys = concat([b.ints(0), index + 1], 0)
     zero_row = b.op(
-        "ConstantOfShape", concat([b.ints(1), _tail(values, 1)], 0), value=ir.tensor([0], dtype=values.dtype)
+        "ConstantOfShape", concat([b.ints(1), tail_of(values, 1)], 0), value=ir.tensor([0], dtype=values.dtype)
     )
-    count = _largest(keys)
+    count = largest(keys)
     targets = b.op("Range", b.constant(1, INT64), (count + 1).reshape(), b.constant(1, INT64))
     positions = b.op("Range", b.constant(0, INT64), b.op("Size", keys), b.constant(1, INT64))
     match = b.op("Equal", targets.unsqueeze(1), keys.unsqueeze(0)).cast(INT64)
@@ -118,7 +118,7 @@ def flatten_rows(values: Expr, rank: int) -> Expr:
     b = values.builder
     leading = b.op("Shape", values)
     count = b.op("ReduceProd", leading.slice(0, rank, axis=0), keepdims=1) if rank else b.ints(1)
-    return reshape_to(values, concat([count, _tail(values, rank)], 0))
+    return reshape_to(values, concat([count, tail_of(values, rank)], 0))
 
 
 def reshape_to(x: Expr, sizes: Expr) -> Expr:
@@ -127,7 +127,7 @@ def reshape_to(x: Expr, sizes: Expr) -> Expr:
     return x.builder.op("Reshape", x, sizes, **allow_zero)
 
 
-def _tail(values: Expr, start: int) -> Expr:
+def tail_of(values: Expr, start: int) -> Expr:
     """The sizes from axis `start` on, as a vector."""
     b = values.builder
     if values.shape is not None and all(isinstance(size, int) for size in values.shape[start:]):
@@ -135,7 +135,8 @@ def _tail(values: Expr, start: int) -> Expr:
     return b.op("Shape", values).slice(start, 2**31 - 1, axis=0)
 
 
-def _largest(vector: Expr) -> Expr:
+def largest(vector: Expr) -> Expr:
+    """The largest entry, as a vector of one."""
     return vector.builder.op("ReduceMax", vector, keepdims=1)
 
 
@@ -158,13 +159,21 @@ def unsorted_segment_sum(n: Node) -> dict[str, Expr]:
     ids = n.segment_ids.cast(INT64)
     ids = ids if rank == 1 else ids.reshape(-1)
     ids = b.where(ids < 0, count, ids)
+    return {"output": add_rows(rows, ids, segments)}
+
+
+def add_rows(rows: Expr, ids: Expr, segments: Size) -> Expr:
+    """Adds each row into zeros, at the number that stands for it in `ids` [N]; those of number `segments` are lost."""
+    b = rows.builder
     if b.opset < 16:
-        return {"output": _segment_product(rows, ids, segments)}
+        return _segment_product(rows, ids, segments)
     zeros = b.op(
-        "ConstantOfShape", concat([b.sizes([segments + 1]), _tail(rows, 1)], 0), value=ir.tensor([0], dtype=rows.dtype)
+        "ConstantOfShape",
+        concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0),
+        value=ir.tensor([0], dtype=rows.dtype),
     )
     total = b.op("ScatterND", zeros, ids.unsqueeze(1), rows, reduction="add")
-    return {"output": total.slice(0, segments, axis=0)}
+    return total.slice(0, segments, axis=0)
 
 
 def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
@@ -175,7 +184,7 @@ def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
     if rows.shape is not None and len(rows.shape) == 2:
         return table @ rows
     matrix = b.op("Reshape", rows, concat([b.op("Shape", ids), b.ints(-1)], 0))
-    return reshape_to(table @ matrix, concat([b.sizes([segments]), _tail(rows, 1)], 0))
+    return reshape_to(table @ matrix, concat([b.sizes([segments]), tail_of(rows, 1)], 0))
 
 
 @lowers(MirrorPadGrad)

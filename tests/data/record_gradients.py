@@ -30,7 +30,9 @@ def record(case: Case) -> dict[str, Array]:
         name: [tf.constant(part) for part in value] if isinstance(value, list) else tf.constant(value)
         for name, value in case.operands.items()
     }
-    attributes = {name: _DTYPES[value] if name == "out_type" else value for name, value in case.attributes.items()}
+    attributes = {
+        name: _DTYPES[value] if name in ("out_type", "out_idx") else value for name, value in case.attributes.items()
+    }
     results: Any = getattr(tf.raw_ops, case.op)(**operands, **attributes)
     if hasattr(results, "_asdict"):
         return {name: value.numpy() for name, value in results._asdict().items()}

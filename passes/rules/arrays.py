@@ -1,0 +1,177 @@
+"""Lowering of the ops on whole arrays."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from lstm_lower.ops.arrays import (
+    CumulativeLogsumexp,
+    Diag,
+    DiagPart,
+    EuclideanNorm,
+    InTopK,
+    InTopKV2,
+    LinSpace,
+    Rank,
+    Reverse,
+    ScatterNd,
+    UniqueV2,
+)
+from lstm_lower.passes.emit import Builder, Expr, concat
+from lstm_lower.passes.rules.elementwise import log1p_of
+from lstm_lower.passes.rules.indexing import INT64, add_rows, flatten_rows, rank_of, reshape_to
+from lstm_lower.passes.rules.registry import Node, lowers
+
+
+@lowers(ScatterNd)
+def scatter_nd(n: Node) -> dict[str, Expr]:
+    """An adding ScatterND; before opset 16, which has none, places become numbers of rows."""
+    b = n.builder
+    indices, shape = n.indices.cast(INT64), n.shape.cast(INT64)
+    if b.opset >= 16:
+        zeros = b.op("ConstantOfShape", shape, value=ir.tensor([0], dtype=n.updates.dtype))
+        return {"output": b.op("ScatterND", zeros, indices, n.updates, reduction="add")}
+    depth = indices.size(-1)
+    if not isinstance(depth, int):
+        raise n.unsupported("indices", "a known size of the last axis (before opset 16)", "an unknown one")
+    row, rows = b.ints(0), b.ints(1)
+    for axis in range(depth):
+        size = shape.slice(axis, axis + 1, axis=0)
+        place = b.op("Gather", indices, b.constant(axis, INT64), axis=-1)
+        row, rows = row * size + place, rows * size
+    updates = flatten_rows(n.updates, rank_of(n, "indices", indices) - 1)
+    return {"output": reshape_to(add_rows(updates, row.reshape(-1), rows), shape)}
+
+
+@lowers(EuclideanNorm)
+def euclidean_norm(n: Node) -> dict[str, Expr]:
+    """Square root of the sum of squares; an empty list of axes names none."""
+    axes = n.constant("axis")
+    if axes is None:
+        raise n.unsupported("axis", "a constant", "a value known at run time only")
+    squares = n.input * n.input
+    if axes.size:
+        squares = squares.sum([int(axis) for axis in axes.reshape(-1)], keepdims=bool(n.keep_dims))
+    return {"output": n.builder.op("Sqrt", squares)}
+
+
+def _numbers(b: Builder, count: Expr) -> Expr:
+    """0, 1, ... up to a count of shape [] or [1]."""
+    return b.op("Range", b.constant(0, INT64), count.reshape(), b.constant(1, INT64))
+
+
+@lowers(LinSpace)
+def lin_space(n: Node) -> dict[str, Expr]:
+    """Steps from start on; the last number is stop itself, unless it is the only one."""
+    b = n.builder
+    last = n.num.cast(INT64) - 1
+    numbers = _numbers(b, last + 1)
+    step = (n.stop - n.start) / last.maximum(1).cast(n.start.dtype)
+    values = n.start + numbers.cast(n.start.dtype) * step
+    at_end = b.op("And", b.op("Equal", numbers, last), last > 0)
+    return {"output": b.where(at_end, n.stop, values)}
+
+
+@lowers(Rank)
+def rank(n: Node) -> dict[str, Expr]:
+    """The length of the shape."""
+    if n.input.shape is not None:
+        return {"output": n.builder.constant(len(n.input.shape), ir.DataType.INT32)}
+    return {"output": n.builder.op("Size", n.builder.op("Shape", n.input)).cast(ir.DataType.INT32)}
+
+
+@lowers(Reverse)
+def reverse(n: Node) -> dict[str, Expr]:
+    """A slice backwards along each axis that is turned round."""
+    b = n.builder
+    chosen = n.constant("dims")
+    if chosen is None:
+        raise n.unsupported("dims", "a constant", "a value known at run time only")
+    axes = [int(axis) for axis in chosen.nonzero()[0]]
+    if not axes:
+        return {"output": n.tensor}
+    starts, ends = [-1] * len(axes), [-(2**31)] * len(axes)
+    return {"output": b.op("Slice", n.tensor, b.ints(*starts), b.ints(*ends), b.ints(*axes), b.ints(*starts))}
+
+
+@lowers(Diag)
+def diag(n: Node) -> dict[str, Expr]:
+    """The flattened operand where row and column are the same."""
+    b = n.builder
+    flat = n.diagonal.reshape(-1)
+    numbers = _numbers(b, b.op("Size", flat))
+    table = b.where(b.op("Equal", numbers.unsqueeze(1), numbers.unsqueeze(0)), flat, 0)
+    shape = b.op("Shape", n.diagonal)
+    return {"output": reshape_to(table, concat([shape, shape], 0))}
+
+
+@lowers(DiagPart)
+def diag_part(n: Node) -> dict[str, Expr]:
+    """Every (size + 1)-th element."""
+    b = n.builder
+    shape = b.op("Shape", n.input).slice(0, rank_of(n, "input", n.input) // 2, axis=0)
+    size = b.op("ReduceProd", shape, keepdims=1)
+    places = _numbers(b, size) * (size + 1)
+    return {"diagonal": reshape_to(b.op("Gather", n.input.reshape(-1), places, axis=0), shape)}
+
+
+@lowers(InTopK, InTopKV2)
+def in_top_k(n: Node) -> dict[str, Expr]:
+    """Counts the classes ahead of the target, where all are finite and the target is one of them."""
+    b = n.builder
+    scores, targets = n.predictions, n.targets.cast(INT64).unsqueeze(1)
+    classes = _numbers(b, b.op("Gather", b.op("Shape", scores), b.constant(1, INT64), axis=0))
+    hot = b.op("Equal", targets, classes)
+    score = b.where(hot, scores, 0).sum(1, keepdims=True)
+    ahead = (scores > score).cast(INT64).sum(1)
+    # A class is missing if none is hot; a comparison with NaN is false.
+    finite = b.op("Less", b.op("Abs", scores), scores.like(float("inf")))
+    faults = b.op("Not", finite).cast(INT64).sum(1)
+    known = b.op("And", hot.cast(INT64).sum(1) > 0, faults < 1)
+    k = ahead.like(n.k) if isinstance(n.k, int) else n.k.cast(INT64)
+    return {"precision": b.op("And", known, ahead < k)}
+
+
+@lowers(UniqueV2)
+def unique(n: Node) -> dict[str, Expr]:
+    """ONNX's Unique, in int64 for integers: onnxruntime has it for few dtypes."""
+    b = n.builder
+    axis = n.constant("axis")
+    if axis is None:
+        raise n.unsupported("axis", "a constant", "a value known at run time only")
+    values = n.x.cast(INT64) if n.x.dtype == ir.DataType.INT32 else n.x
+    along = int(axis[0]) if axis.size else 0
+    y, _, inverse, _ = b.ops("Unique", values, outputs=4, axis=along, sorted=0)
+    for value, dtype in ((y, values.dtype), (inverse, INT64)):
+        value.value.type = ir.TensorType(dtype)
+    return {"y": y, "idx": inverse}
+
+
+@lowers(CumulativeLogsumexp)
+def cumulative_logsumexp(n: Node) -> dict[str, Expr]:
+    """A Scan along the axis that adds in log space; an exclusive sum starts with the log of nothing."""
+    axis = n.constant("axis")
+    if axis is None:
+        raise n.unsupported("axis", "a constant", "a value known at run time only")
+    rank_ = rank_of(n, "x", n.x)
+    along = int(axis) % rank_
+    order = [along, *(other for other in range(rank_) if other != along)]
+    back = [order.index(position) for position in range(rank_)]
+    steps = n.x.transpose(*order)
+    start = n.builder.fill(-math.inf, [steps.size(position) for position in range(1, rank_)], steps.dtype)
+
+    def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        total = _log_add(states[0], inputs[0])
+        return [total], [states[0] if n.exclusive else total]
+
+    _, (sums,) = n.builder.scan(body, states=[start], inputs=[steps], reverse=bool(n.reverse))
+    return {"out": sums.transpose(*back)}
+
+
+def _log_add(x: Expr, y: Expr) -> Expr:
+    """log(exp(x) + exp(y)); two infinite numbers have no difference."""
+    b = x.builder
+    distance = b.where(b.op("Equal", x, y), 0, b.op("Abs", x - y))
+    return x.maximum(y) + log1p_of(b.op("Exp", -distance))

@@ -1,0 +1,128 @@
+"""Lowering of the elementwise ops around losses: each one is its formula."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.ops.elementwise import (
+    Expm1,
+    FloorDiv,
+    FloorMod,
+    Inv,
+    L2Loss,
+    Log1p,
+    Mod,
+    MulNoNan,
+    Snapshot,
+    TruncateMod,
+    Xdivy,
+    Xlog1py,
+    Xlogy,
+)
+from lstm_lower.passes.emit import Expr
+from lstm_lower.passes.rules.registry import Node, lowers
+
+_INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+
+
+@lowers(L2Loss)
+def l2_loss(n: Node) -> dict[str, Expr]:
+    """Half the sum of squares; a sum without axes is over all of them, even where the rank is open."""
+    return {"output": n.builder.op("ReduceSum", n.t * n.t, keepdims=0) * 0.5}
+
+
+def log1p_of(x: Expr) -> Expr:
+    """log(1 + x).
+
+    What rounding does to u = 1 + x is undone by the factor x / (u - 1), in which u - 1 is exact. Source: Higham,
+    Accuracy and Stability of Numerical Algorithms, 1.14.1, for log(1 + x) / x.
+    """
+    b = x.builder
+    u = 1 + x
+    shift = u - 1
+    # Equal where 1 + x is exact, and for an infinite x, whose factor would be no number.
+    result = b.where(b.op("Equal", shift, x), b.op("Log", u), b.op("Log", u) * (x / shift))
+    return b.where(b.op("Equal", shift, shift.like(0)), x, result)
+
+
+@lowers(Log1p)
+def log1p(n: Node) -> dict[str, Expr]:
+    """log(1 + x), accurate also where x is close to 0."""
+    return {"y": log1p_of(n.x)}
+
+
+@lowers(Expm1)
+def expm1(n: Node) -> dict[str, Expr]:
+    """exp(x) - 1 = tanh(x / 2) (exp(x) + 1), in which nothing cancels."""
+    return {"y": n.builder.op("Tanh", n.x * 0.5) * (n.builder.op("Exp", n.x) + 1)}
+
+
+@lowers(Inv)
+def inv(n: Node) -> dict[str, Expr]:
+    """1 / x."""
+    return {"y": 1 / n.x}
+
+
+@lowers(Snapshot)
+def snapshot(n: Node) -> dict[str, Expr]:
+    """The input."""
+    return {"output": n.input}
+
+
+def _unless_zero(condition: Expr, value: Expr) -> dict[str, Expr]:
+    b = value.builder
+    return {"z": b.where(b.op("Equal", condition, condition.like(0)), 0, value)}
+
+
+@lowers(Xdivy)
+def xdivy(n: Node) -> dict[str, Expr]:
+    """The quotient, and 0 where x is 0."""
+    return _unless_zero(n.x, n.x / n.y)
+
+
+@lowers(Xlogy)
+def xlogy(n: Node) -> dict[str, Expr]:
+    """The product of x and log(y), and 0 where x is 0."""
+    return _unless_zero(n.x, n.x * n.builder.op("Log", n.y))
+
+
+@lowers(Xlog1py)
+def xlog1py(n: Node) -> dict[str, Expr]:
+    """The product of x and log(1 + y), and 0 where x is 0."""
+    return _unless_zero(n.x, n.x * log1p_of(n.y))
+
+
+@lowers(MulNoNan)
+def mul_no_nan(n: Node) -> dict[str, Expr]:
+    """The product, and 0 where y is 0."""
+    return _unless_zero(n.y, n.x * n.y)
+
+
+@lowers(TruncateMod, Mod)
+def truncate_mod(n: Node) -> dict[str, Expr]:
+    """C's remainder."""
+    return {"z": _truncated(n)}
+
+
+def _truncated(n: Node) -> Expr:
+    return n.builder.op("Mod", n.x, n.y, fmod=1)
+
+
+@lowers(FloorMod)
+def floor_mod(n: Node) -> dict[str, Expr]:
+    """C's remainder, moved to y's side of 0; on integers ONNX's remainder has y's sign already."""
+    b = n.builder
+    if n.x.dtype in _INTEGERS:
+        return {"z": b.op("Mod", n.x, n.y)}
+    remainder = _truncated(n)
+    right = b.op("Or", b.op("Equal", remainder < 0, n.y < 0), b.op("Equal", remainder, n.x.like(0)))
+    return {"z": b.where(right, remainder, remainder + n.y)}
+
+
+@lowers(FloorDiv)
+def floor_div(n: Node) -> dict[str, Expr]:
+    """The quotient, rounded down; on integers ONNX's quotient is exact once the remainder is taken off."""
+    b = n.builder
+    if n.x.dtype in _INTEGERS:
+        return {"z": (n.x - b.op("Mod", n.x, n.y)) / n.y}
+    return {"z": b.op("Floor", n.x / n.y)}

@@ -1,0 +1,181 @@
+"""Lowering of the reductions over segments: rows scattered into one row per segment.
+
+A row that belongs to no segment goes to one behind the last, which is cut off.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from ml_dtypes import finfo
+
+from lstm_lower.ops.segments import (
+    SegmentMax,
+    SegmentMean,
+    SegmentMin,
+    SegmentProd,
+    SegmentSum,
+    SparseSegmentMean,
+    SparseSegmentMeanGrad,
+    SparseSegmentMeanWithNumSegments,
+    SparseSegmentSqrtN,
+    SparseSegmentSqrtNGrad,
+    SparseSegmentSqrtNWithNumSegments,
+    SparseSegmentSum,
+    SparseSegmentSumGrad,
+    SparseSegmentSumWithNumSegments,
+    UnsortedSegmentMax,
+    UnsortedSegmentMin,
+    UnsortedSegmentProd,
+)
+from lstm_lower.passes.emit import Expr, Scalar, concat
+from lstm_lower.passes.rules.indexing import INT64, add_rows, flatten_rows, largest, rank_of, tail_of
+from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.sizes import Size
+
+
+def _last_number(n: Node, ids: Expr) -> Size:
+    """How many segments there are when the largest number says so."""
+    known = n.constant("segment_ids")
+    if known is not None:
+        return int(known.max(initial=-1)) + 1
+    return largest(concat([n.builder.ints(-1), ids], 0)) + 1
+
+
+def _given_number(n: Node, operand: str) -> Size:
+    known = n.constant(operand)
+    number: Expr = getattr(n, operand)
+    return number.cast(INT64).reshape(1) if known is None else int(known)
+
+
+def _row_counts(ids: Expr, segments: Size, dtype: ir.DataType) -> Expr:
+    """The number of rows of each segment, at least 1, as [S]."""
+    b = ids.builder
+    ones = b.op("ConstantOfShape", b.op("Shape", ids), value=ir.tensor([1], dtype=dtype))
+    return add_rows(ones.unsqueeze(1), ids, segments).reshape(-1).maximum(1)
+
+
+def _per_row(values: Expr, rows: Expr) -> Expr:
+    """A vector [S] in the shape that broadcasts over rows [S, ...]."""
+    b = values.builder
+    if rows.shape is not None:
+        return values.unsqueeze(*range(1, len(rows.shape))) if len(rows.shape) > 1 else values
+    rank = b.op("Size", b.op("Shape", rows)).reshape(1)
+    ones = b.op("ConstantOfShape", rank - 1, value=ir.tensor([1], dtype=INT64))
+    return b.op("Reshape", values, concat([b.ints(-1), ones], 0))
+
+
+def _scale(counts: Expr, power: float) -> Expr:
+    return counts if power == 1 else counts.builder.op("Sqrt", counts)
+
+
+def _sum(rows: Expr, ids: Expr, segments: Size, power: float) -> dict[str, Expr]:
+    """The sums over the number of rows to a power."""
+    total = add_rows(rows, ids, segments)
+    if power:
+        total = total / _per_row(_scale(_row_counts(ids, segments, rows.dtype), power), rows)
+    return {"output": total}
+
+
+@lowers(SegmentSum, SegmentMean)
+def segment_sum(n: Node) -> dict[str, Expr]:
+    """Rows added, and divided by their number."""
+    ids = n.segment_ids.cast(INT64)
+    return _sum(n.data, ids, _last_number(n, ids), 1 if n.op is SegmentMean else 0)
+
+
+_POWERS = {
+    SparseSegmentSum: 0.0,
+    SparseSegmentSumWithNumSegments: 0.0,
+    SparseSegmentSumGrad: 0.0,
+    SparseSegmentMean: 1.0,
+    SparseSegmentMeanWithNumSegments: 1.0,
+    SparseSegmentMeanGrad: 1.0,
+    SparseSegmentSqrtN: 0.5,
+    SparseSegmentSqrtNWithNumSegments: 0.5,
+    SparseSegmentSqrtNGrad: 0.5,
+}
+
+
+@lowers(
+    SparseSegmentSum,
+    SparseSegmentMean,
+    SparseSegmentSqrtN,
+    SparseSegmentSumWithNumSegments,
+    SparseSegmentMeanWithNumSegments,
+    SparseSegmentSqrtNWithNumSegments,
+)
+def sparse_segment_sum(n: Node) -> dict[str, Expr]:
+    """Rows picked, added, and divided by a power of their number."""
+    ids = n.segment_ids.cast(INT64)
+    segments = _given_number(n, "num_segments") if "num_segments" in n.call.operands else _last_number(n, ids)
+    return _sum(n.builder.op("Gather", n.data, n.indices, axis=0), ids, segments, _POWERS[n.op])
+
+
+@lowers(SparseSegmentSumGrad, SparseSegmentMeanGrad, SparseSegmentSqrtNGrad)
+def sparse_segment_gradient(n: Node) -> dict[str, Expr]:
+    """The segments' gradients over a power of their number of rows, picked for each row and added where it was read."""
+    ids, gradient, power = n.segment_ids.cast(INT64), n.grad, _POWERS[n.op]
+    if power:
+        counts = _row_counts(ids, gradient.size(0), gradient.dtype)
+        gradient = gradient / _per_row(_scale(counts, power), gradient)
+    rows = n.builder.op("Gather", gradient, ids, axis=0)
+    return {"output": add_rows(rows, n.indices.cast(INT64), _given_number(n, "output_dim0"))}
+
+
+def _extreme(n: Node, rows: Expr, ids: Expr, segments: Size) -> Expr:
+    """Rows multiplied, or their largest or smallest, from a value on that changes nothing."""
+    b = rows.builder
+    scatter, reduction, start = _reduction(n)
+    sizes = concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0)
+    first = ir.Tensor(np.asarray([start], rows.dtype.numpy()), dtype=rows.dtype)
+    if b.opset >= 18:
+        initial = b.op("ConstantOfShape", sizes, value=first)
+        return b.op("ScatterND", initial, ids.unsqueeze(1), rows, reduction=scatter).slice(0, segments, axis=0)
+    # Earlier opsets have no such scatter: a table of all rows, with the first value in place of other segments' rows.
+    # A row of first values leaves no segment without any.
+    rank = rank_of(n, "data", rows)
+    row = b.op("ConstantOfShape", concat([b.ints(1), tail_of(rows, 1)], 0), value=first)
+    numbers = b.op("Range", b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
+    member = b.op("Equal", numbers.unsqueeze(1), concat([ids, b.ints(-1)], 0).unsqueeze(0))
+    member = member.unsqueeze(*range(2, rank + 1)) if rank > 1 else member
+    table = b.where(member, concat([rows, row], 0).unsqueeze(0), start)
+    return b.op(reduction, table, axes=[1], keepdims=0)
+
+
+def _reduction(n: Node) -> tuple[str, str, Scalar]:
+    """What ScatterND and the reductions of ONNX call the op, and where it starts."""
+    if n.op in (SegmentProd, UnsortedSegmentProd):
+        return "mul", "ReduceProd", 1
+    dtype = n.call.types["T"]
+    assert dtype is not None
+    whole = dtype in (ir.DataType.INT32, ir.DataType.INT64)
+    limits = np.iinfo(dtype.numpy()) if whole else finfo(dtype.numpy())  # type: ignore[no-untyped-call]
+    if n.op in (SegmentMax, UnsortedSegmentMax):
+        return "max", "ReduceMax", np.asarray(limits.min).item()
+    return "min", "ReduceMin", np.asarray(limits.max).item()
+
+
+@lowers(UnsortedSegmentProd, UnsortedSegmentMax, UnsortedSegmentMin)
+def unsorted_segment_extreme(n: Node) -> dict[str, Expr]:
+    """Rows with negative numbers go behind the last segment."""
+    rank = rank_of(n, "segment_ids", n.segment_ids)
+    segments = _given_number(n, "num_segments")
+    ids = n.segment_ids.cast(INT64)
+    ids = ids if rank == 1 else ids.reshape(-1)
+    ids = n.builder.where(ids < 0, segments, ids)
+    return {"output": _extreme(n, flatten_rows(n.data, rank), ids, segments)}
+
+
+@lowers(SegmentProd, SegmentMax, SegmentMin)
+def segment_extreme(n: Node) -> dict[str, Expr]:
+    """The same; a maximum or minimum of no rows is 0."""
+    b = n.builder
+    ids = n.segment_ids.cast(INT64)
+    segments = _last_number(n, ids)
+    result = _extreme(n, n.data, ids, segments)
+    if n.op is not SegmentProd:
+        ones = b.op("ConstantOfShape", b.op("Shape", ids), value=ir.tensor([1], dtype=n.data.dtype))
+        filled = add_rows(ones.unsqueeze(1), ids, segments).reshape(-1) > 0
+        result = b.where(_per_row(filled, n.data), result, 0)
+    return {"output": result}
