@@ -20,10 +20,10 @@ def running_steps(n: Node) -> Expr | None:
     if lengths is None or _all_full(n):
         return None
     b, steps = n.builder, n.size("T")
-    zero, one = (b.constant(value, ir.DataType.INT32) for value in (0, 1))
     if isinstance(steps, int):
         times = b.constant(list(range(steps)), ir.DataType.INT32)
     else:
+        zero, one = (b.constant(value, ir.DataType.INT32) for value in (0, 1))
         times = b.op("Range", zero, steps.cast(ir.DataType.INT32).squeeze(0), one)
     running: Expr = times.unsqueeze(1, 2) < lengths.unsqueeze(0, 2)
     return running
