@@ -67,6 +67,30 @@ def _binary() -> Iterator[Case]:
     yield Case("MulNoNan", "zero", {"x": wild, "y": zeros})
 
 
+def _choices() -> Iterator[Case]:
+    shapes = [((2, 3), (2, 3), (2, 3)), ((3,), (2, 3), ()), ((2, 1), (1, 3), (2, 3)), ((), (4,), (4,))]
+    for (condition, first, second), dtype in [
+        *product(shapes, ["float32"]),
+        *product(shapes[:1], [*DTYPES, "int32", "int64", "bool"]),
+    ]:
+        what = f"{list(condition)}-{list(first)}-{list(second)}-{dtype}".replace(" ", "")
+        rng = rng_of("choices", what)
+        chosen = np.asarray(rng.random(condition) < 0.5)
+        parts: Operands = {
+            name: np.asarray(9 * normal(rng, shape)).astype(dtype) for name, shape in (("t", first), ("e", second))
+        }
+        yield Case("SelectV2", what, {"condition": chosen, **parts})
+        if first == second:
+            yield Case("Select", what, {"condition": chosen, "x": parts["t"], "y": parts["e"]})
+    rows: Operands = {"x": np.ones((2, 3), np.float32), "y": np.zeros((2, 3), np.float32)}
+    yield Case("Select", "rows", {"condition": np.array([False, True]), **rows})
+    wild = np.array([np.nan, np.inf, 1, -np.inf], np.float32)
+    seven = np.full(4, 7, np.float32)
+    for what, chosen in (("wild", wild == 1), ("hidden", wild != 1)):
+        yield Case("Select", what, {"condition": chosen, "x": seven, "y": wild})
+        yield Case("SelectV2", what, {"condition": chosen, "t": seven, "e": wild})
+
+
 def _segments() -> Iterator[Case]:
     for (ids, rest), dtype, index in [
         *product([([0, 0, 1, 1, 1], (4,)), ([0, 2, 2], (2, 3)), ([1, 4, 4, 4], ()), ([], (2,))], ["float32"], INDEX),
@@ -193,7 +217,7 @@ def _sums() -> Iterator[Case]:
 @cache
 def cases() -> tuple[Case, ...]:
     """All cases."""
-    families = (_unary, _binary, _segments, _unsorted, _scatters, _arrays, _sums)
+    families = (_unary, _binary, _choices, _segments, _unsorted, _scatters, _arrays, _sums)
     found = {case.id: case for family in families for case in family()}
     return tuple(found.values())
 

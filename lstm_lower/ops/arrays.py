@@ -28,6 +28,9 @@ class ScatterNd(OpDef):
     class Outputs:
         output = operand(None)
 
+    class Attrs:
+        bad_indices_policy = attr(str, "", choices=("", "DEFAULT", "ERROR"))
+
     @classmethod
     def verify(cls, call: Call) -> None:
         """The updates' shape starts with that of the indices, less its last axis."""

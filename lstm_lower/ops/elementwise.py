@@ -79,36 +79,43 @@ class _Binary(OpDef, abstract=True):
     @classmethod
     def verify(cls, call: Call) -> None:
         """The operands broadcast."""
-        result_shape(call)
+        broadcast(call, "x", "y")
 
     @classmethod
     def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
         """The shape that the operands broadcast to."""
-        return [TensorInfo(call.types.get("T"), result_shape(call))]
+        return [TensorInfo(call.types.get("T"), broadcast(call, "x", "y"))]
 
 
-def result_shape(call: Call) -> tuple[Dim, ...] | None:
-    """The shape that x and y broadcast to, `None` where a rank is open.
+def broadcast(call: Call, *names: str) -> tuple[Dim, ...] | None:
+    """The shape that operands broadcast to, `None` where a rank is open.
 
     Raises:
         InvalidModelError, InvalidInputError: sizes differ.
     """
-    x, y = call.operands["x"].shape, call.operands["y"].shape
-    if x is None or y is None:
-        return None
-    rank = max(len(x), len(y))
-    pairs = zip((1,) * (rank - len(x)) + tuple(x), (1,) * (rank - len(y)) + tuple(y), strict=True)
-    result: list[Dim] = []
-    for first, second in pairs:
-        if first == 1 or first == second:
-            result.append(second)
-        elif second == 1 or isinstance(first, int):
-            if isinstance(second, int) and second != 1:
-                raise call.error("y", f"a shape that broadcasts with {list(x)} (as x)", list(y))
-            result.append(first)
-        else:
-            result.append(second if isinstance(second, int) else None)
-    return tuple(result)
+    result: tuple[Dim, ...] = ()
+    for name in names:
+        shape = call.operands[name].shape
+        if shape is None:
+            return None
+        rank = max(len(result), len(shape))
+        pairs = zip((1,) * (rank - len(result)) + result, (1,) * (rank - len(shape)) + tuple(shape), strict=True)
+        merged: list[Dim] = []
+        for first, second in pairs:
+            if isinstance(first, int) and isinstance(second, int) and first != second and 1 not in (first, second):
+                raise call.error(name, f"a shape that broadcasts with {list(result)} (as {names[0]})", list(shape))
+            merged.append(_common(first, second))
+        result = tuple(merged)
+    return result
+
+
+def _common(first: Dim, second: Dim) -> Dim:
+    """The size that two sizes broadcast to; of an open one and a known one other than 1 the known one."""
+    if first == 1 or first == second:
+        return second
+    if second == 1 or isinstance(first, int):
+        return first
+    return second if isinstance(second, int) else None
 
 
 class Xdivy(_Binary):
@@ -150,3 +157,43 @@ class FloorDiv(_Binary):
 
     class Types:
         T = NUMBERS
+
+
+class SelectV2(OpDef):
+    """t where the condition holds, e elsewhere; the operands broadcast."""
+
+    class Types:
+        T = ANY
+
+    class Inputs:
+        condition = operand(None, "bool")
+        t = operand(None)
+        e = operand(None)
+
+    class Outputs:
+        output = operand(None)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The operands broadcast."""
+        cls.output_infos(call, 1)
+
+    @classmethod
+    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+        """The shape that the operands broadcast to."""
+        return [TensorInfo(call.types.get("T"), broadcast(call, "condition", "t", "e"))]
+
+
+class Select(OpDef):
+    """SelectV2 in older graphs: x and y have one shape; a condition that is a vector chooses rows."""
+
+    class Types:
+        T = ANY
+
+    class Inputs:
+        condition = operand(None, "bool")
+        x = operand("*S")
+        y = operand("*S")
+
+    class Outputs:
+        output = operand("*S")

@@ -6,7 +6,7 @@ Symbols: N rows, S segments.
 from __future__ import annotations
 
 from lstm_lower.dims import Dim
-from lstm_lower.opdef import Call, OpDef, TensorInfo, operand
+from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.indexing import INDEX
 
@@ -136,6 +136,10 @@ class _SparseSegments(OpDef, abstract=True):
 
     class Outputs:
         output = operand(None)
+
+    class Attrs:
+        # Only tells TensorFlow which form the gradient is to have.
+        sparse_gradient = attr(bool, False)
 
     @classmethod
     def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:

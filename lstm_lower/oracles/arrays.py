@@ -15,7 +15,9 @@ Array = npt.NDArray[Any]
 
 
 @oracle("ScatterNd")
-def scatter_nd(*, indices: npt.ArrayLike, updates: npt.ArrayLike, shape: npt.ArrayLike) -> dict[str, Array]:
+def scatter_nd(
+    *, indices: npt.ArrayLike, updates: npt.ArrayLike, shape: npt.ArrayLike, bad_indices_policy: str = ""
+) -> dict[str, Array]:
     """Updates added into zeros one by one."""
     places, values = np.asarray(indices), widen(updates)
     output = np.zeros(tuple(int(size) for size in np.ravel(shape)), values.dtype)

@@ -99,3 +99,18 @@ def floor_div(*, x: npt.ArrayLike, y: npt.ArrayLike) -> dict[str, Values]:
         return {"z": np.asarray(numbers // np.asarray(y))}
     exact = widen(x) / widen(y)
     return {"z": np.asarray(np.floor(exact.astype(numbers.dtype).astype(np.float64)))}
+
+
+@oracle("SelectV2")
+def select_v2(*, condition: npt.ArrayLike, t: npt.ArrayLike, e: npt.ArrayLike) -> dict[str, Values]:
+    """The one where the condition holds, the other elsewhere."""
+    return {"output": np.asarray(np.where(np.asarray(condition), widen(t), widen(e)))}
+
+
+@oracle("Select")
+def select(*, condition: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> dict[str, Values]:
+    """The same; a vector chooses rows."""
+    chosen = np.asarray(condition)
+    if chosen.ndim == 1:
+        chosen = chosen.reshape(-1, *[1] * (np.ndim(x) - 1))
+    return select_v2(condition=chosen, t=x, e=y)

@@ -98,6 +98,7 @@ def _sparse(reduce: Reduction) -> Oracle:
         indices: npt.ArrayLike,
         segment_ids: npt.ArrayLike,
         num_segments: npt.ArrayLike | None = None,
+        sparse_gradient: bool = False,
     ) -> dict[str, Array]:
         ids = np.asarray(segment_ids)
         segments = _count(ids) if num_segments is None else int(np.asarray(num_segments))

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import tensorflow as tf
 from onnx import helper, numpy_helper
 
-from lstm_lower import schemas
+from lstm_lower import opdef, schemas
 from lstm_lower import state as training_state
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
 from lstm_lower.passes.composites import unsupported_nodes
@@ -90,6 +90,7 @@ def finish(
     pairs = [pair for pair in plan.states if pair.input not in constants] + _extra_pairs(model, state)
     if pairs:
         helper.set_model_props(model, training_state.metadata(TrainingState(tuple(pairs))))
+    _drop_foreign_domain(model.graph)
     _drop_unused_opsets(model)
     _drop_notes(model)
     return _verified(model)
@@ -172,11 +173,27 @@ def _drop_unused_opsets(model: onnx.ModelProto) -> None:
     model.opset_import.extend(kept)
 
 
+def _drop_foreign_domain(graph: onnx.GraphProto) -> None:
+    """Makes Range a standard operator where tf2onnx takes onnxruntime's own, which says the same."""
+    for node in graph.node:
+        if node.domain == "com.microsoft" and node.op_type == "Range":
+            node.domain = ""
+        for attribute in node.attribute:
+            for subgraph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                _drop_foreign_domain(subgraph)
+
+
 def _drop_notes(model: onnx.ModelProto) -> None:
-    """Drops TensorFlow's own notes, attributes that start with `_`, from the nodes that are left as they were."""
+    """Drops TensorFlow's own notes, types and attributes that start with `_`, from nodes that are left as they were."""
     for node in model.graph.node:
-        if node.domain:
-            kept = [attribute for attribute in node.attribute if not attribute.name.startswith("_")]
+        definition = opdef.definition(node.domain, node.op_type)
+        if definition is not None:
+            own = {attribute.name for attribute in definition.attributes}
+            kept = [
+                attribute
+                for attribute in node.attribute
+                if attribute.name in own or not (attribute.name.startswith("_") or attribute.name in definition.types)
+            ]
             del node.attribute[:]
             node.attribute.extend(kept)
 

@@ -13,6 +13,8 @@ from lstm_lower.ops.elementwise import (
     Log1p,
     Mod,
     MulNoNan,
+    Select,
+    SelectV2,
     Snapshot,
     TruncateMod,
     Xdivy,
@@ -126,3 +128,31 @@ def floor_div(n: Node) -> dict[str, Expr]:
     if n.x.dtype in _INTEGERS:
         return {"z": (n.x - b.op("Mod", n.x, n.y)) / n.y}
     return {"z": b.op("Floor", n.x / n.y)}
+
+
+@lowers(SelectV2)
+def select_v2(n: Node) -> dict[str, Expr]:
+    """A Where: a sum of masked operands, as tf2onnx has it, would carry over what is no number in the masked one."""
+    return {"output": _choice(n.condition, n.t, n.e)}
+
+
+def _choice(condition: Expr, x: Expr, y: Expr) -> Expr:
+    b = condition.builder
+    if x.dtype == ir.DataType.BOOL:
+        # onnxruntime has no Where on truth values.
+        return b.op("Or", b.op("And", condition, x), b.op("And", b.op("Not", condition), y))
+    return b.op("Where", condition, x, y)
+
+
+@lowers(Select)
+def select(n: Node) -> dict[str, Expr]:
+    """The same; axes of size 1 behind a vector let it choose rows."""
+    condition = n.condition
+    if condition.shape is None:
+        raise n.unsupported("condition", "a known rank", "an unknown one")
+    if len(condition.shape) == 1:
+        if n.x.shape is None:
+            raise n.unsupported("x", "a known rank where condition is a vector", "an unknown one")
+        added = range(1, len(n.x.shape))
+        condition = condition.unsqueeze(*added) if added else condition
+    return {"output": _choice(condition, n.x, n.y)}
