@@ -111,9 +111,7 @@ def char_lstm_train() -> tuple[list[str], list[str], Feeds]:
         use_peephole=True,
         name="lstm",
     )
-    logits = tf.nn.bias_add(
-        tf.matmul(tf.reshape(layer.h, [-1, UNITS]), variables["dense_w"]), variables["dense_b"]
-    )
+    logits = tf.nn.bias_add(tf.matmul(tf.reshape(layer.h, [-1, UNITS]), variables["dense_w"]), variables["dense_b"])
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(labels, [-1]), logits=logits)
     loss = tf.reduce_mean(losses, name="loss")
 
@@ -163,9 +161,7 @@ def input_saliency() -> tuple[list[str], list[str], Feeds]:
     v1 = tf.compat.v1
     x = v1.placeholder(tf.float32, [steps, None, features], "x")
     hidden = lstm(lstm(x, "first")[:used], "second")
-    scores = tf.nn.bias_add(
-        tf.matmul(hidden[-1], constant("dense_w", units, classes)), constant("dense_b", classes)
-    )
+    scores = tf.nn.bias_add(tf.matmul(hidden[-1], constant("dense_w", units, classes)), constant("dense_b", classes))
     score = tf.reduce_sum(tf.reduce_max(tf.nn.softmax(scores), axis=1), name="score")
     saliency = tf.identity(v1.gradients(score, [x])[0], "saliency")
     norm = tf.sqrt(tf.reduce_sum(tf.square(saliency), axis=2), name="saliency_norm")
