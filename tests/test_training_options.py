@@ -167,9 +167,7 @@ def stateful() -> ir.Model:
         state.StatePair(name, f"new_{name}", role, "grad_w" if name == "w" else None) for name, role in roles.items()
     )
     model.graph.sort()
-    state.write(
-        model, state.TrainingState(pairs, "loss"), {name: np.float32(1)[()] * np.ones((), np.float32) for name in roles}
-    )
+    state.write(model, state.TrainingState(pairs, "loss"), {name: np.ones((), np.float32) for name in roles})
     return model
 
 
@@ -215,12 +213,11 @@ def test_float16_weights_keep_float32_slots() -> None:
 
 
 def test_options_without_gradients_are_refused() -> None:
-    model = stateful()
-    pairs = tuple(state.StatePair(pair.input, pair.output, pair.role) for pair in state.read(model).pairs)
-    state.write(model, state.TrainingState(pairs, "loss"))
+    model = ir.from_proto(onnx.parser.parse_model(_STATEFUL.replace("grad_w", "slope")))
+    values = {name: np.ones((), np.float32) for name in ("w", "seed", "count", "moving")}
     for options in ({"clip_norm": 1.0}, {"clip_value": 1.0}, {"accumulate": 2}):
         with pytest.raises(InvalidModelError, match="require the weights' gradients among the outputs"):
-            ll.Trainer(model, **options)  # type: ignore[arg-type]
+            ll.Trainer(model, initial_values=values, **options)  # type: ignore[arg-type]
     with pytest.raises(InvalidModelError, match="optimizer requires a model without updates, got one that updates 'w'"):
         ll.Trainer(stateful(), optimizer="sgd")
 
