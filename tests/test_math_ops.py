@@ -110,7 +110,7 @@ FLOAT, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT32, TensorProto.BOOL
             {"x": (FLOAT, [2]), "axis": (INT32, [])},
             "CumulativeLogsumexp 'node': axis requires a constant",
         ),
-        ("DiagPart", {"input": (FLOAT, None)}, "DiagPart 'node': input requires a known rank, got an unknown one"),
+        ("EuclideanNorm", {"input": (FLOAT, [2]), "axis": (INT32, [1])}, "EuclideanNorm 'node': axis requires a constant"),
     ],
 )
 def test_what_cannot_be_lowered_is_said(op: str, operands: Any, message: str) -> None:

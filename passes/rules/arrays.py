@@ -111,7 +111,9 @@ def diag(n: Node) -> dict[str, Expr]:
 def diag_part(n: Node) -> dict[str, Expr]:
     """Every (size + 1)-th element."""
     b = n.builder
-    shape = b.op("Shape", n.input).slice(0, rank_of(n, "input", n.input) // 2, axis=0)
+    shape = b.op("Shape", n.input)
+    half = b.op("Div", b.op("Shape", shape), b.ints(2)) if n.input.shape is None else len(n.input.shape) // 2
+    shape = shape.slice(0, half, axis=0)
     size = b.op("ReduceProd", shape, keepdims=1)
     places = _numbers(b, size) * (size + 1)
     return {"diagonal": reshape_to(b.op("Gather", n.input.reshape(-1), places, axis=0), shape)}
