@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import onnx
 import pytest
 
 import lstm_lower as ll
@@ -13,7 +10,7 @@ import lstm_lower as ll
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf2onnx")
 
-from tests.layer_steps import STEPS, Array, traced  # noqa: E402 (needs TensorFlow)
+from tests.layer_steps import STEPS, traced  # noqa: E402 (needs TensorFlow)
 from tests.test_tensorflow_graphs import lowered, run  # noqa: E402 (needs TensorFlow)
 
 
