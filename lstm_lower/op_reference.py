@@ -11,6 +11,7 @@ from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 _FAMILIES = {
     "block": "Block family",
     "cudnn": "cuDNN family",
+    "cudnn_params": "cuDNN's params buffer",
     "gradients": "Gradients of elementwise ops",
     "losses": "Losses",
     "elementwise": "Elementwise ops around losses",
@@ -18,6 +19,11 @@ _FAMILIES = {
     "segments": "Segments",
     "indexing": "Shapes, slices and indices",
     "random": "Random numbers",
+}
+
+_NOTES = {
+    "cudnn": "See [the cuDNN family](cudnn.md). K layers times directions, H size of h, N units, Y directions times H, S "
+    "the\nlength that the layout of params gives. Under `time_major=False` the first two axes change places.",
 }
 
 _HEADER = """# Ops
@@ -41,6 +47,8 @@ def reference() -> str:
         families, key=lambda name: list(_FAMILIES).index(name) if name in _FAMILIES else len(_FAMILIES)
     ):
         parts.append(f"## {_FAMILIES.get(family, family.capitalize())}\n")
+        if family in _NOTES:
+            parts.append(f"{_NOTES[family]}\n")
         parts += [_section(op) for op in families[family]]
     return "\n".join(parts)
 
