@@ -22,8 +22,8 @@ _FAMILIES = {
 }
 
 _NOTES = {
-    "cudnn": "See [the cuDNN family](cudnn.md). K layers times directions, H size of h, N units, Y directions times H, S "
-    "the\nlength that the layout of params gives. Under `time_major=False` the first two axes change places.",
+    "cudnn": "See [the cuDNN family](cudnn.md). K layers times directions, H size of h, N units, Y directions times H, "
+    "S the\nlength that the layout of params gives. Under `time_major=False` the first two axes change places.",
 }
 
 _HEADER = """# Ops

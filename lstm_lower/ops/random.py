@@ -1,0 +1,76 @@
+"""Definitions of TensorFlow's random numbers that depend on a seed alone, as Keras' dropout uses them.
+
+A training graph with dropout holds them, and its results can only be TensorFlow's if the numbers are.
+"""
+
+from __future__ import annotations
+
+from lstm_lower.dims import Dim
+from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
+
+_SEEDS = ("int32", "int64", "uint32", "uint64")
+_DTYPES = (int(DType.FLOAT16), int(DType.FLOAT), int(DType.DOUBLE))
+
+
+class StatelessRandomGetKeyCounter(OpDef):
+    """Scrambles a seed into the key and the counter of a random number generator."""
+
+    class Types:
+        Tseed = _SEEDS
+
+    class Inputs:
+        seed = operand("2", "Tseed")
+
+    class Outputs:
+        key = operand("1", "uint64")
+        counter = operand("2", "uint64")
+
+
+class StatelessRandomGetAlg(OpDef):
+    """The number of the algorithm that the device prefers; 1, Philox."""
+
+    class Types:
+        pass
+
+    class Inputs:
+        pass
+
+    class Outputs:
+        alg = operand("", "int32")
+
+
+class StatelessRandomUniformV2(OpDef):
+    """Uniform numbers from 0 to 1, determined by key and counter: Philox 4x32 with ten rounds."""
+
+    class Types:
+        Tshape = ("int32", "int64")
+        dtype = ("float16", "float32", "float64")
+
+    class Inputs:
+        shape = operand("R", "Tshape")
+        key = operand("1", "uint64")
+        counter = operand("2", "uint64")
+        alg = operand("", "int32")
+
+    class Outputs:
+        output = operand(None, "dtype")
+
+    class Attrs:
+        dtype = attr(int, int(DType.FLOAT), choices=_DTYPES)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Binds the output's dtype; the algorithm must be Philox, or left to the device."""
+        call.types["dtype"] = DType(call.attributes["dtype"])
+        alg = call.operands["alg"].value
+        if alg is not None and int(alg) not in (1, 3):
+            raise call.error("alg", "1 (Philox) or 3 (the device's choice, which is Philox)", int(alg))
+
+    @classmethod
+    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+        """The output has the shape that the operand `shape` says."""
+        value, rank = call.operands["shape"].value, call.sizes.get("R")
+        dims: tuple[Dim, ...] | None = (None,) * rank if isinstance(rank, int) else None
+        if value is not None:
+            dims = tuple(int(size) for size in value)
+        return [TensorInfo(call.types["dtype"], dims)]

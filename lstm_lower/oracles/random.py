@@ -1,0 +1,81 @@
+"""Oracles of TensorFlow's stateless random numbers: Philox 4x32-10 on unsigned integers, exact.
+
+Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011; how TensorFlow seeds it and makes numbers of
+it: `stateless_random_ops_v2`, `philox_random` and `random_distributions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lstm_lower.oracles.registry import oracle
+
+Words = npt.NDArray[np.uint64]
+
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+
+# TensorFlow scrambles the user's seed with this key first.
+SCRAMBLE_KEY = (0x3EC8F720, 0x02461E29)
+
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def philox(counter: Sequence[npt.ArrayLike], key: Sequence[npt.ArrayLike]) -> list[Words]:
+    """Four random words for a counter of four words and a key of two."""
+    c = [np.asarray(word, np.uint64) for word in counter]
+    k = [np.asarray(word, np.uint64) for word in key]
+    for _ in range(ROUNDS):
+        first, second = np.uint64(MULTIPLIERS[0]) * c[0], np.uint64(MULTIPLIERS[1]) * c[2]
+        c = [(second >> _HALF) ^ c[1] ^ k[0], second & _LOW, (first >> _HALF) ^ c[3] ^ k[1], first & _LOW]
+        k = [(word + np.uint64(step)) & _LOW for word, step in zip(k, KEY_STEPS, strict=True)]
+    return c
+
+
+def _split(value: npt.ArrayLike) -> tuple[Words, Words]:
+    number = np.asarray(value, np.uint64)
+    return number & _LOW, number >> _HALF
+
+
+@oracle("StatelessRandomGetKeyCounter")
+def key_and_counter(*, seed: npt.ArrayLike) -> dict[str, Words]:
+    """Key and upper half of the counter are the seed's own random words; the lower half starts at 0."""
+    seeds = (
+        np.asarray(seed).astype(np.int64).view(np.uint64) if np.asarray(seed).dtype.kind == "i" else np.asarray(seed)
+    )
+    mixed = philox([*_split(seeds[0]), *_split(seeds[1])], SCRAMBLE_KEY)
+    return {
+        "key": np.array([mixed[0] | (mixed[1] << _HALF)], np.uint64),
+        "counter": np.array([0, mixed[2] | (mixed[3] << _HALF)], np.uint64),
+    }
+
+
+@oracle("StatelessRandomGetAlg")
+def preferred_algorithm() -> dict[str, npt.NDArray[Any]]:
+    """Philox."""
+    return {"alg": np.array(1, np.int32)}
+
+
+@oracle("StatelessRandomUniformV2")
+def uniform(
+    *, shape: npt.ArrayLike, key: npt.ArrayLike, counter: npt.ArrayLike, alg: npt.ArrayLike = 1, dtype: int = 1
+) -> dict[str, npt.NDArray[np.float64]]:
+    """The words' low bits behind the binary point; `dtype` is 1, 10 or 11 for float32, float16, float64, as in ONNX."""
+    sizes = tuple(int(size) for size in np.ravel(shape))
+    count = int(np.prod(sizes))
+    start = np.asarray(counter, np.uint64)
+    low = start[0] + np.arange((count + 1) // 2 if dtype == 11 else (count + 3) // 4, dtype=np.uint64)
+    high = start[1] + (low < start[0]).astype(np.uint64)
+    words = np.stack(philox([*_split(low), *_split(high)], _split(np.asarray(key)[0])), axis=1).reshape(-1)
+    if dtype == 11:
+        upper, lower = words[0::2] & np.uint64(0xFFFFF), words[1::2]
+        numbers = ((upper << _HALF) | lower) * 2.0**-52
+    else:
+        bits = 23 if dtype == 1 else 10
+        numbers = (words & np.uint64(2**bits - 1)) * 2.0**-bits
+    return {"output": numbers[:count].reshape(sizes).astype(np.float64)}

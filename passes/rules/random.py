@@ -1,0 +1,130 @@
+"""Lowering of TensorFlow's stateless random numbers: Philox 4x32-10 in int64, as a Scan over its ten rounds.
+
+The 32-bit words of counter and key are kept in int64, the four words of a counter as pairs: `even` holds words 0 and 2,
+which a round multiplies, `odd` words 1 and 3.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.ops.random import StatelessRandomGetAlg, StatelessRandomGetKeyCounter, StatelessRandomUniformV2
+from lstm_lower.oracles.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY
+from lstm_lower.passes.emit import Builder, Expr, concat
+from lstm_lower.passes.rules.registry import Node, lowers
+
+INT64, UINT64 = ir.DataType.INT64, ir.DataType.UINT64
+END = 2**31 - 1
+
+
+def _and(x: Expr, mask: int) -> Expr:
+    return x.builder.op("BitwiseAnd", x, x.like(mask))
+
+
+def _xor(x: Expr, y: Expr) -> Expr:
+    return x.builder.op("BitwiseXor", x, y)
+
+
+def _shift(x: Expr, direction: str) -> Expr:
+    """Shifts uint64 by a word."""
+    return x.builder.op("BitShift", x, x.like(32), direction=direction)
+
+
+def _low(x: Expr) -> Expr:
+    return _and(x, 0xFFFFFFFF)
+
+
+def _split(x: Expr) -> tuple[Expr, Expr]:
+    """Low and high word of uint64 numbers."""
+    return _low(x).cast(INT64), _shift(x, "RIGHT").cast(INT64)
+
+
+def _joined(low: Expr, high: Expr) -> Expr:
+    return low.builder.op("BitwiseOr", low.cast(UINT64), _shift(high.cast(UINT64), "LEFT"))
+
+
+def _product(words: Expr, factors: Expr) -> tuple[Expr, Expr]:
+    """High and low word of the products, by halves of words: no intermediate result needs more than 49 bits."""
+    b = words.builder
+    half = words.like(2**16)
+    upper = b.op("Div", words, half) * factors
+    lower = _and(words, 0xFFFF) * factors
+    high = b.op("Div", upper + b.op("Div", lower, half), half)
+    return high, _low(_and(upper, 0xFFFF) * half + lower)
+
+
+def _philox(b: Builder, even: Expr, odd: Expr, key: Expr) -> tuple[Expr, Expr]:
+    """Ten rounds; even and odd [2, N], key [2, 1]."""
+    factors = b.constant([[number] for number in MULTIPLIERS], INT64)
+    steps = b.constant([[number] for number in KEY_STEPS], INT64)
+    swapped = b.ints(1, 0)
+
+    def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:  # noqa: ARG001
+        even, odd, key = states
+        high, low = (part.builder.op("Gather", part, swapped, axis=0) for part in _product(even, factors))
+        return [_xor(_xor(high, odd), key), low, _low(key + steps)], []
+
+    (even, odd, _), _ = b.scan(body, states=[even, odd, key], inputs=[b.ints(*range(ROUNDS))])
+    return even, odd
+
+
+def _require_bitwise(n: Node) -> None:
+    if n.builder.opset < 18:
+        raise n.unsupported("the node", "opset 18 or higher (it needs BitwiseXor)", n.builder.opset)
+
+
+@lowers(StatelessRandomGetKeyCounter)
+def key_and_counter(n: Node) -> dict[str, Expr]:
+    """The seed's own random words; the lower half of the counter starts at 0."""
+    _require_bitwise(n)
+    b = n.builder
+    low, high = _split(n.seed.cast(INT64).cast(UINT64))
+    key = b.constant([[number] for number in SCRAMBLE_KEY], INT64)
+    even, odd = _philox(b, low.unsqueeze(1), high.unsqueeze(1), key)
+    mixed = _joined(even, odd).reshape(2)
+    zero = b.constant([0], UINT64)
+    return {"key": mixed.slice(0, 1, axis=0), "counter": concat([zero, mixed.slice(1, 2, axis=0)], 0)}
+
+
+@lowers(StatelessRandomGetAlg)
+def preferred_algorithm(n: Node) -> dict[str, Expr]:
+    """Philox."""
+    return {"alg": n.builder.constant(1, ir.DataType.INT32)}
+
+
+@lowers(StatelessRandomUniformV2)
+def uniform(n: Node) -> dict[str, Expr]:
+    """Four words for each value of the counter; their low bits stand behind the binary point."""
+    _require_bitwise(n)
+    b = n.builder
+    dtype = ir.DataType(n.call.attributes["dtype"])
+    shape = n.shape.cast(INT64)
+    count = b.op("ReduceProd", shape, keepdims=0).reshape(1)
+    each = 2 if dtype == ir.DataType.DOUBLE else 4
+    groups = b.op("Div", count + (each - 1), b.ints(each))
+    numbers = b.op("Range", b.constant(0, INT64), groups.reshape(), b.constant(1, INT64))
+    even, odd = _philox(b, *_counters(n.counter, numbers), concat(list(_split(n.key)), 0).unsqueeze(1))
+    # [2, N] twice -> N groups of words 0, 1, 2, 3.
+    words = concat([even.unsqueeze(2), odd.unsqueeze(2)], 2).transpose(1, 0, 2)
+    if dtype == ir.DataType.DOUBLE:
+        pairs = words.reshape(-1, 2)
+        upper, lower = pairs.slice(0, 1, axis=1), pairs.slice(1, 2, axis=1)
+        values = (_and(upper, 0xFFFFF) * 2**32 + lower).cast(dtype) * 2.0**-52
+    else:
+        bits = 23 if dtype == ir.DataType.FLOAT else 10
+        values = _and(words, 2**bits - 1).cast(dtype) * 2.0**-bits
+    flat = values.reshape(-1).slice(0, count, axis=0)
+    return {"output": b.op("Reshape", flat, shape, allowzero=1)}
+
+
+def _counters(start: Expr, numbers: Expr) -> tuple[Expr, Expr]:
+    """The words of start + number, for each number [N], carried over from word to word."""
+    low, high = _split(start)
+    words = []
+    carried = numbers
+    for half in range(2):
+        for part in (low, high):
+            total = part.slice(half, half + 1, axis=0) + carried
+            words.append(_low(total).unsqueeze(0))
+            carried = total.builder.op("Div", total, total.like(2**32))
+    return concat([words[0], words[2]], 0), concat([words[1], words[3]], 0)
