@@ -14,6 +14,7 @@ from lstm_lower.cli.lower_command import lower
 from lstm_lower.cli.ops_command import ops
 from lstm_lower.cli.optimize_command import optimize
 from lstm_lower.cli.run_command import run
+from lstm_lower.cli.train_command import train
 
 app = typer.Typer(
     name="lstm-lower",
@@ -43,6 +44,7 @@ def _main(
 app.command()(lower)
 app.command()(inspect)
 app.command()(run)
+app.command()(train)
 app.command()(check)
 app.command()(ops)
 app.command()(optimize)
