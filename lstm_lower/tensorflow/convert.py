@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf2onnx import optimizer, tf_loader, tfonnx
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
+from lstm_lower.tensorflow import draws
 from lstm_lower.tensorflow.graph import GraphDef
 from lstm_lower.tensorflow.plugin import DOMAIN, custom_ops, tf2onnx_ops
 
@@ -40,13 +41,13 @@ def convert(graph_def: GraphDef, inputs: Mapping[str, str], outputs: Mapping[str
             folded = tf_loader.tf_optimize(input_names, output_names, graph_def)
         graph = tf.Graph()
         with graph.as_default():
-            tf.import_graph_def(folded, name="")
+            tf.import_graph_def(draws.mark(folded), name="")
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise InvalidModelError(
             f"the graph requires to be one that TensorFlow loads, got: {first_line(error)}"
         ) from error
     renamed = {tensor: name for name, tensor in [*inputs.items(), *outputs.items()] if tensor != name}
-    handlers: dict[str, Any] = {op: (_keep, []) for op in custom_ops()}
+    handlers: dict[str, Any] = {op: (_keep, []) for op in custom_ops()} | draws.handlers()
     with graph.as_default(), _caught_log() as problems:
         try:
             made = tfonnx.process_tf_graph(
