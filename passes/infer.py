@@ -452,7 +452,9 @@ _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
         ),
         _same,
     ),
-    **dict.fromkeys(("Erf", "Softmax", "LogSoftmax", "Clip", "Floor", "Ceil", "CumSum", "ReverseSequence"), _same),
+    **dict.fromkeys(
+        ("Sin", "Cos", "Erf", "Softmax", "LogSoftmax", "Clip", "Floor", "Ceil", "CumSum", "ReverseSequence"), _same
+    ),
     **dict.fromkeys(("ScatterND", "ScatterElements", "Softplus", "Elu", "Selu", "LeakyRelu"), _same),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSumExp"), _reduce),
     "Dropout": _dropout,

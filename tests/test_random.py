@@ -10,20 +10,20 @@ import pytest
 from onnx import TensorProto, helper
 
 import lstm_lower as ll
-from lstm_lower.oracles.random import key_and_counter, philox, uniform
+from lstm_lower.oracles.random import key_and_counter, normal, philox, uniform
 
 DOMAIN = "ai.onnx.converters.tensorflow"
 SEEDS = [(0, 0), (1, 2), (-5, 7), (2**40 + 3, -(2**50))]
 
 
-def model_of(dtype: int, opset: int, rank: int | None = None) -> onnx.ModelProto:
+def model_of(dtype: int, opset: int, rank: int | None = None, op: str = "StatelessRandomUniformV2") -> onnx.ModelProto:
     """Numbers from a seed: of shape [3, 5], or of a shape of the given rank that comes at run time."""
     nodes = [
         helper.make_node("StatelessRandomGetKeyCounter", ["seed"], ["key", "counter"], domain=DOMAIN),
         helper.make_node("StatelessRandomGetAlg", [], ["alg"], domain=DOMAIN),
         helper.make_node(
-            "StatelessRandomUniformV2", ["shape", "key", "counter", "alg"], ["numbers"],
-            name="uniform", domain=DOMAIN, dtype=dtype,
+            op, ["shape", "key", "counter", "alg"], ["numbers"],
+            name="draw", domain=DOMAIN, dtype=dtype,
         ),
     ]  # fmt: skip
     inputs = [helper.make_tensor_value_info("seed", TensorProto.INT64, [2])]
@@ -87,6 +87,34 @@ def test_oracle_equals_tensorflow(seed: tuple[int, int], dtype: str) -> None:
         np.testing.assert_array_equal(numbers.numpy().astype(np.float64), expected)
 
 
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_normal_numbers(seed: tuple[int, int], dtype: str, symbolic: bool) -> None:
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    exact = key_and_counter(seed=np.array(seed, np.int64))
+    tolerance = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-13}[dtype]
+    for shape in [(3, 5)] if not symbolic else [(1, 1), (2, 2, 2), (0, 3), (257,)]:
+        sizes = np.array(shape, np.int32)
+        expected = normal(shape=sizes, **exact, dtype=code)["output"]
+        model = ll.lower(model_of(code, 18, len(shape) if symbolic else None, "StatelessRandomNormalV2"))
+        onnx.checker.check_model(model, full_check=True)
+        numbers = run(model, {"seed": np.array(seed, np.int64)} | ({"shape": sizes} if symbolic else {}))
+        assert numbers.dtype == dtype
+        np.testing.assert_allclose(numbers, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_normal_oracle_equals_tensorflow(seed: tuple[int, int], dtype: str) -> None:
+    tf = pytest.importorskip("tensorflow")
+    exact = key_and_counter(seed=np.array(seed, np.int64))
+    numbers = tf.raw_ops.StatelessRandomNormalV2(shape=[1001], **exact, alg=1, dtype=dtype).numpy()
+    expected = normal(shape=[1001], **exact, dtype=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))["output"]
+    tolerance = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-13}[dtype]
+    np.testing.assert_allclose(numbers, expected, rtol=tolerance, atol=tolerance)
+
+
 def test_older_opsets_are_refused() -> None:
-    with pytest.raises(ll.UnsupportedOpError, match=r"StatelessRandomUniformV2 'uniform': the node requires opset 18"):
+    with pytest.raises(ll.UnsupportedOpError, match=r"StatelessRandomUniformV2 'draw': the node requires opset 18"):
         ll.lower(model_of(TensorProto.FLOAT, 17))

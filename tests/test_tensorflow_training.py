@@ -25,6 +25,7 @@ def layers_of(name: str) -> list[Any]:
         "batch-normalization": [layers.Dense(4), layers.BatchNormalization(), layers.Dense(3)],
         "dropout": [layers.Dense(4), layers.Dropout(0.3, seed=3), layers.Dense(3)],
         "alpha-dropout": [layers.AlphaDropout(0.3, seed=3), layers.Dense(3)],
+        "gaussian-noise": [layers.GaussianNoise(0.3, seed=3), layers.Dense(3)],
         "regularized": [layers.Dense(3, kernel_regularizer="l2", activity_regularizer="l1")],
     }[name]
 
@@ -38,6 +39,7 @@ def layers_of(name: str) -> list[Any]:
         "batch-normalization",
         "dropout",
         "alpha-dropout",
+        "gaussian-noise",
         "regularized",
     ],
 )

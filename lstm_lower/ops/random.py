@@ -74,3 +74,7 @@ class StatelessRandomUniformV2(OpDef):
         if value is not None:
             dims = tuple(int(size) for size in value)
         return [TensorInfo(call.types["dtype"], dims)]
+
+
+class StatelessRandomNormalV2(StatelessRandomUniformV2):
+    """Normal numbers of mean 0 and variance 1, made of the uniform ones."""

@@ -23,6 +23,9 @@ ROUNDS = 10
 # TensorFlow scrambles the user's seed with this key first.
 SCRAMBLE_KEY = (0x3EC8F720, 0x02461E29)
 
+# Box and Muller's method takes the logarithm of a uniform number, which must not be 0.
+SMALLEST_FRACTION = 1e-7
+
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
@@ -79,3 +82,17 @@ def uniform(
         bits = 23 if dtype == 1 else 10
         numbers = (words & np.uint64(2**bits - 1)) * 2.0**-bits
     return {"output": numbers[:count].reshape(sizes).astype(np.float64)}
+
+
+@oracle("StatelessRandomNormalV2")
+def normal(
+    *, shape: npt.ArrayLike, key: npt.ArrayLike, counter: npt.ArrayLike, alg: npt.ArrayLike = 1, dtype: int = 1
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Box and Muller's method on pairs of uniform numbers; halves are made of those of float32."""
+    sizes = tuple(int(size) for size in np.ravel(shape))
+    count = int(np.prod(sizes))
+    pairs = uniform(shape=[(count + 1) // 2, 2], key=key, counter=counter, dtype=11 if dtype == 11 else 1)["output"]
+    radius = np.sqrt(-2 * np.log(np.maximum(pairs[:, :1], SMALLEST_FRACTION)))
+    angle = 2 * np.pi * pairs[:, 1:]
+    numbers = np.concatenate([np.sin(angle), np.cos(angle)], axis=1) * radius
+    return {"output": numbers.reshape(-1)[:count].reshape(sizes)}

@@ -6,10 +6,17 @@ which a round multiplies, `odd` words 1 and 3.
 
 from __future__ import annotations
 
+import math
+
 import onnx_ir as ir
 
-from lstm_lower.ops.random import StatelessRandomGetAlg, StatelessRandomGetKeyCounter, StatelessRandomUniformV2
-from lstm_lower.oracles.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY
+from lstm_lower.ops.random import (
+    StatelessRandomGetAlg,
+    StatelessRandomGetKeyCounter,
+    StatelessRandomNormalV2,
+    StatelessRandomUniformV2,
+)
+from lstm_lower.oracles.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY, SMALLEST_FRACTION
 from lstm_lower.passes.emit import Builder, Expr, concat
 from lstm_lower.passes.rules.registry import Node, lowers
 
@@ -94,12 +101,34 @@ def preferred_algorithm(n: Node) -> dict[str, Expr]:
 
 @lowers(StatelessRandomUniformV2)
 def uniform(n: Node) -> dict[str, Expr]:
-    """Four words for each value of the counter; their low bits stand behind the binary point."""
+    """Numbers in the order of their words."""
+    shape = n.shape.cast(INT64)
+    dtype = ir.DataType(n.call.attributes["dtype"])
+    flat = _fractions(n, n.builder.op("ReduceProd", shape, keepdims=0).reshape(1), dtype)
+    return {"output": n.builder.op("Reshape", flat, shape, allowzero=1)}
+
+
+@lowers(StatelessRandomNormalV2)
+def normal(n: Node) -> dict[str, Expr]:
+    """Pairs of uniform numbers by Box and Muller's method, for halves in float32."""
+    b = n.builder
+    shape = n.shape.cast(INT64)
+    dtype = ir.DataType(n.call.attributes["dtype"])
+    count = b.op("ReduceProd", shape, keepdims=0).reshape(1)
+    pairs = b.op("Div", count + 1, b.ints(2))
+    wide = dtype if dtype == ir.DataType.DOUBLE else ir.DataType.FLOAT
+    fractions = _fractions(n, pairs * 2, wide).reshape(-1, 2)
+    radius = b.op("Sqrt", b.op("Log", fractions.slice(0, 1, axis=1).maximum(SMALLEST_FRACTION)) * -2.0)
+    angle = fractions.slice(1, 2, axis=1) * (2 * math.pi)
+    numbers = concat([b.op("Sin", angle), b.op("Cos", angle)], 1) * radius
+    flat = numbers.cast(dtype).reshape(-1).slice(0, count, axis=0)
+    return {"output": b.op("Reshape", flat, shape, allowzero=1)}
+
+
+def _fractions(n: Node, count: Expr, dtype: ir.DataType) -> Expr:
+    """As many uniform numbers: four words for each value of the counter, low bits behind the binary point."""
     _require_bitwise(n)
     b = n.builder
-    dtype = ir.DataType(n.call.attributes["dtype"])
-    shape = n.shape.cast(INT64)
-    count = b.op("ReduceProd", shape, keepdims=0).reshape(1)
     each = 2 if dtype == ir.DataType.DOUBLE else 4
     groups = b.op("Div", count + (each - 1), b.ints(each))
     numbers = b.op("Range", b.constant(0, INT64), groups.reshape(), b.constant(1, INT64))
@@ -113,8 +142,7 @@ def uniform(n: Node) -> dict[str, Expr]:
     else:
         bits = 23 if dtype == ir.DataType.FLOAT else 10
         values = _and(words, 2**bits - 1).cast(dtype) * 2.0**-bits
-    flat = values.reshape(-1).slice(0, count, axis=0)
-    return {"output": b.op("Reshape", flat, shape, allowzero=1)}
+    return values.reshape(-1).slice(0, count, axis=0)
 
 
 def _counters(start: Expr, numbers: Expr) -> tuple[Expr, Expr]:
