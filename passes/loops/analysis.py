@@ -19,6 +19,7 @@ from lstm_lower.passes.loops.scan import Loop
 IMPURE = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
 )
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 class Level(enum.IntEnum):
@@ -33,6 +34,8 @@ def is_pure(node: ir.Node) -> bool:
     """Whether a node gives the same results whenever and however often it runs."""
     if node.op_type in IMPURE or node.domain not in ("", "ai.onnx"):
         return False
+    if node.op_type not in CONTROL_FLOW:
+        return True
     return all(is_pure(inner) for subgraph in subgraphs_of(node) for inner in subgraph)
 
 

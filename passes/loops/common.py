@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.passes.loops.analysis import is_pure
+from lstm_lower.passes.loops.analysis import CONTROL_FLOW, is_pure
 from lstm_lower.passes.loops.base import Context, LoopPass
 from lstm_lower.passes.loops.edit import detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.scan import Loop
@@ -49,7 +49,7 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
     scopes = [*outer, seen]
     modified = False
     for node in graph:
-        if node.attributes:
+        if node.op_type in CONTROL_FLOW:
             for subgraph in subgraphs_of(node):
                 modified |= _merge(subgraph, context, scopes)
         if not is_pure(node):
@@ -57,7 +57,7 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
         key = _key(node, {})
         if key is None:
             continue
-        twin = next((scope[key] for scope in scopes if key in scope), None)
+        twin = seen.get(key) if len(scopes) == 1 else next((scope[key] for scope in scopes if key in scope), None)
         if twin is None:
             seen[key] = node
             continue
@@ -81,8 +81,10 @@ def _key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable | None:
     operands = [numbering.get(x, id(x)) if x is not None else 0 for x in node.inputs]
     if node.op_type in COMMUTATIVE:
         operands.sort()
-    attributes = [(name, _attribute_key(node.attributes[name], numbering)) for name in sorted(node.attributes)]
-    return (node.domain, node.op_type, node.overload, tuple(operands), tuple(attributes), len(node.outputs))
+    attributes: tuple[Hashable, ...] = ()
+    if node.attributes:
+        attributes = tuple((name, _attribute_key(node.attributes[name], numbering)) for name in sorted(node.attributes))
+    return (node.domain, node.op_type, node.overload, tuple(operands), attributes, len(node.outputs))
 
 
 def _attribute_key(attribute: ir.Attr, numbering: dict[ir.Value, int]) -> Hashable:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, infer, shape_of
-from lstm_lower.passes.loops.analysis import same_shape
+from lstm_lower.passes.loops.analysis import CONTROL_FLOW, same_shape
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.fold import fold
@@ -43,7 +43,7 @@ class Simplify(LoopPass):
         for node in graph:
             if node.graph is None:
                 continue
-            if node.attributes:
+            if node.op_type in CONTROL_FLOW:
                 if is_scan(node):
                     loop = Loop(node, self.context.names, self.context.opset)
                     self._uniform.enter(loop)
