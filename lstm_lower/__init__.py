@@ -19,6 +19,7 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerErr
 
 if TYPE_CHECKING:
     from lstm_lower import raw_ops as raw_ops
+    from lstm_lower.keras import from_keras as from_keras
     from lstm_lower.passes.lower import lower as lower
     from lstm_lower.passes.pipeline import optimize as optimize
     from lstm_lower.runtime.session import Session as Session
@@ -35,6 +36,7 @@ __all__ = [
     "Session",
     "Trainer",
     "UnsupportedOpError",
+    "from_keras",
     "from_tensorflow",
     "lower",
     "optimize",
@@ -50,6 +52,7 @@ if not (Path(__file__).parent / "passes").is_dir():
 _LAZY = {
     "Session": "lstm_lower.runtime.session",
     "Trainer": "lstm_lower.runtime.trainer",
+    "from_keras": "lstm_lower.keras",
     "from_tensorflow": "lstm_lower.tensorflow",
     "lower": "lstm_lower.passes.lower",
     "optimize": "lstm_lower.passes.pipeline",
