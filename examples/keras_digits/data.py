@@ -1,0 +1,26 @@
+"""Handwritten digits from scikit-learn, as sequences of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+Set = tuple[np.ndarray, np.ndarray]
+
+
+def digits() -> tuple[Set, Set]:
+    """Images [N, 8, 8] in 0 .. 1 and labels, for training and for testing."""
+    data = load_digits()
+    order = np.random.default_rng(0).permutation(len(data.target))
+    images, labels = (data.images[order] / 16).astype(np.float32), data.target[order].astype(np.int64)
+    return (images[:1400], labels[:1400]), (images[1400:], labels[1400:])
+
+
+def batches(data: Set, epochs: int, size: int = 35) -> Iterator[Set]:
+    """The same batches every time."""
+    for epoch in range(epochs):
+        order = np.random.default_rng(epoch).permutation(len(data[1]))
+        for rows in order.reshape(-1, size):
+            yield data[0][rows], data[1][rows]
