@@ -89,7 +89,8 @@ def main() -> None:
             complete(folder, "killed")
             equal += same(folder, "whole", "killed")
             shutil.rmtree(folder / "killed")
-            sys.stdout.write(f"{number + 1} kills, {equal} runs equal", flush=True)
+            sys.stdout.write(f"{number + 1} kills, {equal} runs equal\n")
+            sys.stdout.flush()
     if equal != kills:
         raise SystemExit(1)
 
