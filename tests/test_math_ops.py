@@ -110,7 +110,11 @@ FLOAT, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT32, TensorProto.BOOL
             {"x": (FLOAT, [2]), "axis": (INT32, [])},
             "CumulativeLogsumexp 'node': axis requires a constant",
         ),
-        ("EuclideanNorm", {"input": (FLOAT, [2]), "axis": (INT32, [1])}, "EuclideanNorm 'node': axis requires a constant"),
+        (
+            "EuclideanNorm",
+            {"input": (FLOAT, [2]), "axis": (INT32, [1])},
+            "EuclideanNorm 'node': axis requires a constant",
+        ),
     ],
 )
 def test_what_cannot_be_lowered_is_said(op: str, operands: Any, message: str) -> None:
