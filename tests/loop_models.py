@@ -236,6 +236,9 @@ def _accumulators(draw: Any, body: _Body) -> list[tuple[str, Shape, str]]:
         total = body.fresh()
         op = draw(st.sampled_from(["Add", "Sub"]))
         body.nodes.append(helper.make_node(op, [f"{name}_in", addend], [total], name=f"n_{total}"))
+        if draw(st.integers(0, 3)) == 0:
+            # A sum whose every value is read is no accumulator.
+            body.pool.append((total, shape))
         found.append((name, shape, total))
     return found
 

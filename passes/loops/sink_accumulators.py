@@ -84,9 +84,9 @@ class SinkAccumulators(LoopPass):
             others = [operand for position, operand in enumerate(node.inputs) if position != index]
             found += [Addend(x, negative != (node.op_type == "Sub")) for x in others if x is not None]
             value = node.outputs[0]
-        if results.count(state.update) != 1:
+        if results.count(state.update) != 1 or dependence.readers(state.update):
             if found:
-                self.refuse(state.final, "every step's value of the carried sum leaves the loop")
+                self.refuse(state.final, "every step's value of the carried sum is read, in the loop or behind it")
             return None
         if any(self._reads(dependence, addend.value, state.parameter) for addend in found):
             return None
