@@ -97,7 +97,9 @@ class Contestant:
         """Ends the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+        assert self._process.stdout is not None
         self._process.wait(timeout=60)
+        self._process.stdout.close()
 
 
 def _import_path() -> str:
