@@ -40,7 +40,8 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array], notes: Mapp
     """
     numpy_format = _safetensors()
     path = Path(path)
-    metadata = {"format": FORMAT, "notes": json.dumps(dict(notes))}
+    # One entry only: safetensors writes several in an order of chance, and equal checkpoints shall be equal files.
+    metadata = {FORMAT: json.dumps(dict(notes))}
     partial = path.with_name(f".{path.name}.partial")
     numpy_format.save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, partial, metadata)
     _sync(partial)
@@ -79,9 +80,9 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
         raise InvalidInputError(
             f"{path}: a complete checkpoint is required, got a damaged one ({error}){hint}"
         ) from error
-    if metadata.get("format") != FORMAT:
-        raise InvalidInputError(f"{path}: a checkpoint of a trainer is required, got {metadata.get('format')!r}")
-    return arrays, json.loads(metadata["notes"])
+    if FORMAT not in metadata:
+        raise InvalidInputError(f"{path}: a checkpoint of a trainer is required, got one with {sorted(metadata)}")
+    return arrays, json.loads(metadata[FORMAT])
 
 
 def _link(source: Path, target: Path) -> None:
