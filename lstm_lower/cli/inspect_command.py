@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, ScheduleOption
+from lstm_lower.cli.sources import InputsOption, OutputsOption, SignatureOption, open_model
 from lstm_lower.errors import LstmLowerError
 
 if TYPE_CHECKING:
@@ -20,16 +21,24 @@ _TELLING = ("x", "input", "w", "params", "h_prev", "input_h")
 
 
 def inspect(
-    model: ModelArgument, opset: OpsetOption = None, schedule: ScheduleOption = "auto", as_json: JsonOption = False
+    model: ModelArgument,
+    opset: OpsetOption = None,
+    schedule: ScheduleOption = "auto",
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
+    signature: SignatureOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show which recurrent and unsupported ops a model holds, where, and its sizes before and after lowering."""
+    """Show which recurrent and unsupported ops a model holds, where, and its sizes before and after lowering.
+
+    MODEL is an ONNX file or, with TensorFlow installed, a GraphDef (.pb, .pbtxt) or a SavedModel folder.
+    """
     with console.errors(as_json=as_json):
         from lstm_lower.cli.summary import summarize
-        from lstm_lower.model_io import load
         from lstm_lower.passes.lower import lower
         from lstm_lower.passes.shapes import InferShapesPass
 
-        source = load(model)
+        source = open_model(model, inputs, outputs, signature)
         fault, after = None, None
         try:
             with warnings.catch_warnings():

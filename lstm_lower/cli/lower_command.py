@@ -17,6 +17,7 @@ from rich.markup import escape
 from lstm_lower.cli import console
 from lstm_lower.cli.check_command import print_report, report_data
 from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, RepairOption, ScheduleOption
+from lstm_lower.cli.sources import InputsOption, OutputsOption, SignatureOption, open_model
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -44,22 +45,26 @@ def lower(
     ] = False,
     verify_each: Annotated[bool, typer.Option("--verify-each", help="Verify the graph after every pass.")] = False,
     repair_v2_gradient: RepairOption = False,
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
+    signature: SignatureOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Lower every recurrent op of a model to standard ai.onnx operators.
 
+    MODEL is an ONNX file or, with TensorFlow installed, a GraphDef (.pb, .pbtxt) or a SavedModel folder.
     The result is written only after onnx's checker has accepted it and onnxruntime has loaded it (and, under --check,
     its outputs are within tolerance). A failure leaves no file, and an existing one untouched.
     """
     target = output if output is not None else model.parent / f"{model.stem}.lowered.onnx"
     report = None
     with console.errors(as_json=as_json), _warnings_as_lines():
-        from lstm_lower.model_io import load, save
+        from lstm_lower.model_io import save
         from lstm_lower.runtime.check import check as run_check
         from lstm_lower.runtime.loadable import check_loadable
 
         start = time.perf_counter()
-        source = load(model)
+        source = open_model(model, inputs, outputs, signature)
         lowered = _lower(source, opset, schedule, repair_v2_gradient, verify_each, dump_passes)
         if check:
             report = run_check(source, lowered)

@@ -9,7 +9,7 @@ import typer
 
 from lstm_lower.errors import InvalidInputError
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX model.", show_default=False)]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model.", show_default=False)]
 OpsetOption = Annotated[
     int | None, typer.Option("--opset", help="ai.onnx version of the result [default: the model's own, at least 13].")
 ]

@@ -1,0 +1,56 @@
+"""The command line on TensorFlow graphs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lstm_lower as ll
+from lstm_lower.cli.main import app
+from tests.tensorflow_cases import relative_error
+
+GRAPHS = Path(__file__).parent / "data" / "graphs"
+CASE = "block_lstm_train__dynbatch"
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.output
+
+
+def test_lower_a_graph_def(tmp_path) -> None:
+    pytest.importorskip("tf2onnx")
+    facts = json.loads((GRAPHS / f"{CASE}.json").read_text())
+    inputs = {entry["name"]: entry["tensor"] for entry in facts["inputs"]}
+    target = tmp_path / "out.onnx"
+    code, text = invoke(
+        "lower", str(GRAPHS / f"{CASE}.pb"), "--inputs", ",".join(inputs.values()), "--outputs", "loss:0,grad_w:0",
+        "-o", str(target),
+    )  # fmt: skip
+    assert code == 0, text
+    recorded = np.load(GRAPHS / f"{CASE}.npz")
+    results = ll.Session(target).run({tensor: recorded[f"in:{name}"] for name, tensor in inputs.items()})
+    assert set(results) == {"loss:0", "grad_w:0"}
+    assert relative_error(results["grad_w:0"], recorded["out:grad_w"]) < 1e-5
+
+
+def test_inspect_a_graph_def() -> None:
+    pytest.importorskip("tf2onnx")
+    code, text = invoke("inspect", str(GRAPHS / f"{CASE}.pb"))
+    assert code == 0
+    assert "BlockLSTMGrad" in text
+
+
+def test_errors(tmp_path) -> None:
+    pytest.importorskip("tf2onnx")
+    graph = tmp_path / "broken.pb"
+    graph.write_bytes((GRAPHS / f"{CASE}.pb").read_bytes()[:1000])
+    code, text = invoke("lower", str(graph), "-o", str(tmp_path / "out.onnx"))
+    assert code == 1, text
+    code, text = invoke("lower", str(tmp_path / "model.onnx"), "--inputs", "x:0")
+    assert code != 0
+    assert not (tmp_path / "out.onnx").exists()
