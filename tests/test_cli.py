@@ -110,7 +110,8 @@ def test_lower_checks(tmp_path: Path) -> None:
 
 
 def test_lower_with_external_data(tmp_path: Path) -> None:
-    kwargs = valid_inputs("BlockLSTM", I=20, H=20)
+    # Large enough not to be folded into its parts.
+    kwargs = valid_inputs("BlockLSTM", I=60, H=60)
     source = tmp_path / "model.onnx"
     onnx.save(single_node_model("BlockLSTM", kwargs, constants=("w",)), source)
     succeed("lower", source, "-o", tmp_path / "low.onnx", "--external-data")

@@ -34,7 +34,8 @@ def open_model(
     """
     from lstm_lower.model_io import load
 
-    if not path.is_dir() and path.suffix not in _TENSORFLOW_SUFFIXES:
+    saved_model = any((path / f"saved_model{suffix}").is_file() for suffix in _TENSORFLOW_SUFFIXES)
+    if not saved_model and path.suffix not in _TENSORFLOW_SUFFIXES:
         given = [name for name, value in (("inputs", inputs), ("outputs", outputs), ("signature", signature)) if value]
         if given:
             raise InvalidInputError(f"--{given[0]} requires a TensorFlow graph, got {path}")
