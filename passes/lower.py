@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -22,7 +22,7 @@ from lstm_lower.passes.repair import BlockLSTMV2GradientPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.verify import VerifyPass, composite_nodes
 
-__all__ = ["lower", "lowering_passes"]
+__all__ = ["collection_paused", "lower", "lowering_passes", "malformed_models_explained", "needed_passes"]
 
 
 @typing.overload
@@ -98,12 +98,9 @@ def lower(
         verify_each=verify_each,
         trace=trace,
     )
-    with _collection_paused(), _malformed_models_explained(model):
+    with collection_paused(), malformed_models_explained(model):
         work = model.clone() if isinstance(model, ir.Model) else load(model)
-        if not _holds_composites(work):
-            # Nothing to lower and so nothing to optimise: lowering twice changes nothing.
-            steps = [step for step in steps if isinstance(step, _NORMALISING)]
-        for step in steps:
+        for step in needed_passes(steps, work):
             step(work)
             if verify_each:
                 VerifyPass()(work)
@@ -111,7 +108,7 @@ def lower(
 
 
 @contextlib.contextmanager
-def _malformed_models_explained(model: str | os.PathLike[str] | onnx.ModelProto | ir.Model) -> Iterator[None]:
+def malformed_models_explained(model: str | os.PathLike[str] | onnx.ModelProto | ir.Model) -> Iterator[None]:
     """Turns an unforeseen failure into a clear error if the model is to blame for it, which onnx's checker tells.
 
     Raises:
@@ -136,7 +133,7 @@ def _malformed_models_explained(model: str | os.PathLike[str] | onnx.ModelProto 
 
 
 @contextlib.contextmanager
-def _collection_paused() -> Iterator[None]:
+def collection_paused() -> Iterator[None]:
     """Holds back the garbage collector, which would walk the whole growing graph again and again for nothing."""
     enabled = gc.isenabled()
     gc.disable()
@@ -169,6 +166,16 @@ def lowering_passes(
         RemoveUnreadWeightsPass(),
         StandardImportsPass(),
     ]
+
+
+def needed_passes(steps: Sequence[ir.passes.InPlacePass], model: ir.Model) -> list[ir.passes.InPlacePass]:
+    """Those of `lowering_passes` that a model needs: where nothing is to be lowered, nothing is to be optimised either.
+
+    So lowering twice changes nothing.
+    """
+    if _holds_composites(model):
+        return list(steps)
+    return [step for step in steps if isinstance(step, _NORMALISING)]
 
 
 def _holds_composites(model: ir.Model) -> bool:

@@ -394,3 +394,12 @@ def test_as_a_program(tmp_path: Path) -> None:
     failed = subprocess.run([*base, "lower", mystery(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert failed.returncode == 1
     assert failed.stderr.startswith("error: 2 nodes cannot be lowered")
+
+
+def test_lowering_twice_changes_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "model.onnx"
+    onnx.save(single_node_model("BlockLSTM", valid_inputs("BlockLSTM")), source)
+    succeed("lower", source, "-o", tmp_path / "once.onnx")
+    succeed("lower", tmp_path / "once.onnx", "-o", tmp_path / "twice.onnx")
+    once, twice = (onnx.load(tmp_path / f"{name}.onnx") for name in ("once", "twice"))
+    assert once.SerializeToString(deterministic=True) == twice.SerializeToString(deterministic=True)

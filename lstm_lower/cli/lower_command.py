@@ -81,7 +81,12 @@ def _lower(
     source: ir.Model, opset: int | None, schedule: str, repair: bool, verify_each: bool, dump_passes: Path | None
 ) -> ir.Model:
     """Lowers as `passes.lower` does, pass by pass, with progress and dumps."""
-    from lstm_lower.passes.lower import lowering_passes
+    from lstm_lower.passes.lower import (
+        collection_paused,
+        lowering_passes,
+        malformed_models_explained,
+        needed_passes,
+    )
     from lstm_lower.passes.opset import check_opset
     from lstm_lower.passes.pipeline import parse_schedule
     from lstm_lower.passes.trace import Trace
@@ -93,11 +98,12 @@ def _lower(
     work = source.clone()
     steps = lowering_passes(opset, schedule, repair_v2_gradient=repair, verify_each=verify_each, trace=trace)
     dumps = _Dumps(dump_passes, work)
-    for step in _progress(steps):
-        modified = step(work).modified
-        if verify_each:
-            VerifyPass()(work)
-        dumps.add(step, work, modified, trace)
+    with collection_paused(), malformed_models_explained(source):
+        for step in _progress(needed_passes(steps, work)):
+            modified = step(work).modified
+            if verify_each:
+                VerifyPass()(work)
+            dumps.add(step, work, modified, trace)
     return work
 
 
