@@ -18,6 +18,11 @@ def digits() -> tuple[Set, Set]:
     return (images[:1400], labels[:1400]), (images[1400:], labels[1400:])
 
 
+def upside_down(data: Set) -> Set:
+    """The same digits on their heads, which a classifier of upright digits does not know."""
+    return np.ascontiguousarray(data[0][:, ::-1, ::-1]), data[1]
+
+
 def batches(data: Set, epochs: int, size: int = 35) -> Iterator[Set]:
     """The same batches every time."""
     for epoch in range(epochs):

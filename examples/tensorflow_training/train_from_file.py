@@ -5,8 +5,8 @@ on the loop needs nothing but onnxruntime: the file says which output is the nex
 initial values. Both train on the same batches; the losses are compared after every step, and the time per step is taken
 in turns.
 
-    python examples/train_from_file.py                              # 200 steps of SGD and of Adam
-    python examples/train_from_file.py --sizes 100,32,128,256 --steps 20 --threads 2
+    python examples/tensorflow_training/train_from_file.py                              # 200 steps of SGD and of Adam
+    python examples/tensorflow_training/train_from_file.py --sizes 100,32,128,256 --steps 20 --threads 2
 
 Needs TensorFlow and tf2onnx (pip install lstm-lower[tensorflow]).
 """
@@ -24,11 +24,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import tensorflow as tf
+from matplotlib.figure import Figure
 
 import lstm_lower as ll
 from lstm_lower import state as training_state
 
 Array = np.ndarray[Any, Any]
+Losses = dict[str, list[float]]
 
 TEXT = (
     "The step that a loop repeats is the step that it pays for; whatever does not change from one turn to the next "
@@ -69,12 +71,6 @@ class CharacterLSTM(tf.Module):
             self.v = [tf.Variable(value, trainable=False, name=f"{name}/v") for name, value in zeros.items()]
             self.powers = [tf.Variable(0.9, trainable=False, name="beta1_power")]
             self.powers.append(tf.Variable(0.999, trainable=False, name="beta2_power"))
-
-    @staticmethod
-    def slot(variable: tf.Variable, name: str) -> tf.Variable:
-        """An optimizer's state for a weight, of its shape."""
-        zeros = np.zeros(variable.shape, np.float32)
-        return tf.Variable(zeros, trainable=False, name=f"{variable.name.removesuffix(':0')}/{name}")
 
     def loss(self, ids: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Mean cross entropy of the next characters; ids and labels [T, B]."""
@@ -157,11 +153,11 @@ def step_from_file(path: Path, threads: int) -> Callable[[Array, Array], float]:
     return step
 
 
-def compare(optimizer: str, sizes: tuple[int, int, int, int], steps: int, threads: int) -> float:
+def compare(optimizer: str, sizes: tuple[int, int, int, int], steps: int, threads: int) -> tuple[float, Losses]:
     """Trains both ways and prints what came of it.
 
     Returns:
-        The relative difference of the last losses.
+        The relative difference of the last losses, and the losses of both, step by step.
     """
     length, batch, embedding, units = sizes
     model = CharacterLSTM(embedding, units, optimizer)
@@ -175,6 +171,7 @@ def compare(optimizer: str, sizes: tuple[int, int, int, int], steps: int, thread
         step = step_from_file(path, threads)
 
     times: dict[str, list[float]] = {"tensorflow": [], "onnxruntime": []}
+    losses: Losses = {name: [] for name in times}
     worst = last = 0.0
     for ids, labels in batches(steps, length, batch):
         start = time.perf_counter()
@@ -183,6 +180,8 @@ def compare(optimizer: str, sizes: tuple[int, int, int, int], steps: int, thread
         got = step(ids, labels)
         times["tensorflow"].append(middle - start)
         times["onnxruntime"].append(time.perf_counter() - middle)
+        losses["tensorflow"].append(expected)
+        losses["onnxruntime"].append(got)
         last = abs(got - expected) / expected
         worst = max(worst, last)
     median = {name: 1e3 * float(np.median(values)) for name, values in times.items()}
@@ -191,7 +190,19 @@ def compare(optimizer: str, sizes: tuple[int, int, int, int], steps: int, thread
     ratio = median["tensorflow"] / median["onnxruntime"]
     took = f"TensorFlow {median['tensorflow']:.2f} ms, the file {median['onnxruntime']:.2f} ms"
     print(f"  per step: {took}, {ratio:.2f} times as fast")
-    return last
+    return last, losses
+
+
+def draw(runs: dict[str, Losses], path: Path) -> None:
+    """Draws the losses of both for each optimizer."""
+    figure = Figure(figsize=(7.5, 2.8), layout="constrained")
+    for axes, (optimizer, losses) in zip(figure.subplots(1, len(runs), squeeze=False)[0], runs.items(), strict=True):
+        axes.plot(losses["tensorflow"], linewidth=3, color="#f2bc74", label="TensorFlow")
+        axes.plot(losses["onnxruntime"], linewidth=1, color="#1b6ca8", label="onnxruntime, from the file")
+        axes.set(xlabel="step", ylabel="cross entropy per character", title=optimizer)
+        axes.legend(frameon=False, fontsize=8)
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=80)
 
 
 def main() -> None:
@@ -201,16 +212,20 @@ def main() -> None:
     parser.add_argument("--sizes", default="20,8,16,32", help="T,B,I,H: steps, batch, embedding, units")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--optimizer", choices=sorted(TOLERANCE), action="append")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where to put losses.png")
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     length, batch, embedding, units = (int(size) for size in arguments.sizes.split(","))
+    runs: dict[str, Losses] = {}
     for optimizer in arguments.optimizer or ["sgd", "adam"]:
-        difference = compare(optimizer, (length, batch, embedding, units), arguments.steps, arguments.threads)
+        sizes = length, batch, embedding, units
+        difference, runs[optimizer] = compare(optimizer, sizes, arguments.steps, arguments.threads)
         if difference > TOLERANCE[optimizer]:
             raise SystemExit(
                 f"{optimizer}: the losses differ by {difference:.1e}, more than {TOLERANCE[optimizer]:.0e}"
             )
+    draw(runs, arguments.out / "losses.png")
 
 
 if __name__ == "__main__":

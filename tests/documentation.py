@@ -1,0 +1,132 @@
+"""What the pages tell a reader to run: the fenced blocks, the commands in them, and which of them a test cannot run."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(EXAMPLES.rglob("README.md")),
+]
+COMMANDS = "bash"
+PYTHON = "python"
+# Languages that nobody runs. A block in any other language, or in none, is a fault.
+SHOWN = ("text", "mermaid", "toml", "json")
+
+# The beginning of a command that is not run -> why. Whatever installs something changes the environment of the tests;
+# `.ci/run` does it in environments of its own.
+NOT_RUN = {
+    "pip install": "changes the environment that the tests run in",
+    "python -m venv": "makes an environment",
+    "source ": "enters an environment",
+    "python -m pytest": "runs the tests, of which this is one",
+    "pytest": "runs the tests, of which this is one",
+    "ruff ": "a step of .ci/run",
+    ".ci/typecheck": "a step of .ci/run",
+    ".ci/run": "runs the tests, of which this is one",
+}
+
+# A command that takes minutes -> the same command with smaller sizes, which is run in its place.
+QUICKER: dict[str, str] = {}
+
+_FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`((?:lstm-lower|python) [^`]+)`")
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        page: its file.
+        line: of the fence.
+        language: what stands behind the fence.
+        text: without the indentation of the fence.
+    """
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path, language: str | None = None) -> list[Block]:
+    """The fenced blocks of a page, of one language or of all."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in _FENCE.finditer(text):
+        indent, kind, inner = match.groups()
+        if language in (None, kind):
+            lines = [line.removeprefix(indent) for line in inner.splitlines(keepends=True)]
+            found.append(Block(page, text.count("\n", 0, match.start()) + 1, kind, "".join(lines)))
+    return found
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def inline_commands(page: Path) -> list[str]:
+    """Commands that stand in the prose."""
+    return [" ".join(match.split()) for match in _INLINE.findall(prose(page))]
+
+
+def commands(block: Block) -> list[str]:
+    """The commands of a block, one by one, comments left out."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    parts = [part.strip() for line in lines for part in re.sub(r"(^|\s)#.*", "", line).split("&&")]
+    return [part for part in parts if part]
+
+
+def why_not(command: str) -> str | None:
+    """Why a command is not run; `None` for one that is."""
+    return next((reason for start, reason in NOT_RUN.items() if command.startswith(start)), None)
+
+
+def words(command: str) -> list[str]:
+    """What to start for a command."""
+    parts = shlex.split(QUICKER.get(command, command))
+    if parts[0] == "lstm-lower":
+        return [sys.executable, "-m", "lstm_lower", *parts[1:]]
+    if parts[0] == "python":
+        return [sys.executable, *parts[1:]]
+    raise AssertionError(f"nobody knows how to run `{command}`: name it in NOT_RUN, or teach `words`")
+
+
+def run(command: Sequence[str], folder: Path, *, warnings: str = "error") -> str:
+    """Runs a command in a folder and returns what it printed."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": warnings,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "COLUMNS": "200",
+    }
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, f"{list(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def place_to_run(folder: Path) -> Path:
+    """Copies what commands name by a path of the repository, so that nothing of the repository is written to."""
+    shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
