@@ -49,14 +49,17 @@ def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
 
 def infer(node: ir.Node) -> None:
     """Sets dtype and shape of a node's outputs where they follow from its inputs."""
-    rule = _RULES.get(node.op_type) if node.domain == "" else None
-    if rule is None:
-        return
-    for output, (dtype, shape) in zip(node.outputs, rule(node), strict=False):
+    for output, (dtype, shape) in zip(node.outputs, inferred(node), strict=False):
         if dtype is not None and output.type is None:
             output.type = ir.TensorType(dtype)
         if shape is not None and output.shape is None:
             output.shape = ir.Shape(shape)
+
+
+def inferred(node: ir.Node) -> list[Result]:
+    """What follows from a node's inputs about its outputs, whatever they are declared as; empty without a rule."""
+    rule = _RULES.get(node.op_type) if node.domain == "" else None
+    return [] if rule is None else rule(node)
 
 
 def attribute(node: ir.Node, name: str, default: Any) -> Any:
@@ -380,6 +383,21 @@ def _pad(node: ir.Node) -> list[Result]:
     ]
 
 
+def _windowed(node: ir.Node) -> list[Result]:
+    """Convolutions and poolings: batch and channels; how many windows there are is left to who emits the node."""
+    shape, weights = _shape(node), _shape(node, 1)
+    if shape is None:
+        return [(_dtype(node), None), (ir.DataType.INT64, None)]
+    channels = shape[1]
+    if node.op_type != "MaxPool":
+        channels = None if weights is None else weights[0]
+    if node.op_type == "ConvTranspose":
+        each, groups = None if weights is None else weights[1], attribute(node, "group", 1)
+        channels = each * groups if isinstance(each, int) else None
+    result = (shape[0], channels, *(None,) * (len(shape) - 2))
+    return [(_dtype(node), result), (ir.DataType.INT64, result)]
+
+
 def _range(node: ir.Node) -> list[Result]:
     bounds = [_input_constant(node, index) for index in range(3)]
     if any(bound is None for bound in bounds):
@@ -481,6 +499,7 @@ _RULES: dict[str, Callable[[ir.Node], list[Result]]] = {
     "NonZero": _non_zero,
     "Constant": _constant,
     "Pad": _pad,
+    **dict.fromkeys(("Conv", "ConvTranspose", "MaxPool"), _windowed),
     "Range": _range,
     "If": _if,
     "Scan": _scan,

@@ -19,8 +19,10 @@ from lstm_lower.passes.loops.distribute import Distribute
 from lstm_lower.passes.loops.fuse_bias import FuseBias
 from lstm_lower.passes.loops.fuse_concat import FuseConcat
 from lstm_lower.passes.loops.hoist import Hoist
+from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.orient import Orient
 from lstm_lower.passes.loops.reassociate import Reassociate
+from lstm_lower.passes.loops.refine import Refine, forget_names
 from lstm_lower.passes.loops.scan import scans_of
 from lstm_lower.passes.loops.schedule import Divide, Unroll
 from lstm_lower.passes.loops.simplify import Simplify
@@ -77,7 +79,7 @@ class Pipeline(ir.passes.InPlacePass):
         """Optimises a model."""
         context = Context.of(model, self._names, self.trace)
         cleaning: list[LoopPass] = [Simplify(context), Common(context), Dead(context)]
-        modified = self._fixed_point(model, cleaning)
+        modified = self._fixed_point(model, [Refine(context), LoopToScan(context), *cleaning])
         if scans_of(model.graph):
             if self.kind in ("auto", "chunk"):
                 modified |= self._run(model, Divide(context, kind=self.kind, steps=self.block), 1)
@@ -89,6 +91,7 @@ class Pipeline(ir.passes.InPlacePass):
             if self.kind == "unroll":
                 modified |= self._run(model, Unroll(context), 1)
                 modified |= self._fixed_point(model, cleaning)
+        forget_names(model)
         return ir.passes.PassResult(model, modified)
 
     def _loop_groups(self, context: Context) -> list[list[LoopPass]]:

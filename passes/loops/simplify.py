@@ -19,6 +19,7 @@ from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.fold import fold
 from lstm_lower.passes.loops.scan import Loop, is_scan
+from lstm_lower.passes.loops.sizes import sizes_of
 from lstm_lower.passes.loops.uniform import Uniform
 
 
@@ -204,13 +205,8 @@ def _transpose(s: Simplify, node: ir.Node) -> ir.Value | None:
 
 
 def _reshape(_: Simplify, node: ir.Node) -> ir.Value | None:
-    target = constant_of(node.inputs[1])
-    shape = shape_of(node.inputs[0])
-    if target is None or shape is None:
-        return None
-    if target.tolist() == list(shape) and all(isinstance(dim, int) and dim > 0 for dim in shape):
-        return node.inputs[0]
-    return None
+    value = node.inputs[0]
+    return value if value is not None and same_shape(value, node.outputs[0]) else None
 
 
 def _concat(_: Simplify, node: ir.Node) -> ir.Value | None:
@@ -246,7 +242,14 @@ def _equal_constants(a: ir.Value | None, b: ir.Value | None) -> bool:
 
 
 def _expand(_: Simplify, node: ir.Node) -> ir.Value | None:
-    return _fits(node.inputs[0], node.outputs[0])
+    """An Expand that adds nothing: every size it asks for is 1 or there already, whatever the other sizes are."""
+    value = node.inputs[0]
+    shape, target = shape_of(value), sizes_of(node.inputs[1])
+    if shape is not None and target is not None and len(target) <= len(shape):
+        pairs = zip(target, shape[len(shape) - len(target) :], strict=True)
+        if all(wanted == 1 or (wanted is not None and wanted == dim) for wanted, dim in pairs):
+            return value
+    return _fits(value, node.outputs[0])
 
 
 def _slice(s: Simplify, node: ir.Node) -> ir.Value | None:

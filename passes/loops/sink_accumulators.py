@@ -18,6 +18,7 @@ from lstm_lower.passes.loops.analysis import Dependence, Level, elements, rank_o
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.batching import NotBatchable
 from lstm_lower.passes.loops.edit import Editor, substitute
+from lstm_lower.passes.loops.hoist import hoist_invariant
 from lstm_lower.passes.loops.scan import Loop, State
 from lstm_lower.passes.loops.sequences import Sequences
 
@@ -42,7 +43,8 @@ class SinkAccumulators(LoopPass):
         """Sinks the accumulators of one loop."""
         if loop.is_block_loop or not loop.inputs:
             return False
-        modified = False
+        # Work behind the loop cannot read what the body makes, though it be the same at every step.
+        modified = hoist_invariant(loop)
         for state in list(loop.states):
             dependence = Dependence(loop)
             addends = self._addends(loop, dependence, state)

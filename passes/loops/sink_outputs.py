@@ -15,7 +15,7 @@ from lstm_lower.passes.loops.analysis import Dependence, Level, elements, is_pur
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.batching import NotBatchable
 from lstm_lower.passes.loops.edit import substitute
-from lstm_lower.passes.loops.hoist import makes_result
+from lstm_lower.passes.loops.hoist import hoist_invariant, makes_result
 from lstm_lower.passes.loops.scan import Loop
 from lstm_lower.passes.loops.sequences import Sequences
 
@@ -31,13 +31,14 @@ class SinkOutputs(LoopPass):
         """Sinks from one loop."""
         if loop.is_block_loop or not loop.inputs:
             return False
+        # Work behind the loop cannot read what the body makes, though it be the same at every step.
+        modified = hoist_invariant(loop)
         dependence = Dependence(loop)
         sinking = _choose(loop, dependence)
         if not sinking:
-            return False
+            return modified
         sequences = Sequences(loop, loop.after())
         written = self._write(dependence, sequences, sinking)
-        modified = False
         for output in list(loop.outputs):
             if output.step.producer() not in written:
                 continue

@@ -1,0 +1,266 @@
+"""A Loop that walks a fixed number of steps becomes a Scan, which all other passes know.
+
+Some exporters write every loop as `Loop`: sequences are captured or carried along unchanged and read by
+`Gather(sequence, iteration)`.
+
+Precondition: the number of steps is a constant of at least one (a Scan of no steps is an error), the condition is never
+false, and every carried value is a tensor whose shape is known to stay the same. A sequence read at the iteration
+number, plus or minus a constant, is walked along; where the iteration number is used otherwise, the numbers themselves
+are.
+
+Postcondition: the Loop is gone, and no Gather by iteration number is left that could be a walk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.passes.loops.analysis import same_shape
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
+from lstm_lower.passes.loops.hoist import behind_identity
+from lstm_lower.passes.loops.refine import refine_graph, sharpen
+from lstm_lower.passes.loops.scan import Loop, ScanInput
+from lstm_lower.passes.loops.sizes import Dims
+
+_LAYOUT = frozenset({"Identity", "Unsqueeze", "Squeeze", "Reshape"})
+_INDICES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
+
+
+class LoopToScan(LoopPass):
+    """Turns Loops of fixed length into Scans."""
+
+    name = "loop_to_scan"
+
+    def run(self, model: ir.Model) -> bool:
+        """Converts every Loop of the model, inner ones first."""
+        return self._graph(model.graph)
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Converts the Loops in one Scan's body."""
+        return self._graph(loop.body)
+
+    def _graph(self, graph: ir.Graph) -> bool:
+        modified = False
+        for node in list(graph):
+            for subgraph in subgraphs_of(node):
+                modified |= self._graph(subgraph)
+            if node.op_type == "Loop" and node.domain == "":
+                modified |= self._convert(node)
+        return modified
+
+    def _convert(self, node: ir.Node) -> bool:
+        body = node.attributes["body"].as_graph()
+        given = constant_of(node.inputs[0])
+        steps = 0 if given is None else int(given.reshape(-1)[0])
+        if steps < 1:
+            self.refuse(node, "the number of steps is not known to be one or more before the run")
+            return False
+        if not _always_true(node, body):
+            self.refuse(node, "its condition may end it early")
+            return False
+        if not _shapes_stay(node, body):
+            self.refuse(node, "the shape of a carried value is not known to stay the same")
+            return False
+        self._rebuild(node, body, steps)
+        return True
+
+    def _rebuild(self, node: ir.Node, body: ir.Graph, steps: int) -> None:
+        assert node.graph is not None
+        names, opset = self.context.names, self.context.opset
+        before = Editor(node.graph, names, opset, before=node, scope=f"{node.name or 'Loop'}/steps")
+        iteration, condition = body.inputs[0], body.inputs[1]
+        iteration.shape = ir.Shape([])
+        always = before.constant(np.asarray(1), ir.DataType.BOOL)
+        for user, position in list(condition.uses()):
+            user.replace_input_with(position, always)
+        states = list(node.inputs[2:])
+        attribute_of_body = node.attributes.pop("body")
+        results = list(body.outputs)[1:]
+        parameters = [*list(body.inputs)[2:], iteration]
+        body.inputs.clear()
+        body.inputs.extend(parameters)
+        body.outputs.clear()
+        body.outputs.extend(results)
+        scan = ir.Node(
+            "",
+            "Scan",
+            [*states, before.constant(np.arange(steps))],
+            [attribute_of_body, ir.AttrInt64("num_scan_inputs", 1)],
+            outputs=[
+                ir.Value(name=names.fresh(old.name or "output"), type=old.type, shape=old.shape) for old in node.outputs
+            ],
+            name=node.name,
+            metadata_props=dict(node.metadata_props),
+        )
+        node.graph.insert_before(node, scan)
+        for old, new in zip(node.outputs, scan.outputs, strict=True):
+            substitute(old, new, names)
+        detach(node)
+        loop = Loop(scan, names, opset)
+        for reader in list(loop.body):
+            _walk(loop, reader, _Index(iteration, steps))
+        loop.commit()
+        for state in loop.states:
+            _note(state.final, state.parameter.type, shape_of(state.parameter))
+        for output in loop.outputs:
+            step = shape_of(output.step)
+            _note(output.sequence, output.step.type, None if step is None else (steps, *step))
+
+
+def _note(result: ir.Value, kind: ir.TypeProtocol | None, shape: Dims | None) -> None:
+    """Says of a loop's result what is known of it; what the model declares of its own outputs stays."""
+    if result.type is None:
+        result.type = kind
+    if result.shape is None or not result.is_graph_output():
+        sharpen(result, shape)
+
+
+def _always_true(node: ir.Node, body: ir.Graph) -> bool:
+    """Whether the condition holds before every step."""
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    if given is not None:
+        first = constant_of(given)
+        if first is None or not bool(first.reshape(-1)[0]):
+            return False
+    last = behind_identity(body.outputs[0])
+    if last is body.inputs[1]:
+        return True
+    constant = constant_of(last)
+    return constant is not None and bool(constant.reshape(-1)[0])
+
+
+def _shapes_stay(node: ir.Node, body: ir.Graph) -> bool:
+    """Whether every carried value keeps its shape: if it has the first one before a step, it has it after the step."""
+    noted = {value: value.shape for value in _values(body)}
+    carried = list(zip(node.inputs[2:], body.inputs[2:], body.outputs[1:], strict=False))
+    for initial, parameter, _ in carried:
+        if parameter.type is None and initial is not None:
+            parameter.type = initial.type
+        sharpen(parameter, shape_of(initial))
+    refine_graph(body)
+    for initial, parameter, update in carried:
+        stays = behind_identity(update) is parameter or same_shape(update, parameter)
+        if initial is None or not stays or not isinstance(parameter.type, ir.TensorType):
+            for value, shape in noted.items():
+                value.shape = shape
+            return False
+    return True
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    for node in graph:
+        yield from node.outputs
+        for subgraph in subgraphs_of(node):
+            yield from _values(subgraph)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Index:
+    """The iteration number of a loop of known length, and what is computed from it."""
+
+    iteration: ir.Value
+    steps: int
+
+    def affine(self, value: ir.Value | None) -> tuple[int, int] | None:
+        """`(a, b)` where a value is `a * iteration + b`, of one element."""
+        if value is self.iteration:
+            return 1, 0
+        constant = constant_of(value)
+        if constant is not None:
+            return (0, int(constant.reshape(-1)[0])) if constant.size == 1 and constant.dtype.kind in "iu" else None
+        node = value.producer() if value is not None else None
+        if node is None or node.domain != "" or not node.inputs:
+            return None
+        if node.op_type in _LAYOUT:
+            return self.affine(node.inputs[0])
+        if node.op_type == "Cast":
+            return self.affine(node.inputs[0]) if node.outputs[0].dtype in _INDICES else None
+        if node.op_type == "Where":
+            return self._chosen(node)
+        if node.op_type in ("Add", "Sub", "Mul", "Min", "Max") and len(node.inputs) == 2:
+            left, right = self.affine(node.inputs[0]), self.affine(node.inputs[1])
+            return None if left is None or right is None else self._combined(node.op_type, left, right)
+        return None
+
+    def _combined(self, op: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int] | None:
+        if op == "Add":
+            return left[0] + right[0], left[1] + right[1]
+        if op == "Sub":
+            return left[0] - right[0], left[1] - right[1]
+        if op == "Mul":
+            if left[0] and right[0]:
+                return None
+            return left[0] * right[1] + right[0] * left[1], left[1] * right[1]
+        below = self._never_above(left, right)
+        if below is None:
+            return None
+        return left if below == (op == "Min") else right
+
+    def _chosen(self, node: ir.Node) -> tuple[int, int] | None:
+        """A choice that falls the same way at every step, as the one between counting from the front and the end."""
+        condition = node.inputs[0].producer() if node.inputs[0] is not None else None
+        if condition is None or condition.domain != "" or condition.op_type != "Less":
+            return None
+        left, right = self.affine(condition.inputs[0]), self.affine(condition.inputs[1])
+        if left is None or right is None:
+            return None
+        ends = [self._at(left, step) < self._at(right, step) for step in (0, self.steps - 1)]
+        return self.affine(node.inputs[1 if ends[0] else 2]) if ends[0] == ends[1] else None
+
+    def _never_above(self, left: tuple[int, int], right: tuple[int, int]) -> bool | None:
+        """Whether one affine value is never above another, `False` when never below, `None` when they cross."""
+        gaps = [self._at(left, step) - self._at(right, step) for step in (0, self.steps - 1)]
+        if max(gaps) <= 0:
+            return True
+        return False if min(gaps) >= 0 else None
+
+    @staticmethod
+    def _at(form: tuple[int, int], step: int) -> int:
+        return form[0] * step + form[1]
+
+
+def _walk(loop: Loop, node: ir.Node, index: _Index) -> None:
+    """Turns a Gather by iteration number into a sequence that the loop walks along."""
+    if node.op_type != "Gather" or node.domain != "" or node.inputs[0] is None:
+        return
+    form, rank = index.affine(node.inputs[1]), shape_of(node.inputs[1])
+    source = _outside(loop, node.inputs[0])
+    shape = shape_of(source)
+    if form is None or abs(form[0]) != 1 or rank not in ((), (1,)) or source is None or shape is None:
+        return
+    axis = attribute(node, "axis", 0) % len(shape)
+    first, last = form[1], form[0] * (index.steps - 1) + form[1]
+    low, high, length = min(first, last), max(first, last) + 1, shape[axis]
+    if low < 0 or (isinstance(length, int) and high > length):
+        return
+    sequence = source
+    if (low, high) != (0, length):
+        sequence = loop.before("walk").slice(source, low, high, axis)
+        sharpen(sequence, (*shape[:axis], index.steps, *shape[axis + 1 :]))
+    parameter = ir.Value(
+        name=loop.names.fresh(f"{loop.node.name}/element"),
+        type=source.type,
+        shape=ir.Shape((*shape[:axis], *shape[axis + 1 :])),
+    )
+    loop.inputs.append(ScanInput(sequence, parameter, axis, form[0] < 0))
+    element = loop.inside(before=node).unsqueeze(parameter, axis) if rank else parameter
+    loop.substitute(node.outputs[0], element)
+
+
+def _outside(loop: Loop, value: ir.Value) -> ir.Value | None:
+    """The value of an outer scope that a value of the body is: a captured one, or a state that never changes."""
+    for state in loop.states:
+        if value is state.parameter:
+            return state.initial if behind_identity(state.update) is value else None
+    if any(value is x.parameter for x in loop.inputs):
+        return None
+    producer = value.producer()
+    made_inside = value.graph is loop.body if producer is None else producer.graph is loop.body
+    return None if made_inside else value
