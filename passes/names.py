@@ -19,13 +19,33 @@ class Names:
 
     @classmethod
     def of(cls, model: ir.Model) -> Names:
-        """Collects the names of all values and nodes of a model."""
-        used: set[str] = set()
+        """Collects the names of all values and nodes of a model.
+
+        ONNX lets subgraphs side by side use a name twice. There values and nodes get names of their own here, so that
+        passes can move nodes from scope to scope.
+        """
+        names = cls()
+        nodes: set[str] = set()
         for graph in [model.graph, *(function.graph for function in model.functions.values())]:
-            _collect(graph, used)
+            values, own = _named(graph)
+            names._used.update(value.name for value in values if value.name)
+            nodes.update(node.name for node in own if node.name)
+            names._used |= nodes
             for subgraph in graph.subgraphs():
-                _collect(subgraph, used)
-        return cls(used)
+                names._claim(subgraph, nodes)
+        return names
+
+    def _claim(self, graph: ir.Graph, nodes: set[str]) -> None:
+        values, own = _named(graph)
+        for value in values:
+            if value.name:
+                value.name = self.fresh(value.name)
+        for node in own:
+            if node.name and node.name in nodes:
+                node.name = self.fresh(node.name)
+            if node.name:
+                nodes.add(node.name)
+                self._used.add(node.name)
 
     def fresh(self, hint: str) -> str:
         """A name not used so far, close to the hint."""
@@ -37,10 +57,7 @@ class Names:
         return name
 
 
-def _collect(graph: ir.Graph, used: set[str]) -> None:
-    used.update(value.name for value in graph.inputs if value.name)
-    used.update(graph.initializers)
-    for node in graph:
-        if node.name:
-            used.add(node.name)
-        used.update(value.name for value in node.outputs if value.name)
+def _named(graph: ir.Graph) -> tuple[list[ir.Value], list[ir.Node]]:
+    nodes = list(graph)
+    values = [*graph.inputs, *graph.initializers.values(), *(value for node in nodes for value in node.outputs)]
+    return list(dict.fromkeys(values)), nodes

@@ -8,7 +8,8 @@ from lstm_lower.passes.loops.analysis import Dependence
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import remove_unread, substitute
 from lstm_lower.passes.loops.hoist import behind_identity
-from lstm_lower.passes.loops.scan import Loop, ScanOutput, State
+from lstm_lower.passes.loops.merge import merge_outputs
+from lstm_lower.passes.loops.scan import Loop, State
 
 
 class Dead(LoopPass):
@@ -27,9 +28,7 @@ class Dead(LoopPass):
     def rewrite(self, loop: Loop) -> bool:
         """Cleans one loop."""
         modified = any(not (x.sequence.uses() or x.sequence.is_graph_output()) for x in loop.outputs)
-        for output, twin in _twins(loop):
-            substitute(output.sequence, twin.sequence, loop.names)
-            modified = True
+        modified |= merge_outputs(loop)
         for state in _unchanging(loop):
             loop.substitute(state.parameter, state.initial)
             substitute(state.final, state.initial, loop.names)
@@ -46,17 +45,6 @@ class Dead(LoopPass):
 def _unchanging(loop: Loop) -> list[State]:
     """States that the step passes straight through."""
     return [state for state in loop.states if behind_identity(state.update) is state.parameter]
-
-
-def _twins(loop: Loop) -> list[tuple[ScanOutput, ScanOutput]]:
-    """Outputs that make the same sequence as an earlier one."""
-    seen: dict[tuple[ir.Value, int, bool], ScanOutput] = {}
-    found: list[tuple[ScanOutput, ScanOutput]] = []
-    for output in loop.outputs:
-        twin = seen.setdefault((behind_identity(output.step), output.axis, output.reverse), output)
-        if twin is not output:
-            found.append((output, twin))
-    return found
 
 
 def _dead(loop: Loop) -> list[State]:

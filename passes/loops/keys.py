@@ -1,0 +1,65 @@
+"""Keys that equal nodes and equal subgraphs share."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal"})
+# Larger constants are told apart by identity: comparing them costs more than sharing them saves.
+LARGEST_CONSTANT = 1 << 16
+
+
+def node_key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable:
+    """A key that equal nodes share.
+
+    Args:
+        node: a node.
+        numbering: negative numbers of values to compare by number; all others are compared by identity.
+    """
+    operands = [numbering.get(x, id(x)) if x is not None else 0 for x in node.inputs]
+    if node.op_type in COMMUTATIVE:
+        operands.sort()
+    attributes: tuple[Hashable, ...] = ()
+    if node.attributes:
+        attributes = tuple((name, _attribute_key(node.attributes[name], numbering)) for name in sorted(node.attributes))
+    return (node.domain, node.op_type, node.overload, tuple(operands), attributes, len(node.outputs))
+
+
+def _attribute_key(attribute: ir.Attr, numbering: dict[ir.Value, int]) -> Hashable:
+    if attribute.is_ref():
+        return ("ref", attribute.ref_attr_name)
+    value: Any = attribute.value
+    if attribute.type == ir.AttributeType.GRAPH:
+        return graph_key(value, numbering)
+    if attribute.type == ir.AttributeType.TENSOR:
+        if value.size > LARGEST_CONSTANT or value.dtype == ir.DataType.STRING:
+            return id(value)
+        array = np.asarray(value.numpy())
+        return (str(value.dtype), array.shape, array.tobytes())
+    if isinstance(value, (int, float, str, bytes)):
+        return (attribute.type.name, repr(value))
+    if isinstance(value, (tuple, list)) and all(isinstance(item, (int, float, str, bytes)) for item in value):
+        return (attribute.type.name, repr(tuple(value)))
+    return id(value)
+
+
+def graph_key(graph: ir.Graph, outer: dict[ir.Value, int] | None = None) -> Hashable:
+    """A key that equal subgraphs share: own values by position, captured ones by identity."""
+    numbering = dict(outer or {})
+    # Negative numbers, so that they never meet the identity of a captured value.
+    for value in graph.inputs:
+        numbering[value] = -len(numbering) - 1
+    nodes: list[Hashable] = []
+    for value in graph.initializers.values():
+        numbering[value] = -len(numbering) - 1
+        nodes.append(id(value.const_value))
+    for node in graph:
+        nodes.append(node_key(node, numbering))
+        for output in node.outputs:
+            numbering[output] = -len(numbering) - 1
+    results = tuple(numbering.get(value, id(value)) for value in graph.outputs)
+    return (len(graph.inputs), tuple(nodes), results)
