@@ -16,14 +16,18 @@ Loss = Callable[..., Any]
 
 STEPS: dict[str, tuple[Loss, list[Array]]] = {}
 
+# Steps whose other operands than the first are filters, which have known shapes in every graph.
+FILTERED: set[str] = set()
 
-def step(*shapes: Sequence[int], integers: Array | None = None) -> Callable[[Loss], Loss]:
+
+def step(*shapes: Sequence[int], integers: Array | None = None, filters: bool = False) -> Callable[[Loss], Loss]:
     """Registers a loss of float32 operands of these shapes, and of one of integers behind them."""
 
     def register(loss: Loss) -> Loss:
         rng = np.random.default_rng(len(STEPS))
         operands = [rng.standard_normal(tuple(shape)).astype(np.float32) for shape in shapes]
         STEPS[loss.__name__] = (loss, operands + ([] if integers is None else [integers]))
+        FILTERED.update([loss.__name__] if filters else [])
         return loss
 
     return register
@@ -32,8 +36,10 @@ def step(*shapes: Sequence[int], integers: Array | None = None) -> Callable[[Los
 def traced(name: str, *, open_batch: bool) -> tuple[Any, list[Array]]:
     """A step as a function with its loss and gradients, and its feeds."""
     loss, feeds = STEPS[name]
+    opened = range(len(feeds) if name not in FILTERED else 1) if open_batch else range(0)
     specs = [
-        tf.TensorSpec([None, *feed.shape[1:]] if open_batch and feed.ndim else feed.shape, feed.dtype) for feed in feeds
+        tf.TensorSpec([None, *feed.shape[1:]] if number in opened and feed.ndim else feed.shape, feed.dtype)
+        for number, feed in enumerate(feeds)
     ]
 
     @tf.function(input_signature=specs)
@@ -210,3 +216,30 @@ def ordering(x: Any, labels: Any) -> Any:
     values, places = tf.raw_ops.UniqueV2(x=labels, axis=[0])
     kinds = tf.cast(places + tf.gather(values, places), tf.float32)
     return weigh(tf.sort(x, 1) * (hits + kinds)[:, None])
+
+
+@step((2, 9, 3), (3, 3, 4), filters=True)
+def convolution_of_sequences(x: Any, w: Any) -> Any:
+    same = tf.nn.conv1d(x, w, 1, "SAME")
+    return weigh(same**2) + weigh(tf.nn.conv1d(x, w, 2, "VALID")) + weigh(tf.nn.max_pool1d(same, 3, 2, "SAME"))
+
+
+@step((2, 7, 8, 3), (3, 2, 3, 4), (3, 3, 4, 2), filters=True)
+def convolutions_and_poolings(x: Any, w: Any, v: Any) -> Any:
+    y = tf.nn.relu(tf.nn.conv2d(x, w, [1, 2, 2, 1], "SAME") + 0.1)
+    y = tf.nn.depthwise_conv2d(y, v, [1, 1, 1, 1], [[0, 0], [1, 0], [1, 2], [0, 0]])
+    return weigh(tf.nn.max_pool2d(y, 2, 1, "SAME")) + weigh(tf.nn.avg_pool2d(y, 3, 2, "SAME") ** 2)
+
+
+@step((2, 3, 4, 3), (4, 3, 5, 3), (3, 2, 2, 3), filters=True)
+def transposed_convolutions(x: Any, w: Any, v: Any) -> Any:
+    batch = tf.shape(x)[0]
+    wide = tf.nn.conv2d_transpose(x, w, tf.stack([batch, 5, 7, 5]), 2, "SAME")
+    return weigh(wide**2) + weigh(tf.nn.conv2d_transpose(x, v[:2], tf.stack([batch, 8, 11, 2]), 3, "VALID"))
+
+
+@step((3, 4, 5, 2), (2,), (2,))
+def fused_batch_normalization(x: Any, scale: Any, offset: Any) -> Any:
+    y, mean, variance = tf.compat.v1.nn.fused_batch_norm(x, scale, offset, epsilon=1e-3)
+    still, *_ = tf.compat.v1.nn.fused_batch_norm(x, scale, offset, scale, offset**2, is_training=False)
+    return weigh(y**2) + weigh(still) + tf.stop_gradient(tf.reduce_sum(mean + variance))

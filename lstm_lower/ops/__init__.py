@@ -5,12 +5,15 @@ from __future__ import annotations
 from lstm_lower.ops import (
     arrays,
     block,
+    convolution,
     cudnn,
     cudnn_params,
     elementwise,
     gradients,
     indexing,
     losses,
+    normalization,
+    pooling,
     random,
     segments,
 )
@@ -18,12 +21,15 @@ from lstm_lower.ops import (
 __all__ = [
     "arrays",
     "block",
+    "convolution",
     "cudnn",
     "cudnn_params",
     "elementwise",
     "gradients",
     "indexing",
     "losses",
+    "normalization",
+    "pooling",
     "random",
     "segments",
 ]

@@ -10,6 +10,7 @@ from lstm_lower.oracles import (
     block,
     block_gru,
     block_pairs,
+    convolution,
     ctc,
     cudnn,
     cudnn_pairs,
@@ -18,6 +19,7 @@ from lstm_lower.oracles import (
     gradients,
     indexing,
     losses,
+    normalization,
     random,
     segments,
 )
@@ -27,6 +29,7 @@ __all__ = [
     "block",
     "block_gru",
     "block_pairs",
+    "convolution",
     "ctc",
     "cudnn",
     "cudnn_pairs",
@@ -35,6 +38,7 @@ __all__ = [
     "gradients",
     "indexing",
     "losses",
+    "normalization",
     "random",
     "segments",
 ]

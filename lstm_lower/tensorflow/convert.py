@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -15,6 +15,8 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedO
 from lstm_lower.tensorflow import draws
 from lstm_lower.tensorflow.graph import GraphDef
 from lstm_lower.tensorflow.plugin import DOMAIN, custom_ops, tf2onnx_ops
+
+_OPTIMIZERS: Mapping[str, Callable[[], Any]] = optimizer._get_optimizers()
 
 # The range that tf2onnx writes.
 OPSETS = range(13, 19)
@@ -48,21 +50,24 @@ def convert(graph_def: GraphDef, inputs: Mapping[str, str], outputs: Mapping[str
         ) from error
     renamed = {tensor: name for name, tensor in [*inputs.items(), *outputs.items()] if tensor != name}
     handlers: dict[str, Any] = {op: (_keep, []) for op in custom_ops()} | draws.handlers()
+
+    def process() -> Any:
+        return tfonnx.process_tf_graph(
+            graph,
+            continue_on_error=True,
+            opset=opset,
+            custom_op_handlers=handlers,
+            extra_opset=tf2onnx_ops()["extra_opset"],
+            input_names=input_names,
+            output_names=output_names,
+            tensors_to_rename=renamed,
+        )
+
     with graph.as_default(), _caught_log() as problems:
         try:
-            made = tfonnx.process_tf_graph(
-                graph,
-                continue_on_error=True,
-                opset=opset,
-                custom_op_handlers=handlers,
-                extra_opset=tf2onnx_ops()["extra_opset"],
-                input_names=input_names,
-                output_names=output_names,
-                tensors_to_rename=renamed,
-            )
+            made = process()
             if not problems:
-                made = optimizer.optimize_graph(made, catch_errors=False)
-                model: onnx.ModelProto = made.make_model("lstm-lower")
+                model: onnx.ModelProto = _optimized(made, process).make_model("lstm-lower")
                 return model
         except Exception as error:
             if not problems:
@@ -70,6 +75,32 @@ def convert(graph_def: GraphDef, inputs: Mapping[str, str], outputs: Mapping[str
                     f"tf2onnx requires a graph it can convert, got: {first_line(error)}"
                 ) from error
     raise UnsupportedOpError("\n".join(dict.fromkeys(problems)))
+
+
+def _optimized(made: Any, process: Callable[[], Any]) -> Any:
+    """What tf2onnx's optimizers make of a graph; one that fails is left out.
+
+    A failure leaves the graph half changed, so that the others start from a new one.
+    """
+    steps = dict(_OPTIMIZERS)
+    while True:
+        started: list[str] = []
+
+        def noted(name: str, step: Callable[[], Any], started: list[str] = started) -> Callable[[], Any]:
+            def make() -> Any:
+                started.append(name)
+                return step()
+
+            return make
+
+        try:
+            noting = {name: noted(name, step) for name, step in steps.items()}
+            return optimizer.optimize_graph(made, catch_errors=False, optimizers=noting)
+        except Exception:
+            if not started or started[-1] not in steps:
+                raise
+            del steps[started[-1]]
+            made = process()
 
 
 def check_opset(opset: int) -> None:

@@ -1,0 +1,161 @@
+"""Definitions of the gradients of TensorFlow's two-dimensional convolutions.
+
+Symbols: N batch, H x W the image with C channels, R x S the filter with I input channels (C, or C over the number of
+groups), P x Q the convolved image with K channels; M the channels that a depthwise convolution makes of each one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from lstm_lower import dims
+from lstm_lower.opdef import Call, OpDef, Operand, attr, operand
+from lstm_lower.ops.gradients import FLOATS
+from lstm_lower.spatial import FORMATS, PADDINGS, check_output_sizes, check_windows
+
+_CHANNELS_FIRST = {spec: dims.parse_shape(first) for spec, first in (("N H W C", "N C H W"), ("N P Q K", "N K P Q"))}
+
+
+class _ConvolutionGradient(OpDef, abstract=True):
+    """The gradient of a convolution with respect to one of its operands.
+
+    Attributes:
+        vector: the operand that holds the shape of the result.
+        vector_symbols: the symbols of its entries, channels last.
+    """
+
+    vector: ClassVar[str] = ""
+    vector_symbols: ClassVar[str] = ""
+
+    class Types:
+        T = FLOATS
+
+    class Attrs:
+        strides = attr(list)
+        padding = attr(str, choices=PADDINGS)
+        explicit_paddings = attr(list, [])
+        data_format = attr(str, "NHWC", choices=FORMATS)
+        dilations = attr(list, [1, 1, 1, 1])
+
+    @classmethod
+    def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
+        """Images have their channels last or second."""
+        if operand.spec is not None and attributes.get("data_format") == "NCHW":
+            return _CHANNELS_FIRST.get(operand.spec.text, operand.spec)
+        return operand.spec
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Binds the sizes that the vector holds; channels and numbers of windows must fit."""
+        check_windows(call, "strides", "dilations")
+        cls._bind_vector(call)
+        cls._check_channels(call)
+        kernel = [size if isinstance(size := call.sizes.get(symbol), int) else None for symbol in "RS"]
+        check_output_sizes(call, "out_backprop", kernel, [("H", "P"), ("W", "Q")])
+
+    @classmethod
+    def _bind_vector(cls, call: Call) -> None:
+        value = call.operands[cls.vector].value
+        if value is None:
+            return
+        symbols = cls.vector_symbols.split()
+        if call.attributes["data_format"] == "NCHW" and cls.vector == "input_sizes":
+            symbols = ["N", "C", "H", "W"]
+        for symbol, size in zip(symbols, (int(entry) for entry in value), strict=True):
+            known = call.sizes.get(symbol)
+            if size < 0 or (isinstance(known, int) and known != size):
+                what = f"sizes that fit the other operands ({symbol} = {'0 or more' if known is None else known})"
+                raise call.error(cls.vector, what, [int(entry) for entry in value])
+            call.sizes[symbol] = size
+
+    @classmethod
+    def _check_channels(cls, call: Call) -> None:
+        """The channels of the image are the filter's, once for each group; so many groups share out the results."""
+        whole, part, made = (call.sizes.get(symbol) for symbol in "CIK")
+        if not isinstance(whole, int) or not isinstance(part, int):
+            return
+        if part == 0 or whole % part or (isinstance(made, int) and made % (whole // part)):
+            name = "filter" if cls.vector == "input_sizes" else "filter_sizes"
+            raise call.error(name, f"input channels that divide {whole} (of the image)", part)
+
+
+class Conv2DBackpropInput(_ConvolutionGradient):
+    """Gradient of a convolution with respect to its image; also what a transposed convolution is."""
+
+    forward = "Conv2D"
+    vector = "input_sizes"
+    vector_symbols = "N H W C"
+
+    class Inputs:
+        input_sizes = operand("4", "int32")
+        filter = operand("R S I K")
+        out_backprop = operand("N P Q K")
+
+    class Outputs:
+        output = operand("N H W C")
+
+    class Attrs(_ConvolutionGradient.Attrs):
+        use_cudnn_on_gpu = attr(bool, True)
+
+
+class Conv2DBackpropFilter(_ConvolutionGradient):
+    """Gradient of a convolution with respect to its filter."""
+
+    forward = "Conv2D"
+    vector = "filter_sizes"
+    vector_symbols = "R S I K"
+
+    class Inputs:
+        input = operand("N H W C")
+        filter_sizes = operand("4", "int32")
+        out_backprop = operand("N P Q K")
+
+    class Outputs:
+        output = operand("R S I K")
+
+    class Attrs(_ConvolutionGradient.Attrs):
+        use_cudnn_on_gpu = attr(bool, True)
+
+
+class _DepthwiseGradient(_ConvolutionGradient, abstract=True):
+    @classmethod
+    def _check_channels(cls, call: Call) -> None:
+        """Each channel of the image makes M."""
+        each, multiplier, made = (call.sizes.get(symbol) for symbol in "CMK")
+        if isinstance(each, int) and isinstance(multiplier, int):
+            if isinstance(made, int) and made != each * multiplier:
+                raise call.error("out_backprop", f"{each * multiplier} channels, {multiplier} for each of {each}", made)
+            call.sizes["K"] = each * multiplier
+
+
+class DepthwiseConv2dNativeBackpropInput(_DepthwiseGradient):
+    """Gradient of a depthwise convolution with respect to its image."""
+
+    forward = "DepthwiseConv2dNative"
+    vector = "input_sizes"
+    vector_symbols = "N H W C"
+
+    class Inputs:
+        input_sizes = operand("4", "int32")
+        filter = operand("R S C M")
+        out_backprop = operand("N P Q K")
+
+    class Outputs:
+        output = operand("N H W C")
+
+
+class DepthwiseConv2dNativeBackpropFilter(_DepthwiseGradient):
+    """Gradient of a depthwise convolution with respect to its filter."""
+
+    forward = "DepthwiseConv2dNative"
+    vector = "filter_sizes"
+    vector_symbols = "R S C M"
+
+    class Inputs:
+        input = operand("N H W C")
+        filter_sizes = operand("4", "int32")
+        out_backprop = operand("N P Q K")
+
+    class Outputs:
+        output = operand("R S C M")

@@ -1,0 +1,170 @@
+"""Definitions of TensorFlow's fused batch normalisation and its gradient.
+
+Symbols: C channels, which stand last (NHWC, NDHWC) or second (NCHW, NCDHW).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from lstm_lower.dims import Dim
+from lstm_lower.opdef import Call, OpDef, attr, operand
+
+_FORMATS = ("NHWC", "NCHW")
+_FORMATS_V3 = (*_FORMATS, "NDHWC", "NCDHW")
+_FLOATS = ("float16", "bfloat16", "float32")
+
+
+class _BatchNormalization(OpDef, abstract=True):
+    """Shared by the op and its gradient.
+
+    Attributes:
+        image: the operands that hold an image.
+    """
+
+    image: ClassVar[tuple[str, ...]] = ()
+
+    class Types:
+        T = _FLOATS
+        U = ("float32",)
+
+    class Attrs:
+        epsilon = attr(float, 1e-4)
+        data_format = attr(str, "NHWC", choices=_FORMATS)
+        is_training = attr(bool, True)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Images have the format's rank, equal shapes, and C channels."""
+        data_format = call.attributes["data_format"]
+        seen: list[Dim] | None = None
+        for name in cls.image:
+            shape = call.operands[name].shape
+            if shape is None:
+                continue
+            if len(shape) != len(data_format):
+                raise call.error(name, f"rank {len(data_format)} ({data_format})", f"rank {len(shape)}")
+            merged = list(seen or shape)
+            for axis, (first, second) in enumerate(zip(merged, shape, strict=True)):
+                if isinstance(first, int) and isinstance(second, int) and first != second:
+                    raise call.error(name, f"shape {merged} (as {cls.image[0]})", list(shape))
+                merged[axis] = first if isinstance(first, int) else second
+            seen = merged
+            channels, bound = shape[data_format.index("C")], call.sizes.get("C")
+            if isinstance(channels, int) and isinstance(bound, int) and channels != bound:
+                raise call.error(name, f"{bound} channels (as scale)", channels)
+            if isinstance(channels, int) or bound is None:
+                call.sizes["C"] = channels
+        if seen is not None:
+            call.unifier.rests["X"] = tuple(seen)
+
+
+class _Forward(_BatchNormalization, abstract=True):
+    image = ("x",)
+
+    class Inputs:
+        x = operand(None)
+        scale = operand("C", "U")
+        offset = operand("C", "U")
+        mean = operand(None, "U")
+        variance = operand(None, "U")
+
+    class Outputs:
+        y = operand("*X")
+        batch_mean = operand("C", "U")
+        batch_variance = operand("C", "U")
+        reserve_space_1 = operand("C", "U")
+        reserve_space_2 = operand("C", "U")
+
+    class Attrs(_BatchNormalization.Attrs):
+        exponential_avg_factor = attr(float, 1.0)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Mean and variance may only be left empty where they are not read."""
+        super().verify(call)
+        training, factor = call.attributes["is_training"], call.attributes["exponential_avg_factor"]
+        for name in ("mean", "variance"):
+            shape, channels = call.operands[name].shape, call.sizes.get("C")
+            if shape is None:
+                continue
+            if len(shape) != 1:
+                raise call.error(name, "rank 1 [C]", f"rank {len(shape)}")
+            empty = shape[0] == 0 and training and factor == 1
+            if not empty and isinstance(shape[0], int) and isinstance(channels, int) and shape[0] != channels:
+                raise call.error(name, f"shape [{channels}] (C from x)", list(shape))
+
+
+class FusedBatchNorm(_Forward):
+    """Batch normalisation over all axes but the channels; the reserve spaces are for the gradient."""
+
+    class Types:
+        T = ("float32",)
+        U = ("float32",)
+
+
+class FusedBatchNormV2(_Forward):
+    """Batch normalisation over all axes but the channels, of halves too."""
+
+
+class FusedBatchNormV3(_Forward):
+    """Batch normalisation over all axes but the channels, with one reserve space more."""
+
+    class Outputs(_Forward.Outputs):
+        reserve_space_3 = operand("", "U")
+
+    class Attrs(_Forward.Attrs):
+        data_format = attr(str, "NHWC", choices=_FORMATS_V3)
+
+
+class _Gradient(_BatchNormalization, abstract=True):
+    image = ("y_backprop", "x")
+
+    class Inputs:
+        y_backprop = operand(None)
+        x = operand(None)
+        scale = operand("C", "U")
+        reserve_space_1 = operand("C", "U")
+        reserve_space_2 = operand("C", "U")
+
+    class Outputs:
+        x_backprop = operand("*X")
+        scale_backprop = operand("C", "U")
+        offset_backprop = operand("C", "U")
+        reserve_space_3 = operand("0", "U")
+        reserve_space_4 = operand("0", "U")
+
+
+class FusedBatchNormGrad(_Gradient):
+    """Gradient of FusedBatchNorm; the reserve spaces hold mean and variance, of the batch if it is training."""
+
+    forward = "FusedBatchNorm"
+
+    class Types:
+        T = ("float32",)
+        U = ("float32",)
+
+
+class FusedBatchNormGradV2(_Gradient):
+    """Gradient of FusedBatchNormV2; the reserve spaces hold mean and variance, of the batch if it is training."""
+
+    forward = "FusedBatchNormV2"
+
+
+class FusedBatchNormGradV3(_Gradient):
+    """Gradient of FusedBatchNormV3; the reserve spaces hold mean and variance, of the batch if it is training."""
+
+    forward = "FusedBatchNormV3"
+
+    class Inputs(_Gradient.Inputs):
+        reserve_space_3 = operand(None, "U")
+
+    class Outputs:
+        x_backprop = operand("*X")
+        scale_backprop = operand("C", "U")
+        offset_backprop = operand("C", "U")
+        reserve_space_4 = operand("0", "U")
+        reserve_space_5 = operand("0", "U")
+
+    class Attrs(_Gradient.Attrs):
+        data_format = attr(str, "NHWC", choices=_FORMATS_V3)

@@ -1,0 +1,124 @@
+"""Windows that slide over an image: the axes of TensorFlow's convolutions and poolings, and the sizes they imply."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lstm_lower.opdef import Call
+
+PADDINGS = ("SAME", "VALID", "EXPLICIT")
+FORMATS = ("NHWC", "NCHW")
+
+
+@dataclasses.dataclass(frozen=True)
+class SpatialAxis:
+    """How a window slides along one axis.
+
+    Attributes:
+        kernel: elements of the window.
+        stride: distance of neighbouring windows.
+        dilation: distance of neighbouring elements of a window.
+        padding: `SAME`, `VALID` or `EXPLICIT`.
+        explicit: padding before and after where it is explicit, else zeros.
+    """
+
+    kernel: int
+    stride: int
+    dilation: int
+    padding: str
+    explicit: tuple[int, int]
+
+    @property
+    def extent(self) -> int:
+        """How many elements lie between the first one of a window and the last, both included."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    def output_size(self, size: int) -> int:
+        """The number of windows on an axis of a given size."""
+        if self.padding == "SAME":
+            return -(-size // self.stride)
+        return (size + sum(self.explicit) - self.extent) // self.stride + 1
+
+
+def spatial_positions(data_format: str) -> tuple[int, int]:
+    """The positions of rows and columns in a shape."""
+    return (1, 2) if data_format == "NHWC" else (2, 3)
+
+
+def spatial_axes(attributes: Mapping[str, Any], kernel: Sequence[int]) -> list[SpatialAxis]:
+    """Rows and columns under an op's verified attributes.
+
+    Args:
+        attributes: `strides`, `padding`, `data_format`, and where the op has them `dilations`, `explicit_paddings`.
+        kernel: rows and columns of the window.
+    """
+    axes = []
+    for size, position in zip(kernel, spatial_positions(attributes["data_format"]), strict=True):
+        explicit = attributes.get("explicit_paddings") or [0] * 8
+        axes.append(
+            SpatialAxis(
+                size,
+                attributes["strides"][position],
+                attributes.get("dilations", [1] * 4)[position],
+                attributes["padding"],
+                (explicit[2 * position], explicit[2 * position + 1]),
+            )
+        )
+    return axes
+
+
+def check_windows(call: Call, *vectors: str) -> None:
+    """Verifies the attributes that place windows.
+
+    Args:
+        call: the call; its attributes are bound.
+        vectors: names of the attributes that hold a number for each axis.
+
+    Raises:
+        InvalidModelError, InvalidInputError: one does not fit.
+    """
+    spatial = spatial_positions(call.attributes["data_format"])
+    for name in vectors:
+        value = call.attributes[name]
+        fits = len(value) == 4 and all(
+            entry >= 1 if axis in spatial else entry == 1 for axis, entry in enumerate(value)
+        )
+        if not fits:
+            raise call.error(f"attribute {name}", "four numbers above 0, that of batch and channels 1", value)
+    explicit = call.attributes.get("explicit_paddings", [])
+    if call.attributes["padding"] != "EXPLICIT":
+        if explicit:
+            raise call.error("attribute explicit_paddings", f"none with padding {call.attributes['padding']}", explicit)
+        return
+    fits = len(explicit) == 8 and all(
+        entry >= 0 if position // 2 in spatial else entry == 0 for position, entry in enumerate(explicit)
+    )
+    if not fits:
+        raise call.error(
+            "attribute explicit_paddings", "eight numbers of at least 0, those of batch and channels 0", explicit
+        )
+
+
+def check_output_sizes(
+    call: Call, operand: str, kernel: Sequence[int | None], symbols: Sequence[tuple[str, str]]
+) -> None:
+    """Verifies that an operand has as many rows and columns as there are windows, where all sizes are known.
+
+    Args:
+        call: the call; its dimension symbols are bound.
+        operand: the operand with an entry for each window.
+        kernel: rows and columns of the window, `None` where unknown.
+        symbols: for rows and columns, the symbol of the image's size and that of the number of windows.
+
+    Raises:
+        InvalidModelError, InvalidInputError: it has more or fewer.
+    """
+    if any(size is None for size in kernel):
+        return
+    axes = spatial_axes(call.attributes, [size for size in kernel if size is not None])
+    for axis, (image, windows), name in zip(axes, symbols, ("rows", "columns"), strict=True):
+        size, count = call.sizes.get(image), call.sizes.get(windows)
+        if isinstance(size, int) and isinstance(count, int) and axis.output_size(size) != count:
+            raise call.error(operand, f"{max(axis.output_size(size), 0)} {name} (for {size} of the image)", count)

@@ -1,0 +1,150 @@
+"""Lowering of the gradients of convolutions.
+
+With y[p] = sum over r of x[p * stride + r * dilation - before] w[r], the filter's gradient is itself a convolution, of
+x with dy, in which stride and dilation have changed places and batch and channels too; the image's is a transposed one.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.ops.convolution import (
+    Conv2DBackpropFilter,
+    Conv2DBackpropInput,
+    DepthwiseConv2dNativeBackpropFilter,
+    DepthwiseConv2dNativeBackpropInput,
+)
+from lstm_lower.passes.emit import Expr
+from lstm_lower.passes.known import known_entries
+from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.sizes import Size, entries
+from lstm_lower.passes.rules.spatial import arranged, check_float32, margins, padded
+from lstm_lower.spatial import SpatialAxis, spatial_axes, spatial_positions
+
+
+@lowers(Conv2DBackpropInput)
+def conv2d_backprop_input(n: Node) -> dict[str, Expr]:
+    """A transposed convolution; the number of groups follows from the channels of image and filter."""
+    check_float32(n, "out_backprop", "ConvTranspose")
+    sizes = _image_sizes(n)
+    channels = n.data_format.index("C")
+    whole, part = sizes[channels], n.size("I")
+    if not isinstance(whole, int):
+        raise n.unsupported("input_sizes", "a known number of channels", "an unknown one")
+    if not isinstance(part, int):
+        raise n.unsupported("filter", "a known number of channels", "an unknown one")
+    # ONNX takes the filter as [K, C / groups, R, S].
+    return {"output": _spread(n, n.filter.transpose(3, 2, 0, 1), sizes, max(whole // max(part, 1), 1))}
+
+
+@lowers(DepthwiseConv2dNativeBackpropInput)
+def depthwise_backprop_input(n: Node) -> dict[str, Expr]:
+    """A transposed convolution with a group for each channel of the image."""
+    check_float32(n, "out_backprop", "ConvTranspose")
+    channels, multiplier = n.size("C"), n.size("M")
+    if not isinstance(channels, int) or not isinstance(multiplier, int):
+        raise n.unsupported("filter", "known numbers of channels", "unknown ones")
+    weights = n.filter.reshape(0, 0, 1, channels * multiplier).transpose(3, 2, 0, 1)
+    return {"output": _spread(n, weights, _image_sizes(n), channels)}
+
+
+def _image_sizes(n: Node) -> list[Size]:
+    sizes = entries(n.input_sizes)
+    assert sizes is not None
+    return sizes
+
+
+def _spread(n: Node, weights: Expr, sizes: list[Size], groups: int) -> Expr:
+    """The transposed convolution of dy, cut to the image's size."""
+    b = n.builder
+    kernel = [n.size(symbol) for symbol in "RS"]
+    if not all(isinstance(size, int) for size in kernel):
+        raise n.unsupported("filter", "known numbers of rows and columns", "unknown ones")
+    axes = spatial_axes(n.call.attributes, [size for size in kernel if isinstance(size, int)])
+    image = [sizes[position] for position in spatial_positions(n.data_format)]
+    places = [margins(axis, size, n.size(count)) for axis, size, count in zip(axes, image, "PQ", strict=True)]
+    known = [place.padding for place in places]
+    pads = [pair or (0, 0) for pair in known]
+    spread = b.op(
+        "ConvTranspose",
+        arranged(n.out_backprop, n.data_format, "NCHW"),
+        weights,
+        group=groups,
+        kernel_shape=[axis.kernel for axis in axes],
+        strides=[axis.stride for axis in axes],
+        dilations=[axis.dilation for axis in axes],
+        pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
+    )
+    # What no window meets gets zeros; what lies on the padding is cut off where ConvTranspose could not yet do it.
+    rest: list[tuple[Size, Size]] = [
+        (0, 0) if pair is not None else (0 - place.before, 0 - place.after)
+        for place, pair in zip(places, known, strict=True)
+    ]
+    return _from_nchw(padded(spread, rest), n.data_format)
+
+
+def _from_nchw(image: Expr, data_format: str) -> Expr:
+    return arranged(image, "NCHW", data_format)
+
+
+@lowers(Conv2DBackpropFilter)
+def conv2d_backprop_filter(n: Node) -> dict[str, Expr]:
+    """A convolution of [C, N, H, W] with [K, N, P, Q]; groups share out the axis that is summed over."""
+    check_float32(n, "out_backprop", "Conv")
+    rows, columns, part, _ = _filter_sizes(n)
+    channels = n.size("C")
+    if not isinstance(channels, int):
+        raise n.unsupported("input", "a known number of channels", "an unknown one")
+    groups = max(channels // max(part, 1), 1)
+    gradient = _gathered(n, _grouped(n, groups, part), [rows, columns], groups)
+    return {"output": gradient.transpose(2, 3, 0, 1)}
+
+
+@lowers(DepthwiseConv2dNativeBackpropFilter)
+def depthwise_backprop_filter(n: Node) -> dict[str, Expr]:
+    """The same with a group for each channel of the image."""
+    check_float32(n, "out_backprop", "Conv")
+    rows, columns, channels, multiplier = _filter_sizes(n)
+    gradient = _gathered(n, _grouped(n, channels, 1), [rows, columns], channels)
+    return {"output": gradient.transpose(2, 3, 0, 1).reshape(rows, columns, channels, multiplier)}
+
+
+def _filter_sizes(n: Node) -> list[int]:
+    known = known_entries(n.filter_sizes.value)
+    sizes = [size for size in known or () if isinstance(size, int)]
+    if len(sizes) != 4:
+        raise n.unsupported("filter_sizes", "known sizes", "values known at run time only")
+    return sizes
+
+
+def _grouped(n: Node, groups: int, part: int) -> Expr:
+    """The image as [C / groups, groups * N, H, W]."""
+    if groups == 1:
+        return arranged(n.input, n.data_format, "CNHW")
+    image = arranged(n.input, n.data_format, "HWCN")
+    if part > 1:
+        image = image.reshape(0, 0, groups, part, -1).transpose(0, 1, 3, 2, 4)
+    return image.reshape(0, 0, part, -1).transpose(2, 3, 0, 1)
+
+
+def _gathered(n: Node, image: Expr, kernel: list[int], groups: int) -> Expr:
+    """The convolution [C / groups, K, R, S]: dy slides over the image in steps of the filter's dilation."""
+    axes: list[SpatialAxis] = spatial_axes(n.call.attributes, kernel)
+    places = [margins(axis, n.size(size), n.size(count)) for axis, size, count in zip(axes, "HW", "PQ", strict=True)]
+    known = [place.padding for place in places]
+    pads = [pair or (0, 0) for pair in known]
+    rest: list[tuple[Size, Size]] = [
+        (0, 0) if pair is not None else (place.before, place.after) for place, pair in zip(places, known, strict=True)
+    ]
+    gradient = n.builder.op(
+        "Conv",
+        padded(image, rest),
+        arranged(n.out_backprop, n.data_format, "CNHW"),
+        group=groups,
+        strides=[axis.dilation for axis in axes],
+        dilations=[axis.stride for axis in axes],
+        pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
+    )
+    shape = gradient.shape or (None, None)
+    gradient.value.shape = ir.Shape([shape[0], shape[1], *kernel])
+    return gradient

@@ -1,0 +1,103 @@
+"""Lowering of the gradients of poolings."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.ops.pooling import AvgPoolGrad, MaxPoolGrad
+from lstm_lower.passes.emit import Expr
+from lstm_lower.passes.rules.indexing import INT64, reshape_to
+from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.sizes import Size, entries
+from lstm_lower.passes.rules.spatial import Margins, arranged, check_float32, margins, padded
+from lstm_lower.spatial import SpatialAxis, spatial_axes, spatial_positions
+
+
+def _axes(n: Node) -> list[SpatialAxis]:
+    return spatial_axes(n.call.attributes, [n.ksize[position] for position in spatial_positions(n.data_format)])
+
+
+@lowers(MaxPoolGrad)
+def max_pool_grad(n: Node) -> dict[str, Expr]:
+    """Pools again to learn the places of the largest elements, and adds the gradient there.
+
+    Like TensorFlow's kernel, onnxruntime's takes the first of equal elements.
+    """
+    b, axes = n.builder, _axes(n)
+    overlap = any(axis.kernel > axis.stride for axis in axes)
+    if overlap and b.opset < 16:
+        raise n.unsupported("attribute strides", "windows that do not overlap (before opset 16)", n.strides)
+    image = arranged(n.orig_input, n.data_format, "NCHW")
+    places = [margins(axis, n.size(size), n.size(count)) for axis, size, count in zip(axes, "HW", "PQ", strict=True)]
+    _, where = b.ops(
+        "MaxPool",
+        image,
+        outputs=2,
+        kernel_shape=[axis.kernel for axis in axes],
+        strides=[axis.stride for axis in axes],
+        **_padding(axes, places),
+    )
+    flat = b.op("ConstantOfShape", b.op("Size", image).reshape(1), value=ir.tensor([0], dtype=image.dtype))
+    gradient = arranged(n.grad, n.data_format, "NCHW").reshape(-1)
+    adding = {"reduction": "add"} if overlap else {}
+    total = b.op("ScatterElements", flat, where.reshape(-1), gradient, axis=0, **adding)
+    result = reshape_to(total, b.op("Shape", image))
+    if image.shape is not None:
+        b.set_shape(result, image.shape)
+    return {"output": arranged(result, "NCHW", n.data_format)}
+
+
+def _padding(axes: list[SpatialAxis], places: list[Margins]) -> dict[str, object]:
+    """The padding as attributes; elements that no window meets need no mention."""
+    before = [place.before for place in places]
+    after = [max(place.after, 0) if isinstance(place.after, int) else place.after for place in places]
+    if axes[0].padding == "VALID":
+        return {}
+    if axes[0].padding == "EXPLICIT":
+        return {"pads": [axis.explicit[side] for side in (0, 1) for axis in axes]}
+    if all(isinstance(side, int) for side in before + after):
+        return {"pads": before + after}
+    return {"auto_pad": "SAME_UPPER"}
+
+
+@lowers(AvgPoolGrad)
+def avg_pool_grad(n: Node) -> dict[str, Expr]:
+    """Spreads each window's share over its elements: a transposed convolution with ones, channel by channel."""
+    check_float32(n, "grad", "ConvTranspose")
+    b, axes = n.builder, _axes(n)
+    sizes = entries(n.orig_input_shape)
+    assert sizes is not None
+    image = [sizes[position] for position in spatial_positions(n.data_format)]
+    windows = [n.size(symbol) for symbol in "PQ"]
+    places = [margins(axis, size, count) for axis, size, count in zip(axes, image, windows, strict=True)]
+    rows, columns = (
+        _elements(n, axis, place, size, count)
+        for axis, place, size, count in zip(axes, places, image, windows, strict=True)
+    )
+    gradient = arranged(n.grad, n.data_format, "NCHW")
+    share = gradient / rows.unsqueeze(1) / columns
+    spread = b.op(
+        "ConvTranspose",
+        share.reshape(-1, 1, 0, 0),
+        b.fill(1, [1, 1, *(axis.kernel for axis in axes)], share.dtype),
+        kernel_shape=[axis.kernel for axis in axes],
+        strides=[axis.stride for axis in axes],
+    )
+    spread = padded(spread, [(0 - place.before, 0 - place.after) for place in places])
+    whole = b.sizes([*(n.size(symbol) for symbol in "NC"), *image])
+    result = reshape_to(spread, whole)
+    return {"output": arranged(result, "NCHW", n.data_format)}
+
+
+def _elements(n: Node, axis: SpatialAxis, place: Margins, size: Size, windows: Size) -> Expr:
+    """How many elements of the image each window has along an axis, in the gradient's dtype."""
+    b, dtype = n.builder, n.grad.dtype
+    if axis.padding == "VALID":
+        return b.constant([axis.kernel], dtype)
+    if isinstance(size, int) and isinstance(windows, int) and isinstance(place.before, int):
+        starts = [number * axis.stride - place.before for number in range(windows)]
+        return b.constant([min(start + axis.kernel, size) - max(start, 0) for start in starts], dtype)
+    count = b.sizes([windows]).reshape()
+    start = b.op("Range", b.constant(0, INT64), count, b.constant(1, INT64)) * axis.stride - b.sizes([place.before])
+    end = (start + axis.kernel).minimum(b.sizes([size]))
+    return (end - start.maximum(0)).cast(dtype)
