@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime import checkpoint
 from lstm_lower.runtime.trainer import Trainer
 
 Array = np.ndarray[Any, Any]
@@ -30,11 +32,17 @@ class Plan:
         batch_size: samples per step; the last step of an epoch has fewer where the model leaves the size open.
         seed: of the order of samples.
         shuffle: whether to change the order in every epoch.
+        options: what else must stay the same in a run that goes on, such as the limits of gradients.
     """
 
     batch_size: int = 32
     seed: int = 0
     shuffle: bool = True
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def notes(self) -> dict[str, Any]:
+        """What a checkpoint says about the plan."""
+        return {"batch_size": self.batch_size, "seed": self.seed, "shuffle": self.shuffle, **self.options}
 
 
 class Samples:
@@ -45,18 +53,36 @@ class Samples:
     """
 
     def __init__(self, trainer: Trainer, arrays: Mapping[str, Array]) -> None:
-        missing = [name for name in trainer.inputs if name not in arrays]
+        """Checks the arrays against the model's data inputs.
+
+        Raises:
+            InvalidInputError: an array is missing, or of a wrong dtype or shape, or the numbers of samples differ.
+        """
+        declared = {value.name: value for value in trainer.session.ort.get_inputs()}
+        missing = [f"'{name}' {_signature(declared[name])}" for name in trainer.inputs if name not in arrays]
         if missing:
-            raise InvalidInputError(f"data requires an array '{missing[0]}', got {sorted(arrays)}")
+            raise InvalidInputError(f"data requires an array {' and '.join(missing)}, got {sorted(arrays)}")
         self._arrays = {name: np.asarray(arrays[name]) for name in trainer.inputs}
-        declared = {value.name: value.shape for value in trainer.session.ort.get_inputs()}
         self._axes = {}
         for name, array in self._arrays.items():
-            sizes = declared[name]
+            sizes = declared[name].shape
             if len(sizes) != array.ndim or not array.ndim:
-                raise InvalidInputError(f"data '{name}' requires rank {len(sizes)}, at least 1, got {array.ndim}")
-            self._axes[name] = next((i for i, size in enumerate(sizes) if not isinstance(size, int)), 0)
-        self._fixed = {size for name, axis in self._axes.items() if isinstance(size := declared[name][axis], int)}
+                raise InvalidInputError(
+                    f"data '{name}' requires rank {max(1, len(sizes))}, {_signature(declared[name])}, "
+                    f"got {list(array.shape)}"
+                )
+            if array.dtype.name != _dtype_name(declared[name]):
+                raise InvalidInputError(
+                    f"data '{name}' requires {_signature(declared[name])}, got {array.dtype.name}; "
+                    f"array.astype('{_dtype_name(declared[name])}') converts it"
+                )
+            self._axes[name] = axis = next((i for i, size in enumerate(sizes) if not isinstance(size, int)), 0)
+            for i, (size, got) in enumerate(zip(sizes, array.shape, strict=True)):
+                if isinstance(size, int) and size != got and i != axis:
+                    raise InvalidInputError(
+                        f"data '{name}' requires {_signature(declared[name])}, got {list(array.shape)} (axis {i})"
+                    )
+        self._fixed = {size for name, axis in self._axes.items() if isinstance(size := declared[name].shape[axis], int)}
         counts = {name: array.shape[self._axes[name]] for name, array in self._arrays.items()}
         if len(set(counts.values())) != 1:
             raise InvalidInputError(f"data requires as many samples in every array, got {counts}")
@@ -69,9 +95,8 @@ class Samples:
             InvalidInputError: the model's batch size is another one, or no batch is complete.
         """
         if self._fixed - {plan.batch_size}:
-            raise InvalidInputError(
-                f"batch size requires {sorted(self._fixed)}, as the model has it, got {plan.batch_size}"
-            )
+            sizes = ", ".join(map(str, sorted(self._fixed)))
+            raise InvalidInputError(f"batch size requires {sizes}, as the model has it, got {plan.batch_size}")
         count: int = self.count // plan.batch_size if self._fixed else -(-self.count // plan.batch_size)
         if count == 0:
             raise InvalidInputError(f"data requires at least one batch of {plan.batch_size}, got {self.count} samples")
@@ -104,6 +129,8 @@ class Run:
         self.trainer, self.samples, self.folder, self.plan = trainer, samples, folder, plan
         self.steps_per_epoch = samples.batches(plan)
         self.epoch = self.batch = 0
+        if folder.exists() and not folder.is_dir():
+            raise InvalidInputError(f"{folder}: a folder is required for the run, got a file")
         folder.mkdir(parents=True, exist_ok=True)
         self.resumed = self.checkpoint.exists()
         if self.resumed:
@@ -125,7 +152,7 @@ class Run:
         epochs: int,
         save_every: int,
         stopped: Callable[[], bool] = lambda: False,
-        report: Callable[[float], None] = lambda _: None,
+        report: Callable[[int, float], None] = lambda _, __: None,
     ) -> bool:
         """Trains up to a number of epochs, counted from the run's beginning.
 
@@ -133,7 +160,7 @@ class Run:
             epochs: when to end.
             save_every: steps between checkpoints; the end of each epoch gets one, too.
             stopped: asked after every step; if true, the run is saved and ends.
-            report: called with every step's loss.
+            report: called with every step's epoch and loss.
 
         Returns:
             Whether all epochs are done.
@@ -142,9 +169,10 @@ class Run:
             while self.epoch < epochs:
                 for feeds in self.samples.epoch(self.plan, self.epoch, self.batch):
                     loss = self.trainer.step(feeds).loss
-                    line = {"step": self.trainer.steps, "epoch": self.epoch, "loss": loss}
-                    log.write(json.dumps(line) + "\n")
-                    report(loss)
+                    # JSON has no name for what is not a number.
+                    kept = loss if math.isfinite(loss) else None
+                    log.write(json.dumps({"step": self.trainer.steps, "epoch": self.epoch, "loss": kept}) + "\n")
+                    report(self.epoch, loss)
                     self.batch += 1
                     if stopped():
                         self._save(log)
@@ -156,11 +184,11 @@ class Run:
         return True
 
     def losses(self) -> list[dict[str, Any]]:
-        """The log's lines."""
+        """The log's lines; a loss that is not finite is `None`."""
         return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
 
     def _notes(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self.plan), "samples": self.samples.count}
+        return {**self.plan.notes(), "samples": self.samples.count}
 
     def _save(self, log: Any) -> None:
         # The log is on the disk first, so that a checkpoint's steps are always in it.
@@ -169,12 +197,14 @@ class Run:
         self.trainer.save(self.checkpoint, {**self._notes(), "epoch": self.epoch, "batch": self.batch})
 
     def _resume(self) -> None:
-        notes = self.trainer.resume(self.checkpoint)
+        # What says best why the run cannot go on is looked at first.
+        notes = checkpoint.read(self.checkpoint)[1]["notes"]
         for name, value in self._notes().items():
             if notes.get(name) != value:
                 raise InvalidInputError(
                     f"{self.folder}: {name} requires {notes.get(name)}, as the run there has it, got {value}"
                 )
+        self.trainer.resume(self.checkpoint)
         self.epoch, self.batch = notes["epoch"], notes["batch"]
 
     def _keep_lines(self, steps: int) -> None:
@@ -185,3 +215,14 @@ class Run:
         partial = self.log.with_name(f".{self.log.name}.partial")
         partial.write_bytes(b"".join(kept))
         partial.replace(self.log)
+
+
+def _signature(declared: Any) -> str:
+    """Dtype and shape of a model's input, such as `float32[batch, 8, 8]`."""
+    return f"{_dtype_name(declared)}[{', '.join(map(str, declared.shape))}]"
+
+
+def _dtype_name(declared: Any) -> str:
+    """The numpy name of an input's dtype."""
+    name: str = declared.type.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64"}.get(name, name)

@@ -1,5 +1,8 @@
 """Kills `lstm-lower train` at random moments and checks that the resumed run equals one that was left alone.
 
+A moment lies anywhere between the start of the process and its end, most of them while it trains and saves. Only kills
+that met a living process count. A run is killed up to three times before it may end.
+
 Usage: python tests/kill_and_resume.py [--kills 50]
 """
 
@@ -8,18 +11,18 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "examples" / "graphs" / "char_lstm_train.onnx"
-EPOCHS, SAMPLES, BATCH = 3, 64, 4
+EPOCHS, SAMPLES, BATCH = 8, 64, 4
 
 
 def write_data(folder: Path) -> None:
@@ -51,20 +54,46 @@ def complete(folder: Path, name: str) -> None:
     subprocess.run(command(folder, name), cwd=ROOT, check=True, capture_output=True)
 
 
-def kill_once(folder: Path, name: str, moment: Any) -> None:
-    """Starts the run and kills it: at a number of seconds, or once the log has a number of bytes."""
+def kill_once(folder: Path, name: str, moment: float, *, training: bool = True) -> bool:
+    """Starts a run and kills it.
+
+    Args:
+        folder: where the run lies.
+        name: its name.
+        moment: seconds after the first new checkpoint, or after the start.
+        training: whether the moment counts from the first new checkpoint.
+
+    Returns:
+        Whether the process was alive when it was killed.
+    """
     process = subprocess.Popen(command(folder, name), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    checkpoint = folder / name / "checkpoint.safetensors"
-    before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-    deadline = time.monotonic() + 30
-    # The moment counts from the first new checkpoint, or from nothing: then the start is what is killed.
-    while moment > 0 and process.poll() is None and time.monotonic() < deadline:
-        if checkpoint.exists() and checkpoint.stat().st_mtime_ns > before:
-            time.sleep(moment)
-            break
-        time.sleep(0.001)
+    if training:
+        wait_for_checkpoint(process, folder / name)
+    time.sleep(moment)
     process.kill()
-    process.wait()
+    return process.wait() == -signal.SIGKILL
+
+
+def wait_for_checkpoint(process: subprocess.Popen[bytes], run: Path) -> None:
+    """Waits until a run has written a new checkpoint, or has ended."""
+    checkpoint = run / "checkpoint.safetensors"
+    before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if checkpoint.exists() and checkpoint.stat().st_mtime_ns > before:
+            return
+        time.sleep(0.001)
+
+
+def durations(folder: Path, name: str) -> tuple[float, float]:
+    """Does a whole run, and returns seconds until its first checkpoint, and from there to its end."""
+    start = time.monotonic()
+    process = subprocess.Popen(command(folder, name), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for_checkpoint(process, folder / name)
+    middle = time.monotonic()
+    if process.wait() != 0:
+        raise SystemExit("the run that nobody kills failed")
+    return middle - start, time.monotonic() - middle
 
 
 def same(folder: Path, left: str, right: str) -> bool:
@@ -82,16 +111,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_data(folder)
-        complete(folder, "whole")
-        equal = 0
-        for number in range(kills):
-            kill_once(folder, "killed", rng.uniform(0, 0.15))
+        start, training = durations(folder, "whole")
+        sys.stdout.write(f"a run starts in {start:.1f} s and trains for {training:.1f} s\n")
+        killed = late = runs = equal = 0
+        while killed < kills:
+            met = 0
+            for _ in range(rng.randint(1, 3)):
+                early = rng.random() < 0.2
+                moment = rng.uniform(0, start if early else training)
+                hit = kill_once(folder, "killed", moment, training=not early)
+                met += hit
+                late += hit and not early
+            killed += met
             complete(folder, "killed")
+            runs += 1
             equal += same(folder, "whole", "killed")
             shutil.rmtree(folder / "killed")
-            sys.stdout.write(f"{number + 1} kills, {equal} runs equal\n")
+            sys.stdout.write(
+                f"{killed} kills, {late} of them after the first checkpoint; {equal} of {runs} runs equal\n"
+            )
             sys.stdout.flush()
-    if equal != kills:
+    if equal != runs:
         raise SystemExit(1)
 
 

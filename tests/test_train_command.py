@@ -84,8 +84,8 @@ def test_control_c_saves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_killed_runs_go_on_bit_for_bit(folder: Path) -> None:
     kill_and_resume.complete(folder, "whole")
     rng = random.Random(7)
-    for _ in range(2):
-        kill_and_resume.kill_once(folder, "killed", rng.uniform(0.001, 0.05))
+    kills = sum(kill_and_resume.kill_once(folder, "killed", rng.uniform(0.001, 0.05)) for _ in range(2))
+    assert kills > 0
     kill_and_resume.complete(folder, "killed")
     assert kill_and_resume.same(folder, "whole", "killed")
 
@@ -94,6 +94,8 @@ def test_killed_runs_go_on_bit_for_bit(folder: Path) -> None:
     ("more", "message"),
     [
         (["--seed", 1], "seed requires 0, as the run there has it, got 1"),
+        (["--clip-norm", 1], "clip_norm requires None, as the run there has it, got 1.0"),
+        (["--accumulate", 2], "accumulate requires 1, as the run there has it, got 2"),
         (["--batch-size", 4], "batch_size requires 8, as the run there has it, got 4"),
     ],
 )
@@ -106,12 +108,91 @@ def test_another_plan_in_the_same_folder_is_refused(folder: Path, more: list[obj
     assert (folder / "run" / "checkpoint.safetensors").read_bytes() == before
 
 
-def test_wrong_data_is_refused(folder: Path) -> None:
+def test_another_learning_rate_is_said_and_taken(folder: Path) -> None:
+    assert train(folder, "--no-plot", epochs=1).exit_code == 0
+    result = train(folder, "--no-plot", "--learning-rate", 0.25)
+    assert "learning rate 0.25 from here on, 0.5 before" in result.stderr
+    assert checkpoint.read(folder / "run" / "checkpoint.safetensors")[1]["learning_rate"] == 0.25
+
+
+def test_a_run_that_is_done_says_so(folder: Path) -> None:
+    assert train(folder, "--no-plot", epochs=2).exit_code == 0
+    result = train(folder, "--no-plot", epochs=1)
+    assert result.exit_code == 0
+    assert "nothing to do: the run in" in result.stderr
+    assert "step 16 of 16" in result.stdout
+
+
+def test_every_epoch_gets_a_line_without_a_terminal(folder: Path) -> None:
+    lines = train(folder, "--no-plot", epochs=3).stderr.splitlines()
+    assert [line.partition(", ")[0] for line in lines] == [f"epoch {n} of 3: step {8 * n} of 24" for n in (1, 2, 3)]
+    losses = [json.loads(line)["loss"] for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert f"mean loss {np.mean(losses[8:16]):.4g}, " in lines[1]
+    (resumed, line) = train(folder, "--no-plot", epochs=4).stderr.splitlines()
+    assert resumed == "resumed at step 24 of 32"
+    assert line.startswith("epoch 4 of 4: step 32 of 32")
+
+
+def test_a_loss_that_is_no_number_is_said_once_and_drawn(folder: Path) -> None:
+    with np.load(folder / "initial.npz") as file:
+        initial = dict(file)
+    initial["dense_b:0"][:] = np.nan
+    np.savez(folder / "initial.npz", **initial)
+    result = train(folder)
+    assert result.exit_code == 0
+    assert result.stderr.count("warning: the loss is nan at step 1\n") == 1
+    assert "loss not a number" in result.stdout
+    assert '"loss": null' in (folder / "run" / "metrics.jsonl").read_text()
+    assert (folder / "run" / "loss.png").is_file()
+
+
+def test_data_that_the_model_does_not_read_is_named(folder: Path) -> None:
     with np.load(folder / "data.npz") as file:
-        arrays = dict(file)
-    np.savez(folder / "data.npz", **{"ids:0": arrays["ids:0"]})
-    assert "data requires an array 'labels:0'" in train(folder).stderr
-    np.savez(folder / "data.npz", **arrays | {"labels:0": arrays["labels:0"][:, :3]})
-    assert "as many samples in every array" in train(folder).stderr
-    np.savez(folder / "data.npz", **arrays | {"labels:0": arrays["labels:0"][0]})
-    assert "data 'labels:0' requires rank 2" in train(folder).stderr
+        np.savez(folder / "data.npz", **dict(file), weather=np.zeros(3))
+    assert "data.npz: weather" in train(folder, "--no-plot", epochs=1).stderr.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda ids, _: {"ids:0": ids}, "data requires an array 'labels:0' int32[20, batch], got ['ids:0']"),
+        (lambda ids, labels: {"ids:0": ids, "labels:0": labels[:, :3]}, "as many samples in every array"),
+        (
+            lambda ids, labels: {"ids:0": ids, "labels:0": labels[0]},
+            "data 'labels:0' requires rank 2, int32[20, batch]",
+        ),
+        (
+            lambda ids, labels: {"ids:0": ids.astype(np.int64), "labels:0": labels},
+            "data 'ids:0' requires int32[20, batch], got int64; array.astype('int32') converts it",
+        ),
+        (
+            lambda ids, labels: {"ids:0": ids, "labels:0": labels[:5]},
+            f"data 'labels:0' requires int32[20, batch], got [5, {kill_and_resume.SAMPLES}] (axis 0)",
+        ),
+        (
+            lambda ids, labels: {"ids:0": ids[:, :0], "labels:0": labels[:, :0]},
+            "at least one batch of 8, got 0 samples",
+        ),
+    ],
+    ids=["missing", "counts", "rank", "dtype", "shape", "empty"],
+)
+def test_wrong_data_is_refused_before_anything_is_written(folder: Path, change: Any, message: str) -> None:
+    with np.load(folder / "data.npz") as file:
+        changed = change(file["ids:0"], file["labels:0"])
+    np.savez(folder / "data.npz", **changed)
+    result = train(folder)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert not (folder / "run").exists()
+
+
+def test_fewer_samples_than_a_batch_are_one_step(folder: Path) -> None:
+    result = train(folder, "--no-plot", "--batch-size", 1000, epochs=1)
+    assert "step 1 of 1, loss" in result.stdout
+
+
+def test_a_file_in_place_of_the_folder(folder: Path) -> None:
+    (folder / "run").write_text("my notes")
+    result = train(folder)
+    assert "a folder is required for the run, got a file" in result.stderr
+    assert (folder / "run").read_text() == "my notes"

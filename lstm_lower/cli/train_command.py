@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import ModelArgument, ProviderOption
+
+if TYPE_CHECKING:
+    from lstm_lower.runtime.trainer import Trainer
+
+# Called with epoch and loss after every step.
+Report = Callable[[int, float], None]
 
 
 def train(
@@ -57,22 +65,55 @@ def train(
             clip_norm=clip_norm,
             accumulate=accumulate,
         )
-        run = Run(trainer, Samples(trainer, arrays), out, Plan(batch_size, seed, shuffle))
+        samples = Samples(trainer, arrays)
+        options = {"optimizer": optimizer, "clip_norm": clip_norm, "accumulate": accumulate}
+        run = Run(trainer, samples, out, Plan(batch_size, seed, shuffle, options))
+        unread = sorted(set(arrays) - set(trainer.inputs))
+        if unread:
+            _note(f"not read from {data}: {', '.join(unread)}")
         total = epochs * run.steps_per_epoch
-        if run.resumed:
-            console.err().print(f"resumed at step {trainer.steps} of {total}")
-        with _stop_on_signal() as stopped, _progress(total, trainer.steps) as report:
-            finished = run.go(epochs, save_every, lambda: bool(stopped), report)
+        if run.resumed and trainer.steps >= total:
+            _note(f"nothing to do: the run in {out} has done {trainer.steps} steps; more epochs would go on")
+            total = trainer.steps
+        elif run.resumed:
+            _note(f"resumed at step {trainer.steps} of {total}")
+            if learning_rate is not None and learning_rate != trainer.learning_rate:
+                _note(f"learning rate {learning_rate} from here on, {trainer.learning_rate} before")
+                trainer.learning_rate = learning_rate
+        with _stop_on_signal() as stopped, _progress(total, trainer.steps, epochs) as report:
+            finished = run.go(epochs, save_every, lambda: bool(stopped), _watched(trainer, report))
         if plot:
             from lstm_lower.cli.loss_plot import draw
 
             draw(run.losses(), out)
         last = run.losses()[-1:]
-        loss = f", loss {last[0]['loss']:.6g}" if last else ""
+        loss = f", loss {_number(last[0]['loss'])}" if last else ""
         console.out().print(f"step {trainer.steps} of {total}{loss}; {out}")
         if not finished:
-            console.err().print("interrupted and saved; the same command goes on")
+            _note("interrupted and saved; the same command goes on")
             raise typer.Exit(130)
+
+
+def _note(text: str) -> None:
+    console.err().print(text, markup=False)
+
+
+def _number(loss: float | None) -> str:
+    return "not a number" if loss is None else f"{loss:.6g}"
+
+
+def _watched(trainer: Trainer, report: Report) -> Report:
+    """Says once that the loss is no longer finite, since nothing good comes of such a run."""
+    said = False
+
+    def watch(epoch: int, loss: float) -> None:
+        nonlocal said
+        if not said and not math.isfinite(loss) and trainer.state.loss is not None:
+            said = True
+            _note(f"warning: the loss is {loss} at step {trainer.steps}")
+        report(epoch, loss)
+
+    return watch
 
 
 @contextlib.contextmanager
@@ -95,20 +136,46 @@ def _stop_on_signal() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def _progress(total: int, done: int) -> Iterator[Any]:
-    """A progress bar with loss, speed and the time that is left."""
+def _progress(total: int, done: int, epochs: int) -> Iterator[Report]:
+    """A progress bar with loss, speed and the time that is left; where there is no terminal, a line per epoch."""
+    if not console.err().is_terminal:
+        yield _lines(total, done, epochs)
+        return
     from rich import progress
 
     columns = (
+        progress.TextColumn("epoch {task.fields[epoch]} of {task.fields[epochs]}"),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
-        progress.TextColumn("loss {task.fields[loss]:.4f}  {task.fields[speed]:.1f} steps/s"),
+        progress.TextColumn("loss {task.fields[loss]:.4g}  {task.fields[speed]:.1f} steps/s"),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=console.err(), disable=not console.err().is_terminal) as bar:
-        task = bar.add_task("train", total=total, completed=done, loss=float("nan"), speed=0.0)
+    with progress.Progress(*columns, console=console.err()) as bar:
+        fields: dict[str, Any] = {"epoch": epochs * done // max(1, total) + 1, "epochs": epochs, "loss": math.nan, "speed": 0.0}
+        task = bar.add_task("train", total=total, completed=done, **fields)
 
-        def report(loss: float) -> None:
-            bar.update(task, advance=1, loss=loss, speed=bar.tasks[task].speed or 0.0)
+        def report(epoch: int, loss: float) -> None:
+            bar.update(task, advance=1, epoch=epoch + 1, loss=loss, speed=bar.tasks[task].speed or 0.0)
 
         yield report
+
+
+def _lines(total: int, done: int, epochs: int) -> Report:
+    """Writes a line at the end of every epoch: the mean of its losses, and the speed."""
+    per_epoch = total // epochs
+    losses: list[float] = []
+    step, since = done, time.monotonic()
+
+    def report(epoch: int, loss: float) -> None:
+        nonlocal step, since
+        step += 1
+        losses.append(loss)
+        if step % per_epoch == 0:
+            now = time.monotonic()
+            speed = len(losses) / max(now - since, 1e-9)
+            mean = sum(losses) / len(losses)
+            _note(f"epoch {epoch + 1} of {epochs}: step {step} of {total}, mean loss {mean:.4g}, {speed:.1f} steps/s")
+            losses.clear()
+            since = now
+
+    return report
