@@ -14,11 +14,15 @@ from lstm_lower.errors import InvalidInputError
 from lstm_lower.model_io import load
 from lstm_lower.passes.loops.base import Context, LoopPass
 from lstm_lower.passes.loops.common import Common
+from lstm_lower.passes.loops.contract import Contract
 from lstm_lower.passes.loops.dead import Dead
 from lstm_lower.passes.loops.distribute import Distribute
 from lstm_lower.passes.loops.fuse_bias import FuseBias
 from lstm_lower.passes.loops.fuse_concat import FuseConcat
+from lstm_lower.passes.loops.fuse_products import FuseProducts
 from lstm_lower.passes.loops.hoist import Hoist
+from lstm_lower.passes.loops.join_outputs import JoinOutputs
+from lstm_lower.passes.loops.layout import Layout
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.orient import Orient
 from lstm_lower.passes.loops.reassociate import Reassociate
@@ -28,6 +32,7 @@ from lstm_lower.passes.loops.schedule import Divide, Unroll
 from lstm_lower.passes.loops.simplify import Simplify
 from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
 from lstm_lower.passes.loops.sink_outputs import SinkOutputs
+from lstm_lower.passes.loops.widen import Widen
 from lstm_lower.passes.names import Names
 from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
@@ -78,7 +83,7 @@ class Pipeline(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Optimises a model."""
         context = Context.of(model, self._names, self.trace)
-        cleaning: list[LoopPass] = [Simplify(context), Common(context), Dead(context)]
+        cleaning: list[LoopPass] = [Refine(context), Simplify(context), Common(context), Dead(context)]
         modified = self._fixed_point(model, [Refine(context), LoopToScan(context), *cleaning])
         if scans_of(model.graph):
             if self.kind in ("auto", "chunk"):
@@ -97,12 +102,17 @@ class Pipeline(ir.passes.InPlacePass):
     def _loop_groups(self, context: Context) -> list[list[LoopPass]]:
         return [
             [
+                Layout(context),
                 Distribute(context),
                 Reassociate(context),
+                FuseProducts(context),
+                JoinOutputs(context),
                 FuseConcat(context),
                 Hoist(context),
                 SinkAccumulators(context),
                 SinkOutputs(context),
+                Contract(context),
+                Widen(context),
             ],
         ]
 

@@ -53,7 +53,11 @@ class FuseConcat(LoopPass):
             return False
         editor = loop.inside(before=node)
         free: list[ir.Value] = []
+        fitting = _are_joinable(node, parts, [factor for _, factor in found])
         for part, (_, factor) in zip(parts, found, strict=True):
+            if fitting:
+                free.append(factor)
+                continue
             full = _expanded(editor, part, factor, [f for _, f in found])
             if full is None:
                 self.refuse(node, "a factor would have to be expanded to a shape that is not known outside the loop")
@@ -81,6 +85,18 @@ def _factors(dependence: Dependence, value: ir.Value) -> tuple[ir.Value, ir.Valu
     if levels[1] == Level.CARRIED and levels[0] != Level.CARRIED:
         return b, a
     return None
+
+
+def _are_joinable(node: ir.Node, parts: list[ir.Value], factors: list[ir.Value]) -> bool:
+    """Whether factors, though smaller than the parts, can be concatenated as they are and be broadcast then."""
+    shapes = [shape_of(value) for value in (*parts, *factors)]
+    known = [shape for shape in shapes if shape is not None and None not in shape]
+    if len(known) < len(shapes) or len({len(shape) for shape in known}) > 1:
+        return False
+    axis = attribute(node, "axis", 0) % len(known[0])
+    own = known[len(parts) :]
+    rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in own}
+    return len(rest) == 1 and [shape[axis] for shape in known[: len(parts)]] == [shape[axis] for shape in own]
 
 
 def _expanded(editor: Editor, part: ir.Value, factor: ir.Value, others: list[ir.Value]) -> ir.Value | None:

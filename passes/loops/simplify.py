@@ -18,6 +18,7 @@ from lstm_lower.passes.loops.analysis import CONTROL_FLOW, same_shape
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.fold import fold
+from lstm_lower.passes.loops.pads import joined_pads
 from lstm_lower.passes.loops.scan import Loop, is_scan
 from lstm_lower.passes.loops.sizes import sizes_of
 from lstm_lower.passes.loops.uniform import Uniform
@@ -143,6 +144,9 @@ def _fits(value: ir.Value | None, output: ir.Value) -> ir.Value | None:
 
 def _add(s: Simplify, node: ir.Node) -> ir.Value | None:
     a, b = node.inputs
+    joined = joined_pads(s.edit(node), node)
+    if joined is not None:
+        return joined
     if s.uniform(b) == 0.0 and _fits(a, node.outputs[0]):
         return a
     if s.uniform(a) == 0.0 and _fits(b, node.outputs[0]):
@@ -197,11 +201,27 @@ def _transpose(s: Simplify, node: ir.Node) -> ir.Value | None:
         return None
     if list(order) == sorted(order):
         return node.inputs[0]
+    kept = _unsqueezed_in_order(s, node, list(order))
+    if kept is not None:
+        return kept
     inner = _before(node.inputs[0], "Transpose")
     first = attribute(inner, "perm", None) or tuple(reversed(range(len(order)))) if inner is not None else None
     if inner is None or first is None:
         return None
     return s.edit(node).op("Transpose", inner.inputs[0], perm=[first[axis] for axis in order])
+
+
+def _unsqueezed_in_order(s: Simplify, node: ir.Node, order: list[int]) -> ir.Value | None:
+    """A Transpose that only moves axes which an Unsqueeze put in: they are put in where they belong instead."""
+    inner = _before(node.inputs[0], "Unsqueeze")
+    axes = constant_of(inner.inputs[1]) if inner is not None else None
+    if inner is None or axes is None:
+        return None
+    added = {int(axis) % len(order) for axis in axes.reshape(-1)}
+    rest = [axis for axis in order if axis not in added]
+    if rest != sorted(rest) or inner.inputs[0] is None:
+        return None
+    return s.edit(node).unsqueeze(inner.inputs[0], *(place for place, axis in enumerate(order) if axis in added))
 
 
 def _reshape(_: Simplify, node: ir.Node) -> ir.Value | None:

@@ -17,6 +17,7 @@ from lstm_lower.passes.infer import attribute, constant_of, shape_of
 from lstm_lower.passes.loops.analysis import Dependence, Level, elements, rank_of
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.batching import NotBatchable
+from lstm_lower.passes.loops.contract import inner_beside
 from lstm_lower.passes.loops.edit import Editor, substitute
 from lstm_lower.passes.loops.hoist import hoist_invariant
 from lstm_lower.passes.loops.scan import Loop, State
@@ -24,6 +25,8 @@ from lstm_lower.passes.loops.sequences import Sequences
 
 # What is added may be kept for all steps when it is at most this many times larger than what it is computed from.
 LARGEST_GROWTH = 4
+# Operators that lay out the elements of their first operand anew, whatever these are.
+MOVING = frozenset({"Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand", "Slice"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +144,8 @@ class _Total:
             return e.op(op, self.of(inputs[0]))
         if op == "Transpose":
             return e.op(op, self.of(inputs[0]), **dict(node.attributes.items()))
+        if op in MOVING:
+            return self._moved(node, inputs)
         if op == "Mul":
             return self._scaled(inputs)
         if op == "MatMul":
@@ -150,6 +155,15 @@ class _Total:
         if op == "ReduceSum":
             return self._sum_of_sums(node)
         return None
+
+    def _moved(self, node: ir.Node, inputs: list[ir.Value]) -> ir.Value | None:
+        """The sum through a node that only moves elements, in the same way at every step."""
+        if len(inputs) != len(node.inputs) or elements(inputs[0]) > elements(node.outputs[0]):
+            return None
+        if any(self.dependence.level(value) != Level.INVARIANT for value in inputs[1:]):
+            return None
+        total = self.of(inputs[0])
+        return self.editor.op(node.op_type, total, *inputs[1:], **dict(node.attributes.items()))
 
     def _same_rank(self, values: list[ir.Value]) -> bool:
         shapes = [shape_of(value) for value in values]
@@ -183,7 +197,7 @@ class _Total:
         """The sum of products: one product whose inner axis runs over steps and the products' own inner axis."""
         e = self.editor
         if (rank_of(a), rank_of(b)) != (2, 2):
-            return None
+            return None if any(transposed) else self._batched_product(a, b)
         levels = self.dependence.level(a), self.dependence.level(b)
         if Level.INVARIANT in levels:
             left = a if levels[0] == Level.INVARIANT else self.of(a)
@@ -202,6 +216,29 @@ class _Total:
         result.shape = node.outputs[0].shape
         return result
 
+    def _batched_product(self, a: ir.Value, b: ir.Value) -> ir.Value | None:
+        """The sum of products of matrices with axes before them."""
+        e = self.editor
+        rows, columns = rank_of(a), rank_of(b)
+        if rows is None or columns is None or min(rows, columns) < 2:
+            return None
+        levels = self.dependence.level(a), self.dependence.level(b)
+        if levels[1] == Level.INVARIANT:
+            return e.op("MatMul", self.of(a), b)
+        if levels[0] == Level.INVARIANT:
+            return e.op("MatMul", a, self.of(b))
+        if rows == 2:
+            left = e.op("Transpose", self._rows(a, inner_first=False), perm=[1, 0])
+        else:
+            left = inner_beside(e, self._stacked(a), 0, rows)
+        beside = columns - 1
+        right = self._rows(b, inner_first=True) if columns == 2 else inner_beside(e, self._stacked(b), 0, beside)
+        return e.op("MatMul", left, right)
+
+    def _stacked(self, value: ir.Value) -> ir.Value:
+        self.sequences.stack(value)
+        return self.sequences.batch.sequences[value]
+
     def _rows(self, value: ir.Value, *, inner_first: bool) -> ir.Value:
         """A matrix of every step as [T*K, N], K its inner axis; `inner_first` when the matrix is [K, N], not [N, K]."""
         producer = value.producer()
@@ -209,8 +246,7 @@ class _Total:
             source = producer.inputs[0]
             if source is not None and rank_of(source) == 2:
                 return self._rows(source, inner_first=not inner_first)
-        self.sequences.stack(value)
-        sequence = self.sequences.batch.sequences[value]
+        sequence = self._stacked(value)
         if not inner_first:
             sequence = self.editor.op("Transpose", sequence, perm=[0, 2, 1])
         return self.editor.op("Flatten", sequence, axis=2)
@@ -236,8 +272,7 @@ class _Total:
         """The sum over time and over axes of the step's value."""
         e = self.editor
         self._check_growth(value)
-        self.sequences.stack(value)
-        sequence = self.sequences.batch.sequences[value]
+        sequence = self._stacked(value)
         if not keepdims or not axes:
             return e.op("ReduceSum", sequence, e.ints(0, *(axis + 1 for axis in axes)), keepdims=0)
         kept = e.op("ReduceSum", sequence, e.ints(0, *(axis + 1 for axis in axes)), keepdims=1)

@@ -1,0 +1,145 @@
+"""Fusing products: several products of a body become one larger one.
+
+Precondition: any Scan. `h @ w1` and `h @ w2` are parts of `h @ [w1 | w2]`; `a @ w1 + b @ w2` is `[a | b] @ [w1; w2]`.
+The weights need no carried state, so that they are joined outside, once. Products that can leave the loop are not mixed
+with products that cannot.
+
+Postcondition: no two products of the recurrence share their left factor, and no sum adds two products that nobody else
+reads. One large product packs, threads and starts once where small ones do so each.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import shape_of
+from lstm_lower.passes.loops.analysis import Dependence, Level, rank_of
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import Editor
+from lstm_lower.passes.loops.parts import position_in_whole
+from lstm_lower.passes.loops.scan import Loop
+
+
+class FuseProducts(LoopPass):
+    """Joins products that share a factor, or that are added up."""
+
+    name = "fuse_products"
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Fuses in one loop."""
+        if loop.is_block_loop:
+            return False
+        modified = False
+        if self._fuse_sums(loop):
+            loop.commit()
+            modified = True
+        if self._fuse_parallel(loop):
+            loop.commit()
+            modified = True
+        return modified
+
+    def _fuse_parallel(self, loop: Loop) -> bool:
+        dependence = Dependence(loop)
+        recurrent = dependence.recurrent()
+        groups: dict[tuple[ir.Value, bool], list[ir.Node]] = {}
+        for node in dependence.order:
+            if _is_product(dependence, node):
+                assert node.inputs[0] is not None
+                groups.setdefault((node.inputs[0], node in recurrent), []).append(node)
+        found = [(left, nodes) for (left, stays), nodes in groups.items() if stays and len(nodes) > 1]
+        for left, nodes in found:
+            e = loop.inside(before=nodes[0])
+            nodes.sort(key=lambda node: position_in_whole(_weight(node)))
+            weights = [node.inputs[1] for node in nodes]
+            wide = e.op("MatMul", left, e.op("Concat", *weights, axis=1))
+            rank = rank_of(left)
+            assert rank is not None
+            sizes = _sizes(e, [weight for weight in weights if weight is not None])
+            parts = e.node("Split", [wide, sizes], len(nodes), axis=rank - 1)
+            for node, part in zip(nodes, parts.outputs, strict=True):
+                part.shape = node.outputs[0].shape
+                loop.substitute(node.outputs[0], part)
+        return bool(found)
+
+    def _fuse_sums(self, loop: Loop) -> bool:
+        dependence = Dependence(loop)
+        results = set(loop.results())
+        inner: set[ir.Node] = set()
+        modified = False
+        for node in reversed(dependence.order):
+            if node.op_type != "Add" or node.domain != "" or node in inner:
+                continue
+            leaves = _leaves(dependence, node, results, inner)
+            products = [leaf for leaf in leaves if _is_lone_product(dependence, leaf, results)]
+            modified |= len(products) > 1 and self._fuse_sum(loop, node, leaves, products)
+        return modified
+
+    def _fuse_sum(self, loop: Loop, node: ir.Node, leaves: list[ir.Value], products: list[ir.Value]) -> bool:
+        producers = [producer for product in products if (producer := product.producer()) is not None]
+        producers.sort(key=lambda producer: position_in_whole(_weight(producer)))
+        factors = [producer.inputs for producer in producers]
+        shapes = [shape_of(left) for left, _ in factors]
+        known = [shape[:-1] for shape in shapes if shape is not None]
+        if len(known) < len(shapes) or any(rows != known[0] or None in rows for rows in known):
+            self.refuse(node, "the products that it adds are not known to have equally many rows")
+            return False
+        e = loop.inside(before=node)
+        rank = len(known[0]) + 1
+        wide = e.op("Concat", *(left for left, _ in factors), axis=rank - 1)
+        result = e.op("MatMul", wide, e.op("Concat", *(weight for _, weight in factors), axis=0))
+        for leaf in leaves:
+            if leaf not in products:
+                result = e.op("Add", leaf, result)
+        result.shape = node.outputs[0].shape
+        loop.substitute(node.outputs[0], result)
+        return True
+
+
+def _weight(node: ir.Node) -> ir.Value:
+    weight = node.inputs[1]
+    assert weight is not None
+    return weight
+
+
+def _is_product(dependence: Dependence, node: ir.Node) -> bool:
+    """Whether a node is a product of carried rows with an invariant matrix."""
+    if node.op_type != "MatMul" or node.domain != "" or None in node.inputs:
+        return False
+    left, right = node.inputs
+    rows = rank_of(left)
+    if rank_of(right) != 2 or rows is None or rows < 2:
+        return False
+    return dependence.level(left) == Level.CARRIED and dependence.level(right) == Level.INVARIANT
+
+
+def _is_lone_product(dependence: Dependence, value: ir.Value, results: set[ir.Value]) -> bool:
+    producer = value.producer()
+    if producer is None or producer.graph is not dependence.loop.body or value in results:
+        return False
+    return len(value.uses()) == 1 and _is_product(dependence, producer)
+
+
+def _leaves(dependence: Dependence, node: ir.Node, results: set[ir.Value], inner: set[ir.Node]) -> list[ir.Value]:
+    """What a sum adds up, through sums that nobody else reads."""
+    found: list[ir.Value] = []
+    shape = shape_of(node.outputs[0])
+    for value in node.inputs:
+        assert value is not None
+        producer = value.producer()
+        is_sum = producer is not None and producer.op_type == "Add" and producer.domain == ""
+        lone = len(value.uses()) == 1 and value not in results
+        if producer is not None and is_sum and lone and producer.graph is node.graph and shape_of(value) == shape:
+            inner.add(producer)
+            found += _leaves(dependence, producer, results, inner)
+        else:
+            found.append(value)
+    return found
+
+
+def _sizes(e: Editor, weights: list[ir.Value]) -> ir.Value:
+    """The numbers of columns."""
+    columns = [shape[1] if (shape := shape_of(weight)) is not None else None for weight in weights]
+    known = [size for size in columns if isinstance(size, int)]
+    if len(known) == len(columns):
+        return e.ints(*known)
+    return e.op("Concat", *(e.size(weight, 1) for weight in weights), axis=0)

@@ -1,0 +1,65 @@
+"""Joining outputs: sequences of all parts of a concatenation become one sequence of the concatenation.
+
+Precondition: any Scan. The recurrence concatenates values and each of them also leaves the loop, time on axis 0 and all
+in one direction. The concatenation leaves the loop instead, and is split behind it.
+
+Postcondition: what was made twice is made once: the parts are read by the concatenation only, where `fuse_concat` can
+then join their making, and work behind the loop finds them side by side.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, shape_of
+from lstm_lower.passes.loops.analysis import Dependence, rank_of
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import substitute
+from lstm_lower.passes.loops.hoist import behind_identity
+from lstm_lower.passes.loops.scan import Loop, ScanOutput
+
+
+class JoinOutputs(LoopPass):
+    """Lets concatenations leave the loop instead of their parts."""
+
+    name = "join_outputs"
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Joins the outputs of one loop."""
+        if loop.is_block_loop:
+            return False
+        modified = False
+        recurrent = Dependence(loop).recurrent()
+        for node in list(loop.body):
+            if node.op_type == "Concat" and node.domain == "" and node in recurrent:
+                modified |= _join(loop, node)
+        if modified:
+            loop.commit()
+        return modified
+
+
+def _join(loop: Loop, node: ir.Node) -> bool:
+    parts = [value for value in node.inputs if value is not None]
+    rank = rank_of(node.outputs[0])
+    if rank is None or len(set(parts)) < len(parts) or len(parts) < 2:
+        return False
+    outputs = [_output_of(loop, part) for part in parts]
+    axis = attribute(node, "axis", 0) % rank
+    sizes = [shape[axis] if (shape := shape_of(part)) is not None else None for part in parts]
+    found = [output for output in outputs if output is not None]
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(found) < len(parts) or len(known) < len(parts) or len({output.reverse for output in found}) > 1:
+        return False
+    whole = loop.add_output(node.outputs[0])
+    whole.reverse = found[0].reverse
+    e = loop.after("joined")
+    split = e.node("Split", [whole.sequence, e.ints(*known)], len(parts), axis=axis + 1)
+    for output, part in zip(found, split.outputs, strict=True):
+        part.shape = output.sequence.shape
+        loop.outputs.remove(output)
+        substitute(output.sequence, part, loop.names)
+    return True
+
+
+def _output_of(loop: Loop, value: ir.Value) -> ScanOutput | None:
+    return next((x for x in loop.outputs if x.axis == 0 and behind_identity(x.step) is value), None)

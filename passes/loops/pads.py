@@ -1,0 +1,85 @@
+"""Sums of tensors padded with zeros: the gradient of a cut, written by those who have no better word for it.
+
+`pad(a, behind) + pad(b, before)`, where the parts lie side by side, is `concat(a, b)`.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.passes.loops.edit import Editor
+
+
+def joined_pads(e: Editor, node: ir.Node) -> ir.Value | None:
+    """The concatenation that a sum of padded tensors is; `None` where it is none.
+
+    Args:
+        e: emits, right before the sum.
+        node: an Add that no other sum of padded tensors reads.
+    """
+    if _feeds_sum(node):
+        return None
+    leaves = _leaves(node)
+    placed = [place for leaf in leaves if (place := _place(leaf)) is not None]
+    if len(placed) < len(leaves) or len(leaves) < 2 or len({axis for axis, *_ in placed}) > 1:
+        return None
+    placed.sort(key=lambda place: place[1])
+    axis, at = placed[0][0], 0
+    for _, start, size, _ in placed:
+        if start != at:
+            return None
+        at += size
+    shape = shape_of(node.outputs[0])
+    if shape is None or shape[axis] != at:
+        return None
+    return e.op("Concat", *(value for *_, value in placed), axis=axis)
+
+
+def _feeds_sum(node: ir.Node) -> bool:
+    uses = list(node.outputs[0].uses())
+    if len(uses) != 1 or node.outputs[0].is_graph_output():
+        return False
+    (user, _) = uses[0]
+    return user.op_type == "Add" and user.domain == "" and user.graph is node.graph and _is_padded(user)
+
+
+def _is_padded(node: ir.Node) -> bool:
+    """Whether an operand of a sum is padded."""
+    makers = [value.producer() for value in node.inputs if value is not None]
+    return any(maker is not None and maker.op_type == "Pad" for maker in makers)
+
+
+def _leaves(node: ir.Node) -> list[ir.Value]:
+    found: list[ir.Value] = []
+    for value in node.inputs:
+        if value is None:
+            continue
+        maker = value.producer()
+        sums = maker is not None and maker.op_type == "Add" and maker.domain == "" and maker.graph is node.graph
+        # Uses last: a weight has thousands of them.
+        if maker is not None and sums and not value.is_graph_output() and len(value.uses()) == 1:
+            found += _leaves(maker)
+        else:
+            found.append(value)
+    return found
+
+
+def _place(value: ir.Value) -> tuple[int, int, int, ir.Value] | None:
+    """Axis, start and size of what a Pad puts among zeros, and that itself."""
+    node = value.producer()
+    if node is None or node.op_type != "Pad" or node.domain != "" or attribute(node, "mode", "constant") != "constant":
+        return None
+    source, pads = node.inputs[0], constant_of(node.inputs[1])
+    shape = shape_of(source)
+    fill = constant_of(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
+    if len(node.inputs) > 2 and node.inputs[2] is not None and (fill is None or fill.any()):
+        return None
+    if source is None or shape is None or pads is None or pads.size != 2 * len(shape) or (pads < 0).any():
+        return None
+    if len(node.inputs) > 3:
+        return None
+    before, behind = pads[: len(shape)], pads[len(shape) :]
+    padded = [axis for axis in range(len(shape)) if before[axis] or behind[axis]]
+    size = shape[padded[0]] if len(padded) == 1 else None
+    return (padded[0], int(before[padded[0]]), size, source) if isinstance(size, int) else None

@@ -1,0 +1,280 @@
+"""Widening: the same work on all parts of a tensor is done on the whole.
+
+Exporters and gradients treat gate by gate what lies side by side: they cut a product into gates, add a bias to each,
+multiply each with a weight of its own.
+
+Precondition: any model. A Split, or Slices that cut a tensor up completely, whose parts are all read by a node of the
+same operator and attributes at the same operand. That is done on the whole and its result split: elementwise work whose
+other operands can be joined, a Transpose, a product whose other factor is shared, a sum over other axes, a Reshape that
+leaves the axis alone. Other operands are joined where that costs nothing that counts: they are parts of one tensor
+themselves, or small, or, in a loop's body, need no carried state and are joined outside.
+
+Postcondition: tensors are cut as late as possible, and not at all where their parts are concatenated again.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.passes.loops.analysis import CONTROL_FLOW, Dependence, Level, elements, rank_of
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
+from lstm_lower.passes.loops.parts import Parts, parts_of, readers_of
+from lstm_lower.passes.loops.scan import Loop, is_scan
+
+UNARY = frozenset({"Sigmoid", "Tanh", "Relu", "Exp", "Log", "Sqrt", "Abs", "Sign", "Neg", "Reciprocal", "Cast", "Erf"})
+BINARY = frozenset({"Add", "Sub", "Mul", "Div"})
+# A joined operand counts as small when it has this many times fewer elements than the parts.
+SMALL = 8
+
+
+class Widen(LoopPass):
+    """Does on the whole what is done on all parts, at every nesting level."""
+
+    name = "widen"
+
+    def run(self, model: ir.Model) -> bool:
+        """Widens in the whole model."""
+        return self._graph(model.graph, None)
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Widens in one loop's body."""
+        return self._graph(loop.body, loop)
+
+    def _graph(self, graph: ir.Graph, loop: Loop | None) -> bool:
+        modified = False
+        for node in list(graph):
+            if node.op_type in CONTROL_FLOW:
+                inner = Loop(node, self.context.names, self.context.opset) if is_scan(node) else None
+                for subgraph in list(subgraphs_of(node)):
+                    modified |= self._graph(subgraph, inner)
+        place = _Place(self, graph, loop)
+        pending = [value for node in graph for value in node.outputs]
+        while pending:
+            value = pending.pop()
+            made = next((made for parts in parts_of(value) if (made := _Widening(place, parts).run())), None)
+            if made is not None:
+                pending += [value, made]
+                modified = True
+                place = _Place(self, graph, loop)
+        if loop is not None and modified:
+            loop.commit()
+        return modified
+
+
+class _Place:
+    """A graph and what is known of it between two changes."""
+
+    def __init__(self, step: Widen, graph: ir.Graph, loop: Loop | None) -> None:
+        self.context = step.context
+        self.graph = graph
+        self.loop = loop
+        self.dependence = None if loop is None else Dependence(loop)
+
+    @functools.cached_property
+    def recurrent(self) -> set[ir.Node]:
+        """Nodes that the next step needs."""
+        return set() if self.dependence is None else self.dependence.recurrent()
+
+    @functools.cached_property
+    def order(self) -> dict[ir.Node, int]:
+        """The place of every node."""
+        return {node: index for index, node in enumerate(self.graph)}
+
+    def before(self, nodes: list[ir.Node]) -> ir.Node | None:
+        """Where one node can stand that does the work of several, `None` where that would need another order."""
+        order = self.order
+        first, last = min(nodes, key=order.__getitem__), max(nodes, key=order.__getitem__)
+        made = [producer for node in nodes for x in node.inputs if x is not None and (producer := x.producer())]
+        if all(order.get(producer, -1) < order[first] for producer in made):
+            return first
+        users = [user for node in nodes for user, _ in node.outputs[0].uses()]
+        return last if all(user.graph is self.graph and order[user] > order[last] for user in users) else None
+
+
+class _Widening:
+    """One tensor's parts, and what may be done on the whole."""
+
+    def __init__(self, place: _Place, parts: Parts) -> None:
+        self.place = place
+        self.loop = place.loop
+        self.parts = parts
+
+    def run(self) -> ir.Value | None:
+        """Widens one kind of work, where there is one that can be; the result of the work on the whole."""
+        first, *others = [readers_of(value) for value in self.parts.values]
+        for node in first:
+            twins = [self._twin(node, value, nodes) for value, nodes in zip(self.parts.values[1:], others, strict=True)]
+            nodes = [node, *(twin for twin in twins if twin is not None)]
+            if len(nodes) == len(self.parts.values) == len(set(nodes)):
+                made = self._widen(nodes)
+                if made is not None:
+                    return made
+        return None
+
+    def _twin(self, node: ir.Node, value: ir.Value, readers: list[ir.Node]) -> ir.Node | None:
+        """The reader of another part that does the same."""
+        position = list(node.inputs).index(self.parts.values[0])
+        for reader in readers:
+            if reader.op_type != node.op_type or reader.domain != node.domain or len(reader.inputs) != len(node.inputs):
+                continue
+            if list(reader.inputs).count(value) != 1 or reader.inputs[position] is not value:
+                continue
+            recurrent = self.place.recurrent
+            if _attributes(reader) == _attributes(node) and (reader in recurrent) == (node in recurrent):
+                return reader
+        return None
+
+    def _widen(self, nodes: list[ir.Node]) -> ir.Value | None:
+        node = nodes[0]
+        if node.domain != "" or len(node.outputs) != 1 or list(node.inputs).count(self.parts.values[0]) != 1:
+            return None
+        if any(reader.outputs[0].is_graph_output() and self.loop is None for reader in nodes):
+            return None
+        before = self.place.before(nodes)
+        if before is None:
+            return None
+        context = self.place.context
+        e = Editor(self.place.graph, context.names, context.opset, before=before, scope=node.name or "widen")
+        made = self._whole(e, nodes)
+        if made is None:
+            e.discard_unread()
+            return None
+        result, axis = made
+        split = e.node("Split", [result, e.ints(*self.parts.sizes)], len(nodes), axis=axis)
+        for member, part in zip(nodes, split.outputs, strict=True):
+            part.shape = member.outputs[0].shape if part.shape is None else part.shape
+            if self.loop is not None:
+                self.loop.substitute(member.outputs[0], part)
+            else:
+                substitute(member.outputs[0], part, context.names)
+            detach(member)
+        return result
+
+    def _whole(self, e: Editor, nodes: list[ir.Node]) -> tuple[ir.Value, int] | None:
+        """The work on the whole, and the axis that its result is cut along."""
+        node, axis = nodes[0], self.parts.axis
+        position = list(node.inputs).index(self.parts.values[0])
+        attributes = dict(node.attributes.items())
+        if node.op_type in UNARY:
+            return e.op(node.op_type, self.parts.whole, **attributes), axis
+        if node.op_type in BINARY:
+            return self._elementwise(e, nodes, position)
+        shared = all(member.inputs[i] is x for member in nodes for i, x in enumerate(node.inputs) if i != position)
+        constant = all(
+            _same_constant(member.inputs[i], x) for member in nodes for i, x in enumerate(node.inputs) if i != position
+        )
+        rank = rank_of(self.parts.whole)
+        if rank is None or not (shared or constant):
+            return None
+        inputs = [self.parts.whole if i == position else x for i, x in enumerate(node.inputs)]
+        if node.op_type == "Transpose":
+            order = list(attribute(node, "perm", None) or reversed(range(rank)))
+            return e.op("Transpose", self.parts.whole, perm=order), order.index(axis)
+        if node.op_type == "MatMul" and rank_of(node.inputs[1 - position]) is not None:
+            return self._product(e, inputs, position, rank)
+        if node.op_type == "ReduceSum":
+            return self._sum(e, node, rank)
+        if node.op_type == "Reshape" and position == 0:
+            return self._reshape(e, node)
+        return None
+
+    def _elementwise(self, e: Editor, nodes: list[ir.Node], position: int) -> tuple[ir.Value, int] | None:
+        whole, axis = self.parts.whole, self.parts.axis
+        rank = rank_of(whole)
+        assert rank is not None
+        if any(rank_of(node.outputs[0]) != rank for node in nodes):
+            return None
+        others = [node.inputs[1 - position] for node in nodes]
+        shapes = [shape_of(other) for other in others]
+        from_end = axis - rank
+        known = [shape for shape in shapes if shape is not None]
+        present = [value for value in others if value is not None]
+        if len(known) < len(nodes) or len(present) < len(nodes):
+            return None
+        lacking = all(-from_end > len(shape) or shape[from_end] == 1 for shape in known)
+        if lacking:
+            if any(other is not others[0] and not _same_constant(other, others[0]) for other in others):
+                return None
+            joined: ir.Value = present[0]
+        else:
+            if any(-from_end > len(shape) for shape in known):
+                return None
+            if [shape[from_end] for shape in known] != list(self.parts.sizes):
+                return None
+            rest = [(*shape[:from_end], 0, *(shape[from_end:][1:])) for shape in known]
+            if any(shape != rest[0] or None in shape for shape in rest) or not self._is_free_to_join(nodes, present):
+                return None
+            joined = e.op("Concat", *present, axis=from_end)
+        operands = [whole, joined] if position == 0 else [joined, whole]
+        return e.op(nodes[0].op_type, *operands), axis
+
+    def _is_free_to_join(self, nodes: list[ir.Node], others: list[ir.Value]) -> bool:
+        if self.place.dependence is not None:
+            return all(self.place.dependence.level(other) != Level.CARRIED for other in others)
+        own = {id(node.outputs[0]) for node in nodes} | {id(value) for value in self.parts.values}
+        if any(id(other) in own for other in others):
+            return False
+        producers = {other.producer() for other in others}
+        split = producers.pop() if len(producers) == 1 else None
+        if split is not None and split.op_type == "Split" and tuple(split.outputs) == tuple(others):
+            return True
+        return sum(map(elements, others)) * SMALL <= elements(self.parts.whole)
+
+    def _product(
+        self, e: Editor, inputs: list[ir.Value | None], position: int, rank: int
+    ) -> tuple[ir.Value, int] | None:
+        axis = self.parts.axis
+        other_rank = rank_of(inputs[1 - position])
+        assert other_rank is not None
+        if min(rank, other_rank) < 2 or (position == 1 and axis != rank - 1) or (position == 0 and axis == rank - 1):
+            return None
+        if axis < rank - 2 and other_rank > 2:
+            return None
+        return e.op("MatMul", *inputs), axis + max(rank, other_rank) - rank
+
+    def _sum(self, e: Editor, node: ir.Node, rank: int) -> tuple[ir.Value, int] | None:
+        axes = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+        if axes is None or axes.size == 0:
+            return None
+        summed = sorted({int(axis) % rank for axis in axes.reshape(-1)})
+        axis = self.parts.axis
+        if axis in summed:
+            return None
+        result = e.op("ReduceSum", self.parts.whole, e.ints(*summed), **dict(node.attributes.items()))
+        if attribute(node, "keepdims", 1):
+            return result, axis
+        return result, axis - sum(other < axis for other in summed)
+
+    def _reshape(self, e: Editor, node: ir.Node) -> tuple[ir.Value, int] | None:
+        """A Reshape of equally large parts that has the same dimensions before the axis as before."""
+        target, made = constant_of(node.inputs[1]), shape_of(node.outputs[0])
+        shape = shape_of(self.parts.whole)
+        sizes = set(self.parts.sizes)
+        if target is None or made is None or shape is None or len(sizes) > 1 or len(target) != len(made):
+            return None
+        size = sizes.pop()
+        before = [dim for dim in shape[: self.parts.axis] if dim != 1]
+        for axis, dim in enumerate(made):
+            last = axis == len(made) - 1 and self.parts.axis == len(shape) - 1
+            same = None not in before and [d for d in made[:axis] if d != 1] == before
+            if dim == size and int(target[axis]) == size and size > 1 and (same or last):
+                wanted = [int(x) for x in target]
+                wanted[axis] = sum(self.parts.sizes)
+                return e.op("Reshape", self.parts.whole, e.ints(*wanted), **dict(node.attributes.items())), axis
+        return None
+
+
+def _attributes(node: ir.Node) -> dict[str, Any]:
+    return {name: value.value for name, value in node.attributes.items()}
+
+
+def _same_constant(a: ir.Value | None, b: ir.Value | None) -> bool:
+    if a is b:
+        return True
+    left, right = constant_of(a), constant_of(b)
+    return left is not None and right is not None and left.shape == right.shape and bool((left == right).all())
