@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.bench import Result
+from lstm_lower.runtime.bench_cases import Case
 
 COLOURS = {
     "lstm-lower": "#1b6ca8",
@@ -16,6 +17,7 @@ COLOURS = {
     "tensorflow": "#e58606",
     "pytorch": "#b5382f",
 }
+_NAMES = {"tensorflow": "TensorFlow", "pytorch": "PyTorch", "textbook": "textbook (not optimised)"}
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
@@ -46,17 +48,26 @@ def draw(results: Sequence[Result], path: Path) -> None:
         heights = [_ratio(results, case, name, schedule, floors[case]) for case in cases]
         places = [index + (position - (len(labels) - 1) / 2) * width for index in range(len(cases))]
         several = sum(other == name for other, _ in labels) > 1
-        label = f"{name} ({schedule})" if several else name
-        bars = axes.bar(places, heights, width * 0.92, label=label, color=COLOURS.get(name))
-        axes.bar_label(bars, [f"{h:.1f}" if math.isfinite(h) else "" for h in heights], fontsize=7, padding=1)
+        label = _NAMES.get(name, name) + (f", {schedule}" if several else "")
+        # A logarithmic axis has no zero to stand on; the bare products are where a bar begins.
+        rises = [height - 1 for height in heights]
+        bars = axes.bar(places, rises, width * 0.92, bottom=1, label=label, color=COLOURS.get(name))
+        texts = [f"{h:.2f}" if h < 2 else f"{h:.1f}" if math.isfinite(h) else "" for h in heights]
+        axes.bar_label(bars, texts, fontsize=7, padding=1)
     axes.axhline(1.0, color=COLOURS["floor"], linewidth=0.8)
-    axes.set_xticks(range(len(cases)), [_label(case, threads) for case, threads in cases], fontsize=8)
+    said, titles = _labels(cases)
+    axes.set_xticks(range(len(cases)), titles, fontsize=8)
     axes.set_ylabel("time / bare matrix products")
     axes.set_yscale("log")
-    axes.set_yticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
+    axes.set_yticks([0.5, 1, 2, 5, 10, 20], ["0.5", "1", "2", "5", "10", "20"])
+    axes.minorticks_off()
+    axes.margins(y=0.1)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, ncols=len(labels), loc="upper center", bbox_to_anchor=(0.5, 1.16))
-    figure.savefig(path, dpi=160)
+    axes.set_title(said, fontsize=9, loc="left")
+    axes.legend(frameon=False, fontsize=8, ncols=len(labels), loc="lower right", bbox_to_anchor=(1.0, 0.98))
+    # Without the date and with identifiers that do not change, equal figures give equal files.
+    with mpl.rc_context({"svg.hashsalt": "lstm-lower"}):
+        figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
 
 
@@ -67,8 +78,18 @@ def _ratio(results: Sequence[Result], case: object, name: str, schedule: str, fl
     return math.nan
 
 
-def _label(case: object, threads: int) -> str:
-    from lstm_lower.runtime.bench_cases import Case
-
-    assert isinstance(case, Case)
-    return f"{','.join(map(str, case.shape))}\n{case.variant}, {threads} threads"
+def _labels(cases: Sequence[tuple[Case, int]]) -> tuple[str, list[str]]:
+    """What all cases have in common, for the title, and what is left for each."""
+    facts = [
+        {
+            "op": case.op,
+            "shape": f"T,B,I,H = {','.join(map(str, case.shape))}",
+            "variant": case.variant,
+            "threads": f"{threads} thread{'s' if threads > 1 else ''}",
+        }
+        for case, threads in cases
+    ]
+    common = [key for key in facts[0] if len({fact[key] for fact in facts}) == 1]
+    title = ", ".join(facts[0][key] for key in common)
+    left = [[value.removeprefix("T,B,I,H = ") for key, value in fact.items() if key not in common] for fact in facts]
+    return title, ["\n".join(texts) or facts[0]["op"] for texts in left]

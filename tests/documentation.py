@@ -39,9 +39,15 @@ NOT_RUN = {
 }
 
 # A command that takes minutes -> the same command with smaller sizes, which is run in its place.
-QUICKER: dict[str, str] = {}
+QUICKER = {
+    "python benchmarks/run.py": "python benchmarks/run.py --quick trainer",
+    "python benchmarks/run.py backward memory": "python benchmarks/run.py --quick backward_1",
+    "lstm-lower bench --shape 20,8,64,64 --threads 1 --seconds 1 --plot mine.svg -o mine.json": (
+        "lstm-lower bench --shape 4,2,3,4 --threads 1 --seconds 0.1 --against floor --plot mine.svg -o mine.json"
+    ),
+}
 
-_FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`((?:lstm-lower|python) [^`]+)`")
 
 
@@ -54,12 +60,15 @@ class Block:
         line: of the fence.
         language: what stands behind the fence.
         text: without the indentation of the fence.
+        role: what stands behind the language: `continued` for Python that goes on from the block before, `printed` for
+            what the block before prints.
     """
 
     page: Path
     line: int
     language: str
     text: str
+    role: str
 
     @property
     def place(self) -> str:
@@ -71,11 +80,33 @@ def blocks(page: Path, language: str | None = None) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _FENCE.finditer(text):
-        indent, kind, inner = match.groups()
+        indent, kind, role, inner = match.groups()
         if language in (None, kind):
             lines = [line.removeprefix(indent) for line in inner.splitlines(keepends=True)]
-            found.append(Block(page, text.count("\n", 0, match.start()) + 1, kind, "".join(lines)))
+            found.append(Block(page, text.count("\n", 0, match.start()) + 1, kind, "".join(lines), role.strip()))
     return found
+
+
+def programs(page: Path) -> list[list[tuple[Block, Block | None]]]:
+    """The Python programs of a page: blocks that belong together, each with the block that shows what it prints."""
+    found: list[list[tuple[Block, Block | None]]] = []
+    for block in blocks(page):
+        if block.language == PYTHON:
+            if block.role != "continued":
+                found.append([])
+            found[-1].append((block, None))
+        elif block.role == "printed":
+            found[-1][-1] = (found[-1][-1][0], block)
+    return found
+
+
+def run_program(program: Sequence[tuple[Block, Block | None]], folder: Path) -> None:
+    """Runs the blocks of a program in one process and compares what they print with what the page shows."""
+    separator = "-- next block --"
+    text = f"\nprint({separator!r})\n".join(block.text for block, _ in program)
+    printed = run([sys.executable, "-c", text], folder).split(f"{separator}\n")
+    for (block, shown), got in zip(program, printed, strict=True):
+        assert shown is None or got == shown.text, f"{block.place} prints\n{got}"
 
 
 def prose(page: Path) -> str:
@@ -128,5 +159,7 @@ def run(command: Sequence[str], folder: Path, *, warnings: str = "error") -> str
 
 def place_to_run(folder: Path) -> Path:
     """Copies what commands name by a path of the repository, so that nothing of the repository is written to."""
-    shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("examples", "benchmarks", "docs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "README.md", folder)
     return folder

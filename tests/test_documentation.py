@@ -1,67 +1,118 @@
-"""Everything that the README and the documentation tell a reader to run is run."""
+"""Everything that the pages tell a reader to run is run, or named with the reason why it is not."""
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# Making environments and running the tests is what the continuous check does; a test must not.
-_ELSEWHERE = ("pip ", "python -m pytest", "python -m build")
+from lstm_lower.cli.main import app
+from tests import documentation
+from tests.documentation import COMMANDS, EXAMPLES, NOT_RUN, PAGES, PYTHON, QUICKER, ROOT, SHOWN
 
-
-def blocks(language: str) -> list[tuple[str, list[str]]]:
-    """Page and texts of all fenced blocks of a language."""
-    found = []
-    for page in PAGES:
-        texts = [text for kind, text in _FENCE.findall(page.read_text(encoding="utf-8")) if kind == language]
-        if texts:
-            found.append((page.name, texts))
-    return found
+# tests/test_examples.py runs the pages of the examples.
+HERE = [page for page in PAGES if EXAMPLES not in page.parents]
 
 
-def run(command: list[str], folder: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+def pages_with(language: str) -> list[Path]:
+    return [page for page in HERE if documentation.blocks(page, language)]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A place to run in where the repository's examples are found and nothing of it is written to."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    return tmp_path
+    return documentation.place_to_run(tmp_path)
 
 
-@pytest.mark.parametrize(("page", "texts"), blocks("python"), ids=lambda value: value if isinstance(value, str) else "")
-def test_python(page: str, texts: list[str], folder: Path) -> None:
-    """The blocks of one page in order: a later one may use a file that an earlier one wrote."""
-    for text in texts:
-        if "tensorflow" in text:
+@pytest.mark.parametrize("page", pages_with(PYTHON), ids=lambda page: page.stem)
+def test_python(page: Path, folder: Path) -> None:
+    """The programs of one page in order: a later one may use a file that an earlier one wrote."""
+    for program in documentation.programs(page):
+        if any(re.search(r"import (tensorflow|keras)|from_keras", block.text) for block, _ in program):
             pytest.importorskip("tensorflow")
-        run([sys.executable, "-c", text], folder)
+        documentation.run_program(program, folder)
 
 
-@pytest.mark.parametrize(("page", "texts"), blocks("bash"), ids=lambda value: value if isinstance(value, str) else "")
-def test_commands(page: str, texts: list[str], folder: Path) -> None:
-    for text in texts:
-        for line in text.replace("\\\n", " ").splitlines():
-            for command in line.partition(" #")[0].split("&&"):
-                words = shlex.split(command)
-                if not words or command.strip().startswith(_ELSEWHERE):
-                    continue
-                if words[0] == "lstm-lower":
-                    words = [sys.executable, "-m", "lstm_lower", *words[1:]]
-                elif words[0] == "python":
-                    words[0] = sys.executable
-                run(words, folder)
+@pytest.mark.parametrize("page", pages_with(COMMANDS), ids=lambda page: page.stem)
+def test_commands(page: Path, folder: Path) -> None:
+    for block in documentation.blocks(page, COMMANDS):
+        for command in documentation.commands(block):
+            if documentation.why_not(command) is None:
+                documentation.run(documentation.words(command), folder)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_block_is_run_or_shown(page: Path) -> None:
+    """A language that nobody runs must be one of those that nobody can; nor does code hide in an indented block."""
+    unknown = [block.place for block in documentation.blocks(page) if block.language not in (COMMANDS, PYTHON, *SHOWN)]
+    assert unknown == []
+    fences = re.findall(r"^ *```", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) == 2 * len(documentation.blocks(page))
+    hidden = re.findall(r"^ {4,}(?:python|pip|lstm-lower|import|\$) .*", documentation.prose(page), re.MULTILINE)
+    assert hidden == []
+    roles = {(block.language, block.role) for block in documentation.blocks(page)}
+    assert {role for role in roles if role[1]} <= {(PYTHON, "continued"), ("text", "printed")}
+    # What is only shown is no command.
+    for block in documentation.blocks(page):
+        if block.language == "text":
+            assert not re.search(r"^\$? ?(?:python|pip|lstm-lower) ", block.text, re.MULTILINE), block.place
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_can_be_run(page: Path) -> None:
+    for block in documentation.blocks(page, COMMANDS):
+        for command in documentation.commands(block):
+            if documentation.why_not(command) is None:
+                documentation.words(command)
+
+
+def test_no_exception_is_left_over() -> None:
+    known = [
+        command
+        for page in PAGES
+        for block in documentation.blocks(page, COMMANDS)
+        for command in documentation.commands(block)
+    ]
+    assert [start for start in NOT_RUN if not any(command.startswith(start) for command in known)] == []
+    assert [command for command in QUICKER if command not in known] == []
+    for command, quicker in QUICKER.items():
+        assert command.split()[:2] == quicker.split()[:2]
+        assert {word for word in command.split() if word.startswith("-")} <= set(quicker.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_in_the_prose_exist(page: Path) -> None:
+    """Commands that a sentence mentions have options that exist, and scripts that exist."""
+    commands = typer.main.get_command(app).commands
+    for text in documentation.inline_commands(page):
+        program, first, *rest = text.split()
+        if program == "python":
+            script = rest[0].replace(".", "/") + ".py" if first == "-m" else first
+            script = re.sub("^lstm_lower/(passes|runtime)/", r"\1/", script)
+            assert (ROOT / script).is_file() or (first == "-m" and rest[0] in ("pytest", "build", "lstm_lower")), text
+            continue
+        # `lstm-lower lower | inspect | run` lists commands.
+        for name in text.removeprefix("lstm-lower ").split(" | ") if "|" in text else [first]:
+            assert name in commands, text
+        options = {
+            option for parameter in commands[first].params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        assert {word for word in rest if re.match("--?[a-z]", word)} <= options | {"--help"}, text
+
+
+def test_every_page_is_linked() -> None:
+    """From the README a reader reaches every page, and no link leads nowhere."""
+    reached, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", documentation.prose(page)):
+            if not target.startswith("https://"):
+                path = (page.parent / target).resolve()
+                assert path.exists(), f"{page.relative_to(ROOT)}: {target}"
+                if path.suffix == ".md":
+                    ahead.append(path)
+    assert set(PAGES) <= reached
