@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.analysis import same_shape
+from lstm_lower.passes.loops.analysis import CONTROL_FLOW, same_shape
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.hoist import behind_identity
@@ -48,6 +48,8 @@ class LoopToScan(LoopPass):
     def _graph(self, graph: ir.Graph) -> bool:
         modified = False
         for node in list(graph):
+            if node.op_type not in CONTROL_FLOW:
+                continue
             for subgraph in subgraphs_of(node):
                 modified |= self._graph(subgraph)
             if node.op_type == "Loop" and node.domain == "":

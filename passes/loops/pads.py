@@ -18,11 +18,8 @@ def joined_pads(e: Editor, node: ir.Node) -> ir.Value | None:
         e: emits, right before the sum.
         node: an Add that no other sum of padded tensors reads.
     """
-    if _feeds_sum(node):
-        return None
-    leaves = _leaves(node)
-    placed = [place for leaf in leaves if (place := _place(leaf)) is not None]
-    if len(placed) < len(leaves) or len(leaves) < 2 or len({axis for axis, *_ in placed}) > 1:
+    placed = _leaves(node)
+    if len({axis for axis, *_ in placed}) != 1 or _feeds_sum(node):
         return None
     placed.sort(key=lambda place: place[1])
     axis, at = placed[0][0], 0
@@ -41,28 +38,35 @@ def _feeds_sum(node: ir.Node) -> bool:
     if len(uses) != 1 or node.outputs[0].is_graph_output():
         return False
     (user, _) = uses[0]
-    return user.op_type == "Add" and user.domain == "" and user.graph is node.graph and _is_padded(user)
+    return user.op_type == "Add" and user.domain == "" and user.graph is node.graph and is_padded(user)
 
 
-def _is_padded(node: ir.Node) -> bool:
-    """Whether an operand of a sum is padded."""
-    makers = [value.producer() for value in node.inputs if value is not None]
+def is_padded(node: ir.Node) -> bool:
+    """Whether an operand of a sum is a padded tensor."""
+    makers = (value.producer() for value in node.inputs if value is not None)
     return any(maker is not None and maker.op_type == "Pad" for maker in makers)
 
 
-def _leaves(node: ir.Node) -> list[ir.Value]:
-    found: list[ir.Value] = []
-    for value in node.inputs:
-        if value is None:
-            continue
-        maker = value.producer()
-        sums = maker is not None and maker.op_type == "Add" and maker.domain == "" and maker.graph is node.graph
-        # Uses last: a weight has thousands of them.
-        if maker is not None and sums and not value.is_graph_output() and len(value.uses()) == 1:
-            found += _leaves(maker)
-        else:
-            found.append(value)
+def _leaves(node: ir.Node) -> list[tuple[int, int, int, ir.Value]]:
+    """The places of all terms of a sum; none where a term is not padded."""
+    found: list[tuple[int, int, int, ir.Value]] = []
+    waiting = [node]
+    while waiting:
+        for value in waiting.pop().inputs:
+            maker = value.producer() if value is not None else None
+            if value is None or maker is None:
+                return []
+            if maker.op_type == "Add" and maker.domain == "" and maker.graph is node.graph and _is_lone(value):
+                waiting.append(maker)
+            elif (place := _place(value)) is not None:
+                found.append(place)
+            else:
+                return []
     return found
+
+
+def _is_lone(value: ir.Value) -> bool:
+    return len(value.uses()) == 1 and not value.is_graph_output()
 
 
 def _place(value: ir.Value) -> tuple[int, int, int, ir.Value] | None:

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import Dim
 from lstm_lower.passes.infer import attribute, broadcast, infer, inferred, shape_of
+from lstm_lower.passes.loops.analysis import CONTROL_FLOW
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import subgraphs_of
 from lstm_lower.passes.loops.scan import Loop, is_scan
@@ -33,6 +34,8 @@ class Refine(LoopPass):
 
     def run(self, model: ir.Model) -> bool:
         """Refines the main graph and all loop bodies. Shapes are no change of the model: the answer is `False`."""
+        if not any(node.op_type in CONTROL_FLOW for node in model.graph):
+            return False
         name_open_dimensions(model.graph)
         refine_graph(model.graph, is_model=True)
         return False
@@ -55,6 +58,10 @@ def name_open_dimensions(graph: ir.Graph) -> None:
 
 def forget_names(model: ir.Model) -> None:
     """Leaves open again what `name_open_dimensions` named."""
+    if not any(_is_open(dim) for value in model.graph.inputs for dim in shape_of(value) or ()):
+        return
+    if not any(_is_open(dim) for value in model.graph.inputs for dim in shape_of(value) or ()):
+        return
     for graph in model.graphs():
         for value in [*graph.inputs, *(output for node in graph for output in node.outputs)]:
             shape = shape_of(value)
@@ -69,9 +76,9 @@ def _is_open(dim: Dim) -> bool:
 def refine_graph(graph: ir.Graph, *, is_model: bool = False) -> None:
     """Refines the values that a graph's nodes make, bodies included."""
     for node in graph:
-        if any(True for _ in subgraphs_of(node)):
+        if subgraphs_of(node):
             _enter(node)
-        if all(_is_settled(output) for output in node.outputs):
+        if all([_is_settled(output) for output in node.outputs]):
             continue
         infer(node)
         for output, shape in zip(node.outputs, shapes_made(node), strict=False):

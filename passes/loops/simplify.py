@@ -3,7 +3,8 @@
 Precondition: nodes in topological order. Every rule keeps the result's shape, and keeps infinities and NaN: a product
 with zeros is zero only where the other factor surely is finite.
 
-Postcondition: none of the rules applies to any node it visited. Takes time linear in the number of nodes.
+Postcondition: none of the rules applies to any node, what the rules emit included, but that one loop's simplification
+may allow another's. Takes time linear in the number of nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lstm_lower.passes.loops.analysis import CONTROL_FLOW, same_shape
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.fold import fold
-from lstm_lower.passes.loops.pads import joined_pads
+from lstm_lower.passes.loops.pads import is_padded, joined_pads
 from lstm_lower.passes.loops.scan import Loop, is_scan
 from lstm_lower.passes.loops.sizes import sizes_of
 from lstm_lower.passes.loops.uniform import Uniform
@@ -28,6 +29,7 @@ class Simplify(LoopPass):
     """Algebraic simplification and constant folding of the whole model, loop bodies included."""
 
     name = "simplify"
+    one_walk = True
 
     def run(self, model: ir.Model) -> bool:
         """Simplifies the model."""
@@ -56,11 +58,24 @@ class Simplify(LoopPass):
         return modified
 
     def _node(self, graph: ir.Graph, node: ir.Node) -> bool:
-        if node.domain != "" or not node.outputs or len(node.outputs) != 1:
+        """Simplifies a node, and then what the rules put in its place; the graph's walk has passed that by."""
+        self._editors: list[Editor] = []
+        if not self._apply(graph, node):
             return False
-        if any(output.shape is None or output.type is None for output in node.outputs):
-            infer(node)
+        waiting = [emitted for editor in self._editors for emitted in editor.emitted]
+        for emitted in waiting:
+            if emitted.graph is not None:
+                self._editors = []
+                if self._apply(graph, emitted):
+                    waiting += [new for editor in self._editors for new in editor.emitted]
+        return True
+
+    def _apply(self, graph: ir.Graph, node: ir.Node) -> bool:
+        if node.domain != "" or len(node.outputs) != 1:
+            return False
         (output,) = node.outputs
+        if output.shape is None or output.type is None:
+            infer(node)
         array = fold(node)
         if array is not None:
             if _same_constant(output, array):
@@ -81,7 +96,9 @@ class Simplify(LoopPass):
         return True
 
     def _editor(self, graph: ir.Graph, node: ir.Node) -> Editor:
-        return Editor(graph, self.context.names, self.context.opset, before=node, scope=node.name or "simplify")
+        scope = node.name or "simplify"
+        self._editors.append(Editor(graph, self.context.names, self.context.opset, before=node, scope=scope))
+        return self._editors[-1]
 
     def edit(self, node: ir.Node) -> Editor:
         """Emits before a node."""
@@ -144,9 +161,10 @@ def _fits(value: ir.Value | None, output: ir.Value) -> ir.Value | None:
 
 def _add(s: Simplify, node: ir.Node) -> ir.Value | None:
     a, b = node.inputs
-    joined = joined_pads(s.edit(node), node)
-    if joined is not None:
-        return joined
+    if is_padded(node):
+        joined = joined_pads(s.edit(node), node)
+        if joined is not None:
+            return joined
     if s.uniform(b) == 0.0 and _fits(a, node.outputs[0]):
         return a
     if s.uniform(a) == 0.0 and _fits(b, node.outputs[0]):
@@ -165,11 +183,14 @@ def _sub(s: Simplify, node: ir.Node) -> ir.Value | None:
 
 def _mul(s: Simplify, node: ir.Node) -> ir.Value | None:
     for value, factor in (node.inputs, node.inputs[::-1]):
-        if s.uniform(factor) == 1.0 and _fits(value, node.outputs[0]):
+        known = s.uniform(factor)
+        if known is None:
+            continue
+        if known == 1.0 and _fits(value, node.outputs[0]):
             return value
-        if s.uniform(factor) == -1.0 and value is not None and _fits(value, node.outputs[0]):
+        if known == -1.0 and value is not None and _fits(value, node.outputs[0]):
             return s.edit(node).op("Neg", value)
-        if s.uniform(factor) == 0.0 and _fits(factor, node.outputs[0]) and s._uniform.is_finite(value):
+        if known == 0.0 and _fits(factor, node.outputs[0]) and s._uniform.is_finite(value):
             return factor
     return None
 
