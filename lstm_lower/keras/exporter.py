@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
+from unittest import mock
 
 import keras
 import onnx
 import onnx_ir as ir
 import tensorflow as tf
+from keras.src.backend import numpy as keras_numpy
 
 from lstm_lower import state as training_state
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+from lstm_lower.keras import objective, operands, optimizers
 from lstm_lower.keras.tracing import without_loops
-from lstm_lower.state import StatePair, TrainingState
+from lstm_lower.state import Role, TrainingState
 from lstm_lower.tensorflow.importer import from_tensorflow
 
 What = Literal["train", "gradients", "input_gradient"]
@@ -27,7 +33,10 @@ def from_keras(
     what: What = "train",
     *,
     target_spec: Any = None,
-    metrics: Mapping[str, Callable[..., Any]] | Sequence[str] = (),
+    loss_weights: Any = None,
+    sample_weight: Any = False,
+    class_weight: Mapping[int, float] | None = None,
+    metrics: Any = None,
     training: bool = True,
     opset: int = 18,
 ) -> onnx.ModelProto:
@@ -38,21 +47,29 @@ def from_keras(
 
     Args:
         model: a built model.
-        loss: name, Keras loss, or function of targets and predictions; `None` takes the compiled model's.
-        optimizer: name or Keras optimizer, for `train`; `None` takes the compiled model's.
-        input_spec: a `tf.TensorSpec`, or several, in the order of the model's inputs; `None` for the model's own.
+        loss: as `model.compile` takes it: a name, Keras loss or function of targets and predictions, or a list or
+            dictionary of them for several outputs; `None` takes the compiled model's.
+        optimizer: name or Keras optimizer, for `train`; `None` takes the compiled model's. Slots of one that has
+            trained this model already go on from their present values.
+        input_spec: a `tf.TensorSpec`, or several in order or by name of input; `None` for the model's own.
         what: `train`, a step with the optimizer's update; `gradients`, loss and gradients of all trainable weights;
             `input_gradient`, loss and gradients with respect to floating-point inputs.
-        target_spec: `tf.TensorSpec` of the targets; `None` derives it from the output and the loss.
-        metrics: names of Keras' metric functions, or functions of targets and predictions by name; each becomes a
-            scalar output, the mean over the batch.
+        target_spec: `tf.TensorSpec` of the targets, or several in order or by name of output; `None` derives them from
+            outputs and losses.
+        loss_weights: of several outputs, as `model.compile` takes them; `None` takes the compiled model's if the loss
+            is its own.
+        sample_weight: `True` for an input `sample_weight` with a weight per row, or its `tf.TensorSpec`.
+        class_weight: class -> weight, as `model.fit` takes it, for a model with one output.
+        metrics: as `model.compile` takes them, or functions of targets and predictions by name; each becomes an output,
+            its value on this batch alone. `None` takes the compiled model's, `()` none.
         training: whether layers behave as in training (dropout, batch statistics).
         opset: version of `ai.onnx`.
 
     Returns:
-        A model with inputs `x` (`x_0`, ... if there are several) and `y`, weights and optimizer state as inputs with
-        their present values. Outputs: `loss`, the metrics, `grad/<weight>` or `grad/<input>`, and the new state, all
-        recorded in the metadata (`lstm_lower.state`).
+        A model with inputs `x` and `y` (`x/<input>`, `y/<output>` where there are several; outputs without loss and
+        metrics have no target), weights and optimizer state as inputs with their present values. Outputs: `loss`, the
+        metrics, `<output>_loss` where several outputs have one, `grad/<weight>` or `grad/<input>`, and the new state,
+        all recorded in the metadata (`lstm_lower.state`).
 
     Raises:
         InvalidInputError: an argument is missing or does not fit.
@@ -62,124 +79,142 @@ def from_keras(
         raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
     if not model.built:
         raise InvalidInputError(f"model '{model.name}' requires to be built, got one without weights")
-    loss_function = _loss(model, loss)
-    specs = _input_specs(model, input_spec)
-    y = _named(target_spec, "y") if target_spec is not None else _target_spec(model, loss_function)
-    functions = _metrics(metrics)
-    rule = _optimizer(model, optimizer) if what == "train" else None
+    _check(model)
+    if class_weight is not None and sample_weight is not False:
+        raise InvalidInputError("class_weight requires a step without sample_weight, got both")
+    loss, loss_weights = _loss(model, loss, loss_weights)
+    taken = operands.of(model, input_spec)
+    targets = operands.target_specs(taken, target_spec, objective.losses_by_output(loss, taken.output_names))
+    measure = objective.Objective(taken, targets, loss, loss_weights, _metrics(model, metrics))
+    weight = operands.weight_spec(sample_weight)
+    rule = optimizers.resolve(model, optimizer) if what == "train" else None
     variables = list(model.trainable_variables)
-    names = {variable.path: f"grad/{variable.path}" for variable in variables}
+    state = _names([*model.variables, *(rule.variables if rule is not None else [])])
+    names = [f"grad/{state[id(variable)]}" for variable in variables]
+    specs = [
+        *taken.inputs,
+        *(spec for spec, used in zip(targets, measure.used, strict=True) if used),
+        *([weight] if weight is not None else []),
+    ]
 
-    def step(*operands: tf.Tensor) -> dict[str, tf.Tensor]:
-        inputs, target = list(operands[:-1]), operands[-1]
+    def step(*given: tf.Tensor) -> dict[str, tf.Tensor]:
+        rest = list(given)
+        inputs = [rest.pop(0) for _ in taken.inputs]
+        expected = [rest.pop(0) if used else None for used in measure.used]
+        weights = rest.pop() if rest else None
+        if class_weight is not None:
+            weights = objective.class_weights(class_weight, expected)
         watched = [x for x in inputs if x.dtype.is_floating] if what == "input_gradient" else []
         with tf.GradientTape() as tape:
             tape.watch(watched)
-            prediction = model(inputs[0] if len(inputs) == 1 else inputs, training=training)
-            value = tf.reduce_mean(loss_function(target, prediction))
+            predictions = _called(model, taken.packed_inputs(inputs), training=training)
+            value, results = measure(expected, predictions, weights)
             for extra in model.losses:
-                value += tf.cast(extra, value.dtype)
-        results = {"loss": value}
-        results |= {name: tf.reduce_mean(tf.cast(f(target, prediction), tf.float32)) for name, f in functions.items()}
+                value += tf.cast(tf.reduce_sum(extra), value.dtype)
+            scaled = value if rule is None else rule.scale_loss(value)
+        results = {"loss": value} | results
         if what == "input_gradient":
             gradients = tape.gradient(value, watched, unconnected_gradients="zero")
-            floating = [spec.name for spec in specs if spec.dtype.is_floating]
+            floating = [spec.name for spec in taken.inputs if spec.dtype.is_floating]
             return results | {f"grad/{name}": g for name, g in zip(floating, gradients, strict=True)}
-        gradients = tape.gradient(value, [variable.value for variable in variables], unconnected_gradients="zero")
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        gradients = tape.gradient(scaled, [variable.value for variable in variables])
+        gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+        scale = None if rule is None or scaled is value else rule.scale_loss(tf.ones([], value.dtype))
+        for name, variable, gradient in zip(names, variables, gradients, strict=True):
+            shown = tf.zeros(variable.shape, variable.dtype) if gradient is None else tf.identity(gradient)
+            results[name] = shown if scale is None else shown / tf.cast(scale, shown.dtype)
         if rule is not None:
-            rule.apply(gradients, variables)
-        return results | {names[v.path]: tf.identity(g) for v, g in zip(variables, gradients, strict=True)}
+            optimizers.apply(rule, gradients, variables)
+        return results
 
     held = [variable.numpy() for variable in model.variables]
-    function = tf.function(step, input_signature=[*specs, y], autograph=False)
-    with without_loops():
-        concrete = function.get_concrete_function()
-    for variable, value in zip(model.variables, held, strict=True):
-        variable.assign(value)
-    exported = ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset))
-    _record(exported, model, rule, names if what != "input_gradient" else {})
+    function = tf.function(step, input_signature=specs, autograph=False)
+    try:
+        with without_loops(), mock.patch.object(keras_numpy, "argmax", _argmax):
+            concrete = function.get_concrete_function()
+    finally:
+        for variable, value in zip(model.variables, held, strict=True):
+            variable.assign(value)
+    with contextlib.ExitStack() as renamed:
+        for variable in [*model.variables, *(rule.variables if rule is not None else [])]:
+            renamed.enter_context(mock.patch.object(variable.value, "_handle_name", f"{state[id(variable)]}:0"))
+        exported = ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset))
+    # The updates of a scaled loss read other gradients than those among the outputs.
+    scaled = rule is not None and (hasattr(rule, "inner_optimizer") or rule.loss_scale_factor is not None)
+    shown = (
+        {} if scaled or what == "input_gradient" else dict(zip((state[id(v)] for v in variables), names, strict=True))
+    )
+    rate = None if rule is None else state.get(id(getattr(rule, "inner_optimizer", rule)._learning_rate))
+    _record(exported, rate, shown, set() if rule is None else {state[id(variable)] for variable in rule.variables})
     return ir.to_proto(exported)
 
 
-def _record(exported: ir.Model, model: keras.Model, rule: Any, gradients: Mapping[str, str]) -> None:
-    """Completes the record of state: Keras' paths, gradients, the loss, the learning rate."""
-    paths = {}
-    for variable in [*model.variables, *(rule.variables if rule is not None else [])]:
-        paths[variable.value.name.removesuffix(":0")] = variable.path
-    rate = rule.learning_rate.path if rule is not None and hasattr(rule.learning_rate, "path") else None
+def _check(model: keras.Model) -> None:
+    """Refuses what the step would leave out in silence, and layers whose dtypes no runtime has."""
+    for name in ("train_step", "compute_loss"):
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise InvalidInputError(
+                f"model '{model.name}' requires Keras' own training step, got a {name} of its own, which is not "
+                "exported; write the step as a tf.function and give it to from_tensorflow(..., weights='inputs')"
+            )
+    for layer in model._flatten_layers():
+        if layer.compute_dtype == "bfloat16":
+            raise UnsupportedOpError(
+                f"layer '{layer.name}' requires a policy of float32, float64 or mixed_float16, since TensorFlow's "
+                f"importer and onnxruntime's CPU kernels lack bfloat16, got '{layer.dtype_policy.name}'; its weights "
+                "are float32 all the same: build the model with another policy and set_weights"
+            )
+
+
+def _called(model: keras.Model, inputs: Any, *, training: bool) -> Any:
+    return model(inputs, training=training) if model._call_has_training_arg else model(inputs)
+
+
+def _argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> tf.Tensor:
+    """Keras' own looks at the bits of each number, to tell 0 from -0."""
+    x = tf.convert_to_tensor(x)
+    if axis is None:
+        return tf.argmax(tf.reshape(x, [-1]), output_type=tf.int32)
+    found = tf.argmax(x, axis, output_type=tf.int32)
+    return tf.expand_dims(found, axis) if keepdims else found
+
+
+def _names(variables: Sequence[Any]) -> dict[int, str]:
+    """Keras' path of each variable, numbered where several have the same."""
+    names: dict[int, str] = {}
+    taken: set[str] = set()
+    for variable in variables:
+        candidates = itertools.chain([variable.path], (f"{variable.path}_{number}" for number in itertools.count(1)))
+        names[id(variable)] = next(name for name in candidates if name not in taken)
+        taken.add(names[id(variable)])
+    return names
+
+
+def _record(exported: ir.Model, rate: str | None, gradients: Mapping[str, str], slots: set[str]) -> None:
+    """Completes the record of state: gradients, the loss, the learning rate."""
     pairs, learning_rate = [], None
     for pair in training_state.read(exported).pairs:
-        path = paths.get(pair.variable or "", pair.variable)
-        if path == rate and path is not None and pair.output is None:
+        if pair.variable == rate and rate is not None and pair.output is None:
             learning_rate = pair.input
             continue
-        pairs.append(StatePair(pair.input, pair.output, pair.role, gradients.get(path or ""), path))
+        # An optimizer may leave a variable of its own trainable.
+        role: Role = "slot" if pair.role == "weight" and pair.variable in slots else pair.role
+        pairs.append(dataclasses.replace(pair, role=role, gradient=gradients.get(pair.variable or "")))
     training_state.write(exported, TrainingState(tuple(pairs), "loss", learning_rate))
 
 
-def _loss(model: keras.Model, loss: Any) -> Callable[..., Any]:
-    found = loss if loss is not None else getattr(model, "loss", None)
-    if found is None:
+def _loss(model: keras.Model, loss: Any, weights: Any) -> tuple[Any, Any]:
+    """The loss and the weights of several outputs' losses."""
+    if loss is not None:
+        return loss, weights
+    compiled = getattr(model, "_compile_loss", None)
+    if compiled is None:
         raise InvalidInputError("loss requires a name, a Keras loss or a function, got none, and the model has none")
-    resolved: Callable[..., Any] = keras.losses.get(found)
-    return resolved
+    return compiled._user_loss, compiled._user_loss_weights if weights is None else weights
 
 
-def _optimizer(model: keras.Model, optimizer: Any) -> Any:
-    found = optimizer if optimizer is not None else getattr(model, "optimizer", None)
-    if found is None:
-        raise InvalidInputError("optimizer requires a name or a Keras optimizer, got none, and the model has none")
-    if not isinstance(found, str):
-        # Its slots may belong to a training that goes on; a copy starts afresh.
-        found = type(found).from_config(found.get_config())
-    rule = keras.optimizers.get(found)
-    rule.build(model.trainable_variables)
-    return rule
-
-
-def _input_specs(model: keras.Model, given: Any) -> list[tf.TensorSpec]:
-    if given is None:
-        given = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in model.inputs]
-    specs = list(given) if isinstance(given, (list, tuple)) else [given]
-    if not all(isinstance(spec, tf.TensorSpec) for spec in specs):
-        raise InvalidInputError(f"input_spec requires tf.TensorSpec, one or several, got {given!r}")
-    return [_named(spec, "x" if len(specs) == 1 else f"x_{n}") for n, spec in enumerate(specs)]
-
-
-def _target_spec(model: keras.Model, loss: Any) -> tf.TensorSpec:
-    if len(model.outputs) != 1:
-        raise InvalidInputError(f"a model with one output is required, got {len(model.outputs)}")
-    output = model.outputs[0]
-    if "sparse" in getattr(loss, "name", getattr(loss, "__name__", "")):
-        return tf.TensorSpec([None, *output.shape[1:-1]], tf.int64, "y")
-    return tf.TensorSpec([None, *output.shape[1:]], tf.float32, "y")
-
-
-def _named(spec: tf.TensorSpec, name: str) -> tf.TensorSpec:
-    return tf.TensorSpec(spec.shape, spec.dtype, name)
-
-
-def _metrics(metrics: Mapping[str, Callable[..., Any]] | Sequence[str]) -> dict[str, Callable[..., Any]]:
-    if isinstance(metrics, Mapping):
-        return dict(metrics)
-    found = {name: _METRICS.get(name) or getattr(keras.metrics, name, None) for name in metrics}
-    unknown = [name for name, function in found.items() if function is None]
-    if unknown:
-        raise InvalidInputError(f"metrics requires names of keras.metrics' functions, got {unknown[0]!r}")
-    return {name: function for name, function in found.items() if function is not None}
-
-
-def _sparse_categorical_accuracy(target: tf.Tensor, prediction: tf.Tensor) -> tf.Tensor:
-    """Keras' own looks at the bits of each number, to tell 0 from -0."""
-    return tf.equal(tf.cast(target, tf.int64), tf.argmax(prediction, -1))
-
-
-def _categorical_accuracy(target: tf.Tensor, prediction: tf.Tensor) -> tf.Tensor:
-    return tf.equal(tf.argmax(target, -1), tf.argmax(prediction, -1))
-
-
-_METRICS: dict[str, Callable[..., Any]] = {
-    "sparse_categorical_accuracy": _sparse_categorical_accuracy,
-    "categorical_accuracy": _categorical_accuracy,
-}
+def _metrics(model: keras.Model, metrics: Any) -> Any:
+    if metrics is not None:
+        return metrics
+    compiled = getattr(model, "_compile_metrics", None)
+    return None if compiled is None else compiled._user_metrics

@@ -90,10 +90,9 @@ def _sorted(mask: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _permuted(x: tf.Tensor, order: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """The steps of x `[B, T, F]` in an order; its gradient goes the way back without a sum."""
 
-    @tf.custom_gradient
     def permute(x: tf.Tensor) -> Any:
         return tf.gather(x, order, batch_dims=1), lambda gradient: tf.gather(gradient, places, batch_dims=1)
 
-    result = permute(x)
+    result = tf.custom_gradient(permute)(x)
     result.set_shape(x.shape)
     return result

@@ -1,0 +1,154 @@
+"""The loss and the metrics of a step, as `model.compile` understands them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.keras.operands import Operands
+
+
+def losses_by_output(loss: Any, names: Sequence[str]) -> list[Any]:
+    """The loss of each output, where it is given per output; elsewhere the same for all."""
+    if isinstance(loss, Mapping):
+        return [loss.get(name) for name in names]
+    if isinstance(loss, (list, tuple)):
+        return list(loss) if len(loss) == len(names) else [None] * len(names)
+    return [loss] * len(names)
+
+
+class Objective:
+    """Loss and metrics of a model; metrics are those of one batch alone.
+
+    Attributes:
+        used: per output, whether a loss or a metric looks at it, so that it needs a target.
+    """
+
+    def __init__(
+        self, operands: Operands, targets: Sequence[tf.TensorSpec], loss: Any, loss_weights: Any, metrics: Any
+    ) -> None:
+        """Resolves names.
+
+        Args:
+            operands: of the model.
+            targets: a spec per output.
+            loss: as `model.compile` takes it.
+            loss_weights: the same.
+            metrics: the same, or functions of targets and predictions by name.
+
+        Raises:
+            InvalidInputError: Keras refuses it.
+        """
+        self._structure = operands.outputs
+        names = operands.output_names
+        symbols = [keras.KerasTensor(spec.shape, spec.dtype.name) for spec in targets]
+        y_true = keras.tree.pack_sequence_as(operands.outputs, symbols)
+        self._loss = CompileLoss(loss, loss_weights, output_names=names)
+        self._metrics = CompileMetrics(_by_name(metrics, names), None, output_names=names) if metrics else None
+        try:
+            self._loss.build(y_true, operands.outputs)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidInputError(
+                f"loss and loss_weights require what fits the outputs {names}, got: {_line(error)}"
+            ) from error
+        try:
+            if self._metrics is not None:
+                self._metrics.build(y_true, operands.outputs)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidInputError(f"metrics requires what fits the outputs {names}, got: {_line(error)}") from error
+        trackers = [*self._loss.metrics, *(self._metrics.metrics if self._metrics is not None else [])]
+        self._first = [(variable, variable.numpy()) for tracker in trackers for variable in tracker.variables]
+        self.used = self._used(len(targets))
+
+    def _used(self, count: int) -> list[bool]:
+        """By trying: numbers in place of outputs show where each loss leads."""
+        numbers = keras.tree.pack_sequence_as(self._structure, list(range(count)))
+        reached = set()
+        for part in self._loss._flat_losses:
+            found = numbers
+            for key in part.path:
+                found = found[key] if isinstance(found, (list, tuple, Mapping)) else found
+            reached |= set(keras.tree.flatten(found))
+        measured = self._metrics._flat_metrics if self._metrics is not None else []
+        reached |= {number for number, metric in enumerate(measured) if metric is not None}
+        return [number in reached for number in range(count)]
+
+    def __call__(self, targets: Sequence[Any], predictions: Any, weight: Any) -> tuple[Any, dict[str, Any]]:
+        """The loss and, by name, the losses of several outputs and the metrics.
+
+        Args:
+            targets: flat; `None` where an output is not used.
+            predictions: in the model's structure.
+            weight: of samples, or `None`.
+        """
+        flat = keras.tree.flatten(predictions)
+        filled = [
+            tf.stop_gradient(prediction) if target is None else target
+            for target, prediction in zip(targets, flat, strict=True)
+        ]
+        y_true = keras.tree.pack_sequence_as(predictions, filled)
+        # Sums over batches start at their first values in every step and are not kept.
+        first = [(variable, tf.constant(value)) for variable, value in self._first]
+        with keras.StatelessScope(state_mapping=first):
+            loss = self._loss(y_true, predictions, weight)
+            results = {tracker.name: tracker.result() for tracker in self._loss.metrics}
+            if self._metrics is not None:
+                try:
+                    self._metrics.update_state(y_true, predictions)
+                    results |= self._metrics.result()
+                except ValueError as error:
+                    raise InvalidInputError(
+                        f"metrics requires those that can be traced, got: {_line(error)}"
+                    ) from error
+        return loss, {name: _number(value) for name, value in results.items()}
+
+
+def _by_name(metrics: Any, names: Sequence[str]) -> Any:
+    """Functions by name become metrics of those names; all else is left to Keras."""
+    if isinstance(metrics, Mapping) and not set(metrics) <= set(names):
+        if len(names) != 1:
+            raise InvalidInputError(f"metrics requires names of the outputs {list(names)}, got {list(metrics)}")
+        return [_metric(name, function) for name, function in metrics.items()]
+    return metrics
+
+
+def _metric(name: str, function: Callable[..., Any]) -> Any:
+    return keras.metrics.MeanMetricWrapper(function, name=name)
+
+
+def _number(value: Any) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(value)
+    return tensor if tensor.dtype.is_floating else tf.cast(tensor, tf.float32)
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def class_weights(weights: Mapping[int, float], targets: Sequence[Any]) -> tf.Tensor:
+    """The weight of each row's class, 1 for classes without one, as `model.fit` makes sample weights of them.
+
+    Args:
+        weights: class -> weight.
+        targets: those of the only output: class numbers, or a row of probabilities each.
+
+    Raises:
+        InvalidInputError: there are several outputs, or a target is not one class per row.
+    """
+    if len(targets) != 1:
+        raise InvalidInputError(f"class_weight requires a model with one output, got {len(targets)}")
+    y = targets[0]
+    if y.shape.rank == 2:
+        y = y[:, 0] if y.shape[1] == 1 else tf.argmax(y, -1)
+    elif y.shape.rank != 1:
+        raise InvalidInputError(f"class_weight requires one class per row, got targets of shape {y.shape}")
+    classes = tf.cast(y if y.dtype.is_integer else tf.round(y), tf.int64)
+    result = tf.ones_like(classes, tf.float32)
+    for number, weight in weights.items():
+        result = tf.where(classes == number, tf.constant(weight, tf.float32), result)
+    return result

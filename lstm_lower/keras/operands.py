@@ -1,0 +1,146 @@
+"""The inputs and outputs of an exported step: which there are, their names, shapes and dtypes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lstm_lower.errors import InvalidInputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Operands:
+    """What a model takes and returns.
+
+    Attributes:
+        inputs: a spec per input, `x`, or `x/<name>` if there are several.
+        input_structure: the form in which the model is called with them.
+        outputs: the model's results as symbolic tensors, in its own structure.
+        output_names: a name per output, flat.
+    """
+
+    inputs: list[tf.TensorSpec]
+    input_structure: Any
+    outputs: Any
+    output_names: list[str]
+
+    def packed_inputs(self, tensors: Sequence[Any]) -> Any:
+        """The inputs as the model is called with them."""
+        return keras.tree.pack_sequence_as(self.input_structure, list(tensors))
+
+
+def of(model: keras.Model, given: Any) -> Operands:
+    """The operands of a built model.
+
+    Args:
+        model: the model.
+        given: a `tf.TensorSpec`, or several as a sequence, by name of input, or in the structure that a subclassed
+            model is called with; `None` for the model's own.
+
+    Raises:
+        InvalidInputError: the specs do not fit, or a subclassed model lacks them.
+    """
+    functional = getattr(model, "_functional", None) or model
+    structure = getattr(functional, "_inputs_struct", None)
+    if structure is None:
+        if given is None:
+            raise InvalidInputError(f"model '{model.name}' requires input_spec, since it says nothing of its inputs")
+        structure, flat = given, keras.tree.flatten(given)
+        paths = [".".join(map(str, path)) for path, _ in keras.tree.flatten_with_path(given)]
+        names = [path or "0" for path in paths]
+    else:
+        own = keras.tree.flatten(structure)
+        names = [tensor.name for tensor in own]
+        flat = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in own] if given is None else _flat(given, names)
+    if len(flat) != len(names) or not all(isinstance(spec, tf.TensorSpec) for spec in flat):
+        raise InvalidInputError(f"input_spec requires tf.TensorSpec of the inputs {names}, got {given!r}")
+    inputs = named(flat, "x", names)
+    outputs = getattr(functional, "_outputs_struct", None)
+    if outputs is None or given is not None:
+        outputs = _symbolic_outputs(model, inputs, structure)
+    count = len(keras.tree.flatten(outputs))
+    # The keys of a dictionary are what losses and metrics go by.
+    own_names = None if isinstance(outputs, Mapping) else getattr(model, "output_names", None)
+    output_names = list(own_names or _names_of(outputs))
+    if len(output_names) != count:
+        output_names = [str(number) for number in range(count)]
+    return Operands(inputs, structure, outputs, output_names)
+
+
+def named(specs: Sequence[tf.TensorSpec], prefix: str, names: Sequence[str]) -> list[tf.TensorSpec]:
+    """The specs under their public names: the prefix alone if there is but one."""
+    public = [prefix] if len(specs) == 1 else [f"{prefix}/{name}" for name in names]
+    return [tf.TensorSpec(spec.shape, spec.dtype, name) for spec, name in zip(specs, public, strict=True)]
+
+
+def _flat(given: Any, names: Sequence[str]) -> list[Any]:
+    """Specs in the order of the inputs."""
+    if isinstance(given, Mapping):
+        if set(given) != set(names):
+            raise InvalidInputError(f"input_spec requires the inputs {list(names)}, got {list(given)}")
+        return [given[name] for name in names]
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def _symbolic_outputs(model: keras.Model, inputs: Sequence[tf.TensorSpec], structure: Any) -> Any:
+    tensors = [keras.KerasTensor(spec.shape, spec.dtype.name) for spec in inputs]
+    return keras.src.backend.compute_output_spec(model, keras.tree.pack_sequence_as(structure, tensors))
+
+
+def _names_of(outputs: Any) -> list[str]:
+    return [".".join(map(str, path)) for path, _ in keras.tree.flatten_with_path(outputs)]
+
+
+def target_specs(operands: Operands, given: Any, losses: Sequence[Any]) -> list[tf.TensorSpec]:
+    """A spec per output for what the loss compares it with.
+
+    Args:
+        operands: of the model.
+        given: one or several `tf.TensorSpec`, or by name of output; `None` derives them from outputs and losses.
+        losses: the loss of each output.
+
+    Raises:
+        InvalidInputError: the specs do not fit the outputs.
+    """
+    names = operands.output_names
+    if given is None:
+        outputs = keras.tree.flatten(operands.outputs)
+        flat = [_derived(output, loss) for output, loss in zip(outputs, losses, strict=True)]
+    elif isinstance(given, Mapping):
+        unknown = [name for name in given if name not in names]
+        if unknown or len(given) != len(names):
+            raise InvalidInputError(f"target_spec requires the outputs {names}, got {list(given)}")
+        flat = [given[name] for name in names]
+    else:
+        flat = list(given) if isinstance(given, (list, tuple)) else [given]
+    if len(flat) != len(names) or not all(isinstance(spec, tf.TensorSpec) for spec in flat):
+        raise InvalidInputError(f"target_spec requires tf.TensorSpec of the outputs {names}, got {given!r}")
+    return named(flat, "y", names)
+
+
+def _derived(output: Any, loss: Any) -> tf.TensorSpec:
+    """Class numbers for losses that are called sparse; else what the output looks like."""
+    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
+    shape = tuple(output.shape)
+    if "sparse" in str(name).lower():
+        return tf.TensorSpec(shape[:-1], tf.int64)
+    return tf.TensorSpec(shape, tf.float32)
+
+
+def weight_spec(given: Any) -> tf.TensorSpec | None:
+    """The input `sample_weight`: a spec, or `True` for one weight per row.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    if given is None or given is False:
+        return None
+    if given is True:
+        given = tf.TensorSpec([None], tf.float32)
+    if not isinstance(given, tf.TensorSpec):
+        raise InvalidInputError(f"sample_weight requires True or a tf.TensorSpec, got {given!r}")
+    return tf.TensorSpec(given.shape, given.dtype, "sample_weight")
