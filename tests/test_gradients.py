@@ -143,6 +143,18 @@ def test_every_rule_has_a_case() -> None:
     assert ours - covered == {"CTCLoss", "CTCLossV2"}, "these have tests of their own"
 
 
+@pytest.mark.parametrize(
+    ("op", "y"), [("SqrtGrad", 0.0), ("RsqrtGrad", np.inf), ("ReciprocalGrad", np.inf), ("InvGrad", -np.inf)]
+)
+def test_no_gradient_beside_an_infinite_slope(op: str, y: float) -> None:
+    """TensorFlow's kernels return 0 where dy is 0."""
+    operands = {"y": np.array([y, y, 1], np.float32), "dy": np.array([0, 1, 0], np.float32)}
+    model = single_node(op, {"y": (TensorProto.FLOAT, [3]), "dy": (TensorProto.FLOAT, [3])}, 1)
+    for z in (run(ll.lower(model), operands)[0], ORACLES[op](**operands)["z"]):
+        assert z[0] == z[2] == 0
+        assert np.isinf(z[1])
+
+
 def test_label_outside_the_classes_gives_nan() -> None:
     logits = np.zeros((4, 3), np.float32)
     labels = np.array([1, 3, -1, 0])

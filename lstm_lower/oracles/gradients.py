@@ -83,19 +83,21 @@ def tanh_grad(*, y: npt.ArrayLike, dy: npt.ArrayLike) -> dict[str, Array]:
 def sqrt_grad(*, y: npt.ArrayLike, dy: npt.ArrayLike) -> dict[str, Array]:
     """Half of dy over y."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return {"z": 0.5 * float64(dy) / float64(y)}
+        return {"z": np.where(float64(dy) == 0, 0, 0.5 * float64(dy) / float64(y))}
 
 
 @oracle("RsqrtGrad")
 def rsqrt_grad(*, y: npt.ArrayLike, dy: npt.ArrayLike) -> dict[str, Array]:
     """-dy y^3 / 2."""
-    return {"z": -0.5 * float64(dy) * float64(y) ** 3}
+    with np.errstate(invalid="ignore"):
+        return {"z": np.where(float64(dy) == 0, 0, -0.5 * float64(dy) * float64(y) ** 3)}
 
 
 @oracle("ReciprocalGrad", "InvGrad")
 def reciprocal_grad(*, y: npt.ArrayLike, dy: npt.ArrayLike) -> dict[str, Array]:
     """-dy y^2."""
-    return {"z": -float64(dy) * float64(y) ** 2}
+    with np.errstate(invalid="ignore"):
+        return {"z": np.where(float64(dy) == 0, 0, -float64(dy) * float64(y) ** 2)}
 
 
 @oracle("Erfc")

@@ -90,19 +90,24 @@ def tanh_grad(n: Node) -> dict[str, Expr]:
 @lowers(SqrtGrad)
 def sqrt_grad(n: Node) -> dict[str, Expr]:
     """Half of dy over y."""
-    return {"z": n.dy * 0.5 / n.y}
+    return {"z": _unless_zero(n, n.dy * 0.5 / n.y)}
 
 
 @lowers(RsqrtGrad)
 def rsqrt_grad(n: Node) -> dict[str, Expr]:
     """-dy y^3 / 2."""
-    return {"z": n.dy * (n.y * -0.5) * (n.y * n.y)}
+    return {"z": _unless_zero(n, n.dy * (n.y * -0.5) * (n.y * n.y))}
 
 
 @lowers(ReciprocalGrad, InvGrad)
 def reciprocal_grad(n: Node) -> dict[str, Expr]:
     """-dy y^2."""
-    return {"z": -n.dy * n.y * n.y}
+    return {"z": _unless_zero(n, -n.dy * n.y * n.y)}
+
+
+def _unless_zero(n: Node, z: Expr) -> Expr:
+    """Zero wherever dy is, as TensorFlow has it, also beside an infinite slope: a root of 0 that nothing depends on."""
+    return n.builder.where(n.builder.op("Equal", n.dy, n.builder.zeros_like(n.dy)), 0, z)
 
 
 @lowers(Erfc)
