@@ -41,7 +41,7 @@ NOT_RUN = {
 # A command that takes minutes -> the same command with smaller sizes, which is run in its place.
 QUICKER = {
     "python benchmarks/run.py": "python benchmarks/run.py --quick trainer",
-    "python benchmarks/run.py backward memory": "python benchmarks/run.py --quick backward_1",
+    "python benchmarks/run.py backward memory": "python benchmarks/run.py --quick trainer",
     "lstm-lower bench --shape 20,8,64,64 --threads 1 --seconds 1 --plot mine.svg -o mine.json": (
         "lstm-lower bench --shape 4,2,3,4 --threads 1 --seconds 0.1 --against floor --plot mine.svg -o mine.json"
     ),

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime import bench_plot
+from lstm_lower.runtime.bench import Result
+from lstm_lower.runtime.bench_cases import Case
 from tests import documentation
 from tests.documentation import ROOT
 
@@ -85,3 +89,22 @@ def test_an_unknown_name_is_refused(folder: Path) -> None:
 def measure(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, folder / "benchmarks/run.py", name]
     return subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+
+
+def test_a_picture_says_once_what_all_cases_share() -> None:
+    cases = [(Case("BlockLSTMGrad", (10, 1, 32, 32), variant), 2) for variant in ("plain", "half")]
+    assert bench_plot._labels(cases) == ("BlockLSTMGrad, T,B,I,H = 10,1,32,32, 2 threads", ["plain", "half"])
+    shapes = [(Case("BlockLSTM", (10, 1, size, 32)), threads) for size, threads in ((8, 1), (16, 2))]
+    assert bench_plot._labels(shapes) == ("BlockLSTM, plain", ["10,1,8,32\n1 thread", "10,1,16,32\n2 threads"])
+    assert bench_plot._labels(cases[:1])[1] == ["BlockLSTMGrad"]
+
+
+def test_equal_figures_give_equal_pictures(tmp_path: Path) -> None:
+    case = Case("BlockLSTMGrad", (10, 1, 32, 32))
+    found = {"lstm-lower": 1.5, "floor": 1.0, "tensorflow": 4.0, "pytorch": None}
+    results = [Result(name, case, 2, "", value, value) for name, value in found.items()]
+    for name in ("one.svg", "other.svg"):
+        bench_plot.draw(results, tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
+    with pytest.raises(InvalidInputError, match="--plot requires the floor among the contestants"):
+        bench_plot.draw(results[2:], tmp_path / "none.svg")

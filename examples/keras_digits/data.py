@@ -1,8 +1,13 @@
-"""Handwritten digits from scikit-learn, as sequences of rows."""
+"""Handwritten digits from scikit-learn, as sequences of rows.
+
+Usage: python examples/keras_digits/data.py digits.npz      # what `lstm-lower train` takes
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -29,3 +34,15 @@ def batches(data: Set, epochs: int, size: int = 35) -> Iterator[Set]:
         order = np.random.default_rng(epoch).permutation(len(data[1]))
         for rows in order.reshape(-1, size):
             yield data[0][rows], data[1][rows]
+
+
+def main() -> None:
+    """Writes the training set under the names of the model's inputs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    (images, labels), _ = digits()
+    np.savez(parser.parse_args().out, x=images, y=labels)
+
+
+if __name__ == "__main__":
+    main()
