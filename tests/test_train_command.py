@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,31 @@ def test_a_file_in_place_of_the_folder(folder: Path) -> None:
     result = train(folder)
     assert "a folder is required for the run, got a file" in result.stderr
     assert (folder / "run").read_text() == "my notes"
+
+
+@pytest.mark.parametrize(
+    ("missing", "more", "message"),
+    [
+        (
+            ["matplotlib"],
+            [],
+            "train requires matplotlib, got an installation without: pip install 'lstm-lower[train]', or",
+        ),
+        (["safetensors"], ["--no-plot"], "train requires safetensors, got"),
+        (["safetensors", "matplotlib"], [], "train requires safetensors and matplotlib, got"),
+    ],
+)
+def test_what_is_not_installed_is_said_before_the_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, missing: list[str], more: list[str], message: str
+) -> None:
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    result = train(folder, *more)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert not (folder / "run").exists()
+
+
+def test_no_plot_needs_no_matplotlib(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert train(folder, "--no-plot", epochs=1).exit_code == 0

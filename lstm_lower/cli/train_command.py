@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import signal
 import time
@@ -14,6 +15,7 @@ import typer
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import ModelArgument, ProviderOption
+from lstm_lower.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from lstm_lower.runtime.trainer import Trainer
@@ -55,6 +57,7 @@ def train(
         from lstm_lower.runtime.trainer import Trainer
         from lstm_lower.runtime.training_run import Plan, Run, Samples
 
+        _require_packages(plot=plot)
         arrays, _ = feeds.read_arrays(data)
         trainer = Trainer(
             model,
@@ -92,6 +95,18 @@ def train(
         if not finished:
             _note("interrupted and saved; the same command goes on")
             raise typer.Exit(130)
+
+
+def _require_packages(*, plot: bool) -> None:
+    """Says at once what a run would miss at its first checkpoint, or at its end."""
+    wanted = ["safetensors", "matplotlib"] if plot else ["safetensors"]
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        instead = ", or --no-plot" if missing == ["matplotlib"] else ""
+        raise InvalidInputError(
+            f"train requires {' and '.join(missing)}, got an installation without: "
+            f"pip install 'lstm-lower[train]'{instead}"
+        )
 
 
 def _note(text: str) -> None:
@@ -151,7 +166,12 @@ def _progress(total: int, done: int, epochs: int) -> Iterator[Report]:
         progress.TimeRemainingColumn(),
     )
     with progress.Progress(*columns, console=console.err()) as bar:
-        fields: dict[str, Any] = {"epoch": epochs * done // max(1, total) + 1, "epochs": epochs, "loss": math.nan, "speed": 0.0}
+        fields: dict[str, Any] = {
+            "epoch": epochs * done // max(1, total) + 1,
+            "epochs": epochs,
+            "loss": math.nan,
+            "speed": 0.0,
+        }
         task = bar.add_task("train", total=total, completed=done, **fields)
 
         def report(epoch: int, loss: float) -> None:
