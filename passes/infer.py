@@ -22,7 +22,7 @@ def shape_of(value: ir.Value | None) -> Shape | None:
     """A value's dimensions as sizes, names or `None`; `None` when its rank is unknown."""
     if value is None or value.shape is None:
         return None
-    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape.dims)
+    return tuple([dim if isinstance(dim, int) else dim.value for dim in value.shape.dims])
 
 
 def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
@@ -73,6 +73,8 @@ def broadcast(*shapes: Shape | None) -> Shape | None:
     known = [shape for shape in shapes if shape is not None]
     if len(known) != len(shapes):
         return None
+    if all(shape == known[0] for shape in known):
+        return known[0]
     rank = max(len(shape) for shape in known)
     result: list[Dim] = []
     for axis in range(-rank, 0):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
+
+from lstm_lower.passes.subgraphs import subgraphs_of
 
 
 class Names:
@@ -28,10 +30,10 @@ class Names:
         nodes: set[str] = set()
         for graph in [model.graph, *(function.graph for function in model.functions.values())]:
             values, own = _named(graph)
-            names._used.update(value.name for value in values if value.name)
-            nodes.update(node.name for node in own if node.name)
+            names._used.update([value.name for value in values if value.name])
+            nodes.update([node.name for node in own if node.name])
             names._used |= nodes
-            for subgraph in graph.subgraphs():
+            for subgraph in _inside(own):
                 names._claim(subgraph, nodes)
         return names
 
@@ -59,5 +61,12 @@ class Names:
 
 def _named(graph: ir.Graph) -> tuple[list[ir.Value], list[ir.Node]]:
     nodes = list(graph)
-    values = [*graph.inputs, *graph.initializers.values(), *(value for node in nodes for value in node.outputs)]
-    return list(dict.fromkeys(values)), nodes
+    entering = dict.fromkeys([*graph.inputs, *graph.initializers.values()])
+    return [*entering, *[value for node in nodes for value in node.outputs]], nodes
+
+
+def _inside(nodes: list[ir.Node]) -> Iterator[ir.Graph]:
+    for node in nodes:
+        for graph in subgraphs_of(node):
+            yield graph
+            yield from _inside(list(graph))

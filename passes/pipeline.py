@@ -16,6 +16,7 @@ from lstm_lower.passes.loops.base import Context, LoopPass
 from lstm_lower.passes.loops.common import Common
 from lstm_lower.passes.loops.contract import Contract
 from lstm_lower.passes.loops.dead import Dead
+from lstm_lower.passes.loops.directions import Directions
 from lstm_lower.passes.loops.distribute import Distribute
 from lstm_lower.passes.loops.fuse_bias import FuseBias
 from lstm_lower.passes.loops.fuse_concat import FuseConcat
@@ -36,6 +37,7 @@ from lstm_lower.passes.loops.widen import Widen
 from lstm_lower.passes.names import Names
 from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.subgraphs import subgraphs_of
 from lstm_lower.passes.trace import Trace
 from lstm_lower.passes.verify import verify
 
@@ -83,6 +85,10 @@ class Pipeline(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Optimises a model."""
         context = Context.of(model, self._names, self.trace)
+        # A pass is settled at the number of changes at which it last left the model alone: it would do so again.
+        self._changes = 0
+        self._settled: dict[type[LoopPass], int] = {}
+        self._flat = not any(subgraphs_of(node) for node in model.graph)
         cleaning: list[LoopPass] = [Refine(context), Simplify(context), Common(context), Dead(context)]
         modified = self._fixed_point(model, [Refine(context), LoopToScan(context), *cleaning])
         if scans_of(model.graph):
@@ -102,6 +108,7 @@ class Pipeline(ir.passes.InPlacePass):
     def _loop_groups(self, context: Context) -> list[list[LoopPass]]:
         return [
             [
+                Directions(context),
                 Layout(context),
                 Distribute(context),
                 Reassociate(context),
@@ -129,13 +136,28 @@ class Pipeline(ir.passes.InPlacePass):
         return modified
 
     def _run(self, model: ir.Model, step: LoopPass, number: int) -> bool:
+        if self._settled.get(type(step)) == self._changes:
+            return False
         before = dump(model) if self.trace.dump else None
         if not step(model).modified:
+            self._settled[type(step)] = self._changes
             return False
+        self._count_change(step)
         self.trace.changed(step.name, number, before, dump(model) if self.trace.dump else None)
         if self.verify_each:
             verify(model)
         return True
+
+    def _count_change(self, step: LoopPass) -> None:
+        """Counts a change of the model, and settles the passes that cannot have anything to do after it."""
+        self._changes += 1
+        if not self._flat or not step.one_walk:
+            return
+        self._settled[type(step)] = self._changes
+        if isinstance(step, Dead):
+            # Without loops, what nobody read has been of no consequence to anybody.
+            untouched = [kind for kind, count in self._settled.items() if count == self._changes - 1]
+            self._settled.update(dict.fromkeys(untouched, self._changes))
 
 
 def optimize_graphs(

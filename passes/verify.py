@@ -15,14 +15,17 @@ import onnx_ir as ir
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.errors import InvalidModelError, requires
 from lstm_lower.passes.infer import constant_of, shape_of
+from lstm_lower.passes.subgraphs import subgraphs_of
 
 
 def composite_nodes(graph: ir.Graph | ir.Function) -> Iterator[tuple[ir.Node, type[opdef.OpDef]]]:
     """The nodes of a graph and its subgraphs that have a definition, with it."""
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in graph:
         definition = opdef.definition(node.domain, node.op_type)
         if definition is not None:
             yield node, definition
+        for subgraph in subgraphs_of(node):
+            yield from composite_nodes(subgraph)
 
 
 def bind_node(node: ir.Node, definition: type[opdef.OpDef]) -> opdef.Call:
@@ -102,12 +105,8 @@ def _verify_structure(graph: ir.Graph, outer: set[ir.Value], names: set[str] | N
         for index, operand in enumerate(node.inputs):
             if operand is not None and operand not in visible:
                 _raise_undefined(graph, node, index, operand)
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
-                _verify_structure(attribute.as_graph(), visible, set(names))
-            elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
-                for subgraph in attribute.as_graphs():
-                    _verify_structure(subgraph, visible, set(names))
+        for subgraph in subgraphs_of(node):
+            _verify_structure(subgraph, visible, set(names))
         for value in node.outputs:
             define(value, f"{node.op_type} '{node_label(node)}': output")
     for value in graph.outputs:

@@ -37,9 +37,14 @@ class LoopPass(ir.passes.InPlacePass):
     """A pass over the Scans of a model, inner loops before those that hold them.
 
     Used alone, a pass makes a context of its own for each call; a pipeline gives all its passes one.
+
+    Attributes:
+        name: what traces and goldens call it.
+        one_walk: whether one run on a graph without subgraphs leaves nothing for a second one.
     """
 
     name: str = ""
+    one_walk: bool = False
 
     def __init__(self, context: Context | None = None) -> None:
         self._given = context

@@ -26,6 +26,7 @@ class Common(LoopPass):
     """Common subexpression elimination over all scopes."""
 
     name = "common"
+    one_walk = True
 
     def run(self, model: ir.Model) -> bool:
         """Merges equal nodes of the whole model."""

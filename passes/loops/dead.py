@@ -19,6 +19,7 @@ class Dead(LoopPass):
     """
 
     name = "dead"
+    one_walk = True
 
     def run(self, model: ir.Model) -> bool:
         """Loops first: a state that only feeds itself looks alive to its own body."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,9 @@ import onnx_ir as ir
 
 from lstm_lower.passes.infer import infer, shape_of
 from lstm_lower.passes.names import Names
+from lstm_lower.passes.subgraphs import subgraphs_of
+
+__all__ = ["END", "Editor", "captures", "detach", "operands", "remove_unread", "subgraphs_of", "substitute"]
 
 # "To the end" in a Slice.
 END = int(np.iinfo(np.int64).max)
@@ -129,15 +132,6 @@ class Editor:
         return self.op("Transpose", value, perm=order)
 
 
-def subgraphs_of(node: ir.Node) -> Iterator[ir.Graph]:
-    """The graphs among a node's attributes."""
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
-            yield from attribute.as_graphs()
-
-
 def captures(node: ir.Node) -> list[ir.Value]:
     """Values of outer scopes that a node's subgraphs read, each once, in order of first use."""
     found: dict[ir.Value, None] = {}
@@ -161,7 +155,7 @@ def _captured_by(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
 def operands(node: ir.Node) -> list[ir.Value]:
     """Everything a node reads: its inputs and what its subgraphs capture."""
     explicit = [value for value in node.inputs if value is not None]
-    if any(True for _ in subgraphs_of(node)):
+    if subgraphs_of(node):
         explicit += captures(node)
     return list(dict.fromkeys(explicit))
 

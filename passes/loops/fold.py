@@ -17,18 +17,17 @@ LARGEST = 1 << 12
 
 def fold(node: ir.Node) -> Array | None:
     """The value of a node's one output where it is known now, else `None`."""
-    if node.domain != "" or len(node.outputs) != 1 or node.op_type == "Constant":
+    op = node.op_type
+    rule = _RULES.get(op)
+    if (rule is None and op != "Shape") or node.domain != "" or len(node.outputs) != 1:
         return None
-    if node.op_type == "Shape":
-        return _shape(node)
-    rule = _RULES.get(node.op_type)
     if rule is None:
-        return None
+        return _shape(node)
     inputs: list[Array | None] = []
     for value in node.inputs:
         array = constant_of(value)
         if array is None and value is not None:
-            return _gathered_size(node) if node.op_type in ("Gather", "Slice") else None
+            return _gathered_size(node) if op in ("Gather", "Slice") else None
         inputs.append(array)
     if any(array is not None and (array.size > LARGEST or array.dtype.kind not in "iufb") for array in inputs):
         return None

@@ -24,6 +24,9 @@ LAYOUT = frozenset(
         "Split",
     }
 )
+# Operators whose result may be known to be uniform.
+FOLLOWED = LAYOUT | {"ConstantOfShape", "Cast", "Concat", "Add", "Sub", "Mul", "ReduceSum", "ReduceMean", "Neg"}
+FOLLOWED |= {"MatMul", "Gemm"}
 LARGEST_CONSTANT = 1 << 16
 
 
@@ -56,28 +59,29 @@ class Uniform:
         node = value.producer()
         if node is None or node.op_type == "Constant":
             return self._constant(value)
-        if node.domain != "":
+        op = node.op_type
+        if op not in FOLLOWED or node.domain != "":
             return None
-        if node.op_type == "ConstantOfShape":
+        if op == "ConstantOfShape":
             fill = attribute(node, "value", None)
             return 0.0 if fill is None else float(fill.numpy().reshape(-1)[0])
-        if node.op_type in LAYOUT:
+        if op in LAYOUT:
             return self.of(node.inputs[0])
-        if node.op_type == "Cast":
+        if op == "Cast":
             inner = self.of(node.inputs[0])
             return inner if inner in (0.0, 1.0, -1.0) else None
-        if node.op_type == "Concat":
+        if op == "Concat":
             values = {self.of(x) for x in node.inputs}
             return values.pop() if len(values) == 1 else None
-        if node.op_type in ("Add", "Sub", "Mul"):
+        if op in ("Add", "Sub", "Mul"):
             a, b = self.of(node.inputs[0]), self.of(node.inputs[1])
             if a is not None and b is not None:
-                return {"Add": a + b, "Sub": a - b, "Mul": a * b}[node.op_type]
-        if node.op_type == "Mul" and 0.0 in (self.of(node.inputs[0]), self.of(node.inputs[1])):
+                return {"Add": a + b, "Sub": a - b, "Mul": a * b}[op]
+        if op == "Mul" and 0.0 in (self.of(node.inputs[0]), self.of(node.inputs[1])):
             return 0.0 if all(self.is_finite(x) for x in node.inputs) else None
-        if node.op_type in ("ReduceSum", "ReduceMean", "Neg") and self.of(node.inputs[0]) == 0.0:
+        if op in ("ReduceSum", "ReduceMean", "Neg") and self.of(node.inputs[0]) == 0.0:
             return 0.0
-        if node.op_type in ("MatMul", "Gemm") and len(node.inputs) == 2:
+        if op in ("MatMul", "Gemm") and len(node.inputs) == 2:
             zero = 0.0 in (self.of(node.inputs[0]), self.of(node.inputs[1]))
             return 0.0 if zero and all(self.is_finite(x) for x in node.inputs) else None
         return None
