@@ -62,6 +62,10 @@ def bench(
     lowering: Annotated[
         bool, typer.Option("--lowering", help="Time lowering itself instead, on 20,000 nodes with 2,000 recurrent ops.")
     ] = False,
+    importing: Annotated[
+        bool, typer.Option("--import", help="Time the import of a TensorFlow graph instead (needs TensorFlow).")
+    ] = False,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the graph that --import makes, about.")] = 5000,
     as_json: JsonOption = False,
 ) -> None:
     """Time one op side by side with others.
@@ -72,6 +76,9 @@ def bench(
     """
     if lowering:
         _bench_lowering(as_json=as_json)
+        return
+    if importing:
+        _bench_import(nodes, as_json=as_json)
         return
     with console.errors(as_json=as_json):
         from lstm_lower.passes.pipeline import parse_schedule
@@ -126,6 +133,31 @@ def _bench_lowering(*, as_json: bool) -> None:
         ["peak memory of the last", f"{times.peak_mb:.0f} MB"],
     ]
     title = f"{times.nodes} nodes, {times.composites} recurrent: {times.nodes_after} nodes after"
+    console.table(title, "", rows=rows)
+
+
+def _bench_import(nodes: int, *, as_json: bool) -> None:
+    with console.errors(as_json=as_json):
+        from lstm_lower.runtime.bench_import import measure
+
+        times = measure(nodes)
+    if as_json:
+        console.print_json(dataclasses.asdict(times) | {"import_s": times.import_s})
+        return
+    rows = [
+        ["load TensorFlow and tf2onnx", f"{times.load_s:.2f} s"],
+        ["read, inline, make state explicit, check", f"{times.plan_s:.2f} s"],
+        ["TensorFlow's own optimiser", f"{times.fold_s:.2f} s"],
+        ["tf2onnx", f"{times.convert_s:.2f} s"],
+        ["name, complete, verify", f"{times.finish_s:.2f} s"],
+        ["import, the last four", f"{times.import_s:.2f} s"],
+        ["lower and optimise", f"{times.lower_s:.2f} s"],
+        ["peak memory with TensorFlow loaded", f"{times.load_peak_mb:.0f} MB"],
+        ["peak memory of the import", f"{times.import_peak_mb:.0f} MB"],
+        ["peak memory with lowering", f"{times.peak_mb:.0f} MB"],
+    ]
+    counts = f"{times.composites} of {times.imported_nodes} for our rules ({times.recurrent} recurrent)"
+    title = f"{times.nodes} TensorFlow nodes; imported, {counts}; {times.lowered_nodes} after lowering"
     console.table(title, "", rows=rows)
 
 

@@ -15,6 +15,7 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedO
 from lstm_lower.tensorflow import draws
 from lstm_lower.tensorflow.graph import GraphDef
 from lstm_lower.tensorflow.plugin import DOMAIN, custom_ops, tf2onnx_ops
+from lstm_lower.tensorflow.quick import quick_graphs
 
 _OPTIMIZERS: Mapping[str, Callable[[], Any]] = optimizer._get_optimizers()
 
@@ -22,11 +23,38 @@ _OPTIMIZERS: Mapping[str, Callable[[], Any]] = optimizer._get_optimizers()
 OPSETS = range(13, 19)
 
 
+def fold(graph_def: GraphDef, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> GraphDef:
+    """What TensorFlow's own optimiser makes of a graph without calls and variables: constants folded, dead nodes gone.
+
+    Args:
+        graph_def: the graph.
+        inputs: public name -> tensor, in order.
+        outputs: the same for outputs.
+
+    Raises:
+        InvalidModelError: TensorFlow refuses the graph.
+    """
+    with _refusals_explained(), tf.Graph().as_default(), tf.device("/cpu:0"):
+        # Grappler reads a graph from the default one, which must not be the eager context.
+        tf.import_graph_def(graph_def, name="")
+        return tf_loader.tf_optimize(list(inputs.values()), list(outputs.values()), graph_def)
+
+
+@contextlib.contextmanager
+def _refusals_explained() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        raise InvalidModelError(
+            f"the graph requires to be one that TensorFlow loads, got: {first_line(error)}"
+        ) from error
+
+
 def convert(graph_def: GraphDef, inputs: Mapping[str, str], outputs: Mapping[str, str], opset: int) -> onnx.ModelProto:
     """Converts a graph without calls and variables.
 
     Args:
-        graph_def: the graph.
+        graph_def: the graph, as `fold` leaves it.
         inputs: public name -> tensor, in order.
         outputs: the same for outputs.
         opset: version of `ai.onnx`.
@@ -36,18 +64,9 @@ def convert(graph_def: GraphDef, inputs: Mapping[str, str], outputs: Mapping[str
         InvalidModelError: TensorFlow refuses the graph.
     """
     input_names, output_names = list(inputs.values()), list(outputs.values())
-    try:
-        # Grappler reads a graph from the default one, which must not be the eager context.
-        with tf.Graph().as_default(), tf.device("/cpu:0"):
-            tf.import_graph_def(graph_def, name="")
-            folded = tf_loader.tf_optimize(input_names, output_names, graph_def)
-        graph = tf.Graph()
-        with graph.as_default():
-            tf.import_graph_def(draws.mark(folded), name="")
-    except (ValueError, TypeError, tf.errors.OpError) as error:
-        raise InvalidModelError(
-            f"the graph requires to be one that TensorFlow loads, got: {first_line(error)}"
-        ) from error
+    graph = tf.Graph()
+    with _refusals_explained(), graph.as_default():
+        tf.import_graph_def(draws.mark(graph_def), name="")
     renamed = {tensor: name for name, tensor in [*inputs.items(), *outputs.items()] if tensor != name}
     handlers: dict[str, Any] = {op: (_keep, []) for op in custom_ops()} | draws.handlers()
 
@@ -63,7 +82,7 @@ def convert(graph_def: GraphDef, inputs: Mapping[str, str], outputs: Mapping[str
             tensors_to_rename=renamed,
         )
 
-    with graph.as_default(), _caught_log() as problems:
+    with graph.as_default(), quick_graphs(), _caught_log() as problems:
         try:
             made = process()
             if not problems:

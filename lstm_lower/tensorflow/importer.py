@@ -12,7 +12,7 @@ import tensorflow as tf
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.state import Role, StatePair
 from lstm_lower.tensorflow import checks, finish
-from lstm_lower.tensorflow.convert import check_opset, convert
+from lstm_lower.tensorflow.convert import check_opset, convert, fold
 from lstm_lower.tensorflow.frozen import lift_frozen_weights
 from lstm_lower.tensorflow.graph import Graph, GraphDef, Tensor, Writer, split_name
 from lstm_lower.tensorflow.inline import inline
@@ -69,6 +69,29 @@ def from_tensorflow(
         UnsupportedOpError: the graph holds ops that cannot be converted; every one is named.
     """
     check_opset(opset)
+    planned = plan(source, inputs, outputs, weights=weights, signature=signature, specs=specs, shapes=shapes)
+    folded = fold(planned.graph_def, planned.inputs, planned.outputs)
+    model = convert(folded, planned.inputs, planned.outputs, opset)
+    return finish.finish(model, planned, weights=weights, shapes=shapes or {}, state=state or {})
+
+
+def plan(
+    source: Any,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    *,
+    weights: Weights = "initializers",
+    signature: str | None = None,
+    specs: Sequence[Any] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
+) -> finish.Plan:
+    """What comes before the conversion: a graph without calls and effects, and names for what goes in and out.
+
+    The arguments are those of `from_tensorflow`.
+
+    Raises:
+        InvalidModelError, InvalidInputError, UnsupportedOpError: as `from_tensorflow` does.
+    """
     if weights not in get_args(Weights):
         raise InvalidInputError(f"weights requires one of {', '.join(get_args(Weights))}, got {weights!r}")
     opened = open_source(source, signature=signature, specs=specs)
@@ -79,12 +102,11 @@ def from_tensorflow(
     checks.check_nodes(graph, needed, interface)
     explicit, fed = _explicit(opened, inlined.graph_def, graph, needed, interface, shapes or {})
     frozen = lift_frozen_weights(explicit.writer.graph_def) if weights == "inputs" else {}
-    plan = _plan(opened, interface, explicit, fed, frozen)
-    checks.check_values(plan, weights)
+    named = _named(opened, interface, explicit, fed, frozen)
+    checks.check_values(named, weights)
     if interface.demanded:
-        checks.check_connected(plan.graph_def, interface.inputs, fed, plan.outputs)
-    model = convert(plan.graph_def, plan.inputs, plan.outputs, opset)
-    return finish.finish(model, plan, weights=weights, shapes=shapes or {}, state=state or {})
+        checks.check_connected(named.graph_def, interface.inputs, fed, named.outputs)
+    return named
 
 
 def _nodes(tensors: Mapping[str, str]) -> list[str]:
@@ -160,7 +182,7 @@ def _override(public: str, shape: Any, asked: Shape | None) -> Any:
     return tf.TensorShape(sizes).as_proto()
 
 
-def _plan(
+def _named(
     source: Source, interface: Interface, explicit: Explicit, fed: dict[str, str], frozen: Mapping[str, Array]
 ) -> finish.Plan:
     """Names for everything: inputs, outputs, and the old and new values of state."""
