@@ -15,10 +15,10 @@ from tests.documentation import EXAMPLES, ROOT
 
 # Arguments that make an example shorter. Where a command stands in no page, none of them is missed.
 SHORTER = {
-    "python examples/char_model/train.py --out .": ["--steps", "150"],
-    "python examples/tensorflow_training/train_from_file.py": ["--steps", "20", "--sizes", "8,2,6,10", "--optimizer", "sgd"],
-    "python examples/keras_digits/export.py": ["--epochs", "1"],
-    "python examples/keras_digits/finetune.py": ["--epochs", "2"],
+    "python examples/char_model/train.py --out .": "--steps 150",
+    "python examples/tensorflow_training/train_from_file.py": "--steps 20 --sizes 8,2,6,10 --optimizer sgd",
+    "python examples/keras_digits/export.py": "--epochs 1",
+    "python examples/keras_digits/finetune.py": "--epochs 2",
 }
 # The scripts that need TensorFlow run in one process, so that it is imported once; first the one that sets its threads,
 # which is possible once.
@@ -46,7 +46,7 @@ def commands(example: str = "") -> list[str]:
 
 def words(command: str) -> list[str]:
     """What to start for a command of an example's page."""
-    return [*documentation.words(command), *SHORTER.get(command, [])]
+    return [*documentation.words(command), *SHORTER.get(command, "").split()]
 
 
 def needs_tensorflow(command: str) -> bool:
