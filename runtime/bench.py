@@ -15,7 +15,7 @@ from typing import Any
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.bench_cases import Case
 
-CONTESTANTS = ("lstm-lower", "textbook", "floor", "tensorflow", "pytorch")
+CONTESTANTS = ("lstm-lower", "textbook", "floor", "tensorflow", "pytorch", "floor-pytorch")
 
 
 @dataclasses.dataclass(frozen=True)

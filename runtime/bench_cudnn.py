@@ -21,6 +21,7 @@ from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.layouts import ParamsLayout
 from lstm_lower.oracles.registry import ORACLES
 from lstm_lower.runtime.bench_cases import DOMAIN, Case
+from lstm_lower.runtime.bench_products import products_in_pytorch
 
 Array = np.ndarray[Any, Any]
 Made = tuple[Callable[[], Any], dict[str, Any]]
@@ -29,7 +30,7 @@ SHAPES = ((50, 32, 128, 128), (100, 32, 256, 256), (100, 1, 256, 256))
 VARIANTS = ("lstm", "lstm-2x2", "gru", "gru-2x2")
 # What each op is timed against.
 RIVALS = {
-    "CudnnRNN": ("textbook", "floor", "pytorch"),
+    "CudnnRNN": ("textbook", "floor", "pytorch", "floor-pytorch"),
     "CudnnRNNBackprop": ("textbook", "sequential"),
 }
 FORWARD = ("input", "input_h", "input_c", "params")
@@ -197,6 +198,11 @@ def floor(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001 (one
     return _session(proto, values, threads, optimise=False)
 
 
+def floor_pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """The bare matrix products in PyTorch."""
+    return products_in_pytorch(*floor_model(case), threads), {}
+
+
 def pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
     """PyTorch's forward and backward."""
     import torch
@@ -227,6 +233,7 @@ CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
     "textbook": textbook,
     "sequential": sequential,
     "floor": floor,
+    "floor-pytorch": floor_pytorch,
     "pytorch": pytorch,
 }
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from lstm_lower.runtime import bench_cases, bench_cudnn
 from lstm_lower.runtime.bench_cases import Array, Case
+from lstm_lower.runtime.bench_products import products_in_pytorch
 
 Run = Callable[[], Any]
 # A contestant's one run, and facts about its making.
@@ -145,6 +146,11 @@ def floor(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
     return _session(model, feeds, threads, options)
 
 
+def floor_pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """The bare matrix products in PyTorch."""
+    return products_in_pytorch(*bench_cases.floor_model(case), threads), {}
+
+
 def tensorflow(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
     """TensorFlow's own kernel."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -197,6 +203,7 @@ CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
     "lstm-lower": ours,
     "textbook": textbook,
     "floor": floor,
+    "floor-pytorch": floor_pytorch,
     "tensorflow": tensorflow,
     "pytorch": pytorch,
 }

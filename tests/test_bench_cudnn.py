@@ -7,8 +7,9 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.oracles.cudnn import cudnn_rnn, cudnn_rnn_backprop
-from lstm_lower.runtime import bench_cudnn
+from lstm_lower.runtime import bench_cases, bench_cudnn
 from lstm_lower.runtime.bench_cases import Case
+from lstm_lower.runtime.bench_products import products_in_pytorch
 
 SHAPE = (4, 2, 3, 5)
 
@@ -39,6 +40,19 @@ def test_floor() -> None:
     model, values = bench_cudnn.floor_model(Case("CudnnRNN", SHAPE, "lstm-2x2"))
     assert len(model.graph.node) == 4 * (2 * SHAPE[0] + 4)
     ll.Session(model).run(values)
+
+
+@pytest.mark.parametrize("op", ["BlockLSTM", "BlockLSTMGrad", "CudnnRNN"])
+def test_floor_in_pytorch(op: str) -> None:
+    """Both libraries multiply the same matrices."""
+    pytest.importorskip("torch")
+    maker = bench_cudnn if op == "CudnnRNN" else bench_cases
+    model, values = maker.floor_model(Case(op, SHAPE, "lstm" if op == "CudnnRNN" else "plain"))
+    expected = ll.Session(model).run(values)
+    results = products_in_pytorch(model, values, 1)()
+    assert len(results) == len(expected)
+    for result, value in zip(results, expected.values(), strict=True):
+        np.testing.assert_allclose(result.numpy(), value, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("contestant", ["lstm-lower", "textbook", "floor", "sequential", "pytorch"])

@@ -43,8 +43,8 @@ def bench(
         list[str] | None,
         typer.Option(
             "--against",
-            help="textbook, floor, tensorflow or pytorch; of CudnnRNNBackprop also sequential, which leaves "
-            "its operand output unread. All of them without it.",
+            help="textbook, floor, tensorflow, pytorch or floor-pytorch (the bare products in PyTorch); of "
+            "CudnnRNNBackprop also sequential, which leaves its operand output unread. All of them without it.",
         ),
     ] = None,
     threads: Annotated[list[int] | None, typer.Option("--threads", min=1, help="Threads; may be repeated.")] = None,
