@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.passes.versions.generators import _has_kernel
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf2onnx")
@@ -93,3 +94,19 @@ def test_dropout_of_older_graphs_stays() -> None:
     results = session_of(step, [SIZE, SIZE])({"x": np.ones((SIZE, SIZE), np.float32)})
     assert abs((results["y"] == 0).mean() - 0.5) < 0.02
     assert abs((results["y"] == 2).mean() - 0.5) < 0.02
+
+
+@pytest.mark.parametrize(
+    "draw", [tf.random.uniform, tf.random.normal, tf.random.truncated_normal], ids=["uniform", "normal", "truncated"]
+)
+def test_generators_beyond_what_the_runtime_runs_are_refused(draw: Any) -> None:
+    """If onnxruntime loads them one day, so does this; until then an error of ours, not of the session's."""
+    function = tf.function(lambda x: {"y": x + draw(tf.shape(x))}, input_signature=[tf.TensorSpec([2, 2], name="x")])
+    model = ll.from_tensorflow(function)
+    onnxruntime.InferenceSession(ll.lower(model, 21).SerializeToString())
+    refusal = r"Random.* requires opset 21 or older \(onnxruntime runs no newer form of it\), got 22"
+    if _has_kernel("RandomUniformLike", 22):
+        onnxruntime.InferenceSession(ll.lower(model, 22).SerializeToString())
+        return
+    with pytest.raises(ll.UnsupportedOpError, match=refusal):
+        ll.lower(model, 22)

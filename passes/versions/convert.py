@@ -12,6 +12,7 @@ from lstm_lower.passes.names import Names
 from lstm_lower.passes.verify import node_label
 from lstm_lower.passes.versions import (  # noqa: F401 (importing the rewrites fills the tables)
     arithmetic,
+    generators,
     networks,
     reductions,
     scatter,
