@@ -47,7 +47,9 @@ class _Body:
 
     def grow(self) -> None:
         kind = self.draw(
-            st.sampled_from(["turned", "turned", "seeded", "seeded", "parallel", "summed", "cut", "padded", "expanded"])
+            st.sampled_from(
+                ["turned", "turned", "seeded", "seeded", "parallel", "summed", "cut", "padded", "expanded", "written"]
+            )
         )
         getattr(self, f"_{kind}")()
 
@@ -115,6 +117,11 @@ class _Body:
     def _expanded(self) -> None:
         self.op("Expand", [self.pick(SEEDED), self.ints(B, 1, 1)], SEEDED)
 
+    def _written(self) -> None:
+        one = self.op("Constant", [], None, value=numpy_helper.from_array(np.float32(1)))
+        power = self.op("Exp", [self.op("Neg", [self.pick(ROWS)], None)], None)
+        self.op("Div", [one, self.op("Add", [power, one], None)], ROWS)
+
     def accumulators(self) -> list[tuple[str, Shape, str]]:
         found = []
         for index in range(self.draw(st.integers(0, 2))):
@@ -135,6 +142,23 @@ class _Body:
             total = self.op("Add", [f"sum{index}_in", addend], None)
             found.append((f"sum{index}", shape, total))
         return found
+
+
+def _turned_round(draw: Any, names: list[str], steps: int) -> tuple[list[onnx.NodeProto], list[str]]:
+    """Turns some sequences round in time, in one way or the other; the nodes and what to read now."""
+    nodes: list[onnx.NodeProto] = []
+    found = []
+    for name in names:
+        way = draw(st.sampled_from(["", "", "Slice", "Gather"]))
+        constants = {"last": [-1], "end": [np.iinfo(np.int64).min + 1], "axis": [0], "order": range(steps)[::-1]}
+        for key, value in constants.items() if way else ():
+            tensor = numpy_helper.from_array(np.asarray(value, np.int64))
+            nodes.append(helper.make_node("Constant", [], [f"{name}_{key}"], value=tensor))
+        if way:
+            keys = ("last", "end", "axis", "last") if way == "Slice" else ("order",)
+            nodes.append(helper.make_node(way, [name, *(f"{name}_{key}" for key in keys)], [f"{name}_turned"]))
+        found.append(f"{name}_turned" if way else name)
+    return nodes, found
 
 
 def _info(name: str, shape: tuple[int | str, ...] | None) -> onnx.ValueInfoProto:
@@ -175,9 +199,10 @@ def foreign_models(draw: Any) -> LoopModel:
                 dim.Clear()
     graph = helper.make_graph(body.nodes, "body", parameters, declared)
     backwards = draw(st.integers(0, 1))
+    outside, turned = _turned_round(draw, [name for name, _ in inputs], steps)
     scan = helper.make_node(
         "Scan",
-        [name for name, _ in (*states, *inputs)],
+        [*(name for name, _ in states), *turned],
         [f"z{at}" for at in range(len(results))],
         name="loop",
         body=graph,
@@ -193,6 +218,9 @@ def foreign_models(draw: Any) -> LoopModel:
         _info(name, tuple(seeds if open_sizes.get(name) == axis else dim for axis, dim in enumerate(shape)))
         for name, shape in shapes.items()
     ]
-    outer = helper.make_graph([scan], "model", model_inputs, [_info(f"z{at}", None) for at in range(len(results))])
+    sequences = [f"z{at}" for at in range(len(states), len(results))]
+    behind, made_round = _turned_round(draw, sequences, steps)
+    outputs = [_info(name, None) for name in (*(f"z{at}" for at in range(len(states))), *dict.fromkeys(made_round))]
+    outer = helper.make_graph([*outside, scan, *behind], "model", model_inputs, outputs)
     model = helper.make_model(outer, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
     return LoopModel(model, feeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lstm_lower as ll
+from lstm_lower.passes.loops.dead import Dead
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.refine import Refine, forget_names
 from lstm_lower.passes.loops.simplify import Simplify
@@ -116,10 +118,65 @@ def test_sizes_reach_the_body_and_come_out_again() -> None:
 
 
 def test_open_sizes_get_names_for_a_while() -> None:
-    work = ir.from_proto(parsed("m (float[?,3] x) => (float[A,3] y) { z = Neg(x) y = Tanh(z) }"))
+    text = """m (float[?,3] x, float s) => (float[A,3] y, float l) { z = Neg(x) y = Tanh(z)
+        l = Scan <num_scan_inputs = 1, body = step (float a, float[3] b) => (float c) { c = Neg(a) }> (s, x) }"""
+    work = ir.from_proto(parsed(text))
     Refine()(work)
     z = work.graph[0].outputs[0]
     assert z.shape is not None
     assert z.shape[0] == work.graph.inputs[0].shape[0] != None  # noqa: E711 (a symbolic size compares by its name)
     forget_names(work)
     assert "None" in str(z.shape) or "?" in str(z.shape)
+
+
+WRITTEN_OUT = {
+    "sigmoid": (
+        "one = Constant <value = float {1}> () n = Neg(x) e = Exp(n) d = Add(one, e) y = Div(one, d)",
+        "Sigmoid",
+    ),
+    "sum over one": ("axes = Constant <value = int64[1] {0}> () y = ReduceSum(x, axes)", "Identity"),
+    "sum over one, gone": (
+        "axes = Constant <value = int64[1] {0}> () s = ReduceSum <keepdims = 0> (x, axes) y = Unsqueeze(s, axes)",
+        "Identity",
+    ),
+    "scattered among zeros": (
+        """shape = Constant <value = int64[3] {1, 2, 3}> () zeros = ConstantOfShape(shape)
+        at = Constant <value = int64[1] {0}> () part = Squeeze(x, at)
+        y = ScatterND <reduction = "add"> (zeros, at, part)""",
+        "Identity",
+    ),
+    "turned round twice": (
+        """last = Constant <value = int64[1] {-1}> () end = Constant <value = int64[1] {-9223372036854775807}> ()
+        axis = Constant <value = int64[1] {1}> () t = Slice(x, last, end, axis, last)
+        order = Constant <value = int64[2] {1, 0}> () y = Gather <axis = 1> (t, order)""",
+        "Identity",
+    ),
+    "padded sum": (
+        """left = Constant <value = int64[6] {0, 0, 0, 0, 0, 3}> ()
+        right = Constant <value = int64[6] {0, 0, 3, 0, 0, 0}> ()
+        a = Pad(x, left) b = Pad(x, right) y = Add(b, a)""",
+        "Concat",
+    ),
+    "expanded to itself": ("shape = Constant <value = int64[2] {2, 1}> () y = Expand(x, shape)", "Identity"),
+    "transposed new axis": (
+        """axis = Constant <value = int64[1] {-1}> () u = Unsqueeze(x, axis)
+        y = Transpose <perm = [0, 3, 1, 2]> (u)""",
+        "Unsqueeze",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_what_is_written_out_becomes_one_node(name: str) -> None:
+    text, left = WRITTEN_OUT[name]
+    model = parsed(f"m (float[1,2,3] x) => (float y) {{ {text} }}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    work = ir.from_proto(model)
+    InferShapesPass()(work)
+    for _ in range(3):
+        Simplify()(work)
+        Dead()(work)
+    after = ir.to_proto(work)
+    assert [op for op in op_types(after) if op != "Constant"] == [left]
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 2, 3)).astype(np.float32)}
+    assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=False))

@@ -9,6 +9,7 @@ import pytest
 from lstm_lower.dump import dump
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.contract import Contract
+from lstm_lower.passes.loops.directions import Directions
 from lstm_lower.passes.loops.fuse_products import FuseProducts
 from lstm_lower.passes.loops.join_outputs import JoinOutputs
 from lstm_lower.passes.loops.layout import Layout
@@ -48,6 +49,12 @@ PASSES: dict[type[LoopPass], str] = {
         last, made = Scan <num_scan_inputs = 1, body = step ({ROWS}) => (float[2,3] u, float[2,3] y)
             {{ p = MatMul(s, wide) a, b = Split <axis = 1, num_outputs = 2> (p) c = Add(a, k) d = Add(b, l)
               e = Sigmoid(c) f = Sigmoid(d) g = Mul(e, f) u = Add(g, x) y = Neg(u) }}> (first, sequence) }}""",
+    Directions: f"""(float[4,2,3] sequence, float[2,3] first) => (float[2,3] last, float[4,2,3] result) {{
+        one = Constant <value = int64[1] {{-1}}> () end = Constant <value = int64[1] {{-9223372036854775807}}> ()
+        axis = Constant <value = int64[1] {{0}}> () turned = Slice(sequence, one, end, axis, one)
+        last, made = Scan <num_scan_inputs = 1, body = step ({ROWS}) => (float[2,3] u, float[2,3] y)
+            {{ u = Add(s, x) y = Neg(u) }}> (first, turned)
+        order = Constant <value = int64[4] {{3, 2, 1, 0}}> () result = Gather(made, order) }}""",
     Contract: """(float[T,2,3] a, float[T,2,4] b) => (float[3,4] sum, float[4,3] turned) {
         axes = Constant <value = int64[1] {0}> ()
         c = Transpose <perm = [0, 2, 1]> (a) p = MatMul(c, b) sum = ReduceSum <keepdims = 0> (p, axes)

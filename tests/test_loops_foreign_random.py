@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 import lstm_lower as ll
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.contract import Contract
+from lstm_lower.passes.loops.directions import Directions
 from lstm_lower.passes.loops.fuse_products import FuseProducts
 from lstm_lower.passes.loops.join_outputs import JoinOutputs
 from lstm_lower.passes.loops.layout import Layout
@@ -23,7 +24,7 @@ from tests.loop_checks import assert_same, run, run_reference
 from tests.loop_models import LoopModel
 from tests.loop_models_foreign import foreign_models
 
-PASSES = [Contract, FuseProducts, JoinOutputs, Layout, Simplify, SinkAccumulators, Widen]
+PASSES = [Contract, Directions, FuseProducts, JoinOutputs, Layout, Simplify, SinkAccumulators, Widen]
 quick = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

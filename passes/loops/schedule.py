@@ -24,6 +24,8 @@ BLOCK_BYTES = 32 << 20
 LEAST_STEPS = 8
 # A loop of unknown length is divided when fewer steps than these fill a block.
 LONG_LOOP_STEPS = 1024
+# What may stand between a product and the accumulator that it is added to.
+MOVING = frozenset({"Transpose", "Expand", "Reshape", "Unsqueeze", "Squeeze", "Identity"})
 
 
 class Divide(LoopPass):
@@ -121,6 +123,8 @@ def _is_accumulated(loop: Loop, dependence: Dependence, value: ir.Value) -> bool
     """Whether a value is only added to a state."""
     parameters = {state.parameter for state in loop.states}
     readers = dependence.readers(value)
+    while len(readers) == 1 and readers[0].op_type in MOVING:
+        readers = dependence.readers(readers[0].outputs[0])
     return (
         len(readers) == 1 and readers[0].op_type in ("Add", "Sub") and any(x in parameters for x in readers[0].inputs)
     )

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from lstm_lower.passes.infer import attribute, constant_of, infer, shape_of
 from lstm_lower.passes.loops.analysis import CONTROL_FLOW, same_shape
 from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.directions import turned_round
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.fold import fold
 from lstm_lower.passes.loops.pads import is_padded, joined_pads
@@ -196,7 +197,35 @@ def _mul(s: Simplify, node: ir.Node) -> ir.Value | None:
 
 
 def _div(s: Simplify, node: ir.Node) -> ir.Value | None:
+    sigmoid = _sigmoid(s, node) if s.uniform(node.inputs[0]) == 1.0 else None
+    if sigmoid is not None:
+        return sigmoid
     return _fits(node.inputs[0], node.outputs[0]) if s.uniform(node.inputs[1]) == 1.0 else None
+
+
+def _sigmoid(s: Simplify, node: ir.Node) -> ir.Value | None:
+    """1 / (1 + exp(-x)), written out."""
+    total = _before(node.inputs[1], "Add")
+    for one, power in () if total is None else (total.inputs, total.inputs[::-1]):
+        exp = _before(power, "Exp") if s.uniform(one) == 1.0 else None
+        negated = _before(exp.inputs[0], "Neg") if exp is not None else None
+        if negated is not None and _fits(negated.inputs[0], node.outputs[0]):
+            return s.edit(node).op("Sigmoid", negated.inputs[0])
+    return None
+
+
+def _reduce(s: Simplify, node: ir.Node) -> ir.Value | None:
+    """A reduction over axes of size 1."""
+    value = node.inputs[0]
+    shape = shape_of(value)
+    given = constant_of(node.inputs[1]) if len(node.inputs) > 1 else attribute(node, "axes", None)
+    if value is None or shape is None or given is None or np.size(given) == 0:
+        return None
+    axes = sorted({int(axis) % len(shape) for axis in np.reshape(given, -1)})
+    if any(shape[axis] != 1 for axis in axes):
+        return None
+    e = s.edit(node)
+    return value if attribute(node, "keepdims", 1) else e.op("Squeeze", value, e.ints(*axes))
 
 
 def _identity(_: Simplify, node: ir.Node) -> ir.Value | None:
@@ -295,6 +324,9 @@ def _expand(_: Simplify, node: ir.Node) -> ir.Value | None:
 
 def _slice(s: Simplify, node: ir.Node) -> ir.Value | None:
     """A Slice that takes everything; a Slice of a transposed value, cut before it is transposed."""
+    upright = _turned_back(s, node)
+    if upright is not None:
+        return upright
     inner = _before(node.inputs[0], "Transpose")
     axes = constant_of(node.inputs[3]) if len(node.inputs) > 3 else None
     if inner is not None and axes is not None and (rank := len(shape_of(inner.inputs[0]) or ())):
@@ -312,6 +344,27 @@ def _slice(s: Simplify, node: ir.Node) -> ir.Value | None:
     if starts is None or ends is None:
         return None
     return node.inputs[0] if (starts == 0).all() and (ends == np.iinfo(np.int64).max).all() else None
+
+
+def _turned_back(_: Simplify, node: ir.Node) -> ir.Value | None:
+    """What is turned round twice."""
+    once = turned_round(node)
+    twice = turned_round(once[0].producer()) if once is not None else None
+    return twice[0] if once is not None and twice is not None and once[1] == twice[1] else None
+
+
+def _scatter_nd(s: Simplify, node: ir.Node) -> ir.Value | None:
+    """Elements added to zeros, all of them at the only place that the first axis has."""
+    data, indices, updates = node.inputs
+    shape, places = shape_of(data), constant_of(indices)
+    if shape is None or places is None or places.shape != (1,) or shape[0] != 1 or updates is None:
+        return None
+    if int(places[0]) not in (0, -1) or s.uniform(data) != 0.0:
+        return None
+    if attribute(node, "reduction", "none") not in ("none", "add"):
+        return None
+    result = s.edit(node).unsqueeze(updates, 0)
+    return _fits(result, node.outputs[0])
 
 
 def _neg(_: Simplify, node: ir.Node) -> ir.Value | None:
@@ -350,7 +403,10 @@ _RULES: dict[str, Rule] = {
     "Unsqueeze": _unsqueeze,
     "Expand": _expand,
     "Slice": _slice,
+    "Gather": _turned_back,
+    "ScatterND": _scatter_nd,
     "Neg": _neg,
     "Sum": _sum,
     "Where": _where,
+    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"), _reduce),
 }

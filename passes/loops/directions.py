@@ -1,0 +1,104 @@
+"""Directions: a loop walks a sequence backwards instead of forwards along a copy that is turned round.
+
+Exporters and languages that only know loops that run forward turn sequences round before a loop, and its results after
+it.
+
+Precondition: any Scan. A sequence turned round along its axis of time, by a Slice of step -1 or a Gather of all
+positions from the last to the first, is walked along in the other direction. A sequence that the loop makes and that is
+only read turned round is made in the other direction.
+
+Postcondition: no sequence is turned round for a loop, nor one that a loop made for all its readers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import detach, substitute
+from lstm_lower.passes.loops.scan import Loop, ScanOutput, scans_of
+
+
+class Directions(LoopPass):
+    """Lets loops walk backwards where sequences are turned round."""
+
+    name = "directions"
+
+    def run(self, model: ir.Model) -> bool:
+        """Turns what loops read first: then what others made for them need not be made backwards."""
+        modified = False
+        for turn in (self._turn_inputs, self._turn_outputs):
+            for node in scans_of(model.graph):
+                modified |= turn(Loop(node, self.context.names, self.context.opset))
+        return modified
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Turns the sequences of one loop."""
+        modified = self._turn_inputs(loop)
+        return self._turn_outputs(loop) or modified
+
+    @staticmethod
+    def _turn_inputs(loop: Loop) -> bool:
+        modified = False
+        for x in loop.inputs:
+            shape = shape_of(x.sequence)
+            turned = turned_round(x.sequence.producer())
+            if shape is not None and turned is not None and turned[1] == x.axis % len(shape):
+                x.sequence, x.reverse = turned[0], not x.reverse
+                modified = True
+        if modified:
+            loop.commit()
+        return modified
+
+    @staticmethod
+    def _turn_outputs(loop: Loop) -> bool:
+        modified = False
+        for output in loop.outputs:
+            modified |= _turn_output(loop, output)
+        if modified:
+            loop.commit()
+        return modified
+
+
+def _turn_output(loop: Loop, output: ScanOutput) -> bool:
+    shape = shape_of(output.sequence)
+    readers = list(dict.fromkeys(user for user, _ in output.sequence.uses()))
+    if shape is None or not readers or output.sequence.is_graph_output():
+        return False
+    for reader in readers:
+        turned = turned_round(reader)
+        if turned is None or turned != (output.sequence, output.axis % len(shape)) or reader.graph is not loop.graph:
+            return False
+    output.reverse = not output.reverse
+    for reader in readers:
+        substitute(reader.outputs[0], output.sequence, loop.names)
+        detach(reader)
+    return True
+
+
+def turned_round(node: ir.Node | None) -> tuple[ir.Value, int] | None:
+    """What a node turns round, and the axis; `None` when it does something else."""
+    if node is None or node.domain != "" or node.op_type not in ("Slice", "Gather") or node.inputs[0] is None:
+        return None
+    shape = shape_of(node.inputs[0])
+    if shape is None:
+        return None
+    if node.op_type == "Gather":
+        axis = attribute(node, "axis", 0) % len(shape)
+        indices, size = constant_of(node.inputs[1]), shape[axis]
+        if indices is None or indices.ndim != 1 or not isinstance(size, int) or indices.size != size:
+            return None
+        return (node.inputs[0], axis) if np.array_equal(indices % size, np.arange(size)[::-1]) else None
+    starts, ends, axes, steps = (
+        constant_of(node.inputs[index]) if index < len(node.inputs) else None for index in (1, 2, 3, 4)
+    )
+    if starts is None or ends is None or axes is None or steps is None or not starts.size == axes.size == 1:
+        return None
+    axis = int(axes.reshape(-1)[0]) % len(shape)
+    size = shape[axis]
+    start, end = int(starts.reshape(-1)[0]), int(ends.reshape(-1)[0])
+    from_last = start == -1 or (isinstance(size, int) and start >= size - 1)
+    to_first = end <= np.iinfo(np.int32).min or (isinstance(size, int) and end < -size)
+    return (node.inputs[0], axis) if int(steps.reshape(-1)[0]) == -1 and from_last and to_first else None
