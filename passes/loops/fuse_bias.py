@@ -50,7 +50,9 @@ class FuseBias(LoopPass):
 
     def _graph(self, graph: ir.Graph) -> bool:
         places = {node: place for place, node in enumerate(graph)}
-        pairs = [pair for node in places if (pair := _pair(node, places)) is not None]
+        found = [pair for node in places if (pair := _pair(node, places)) is not None]
+        # Several products may read the rows of one sum: the first takes it in.
+        pairs = {pair.total: pair for pair in reversed(found)}.values()
         for pair in pairs:
             self._merge(graph, pair)
         return bool(pairs)
