@@ -55,7 +55,9 @@ PASSES: dict[type[LoopPass], str] = {
         last, made = Scan <num_scan_inputs = 1, body = step ({ROWS}) => (float[2,3] u, float[2,3] y)
             {{ u = Add(s, x) y = Neg(u) }}> (first, turned)
         order = Constant <value = int64[4] {{3, 2, 1, 0}}> () result = Gather(made, order) }}""",
-    Contract: """(float[T,2,3] a, float[T,2,4] b) => (float[3,4] sum, float[4,3] turned) {
+    Contract: """(float[T,2,3] a, float[T,2,4] b, float[T,N,2,3] d)
+        => (float[3,4] sum, float[4,3] turned, float[N,3] rows) {
+        apart = Constant <value = int64[2] {0, 2}> () rows = ReduceSum <keepdims = 0> (d, apart)
         axes = Constant <value = int64[1] {0}> ()
         c = Transpose <perm = [0, 2, 1]> (a) p = MatMul(c, b) sum = ReduceSum <keepdims = 0> (p, axes)
         q = MatMul(c, b) t = Transpose <perm = [0, 2, 1]> (q) turned = ReduceSum <keepdims = 0> (t, axes) }""",

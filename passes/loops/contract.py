@@ -4,10 +4,15 @@ Precondition: any model. `ReduceSum(a @ b, axis)`, where the axis is a batch axi
 and `b` with that axis laid beside the inner one: `[M, T*K] @ [T*K, N]` instead of T products `[M, K] @ [K, N]` whose
 results, T times as large, are added up. A sum over a transposed value is taken before it is transposed.
 
+A sum over axes that lie far apart is taken over the outer ones first: the runtime has fast loops only for axes in one
+or two groups.
+
 Postcondition: no sum over a batch axis of a product that nobody else reads.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import onnx_ir as ir
 
@@ -16,6 +21,9 @@ from lstm_lower.passes.loops.analysis import rank_of
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.scan import Loop
+
+# onnxruntime's fast reductions: the axes summed over and the others change places at most this often.
+FASTEST_CHANGES = 2
 
 
 class Contract(LoopPass):
@@ -44,17 +52,17 @@ class Contract(LoopPass):
         value = node.inputs[0]
         inner = value.producer() if value is not None else None
         axes = _summed_axes(node)
-        if value is None or inner is None or inner.domain != "" or axes is None:
-            return False
-        if len(value.uses()) != 1 or value.is_graph_output() or inner.graph is not graph:
+        if value is None or axes is None:
             return False
         editor = Editor(graph, self.context.names, self.context.opset, before=node, scope=node.name or "contract")
-        if inner.op_type == "Transpose":
+        lone = len(value.uses()) == 1 and not value.is_graph_output() and value.graph is graph
+        result = None
+        if lone and inner is not None and inner.domain == "" and inner.op_type == "Transpose":
             result = _before_transpose(editor, node, inner, axes)
-        elif inner.op_type == "MatMul":
+        elif lone and inner is not None and inner.domain == "" and inner.op_type == "MatMul":
             result = _merged(editor, node, inner, axes)
-        else:
-            return False
+        if result is None:
+            result = _one_after_the_other(editor, node, axes)
         if result is None:
             return False
         if result.shape is None:
@@ -138,6 +146,21 @@ def _merged(e: Editor, node: ir.Node, inner: ir.Node, axes: list[int]) -> ir.Val
             rest = [axis + 1 if axis < merged else axis for axis in rest]
         result = e.op("ReduceSum", result, e.ints(*rest), keepdims=int(keepdims))
     return result
+
+
+def _one_after_the_other(e: Editor, node: ir.Node, axes: list[int]) -> ir.Value | None:
+    """A sum over axes that lie apart, the outer ones first; `None` where the runtime is as fast over all at once."""
+    shape = shape_of(node.inputs[0])
+    assert shape is not None
+    summed = [axis in axes for axis in range(len(shape)) if shape[axis] != 1]
+    changes = sum(before != after for before, after in itertools.pairwise(summed))
+    if changes <= FASTEST_CHANGES:
+        return None
+    first = [axis for axis in axes if all(other in axes for other in range(axes[0], axis))]
+    rest = [axis for axis in axes if axis not in first]
+    total = e.op("ReduceSum", node.inputs[0], e.ints(*first), keepdims=1)
+    total = e.op("ReduceSum", total, e.ints(*rest), keepdims=1)
+    return total if attribute(node, "keepdims", 1) else e.op("Squeeze", total, e.ints(*axes))
 
 
 def _in_both(shapes: tuple[tuple[int | str | None, ...] | None, ...], axis: int) -> bool:
