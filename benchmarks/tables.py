@@ -23,7 +23,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 PICTURES = ROOT / "docs" / "images"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 FLOOR = "floor"
-NAMES = {"tensorflow": "TensorFlow", "pytorch": "PyTorch"}
+NAMES = {"tensorflow": "TensorFlow", "pytorch": "PyTorch", "floor-pytorch": "floor in PyTorch"}
+# Compared with the first contestant: those that somebody would use in its place, and the floor.
+COMPARED = (FLOOR, "TensorFlow", "PyTorch")
 _PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 Row = Mapping[str, Any]
@@ -57,7 +59,7 @@ def times(data: Mapping[str, Any]) -> str:
         key = (row["op"], tuple(row["shape"]), row["variant"], row["threads"])
         cases.setdefault(key, {})[label(row)] = row["minimum_s"]
     contestants = list(dict.fromkeys(label(row) for row in data["results"]))
-    ours, others = contestants[0], contestants[1:]
+    ours, others = contestants[0], [name for name in contestants[1:] if name in COMPARED]
     variants, threads = ({key[place] for key in cases} for place in (2, 3))
     rows = []
     for (_, shape, variant, count), found in cases.items():

@@ -16,8 +16,13 @@ COLOURS = {
     "floor": "#444444",
     "tensorflow": "#e58606",
     "pytorch": "#b5382f",
+    "floor-pytorch": "#b9b9b9",
 }
-_NAMES = {"tensorflow": "TensorFlow", "pytorch": "PyTorch", "textbook": "textbook (not optimised)"}
+_NAMES = {
+    "tensorflow": "TensorFlow",
+    "pytorch": "PyTorch",
+    "floor-pytorch": "bare products in PyTorch",
+}
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
@@ -42,7 +47,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
     if not cases:
         raise InvalidInputError("--plot requires the floor among the contestants, got none")
     labels = list(dict.fromkeys((r.contestant, r.schedule) for r in results if r.contestant != "floor"))
-    figure, axes = plt.subplots(figsize=(1.6 + 1.5 * len(cases), 3.6), layout="constrained")
+    figure, axes = plt.subplots(figsize=(2.6 + 1.4 * len(cases), 3.4), layout="constrained")
     width = 0.8 / len(labels)
     for position, (name, schedule) in enumerate(labels):
         heights = [_ratio(results, case, name, schedule, floors[case]) for case in cases]
@@ -63,8 +68,10 @@ def draw(results: Sequence[Result], path: Path) -> None:
     axes.minorticks_off()
     axes.margins(y=0.1)
     axes.spines[["top", "right"]].set_visible(False)
+    if "T,B,I,H" not in said:
+        axes.set_xlabel("T,B,I,H", fontsize=8)
     axes.set_title(said, fontsize=9, loc="left")
-    axes.legend(frameon=False, fontsize=8, ncols=len(labels), loc="lower right", bbox_to_anchor=(1.0, 0.98))
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     # Without the date and with identifiers that do not change, equal figures give equal files.
     with mpl.rc_context({"svg.hashsalt": "lstm-lower"}):
         figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
