@@ -129,6 +129,20 @@ def test_open_sizes_get_names_for_a_while() -> None:
     assert "None" in str(z.shape) or "?" in str(z.shape)
 
 
+def test_a_sum_that_broadcasts_one_product_stays() -> None:
+    text = """m (float[2,2,3] x, float[2,3] s, float[3,3] w, float[3,1] v) => (float[2,3] last, float[2,2,3] y) {
+        last, y = Scan <num_scan_inputs = 1, body = step (float[2,3] h, float[2,3] e) => (float[2,3] u, float[2,3] o)
+        { t = Tanh(h) p = MatMul(t, w) q = MatMul(h, v) r = Add(p, q) u = Add(r, e) o = Neg(u) }> (s, x) }"""
+    model = parsed(text)
+    random = np.random.default_rng(0)
+    shapes = {"x": (2, 2, 3), "s": (2, 3), "w": (3, 3), "v": (3, 1)}
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    trace = Trace()
+    after = ll.optimize(model, trace=trace)
+    assert any("equally many columns" in refusal.reason for refusal in trace.refusals)
+    assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=False))
+
+
 WRITTEN_OUT = {
     "sigmoid": (
         "one = Constant <value = float {1}> () n = Neg(x) e = Exp(n) d = Add(one, e) y = Div(one, d)",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.loops.analysis import Dependence, Level, rank_of
+from lstm_lower.passes.loops.analysis import Dependence, Level, rank_of, same_shape
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor
 from lstm_lower.passes.loops.parts import position_in_whole
@@ -82,6 +82,9 @@ class FuseProducts(LoopPass):
         known = [shape[:-1] for shape in shapes if shape is not None]
         if len(known) < len(shapes) or any(rows != known[0] or None in rows for rows in known):
             self.refuse(node, "the products that it adds are not known to have equally many rows")
+            return False
+        if not all(same_shape(product, products[0]) for product in products):
+            self.refuse(node, "the products that it adds are not known to have equally many columns")
             return False
         e = loop.inside(before=node)
         rank = len(known[0]) + 1
