@@ -10,7 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import lstm_lower as ll
+from lstm_lower.opdef import REGISTRY, DType, TensorInfo
 from lstm_lower.oracles.random import key_and_counter, normal, philox, uniform
+from lstm_lower.oracles.registry import ORACLES
 
 DOMAIN = "ai.onnx.converters.tensorflow"
 SEEDS = [(0, 0), (1, 2), (-5, 7), (2**40 + 3, -(2**50))]
@@ -118,3 +120,54 @@ def test_normal_oracle_equals_tensorflow(seed: tuple[int, int], dtype: str) -> N
 def test_older_opsets_are_refused() -> None:
     with pytest.raises(ll.UnsupportedOpError, match=r"StatelessRandomUniformV2 'draw': the node requires opset 18"):
         ll.lower(model_of(TensorProto.FLOAT, 17))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_integers(seed: tuple[int, int], dtype: str) -> None:
+    """Every number, or those between bounds: exactly TensorFlow's."""
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    exact = key_and_counter(seed=np.array(seed, np.int64))
+    bounds = {"minval": np.array(-5, dtype), "maxval": np.array(1000, dtype)} if dtype.startswith("i") else {}
+    for shape in [(3, 5), (1,), (0, 2), (257,)]:
+        sizes = np.array(shape, np.int64)
+        calls = {"StatelessRandomUniformFullIntV2": {}} | ({"StatelessRandomUniformIntV2": bounds} if bounds else {})
+        for op, operands in calls.items():
+            expected = ORACLES[op](shape=sizes, **exact, **operands, dtype=code)["output"]
+            given = {"shape": sizes, **exact, "alg": np.array(1, np.int32), **operands}
+            inputs = [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+                for name, value in given.items()
+            ]
+            node = helper.make_node(op, list(given), ["y"], name="draw", domain=DOMAIN, dtype=code)
+            graph = helper.make_graph([node], "one", inputs, [helper.make_tensor_value_info("y", code, None)])
+            imports = [helper.make_opsetid("", 18), helper.make_opsetid(DOMAIN, 1)]
+            model = ll.lower(helper.make_model(graph, opset_imports=imports, ir_version=9))
+            onnx.checker.check_model(model, full_check=True)
+            np.testing.assert_array_equal(run(model, given), expected)
+            assert expected.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
+def test_integer_oracles_equal_tensorflow(dtype: str) -> None:
+    tf = pytest.importorskip("tensorflow")
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    exact = key_and_counter(seed=np.array([3, -7], np.int64))
+    full = tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[101], **exact, alg=1, dtype=dtype)
+    ours = ORACLES["StatelessRandomUniformFullIntV2"](shape=[101], **exact, dtype=code)["output"]
+    np.testing.assert_array_equal(full.numpy(), ours)
+    if dtype.startswith("i"):  # TensorFlow's CPU kernel has no others
+        bounds = {"minval": np.array(-5, dtype), "maxval": np.array(1000, dtype)}
+        kernel = tf.raw_ops.StatelessRandomUniformIntV2(shape=[101], **exact, alg=1, **bounds)
+        ours = ORACLES["StatelessRandomUniformIntV2"](shape=[101], **exact, **bounds, dtype=code)["output"]
+        np.testing.assert_array_equal(kernel.numpy(), ours)
+
+
+def test_bounds_without_a_number_between_them_are_refused() -> None:
+    call = {"shape": TensorInfo(DType.INT32, (1,)), "alg": TensorInfo(DType.INT32, ())}
+    call |= {"key": TensorInfo(DType.UINT64, (1,)), "counter": TensorInfo(DType.UINT64, (2,))}
+    bounds = {name: TensorInfo(DType.INT32, (), np.array(3)) for name in ("minval", "maxval")}
+    definition = REGISTRY["StatelessRandomUniformIntV2"]
+    message = "StatelessRandomUniformIntV2 'draw': maxval requires more than minval, 3, got 3"
+    with pytest.raises(ll.InvalidModelError, match=message):
+        definition.bind("draw", call | bounds, {})

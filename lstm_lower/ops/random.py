@@ -9,6 +9,7 @@ from lstm_lower.dims import Dim
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 
 _SEEDS = ("int32", "int64", "uint32", "uint64")
+_INTEGERS = tuple(int(dtype) for dtype in (DType.INT32, DType.INT64, DType.UINT32, DType.UINT64))
 _DTYPES = (int(DType.FLOAT16), int(DType.FLOAT), int(DType.DOUBLE))
 
 
@@ -78,3 +79,43 @@ class StatelessRandomUniformV2(OpDef):
 
 class StatelessRandomNormalV2(StatelessRandomUniformV2):
     """Normal numbers of mean 0 and variance 1, made of the uniform ones."""
+
+
+class StatelessRandomUniformFullIntV2(StatelessRandomUniformV2):
+    """Integers of which every one is equally likely: the generator's words as they are."""
+
+    class Types:
+        Tshape = ("int32", "int64")
+        dtype = _SEEDS
+
+    class Attrs:
+        dtype = attr(int, int(DType.UINT64), choices=_INTEGERS)
+
+
+class StatelessRandomUniformIntV2(StatelessRandomUniformFullIntV2):
+    """Integers from `minval` to `maxval`, which is excluded: the remainder of a word."""
+
+    class Types:
+        Tshape = ("int32", "int64")
+        dtype = ("int32", "int64")
+
+    class Inputs:
+        shape = operand("R", "Tshape")
+        key = operand("1", "uint64")
+        counter = operand("2", "uint64")
+        alg = operand("", "int32")
+        minval = operand("", "dtype")
+        maxval = operand("", "dtype")
+
+    class Attrs:
+        dtype = attr(int, int(DType.INT32), choices=_INTEGERS[:2])
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The output has the bounds' dtype, whatever the attribute says."""
+        bounds = call.types.get("dtype")
+        super().verify(call)
+        call.types["dtype"] = bounds or call.types["dtype"]
+        low, high = (call.operands[name].value for name in ("minval", "maxval"))
+        if low is not None and high is not None and int(low) >= int(high):
+            raise call.error("maxval", f"more than minval, {int(low)}", int(high))

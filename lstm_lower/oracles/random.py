@@ -64,6 +64,14 @@ def preferred_algorithm() -> dict[str, npt.NDArray[Any]]:
     return {"alg": np.array(1, np.int32)}
 
 
+def _words(counter: npt.ArrayLike, key: npt.ArrayLike, groups: int) -> Words:
+    """Four words for each of so many values of the counter."""
+    start = np.asarray(counter, np.uint64)
+    low = start[0] + np.arange(groups, dtype=np.uint64)
+    high = start[1] + (low < start[0]).astype(np.uint64)
+    return np.stack(philox([*_split(low), *_split(high)], _split(np.asarray(key)[0])), axis=1).reshape(-1)
+
+
 @oracle("StatelessRandomUniformV2")
 def uniform(
     *, shape: npt.ArrayLike, key: npt.ArrayLike, counter: npt.ArrayLike, alg: npt.ArrayLike = 1, dtype: int = 1
@@ -71,10 +79,7 @@ def uniform(
     """The words' low bits behind the binary point; `dtype` is 1, 10 or 11 for float32, float16, float64, as in ONNX."""
     sizes = tuple(int(size) for size in np.ravel(shape))
     count = int(np.prod(sizes))
-    start = np.asarray(counter, np.uint64)
-    low = start[0] + np.arange((count + 1) // 2 if dtype == 11 else (count + 3) // 4, dtype=np.uint64)
-    high = start[1] + (low < start[0]).astype(np.uint64)
-    words = np.stack(philox([*_split(low), *_split(high)], _split(np.asarray(key)[0])), axis=1).reshape(-1)
+    words = _words(counter, key, (count + 1) // 2 if dtype == 11 else (count + 3) // 4)
     if dtype == 11:
         upper, lower = words[0::2] & np.uint64(0xFFFFF), words[1::2]
         numbers = ((upper << _HALF) | lower) * 2.0**-52
@@ -96,3 +101,43 @@ def normal(
     angle = 2 * np.pi * pairs[:, 1:]
     numbers = np.concatenate([np.sin(angle), np.cos(angle)], axis=1) * radius
     return {"output": numbers.reshape(-1)[:count].reshape(sizes)}
+
+
+# ONNX's number of each dtype, with which an attribute names it.
+_INTEGERS = {6: np.int32, 7: np.int64, 12: np.uint32, 13: np.uint64}
+
+
+def _integers(sizes: tuple[int, ...], counter: npt.ArrayLike, key: npt.ArrayLike, *, wide: bool) -> Words:
+    """A word for each number, or two with the lower one first."""
+    count = int(np.prod(sizes))
+    words = _words(counter, key, (count + 1) // 2 if wide else (count + 3) // 4)
+    numbers = words[0::2] | (words[1::2] << _HALF) if wide else words
+    return numbers[:count].reshape(sizes)
+
+
+@oracle("StatelessRandomUniformFullIntV2")
+def full_integers(
+    *, shape: npt.ArrayLike, key: npt.ArrayLike, counter: npt.ArrayLike, alg: npt.ArrayLike = 1, dtype: int = 13
+) -> dict[str, npt.NDArray[Any]]:
+    """The words' bits."""
+    kind = np.dtype(_INTEGERS[dtype])
+    numbers = _integers(tuple(int(size) for size in np.ravel(shape)), counter, key, wide=kind.itemsize == 8)
+    return {"output": numbers.astype(f"uint{8 * kind.itemsize}").view(kind)}
+
+
+@oracle("StatelessRandomUniformIntV2")
+def integers(
+    *,
+    shape: npt.ArrayLike,
+    key: npt.ArrayLike,
+    counter: npt.ArrayLike,
+    minval: npt.ArrayLike,
+    maxval: npt.ArrayLike,
+    alg: npt.ArrayLike = 1,
+    dtype: int = 6,
+) -> dict[str, npt.NDArray[Any]]:
+    """The lower bound and the remainder of a word by the distance to the upper one."""
+    kind = np.asarray(minval).dtype
+    low, high = int(np.asarray(minval)), int(np.asarray(maxval))
+    numbers = _integers(tuple(int(size) for size in np.ravel(shape)), counter, key, wide=kind.itemsize == 8)
+    return {"output": ((numbers % np.uint64(high - low)).astype(np.int64) + low).astype(kind)}

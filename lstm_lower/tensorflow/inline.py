@@ -105,6 +105,8 @@ class _Inliner:
             inlined = tf.compat.v1.NodeDef()
             inlined.CopyFrom(node)
             inlined.name = prefix + node.name
+            # Where nodes are to lie; it names others of the function, which have other names here.
+            inlined.attr.pop("_class", None)
             _bind_attributes(inlined, call)
             del inlined.input[:]
             inlined.input.extend(self._resolve(flat, name, node) for name in node.input)

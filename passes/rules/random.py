@@ -14,6 +14,8 @@ from lstm_lower.ops.random import (
     StatelessRandomGetAlg,
     StatelessRandomGetKeyCounter,
     StatelessRandomNormalV2,
+    StatelessRandomUniformFullIntV2,
+    StatelessRandomUniformIntV2,
     StatelessRandomUniformV2,
 )
 from lstm_lower.oracles.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY, SMALLEST_FRACTION
@@ -127,14 +129,7 @@ def normal(n: Node) -> dict[str, Expr]:
 
 def _fractions(n: Node, count: Expr, dtype: ir.DataType) -> Expr:
     """As many uniform numbers: four words for each value of the counter, low bits behind the binary point."""
-    _require_bitwise(n)
-    b = n.builder
-    each = 2 if dtype == ir.DataType.DOUBLE else 4
-    groups = b.op("Div", count + (each - 1), b.ints(each))
-    numbers = b.op("Range", b.constant(0, INT64), groups.reshape(), b.constant(1, INT64))
-    even, odd = _philox(b, *_counters(n.counter, numbers), concat(list(_split(n.key)), 0).unsqueeze(1))
-    # [2, N] twice -> N groups of words 0, 1, 2, 3.
-    words = concat([even.unsqueeze(2), odd.unsqueeze(2)], 2).transpose(1, 0, 2)
+    words = _words(n, count, 2 if dtype == ir.DataType.DOUBLE else 4)
     if dtype == ir.DataType.DOUBLE:
         pairs = words.reshape(-1, 2)
         upper, lower = pairs.slice(0, 1, axis=1), pairs.slice(1, 2, axis=1)
@@ -143,6 +138,41 @@ def _fractions(n: Node, count: Expr, dtype: ir.DataType) -> Expr:
         bits = 23 if dtype == ir.DataType.FLOAT else 10
         values = _and(words, 2**bits - 1).cast(dtype) * 2.0**-bits
     return values.reshape(-1).slice(0, count, axis=0)
+
+
+def _words(n: Node, count: Expr, each: int) -> Expr:
+    """Groups of four words [groups, 2, 2] for so many numbers, of which a group makes `each`."""
+    _require_bitwise(n)
+    b = n.builder
+    groups = b.op("Div", count + (each - 1), b.ints(each))
+    numbers = b.op("Range", b.constant(0, INT64), groups.reshape(), b.constant(1, INT64))
+    even, odd = _philox(b, *_counters(n.counter, numbers), concat(list(_split(n.key)), 0).unsqueeze(1))
+    # [2, N] twice -> N groups of words 0, 1, 2, 3.
+    return concat([even.unsqueeze(2), odd.unsqueeze(2)], 2).transpose(1, 0, 2)
+
+
+@lowers(StatelessRandomUniformFullIntV2, StatelessRandomUniformIntV2)
+def integers(n: Node) -> dict[str, Expr]:
+    """The words, or pairs of them, as they are; or their remainders, which are counted from the lower bound."""
+    b, shape, dtype = n.builder, n.shape.cast(INT64), n.call.types["dtype"]
+    assert dtype is not None
+    wide = dtype in (INT64, UINT64)
+    count = b.op("ReduceProd", shape, keepdims=0).reshape(1)
+    words = _words(n, count, 2 if wide else 4)
+    if wide:
+        pairs = words.reshape(-1, 2)
+        numbers = _joined(pairs.slice(0, 1, axis=1), pairs.slice(1, 2, axis=1))
+    else:
+        numbers = words
+    numbers = numbers.reshape(-1).slice(0, count, axis=0)
+    if n.op is StatelessRandomUniformIntV2:
+        low, high = n.minval.cast(INT64), n.maxval.cast(INT64)
+        remainder = b.op("Mod", numbers, (high - low).cast(numbers.dtype))
+        numbers = remainder.cast(INT64) + low
+    elif dtype == ir.DataType.INT32:
+        # A word from 2**31 on stands for a negative number.
+        numbers = b.where(numbers < 2**31, numbers, numbers - 2**32)
+    return {"output": b.op("Reshape", numbers.cast(dtype), shape, allowzero=1)}
 
 
 def _counters(start: Expr, numbers: Expr) -> tuple[Expr, Expr]:
