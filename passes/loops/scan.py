@@ -93,6 +93,9 @@ class Loop:
             opset: the model's version of `ai.onnx`.
         """
         assert is_scan(node)
+        if not node.name:
+            # What is taken out of the loop, and what is left alone, is named after it.
+            node.name = names.fresh("loop")
         self.node = node
         self.names = names
         self.opset = opset
