@@ -42,6 +42,9 @@ NOT_RUN = {
 QUICKER = {
     "python benchmarks/run.py": "python benchmarks/run.py --quick trainer",
     "python benchmarks/run.py backward memory": "python benchmarks/run.py --quick trainer",
+    "python benchmarks/foreign_loops.py --shape 50,32,128,128 --shape 100,8,256,256 --shape 100,1,256,256 --float64": (
+        "python benchmarks/foreign_loops.py --shape 4,2,3,4 --rounds 3 --float64"
+    ),
     "lstm-lower bench --shape 20,8,64,64 --threads 1 --seconds 1 --plot mine.svg -o mine.json": (
         "lstm-lower bench --shape 4,2,3,4 --threads 1 --seconds 0.1 --against floor --plot mine.svg -o mine.json"
     ),
@@ -100,12 +103,17 @@ def programs(page: Path) -> list[list[tuple[Block, Block | None]]]:
     return found
 
 
-def run_program(program: Sequence[tuple[Block, Block | None]], folder: Path) -> None:
-    """Runs the blocks of a program in one process and compares what they print with what the page shows."""
+def run_programs(chosen: Sequence[Sequence[tuple[Block, Block | None]]], folder: Path) -> None:
+    """Runs programs in order, a later one may use files of an earlier one, and compares what they print with the page.
+
+    They share a process, so that packages are imported once, but no names.
+    """
     separator = "-- next block --"
-    text = f"\nprint({separator!r})\n".join(block.text for block, _ in program)
-    printed = run([sys.executable, "-c", text], folder).split(f"{separator}\n")
-    for (block, shown), got in zip(program, printed, strict=True):
+    texts = [f"\nprint({separator!r})\n".join(block.text for block, _ in program) for program in chosen]
+    everything = f"for text in {texts!r}:\n    exec(text, {{'__name__': '__main__'}})\n    print({separator!r})\n"
+    printed = run([sys.executable, "-c", everything], folder).split(f"{separator}\n")[:-1]
+    pairs = [pair for program in chosen for pair in program]
+    for (block, shown), got in zip(pairs, printed, strict=True):
         assert shown is None or got == shown.text, f"{block.place} prints\n{got}"
 
 
