@@ -17,7 +17,7 @@ from keras.src.backend import numpy as keras_numpy
 
 from lstm_lower import state as training_state
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
-from lstm_lower.keras import objective, operands, optimizers
+from lstm_lower.keras import legacy, objective, operands, optimizers
 from lstm_lower.keras.tracing import without_loops
 from lstm_lower.state import Role, TrainingState
 from lstm_lower.tensorflow.importer import from_tensorflow
@@ -40,7 +40,7 @@ def from_keras(
     training: bool = True,
     opset: int = 18,
 ) -> onnx.ModelProto:
-    """Exports one step of a Keras 3 model on TensorFlow's backend.
+    """Exports one step of a Keras 3 model on TensorFlow's backend, or of a tf-keras model, which Keras 3 rebuilds.
 
     The model is left as it is. Recurrent layers become nodes that `lower`, `Session` and `Trainer` lower; see
     `lstm_lower.keras.tracing` for how.
@@ -77,6 +77,9 @@ def from_keras(
     """
     if what not in get_args(What):
         raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
+    model, loss, optimizer, loss_weights, metrics = legacy.translated(
+        legacy.Step(model, loss, optimizer, loss_weights, metrics)
+    )
     if not model.built:
         raise InvalidInputError(f"model '{model.name}' requires to be built, got one without weights")
     _check(model)

@@ -91,7 +91,8 @@ class Objective:
             tf.stop_gradient(prediction) if target is None else target
             for target, prediction in zip(targets, flat, strict=True)
         ]
-        y_true = keras.tree.pack_sequence_as(predictions, filled)
+        predictions = keras.tree.pack_sequence_as(self._structure, flat)
+        y_true = keras.tree.pack_sequence_as(self._structure, filled)
         # Sums over batches start at their first values in every step and are not kept.
         first = [(variable, tf.constant(value)) for variable, value in self._first]
         with keras.StatelessScope(state_mapping=first):

@@ -66,6 +66,9 @@ def of(model: keras.Model, given: Any) -> Operands:
     # The keys of a dictionary are what losses and metrics go by.
     own_names = None if isinstance(outputs, Mapping) else getattr(model, "output_names", None)
     output_names = list(own_names or _names_of(outputs))
+    if count == 1:
+        # A list of one may come back as the one.
+        (outputs,) = keras.tree.flatten(outputs)
     if len(output_names) != count:
         output_names = [str(number) for number in range(count)]
     return Operands(inputs, structure, outputs, output_names)

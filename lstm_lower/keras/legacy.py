@@ -1,0 +1,146 @@
+"""Models of the package tf-keras (Keras 2), rebuilt as Keras 3 models with the same weights."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras.src.legacy.saving import saving_utils
+
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+
+_PACKAGE = "tf_keras"
+
+
+class Step(NamedTuple):
+    """The arguments of `from_keras` that speak of Keras objects."""
+
+    model: Any
+    loss: Any
+    optimizer: Any
+    loss_weights: Any
+    metrics: Any
+
+
+def translated(step: Step) -> Step:
+    """Puts Keras 3's counterparts in place of tf-keras' models, losses, optimizers and metrics.
+
+    An optimizer starts afresh, with its settings but without its slots.
+
+    Raises:
+        InvalidInputError: the model is of neither package, or the loss or metric has no counterpart.
+        UnsupportedOpError: the model cannot be rebuilt, or computes something else when it is.
+    """
+    model = step.model
+    if isinstance(model, keras.Model):
+        return step
+    if not _is_legacy(model):
+        raise InvalidInputError(f"model requires a model of Keras 3 or tf-keras, got {type(model).__name__}")
+    if not model.built:
+        raise InvalidInputError(f"model '{model.name}' requires to be built, got one without weights")
+    loss, optimizer = step.loss, step.optimizer
+    loss_weights, metrics = step.loss_weights, step.metrics
+    compiled = getattr(model, "compiled_loss", None)
+    if loss is None and compiled is not None:
+        loss = model.loss
+        loss_weights = compiled._user_loss_weights if loss_weights is None else loss_weights
+    if metrics is None and getattr(model, "compiled_metrics", None) is not None:
+        metrics = model.compiled_metrics._user_metrics
+    optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+    return Step(
+        _model(model),
+        _each(loss, keras.losses),
+        _optimizer(optimizer) if _is_legacy(optimizer) else optimizer,
+        loss_weights,
+        _each(metrics, keras.metrics),
+    )
+
+
+def _is_legacy(thing: Any) -> bool:
+    kinds = thing.__mro__ if isinstance(thing, type) else type(thing).__mro__
+    return any(kind.__module__.startswith(_PACKAGE) for kind in kinds)
+
+
+def _model(model: Any) -> Any:
+    try:
+        config = _config({"class_name": type(model).__name__, "config": model.get_config()})
+        rebuilt = saving_utils.model_from_config(config)
+        rebuilt.set_weights(model.get_weights())
+    except (TypeError, ValueError, AttributeError, KeyError, NotImplementedError) as error:
+        raise UnsupportedOpError(
+            f"model '{model.name}' requires to be one that Keras 3 can rebuild (functional or sequential, of layers "
+            f"that it has), got: {str(error).strip().splitlines()[0]}"
+        ) from error
+    inputs = [_sample(tensor) for tensor in rebuilt.inputs]
+    given = inputs[0] if len(inputs) == 1 else inputs
+    results = [keras.tree.flatten(each(given)) for each in (model, rebuilt)]
+    for old, new in zip(*results, strict=True):
+        if not np.allclose(np.asarray(old), np.asarray(new), rtol=1e-3, atol=1e-4):
+            raise UnsupportedOpError(
+                f"model '{model.name}' requires to compute the same in Keras 3, got another result"
+            )
+    return rebuilt
+
+
+def _sample(tensor: Any) -> Any:
+    """Small numbers, and zeros at the end of each sequence, in an input's shape."""
+    shape = [2 if size is None else size for size in tensor.shape]
+    numbers = np.sin(np.arange(np.prod(shape))).reshape(shape)
+    if len(shape) > 1 and shape[1] > 1:
+        numbers[0, -1] = 0
+    return np.asarray(numbers if "float" in tensor.dtype else numbers > 0).astype(tensor.dtype)
+
+
+def _config(entry: Any) -> Any:
+    """A configuration without what Keras 3 does not know."""
+    if isinstance(entry, list):
+        return [_config(each) for each in entry]
+    if not isinstance(entry, Mapping):
+        return entry
+    made = {key: _config(value) for key, value in entry.items() if key not in ("build_config", "time_major")}
+    if made.get("class_name") == "BatchNormalization" and isinstance(made["config"]["axis"], list):
+        (made["config"]["axis"],) = made["config"]["axis"]
+    return made
+
+
+def _optimizer(optimizer: Any) -> Any:
+    kind = getattr(keras.optimizers, type(optimizer).__name__, None)
+    if kind is None:
+        raise InvalidInputError(f"optimizer requires one that Keras 3 has, got tf-keras' {type(optimizer).__name__}")
+    config = optimizer.get_config()
+    known = {*inspect.signature(kind).parameters, "learning_rate"}
+    return kind.from_config({key: _setting(value) for key, value in config.items() if key in known})
+
+
+def _setting(value: Any) -> Any:
+    """A number as Python's, a schedule without the names that it lacks."""
+    if isinstance(value, Mapping):
+        return {key: _setting(each) for key, each in value.items() if not (key == "name" and each is None)}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _each(given: Any, module: Any) -> Any:
+    """Counterparts in a list or dictionary, at any depth."""
+    if isinstance(given, Mapping):
+        return {key: _each(value, module) for key, value in given.items()}
+    if isinstance(given, (list, tuple)):
+        return [_each(value, module) for value in given]
+    if callable(given) and str(getattr(given, "__module__", "")).startswith(_PACKAGE):
+        return _counterpart(given, module)
+    return given
+
+
+def _counterpart(given: Any, module: Any) -> Any:
+    """A loss or metric of the same name and settings."""
+    name = getattr(given, "__name__", type(given).__name__)
+    found = getattr(module, name, None)
+    if found is None:
+        raise InvalidInputError(f"'{name}' requires a counterpart in {module.__name__}, got none")
+    if not isinstance(found, type):
+        return found
+    known = inspect.signature(found).parameters
+    config = {key: value for key, value in given.get_config().items() if key in known and value != "auto"}
+    return found(**config)
