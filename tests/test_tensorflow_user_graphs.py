@@ -176,3 +176,44 @@ def test_penalty_on_the_gradient_of_the_input() -> None:
 
     x = np.random.default_rng(7).standard_normal((3, 6, 6, 2)).astype(np.float32)
     check(step, {"x": x}, kept, ("penalty", "norm"))
+
+
+def test_loops_and_branches_that_no_gradient_goes_through() -> None:
+    """A spectral norm by power iteration, and a rate that depends on the loss."""
+    (w,) = variables(8, w=(6, 8))
+    direction = tf.Variable(tf.ones([1, 8]) / np.float32(8**0.5), name="direction", trainable=False)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 6], name="x")], autograph=False)
+    def step(x: Any) -> dict[str, Any]:
+        value = w.read_value()
+
+        def turn(number: Any, u: Any) -> tuple[Any, Any]:
+            return number + 1, tf.math.l2_normalize(tf.math.l2_normalize(u @ tf.transpose(value)) @ value)
+
+        _, turned = tf.while_loop(lambda number, _: number < 3, turn, [0, direction.read_value()])
+        direction.assign(turned)
+        with tf.GradientTape() as tape:
+            other = tf.math.l2_normalize(turned @ tf.transpose(value))
+            norm = tf.reduce_sum((tf.stop_gradient(other) @ w) * tf.stop_gradient(turned))
+            loss = tf.reduce_mean((x @ (w / norm)) ** 2)
+        rate = tf.cond(loss > 0.1, lambda: 0.1, lambda: 0.05)
+        w.assign_sub(rate * tape.gradient(loss, w))
+        return {"loss": loss}
+
+    x = np.random.default_rng(9).standard_normal((3, 6)).astype(np.float32)
+    check(step, {"x": x}, [w, direction])
+
+
+def test_a_variable_read_inside_a_loop_is_named() -> None:
+    """The walk goes on behind the loop, whose result is assigned."""
+    (w,) = variables(10, w=(4, 4))
+
+    @tf.function(input_signature=[tf.TensorSpec([4, 4], name="x")], autograph=False)
+    def step(x: Any) -> dict[str, Any]:
+        _, result = tf.while_loop(lambda number, _: number < 3, lambda number, y: (number + 1, y @ w), [0, x])
+        w.assign_add(result)
+        return {"loss": tf.reduce_sum(result)}
+
+    message = r"While 'while': no form without effects is known for its use of variable 'w'; read it before, and pass"
+    with pytest.raises(ll.UnsupportedOpError, match=message):
+        ll.from_tensorflow(step, weights="inputs")

@@ -16,6 +16,9 @@ from lstm_lower.tensorflow.graph import GraphDef, NodeDef, argument_sizes, label
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
+# The mark of control flow that TensorFlow turns into Switch, Merge and so on.
+_LOWERED = "_lower_using_switch_merge"
+
 # Deeper nesting than any tracing produces: a function that calls itself.
 _MAX_DEPTH = 64
 
@@ -52,6 +55,9 @@ def inline(graph_def: GraphDef) -> Inlined:
     functions = {function.signature.name: function for function in graph_def.library.function}
     _Inliner(functions, result).add(graph_def.node, depth=0)
     _rewire(result)
+    for function in result.graph_def.library.function:
+        _keep_structured(function.node_def)
+    _keep_structured(result.graph_def.node)
     return result
 
 
@@ -139,6 +145,13 @@ class _Inliner:
                 names[f"{node.name}:{argument}:{number}"] = f"{prefix}{node.name}:{position}"
                 position += 1
         return names
+
+
+def _keep_structured(nodes: Iterable[NodeDef]) -> None:
+    """Loops and branches stay such: TensorFlow's optimiser would make of marked ones those of TensorFlow 1."""
+    for node in nodes:
+        if _LOWERED in node.attr:
+            del node.attr[_LOWERED]
 
 
 def _silence(node: NodeDef) -> None:

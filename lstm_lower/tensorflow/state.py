@@ -37,6 +37,7 @@ _ASSIGNMENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "AssignAdd": lambda old, value: old + value,
     "AssignSub": lambda old, value: old - value,
 }
+_CONTROL_FLOW = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
 _SCATTERS = ("ScatterAdd", "ScatterSub", "ScatterUpdate")
 
 
@@ -272,10 +273,11 @@ class _Walk:
         if taken or is_write(node):
             names = [f"variable '{self.states[self.handles[name]].variable.name}'" for name in taken or handles]
             what = ", ".join(names) or "a resource that is no variable of the source"
-            self.reasons.append(f"{label(node)}: no form without effects is known for its use of {what}")
-        if self.reasons:
-            return
-        self.writer.copy(node, [self._value(name).name for name in inputs])
+            advice = "; read it before, and pass its value" if node.op in _CONTROL_FLOW else ""
+            self.reasons.append(f"{label(node)}: no form without effects is known for its use of {what}{advice}")
+        if not self.reasons:
+            self.writer.copy(node, [self._value(name).name for name in inputs])
+        # After a fault the walk goes on for the sake of further ones.
         for number, dtype in enumerate(output_dtypes(node)):
             name = f"{node.name}:{number}"
             self.tensors.setdefault(name, Tensor(self.writer, name, dtype))
