@@ -6,7 +6,7 @@ It runs before lowering, where it turns a malformed model into one clear error, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import networkx as nx
@@ -15,7 +15,9 @@ import onnx_ir as ir
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.errors import InvalidModelError, requires
 from lstm_lower.passes.infer import constant_of, shape_of
+from lstm_lower.passes.rules.registry import REPEATABLE
 from lstm_lower.passes.subgraphs import subgraphs_of
+from lstm_lower.passes.templates import signature
 
 
 def composite_nodes(graph: ir.Graph | ir.Function) -> Iterator[tuple[ir.Node, type[opdef.OpDef]]]:
@@ -76,12 +78,18 @@ def verify(model: ir.Model) -> None:
     Raises:
         InvalidModelError: the first fault found.
     """
+    fitting: set[Hashable] = set()
     for graph in [model.graph, *(function.graph for function in model.functions.values())]:
         _verify_structure(graph, set())
         for node, definition in composite_nodes(graph):
             # In a function's body an attribute may stand for the caller's, who is yet to come.
-            if not any(attribute.is_ref() for attribute in node.attributes.values()):
+            if any(attribute.is_ref() for attribute in node.attributes.values()):
+                continue
+            # An unrolled network holds thousands of nodes that are alike.
+            key = signature(node) if node.op_type in REPEATABLE else None
+            if key is None or key not in fitting:
                 bind_node(node, definition)
+                fitting.add(key)
 
 
 def _verify_structure(graph: ir.Graph, outer: set[ir.Value], names: set[str] | None = None) -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 
 import lstm_lower as ll
 from lstm_lower.dump import dump
+from lstm_lower.errors import InvalidModelError
 from lstm_lower.passes.loops.common import Common
 from lstm_lower.passes.loops.dead import Dead
 from lstm_lower.passes.loops.refine import Refine
@@ -69,3 +70,13 @@ def test_long_sums() -> None:
     optimize_graphs(model)
     assert len(model.graph) == len(nodes)
     assert np.prod(model.graph.outputs[0].shape.numpy()) == 2
+
+
+def test_the_verifier_finds_the_one_that_is_not_like_the_others() -> None:
+    model = unrolled_network(nodes=60, composites=6)
+    cell = [node for node in model.graph if node.op_type == "LSTMBlockCell"][1]
+    wrong = ir.Value(name="wrong", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["B", 9]))
+    model.graph.inputs.append(wrong)
+    cell.replace_input_with(1, wrong)
+    with pytest.raises(InvalidModelError, match=rf"LSTMBlockCell '{cell.name}': wci requires"):
+        ll.lower(model)

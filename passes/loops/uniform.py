@@ -77,8 +77,8 @@ class Uniform:
             a, b = self.of(node.inputs[0]), self.of(node.inputs[1])
             if a is not None and b is not None:
                 return {"Add": a + b, "Sub": a - b, "Mul": a * b}[op]
-        if op == "Mul" and 0.0 in (self.of(node.inputs[0]), self.of(node.inputs[1])):
-            return 0.0 if all(self.is_finite(x) for x in node.inputs) else None
+            zero = op == "Mul" and 0.0 in (a, b)
+            return 0.0 if zero and all(self.is_finite(x) for x in node.inputs) else None
         if op in ("ReduceSum", "ReduceMean", "Neg") and self.of(node.inputs[0]) == 0.0:
             return 0.0
         if op in ("MatMul", "Gemm") and len(node.inputs) == 2:

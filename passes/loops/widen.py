@@ -135,6 +135,8 @@ class _Widening:
             return None
         if any(reader.outputs[0].is_graph_output() and self.loop is None for reader in nodes):
             return None
+        if any(reader.graph is not self.place.graph for reader in nodes):
+            return None
         before = self.place.before(nodes)
         if before is None:
             return None
