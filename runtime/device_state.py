@@ -90,8 +90,10 @@ class DeviceState:
         unknown = [name for name in values if name not in self._buffers]
         missing = [name for name in self._buffers if name not in values]
         if unknown or missing:
+            # Of a large model nobody wants to read all names.
+            some = ", ".join(f"'{name}'" for name in [*self._buffers][:4]) + (", …" if len(self._buffers) > 4 else "")
             what = f"'{unknown[0]}', which is none of them" if unknown else f"none of '{missing[0]}'"
-            raise InvalidInputError(f"state requires the values {list(self._buffers)}, got {what}")
+            raise InvalidInputError(f"state requires the {len(self._buffers)} values {some}, got {what}")
         for name, array in values.items():
             held = self._buffers[name][self.turn]
             dtype = held.data_type().removeprefix("tensor(").removesuffix(")")

@@ -204,7 +204,10 @@ class Run:
                 raise InvalidInputError(
                     f"{self.folder}: {name} requires {notes.get(name)}, as the run there has it, got {value}"
                 )
-        self.trainer.resume(self.checkpoint)
+        try:
+            self.trainer.resume(self.checkpoint)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{self.folder}: the run there does not fit the model: {error}") from error
         self.epoch, self.batch = notes["epoch"], notes["batch"]
 
     def _keep_lines(self, steps: int) -> None:

@@ -225,3 +225,13 @@ def test_what_is_not_installed_is_said_before_the_run(
 def test_no_plot_needs_no_matplotlib(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert train(folder, "--no-plot", epochs=1).exit_code == 0
+
+
+def test_a_run_of_another_model_is_refused(folder: Path) -> None:
+    assert train(folder, "--no-plot", epochs=1).exit_code == 0
+    path = folder / "run" / "checkpoint.safetensors"
+    arrays, held = checkpoint.read(path)
+    del arrays["emb:0"]
+    checkpoint.write(path, arrays, held)
+    message = "the run there does not fit the model: state requires the 8 values 'emb:0', "
+    assert message in train(folder, "--no-plot", epochs=2).stderr
