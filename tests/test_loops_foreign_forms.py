@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import lstm_lower as ll
 from lstm_lower.passes.loops.dead import Dead
+from lstm_lower.passes.loops.fuse_products import FuseProducts
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.refine import Refine, forget_names
 from lstm_lower.passes.loops.simplify import Simplify
@@ -127,6 +128,21 @@ def test_open_sizes_get_names_for_a_while() -> None:
     assert z.shape[0] == work.graph.inputs[0].shape[0] != None  # noqa: E711 (a symbolic size compares by its name)
     forget_names(work)
     assert "None" in str(z.shape) or "?" in str(z.shape)
+
+
+def test_weights_that_the_body_makes_are_joined() -> None:
+    text = """m (float[2,2,3] x, float[2,3] s, float[3,3] w) => (float[2,3] last, float[2,2,3] y) {
+        last, y = Scan <num_scan_inputs = 1, body = step (float[2,3] h, float[2,3] e) => (float[2,3] u, float[2,3] o)
+        { p = MatMul(h, w) t = Tanh(p) v = Neg(w) q = MatMul(h, v) r = Mul(t, q) u = Add(r, e) o = Neg(u) }> (s, x) }"""
+    model = parsed(text)
+    work = ir.from_proto(model)
+    InferShapesPass()(work)
+    assert FuseProducts()(work).modified
+    verify(work)
+    random = np.random.default_rng(0)
+    shapes = {"x": (2, 2, 3), "s": (2, 3), "w": (3, 3)}
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    assert_same(run(model, feeds, optimised=False), run(ir.to_proto(work), feeds, optimised=False))
 
 
 def test_a_sum_that_broadcasts_one_product_stays() -> None:

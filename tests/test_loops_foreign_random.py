@@ -21,7 +21,7 @@ from lstm_lower.passes.loops.widen import Widen
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.verify import verify
 from tests.loop_checks import assert_same, run, run_reference
-from tests.loop_models import LoopModel
+from tests.loop_models import LoopModel, loop_models
 from tests.loop_models_foreign import foreign_models
 
 PASSES = [Contract, Directions, FuseProducts, JoinOutputs, Layout, Simplify, SinkAccumulators, Widen]
@@ -41,6 +41,17 @@ def test_pass_keeps_results(step: type[LoopPass], case: LoopModel) -> None:
     after = ir.to_proto(work)
     onnx.checker.check_model(after, full_check=True)
     assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
+
+
+@pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
+@quick
+@given(case=loop_models())
+def test_pass_keeps_results_of_any_loop(step: type[LoopPass], case: LoopModel) -> None:
+    work = ir.from_proto(case.model)
+    InferShapesPass()(work)
+    step()(work)
+    verify(work)
+    assert_same(run(case.model, case.feeds, optimised=False), run(ir.to_proto(work), case.feeds, optimised=False))
 
 
 @pytest.mark.parametrize("schedule", ["scan", "chunk:2", "unroll"])

@@ -16,6 +16,7 @@ from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.loops.analysis import Dependence, Level, rank_of, same_shape
 from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor
+from lstm_lower.passes.loops.hoist import hoist_invariant
 from lstm_lower.passes.loops.parts import position_in_whole
 from lstm_lower.passes.loops.scan import Loop
 
@@ -29,7 +30,8 @@ class FuseProducts(LoopPass):
         """Fuses in one loop."""
         if loop.is_block_loop:
             return False
-        modified = False
+        # Weights that the body makes stand where they are made; joined, they are needed where the first of them is.
+        modified = hoist_invariant(loop)
         if self._fuse_sums(loop):
             loop.commit()
             modified = True
