@@ -73,7 +73,10 @@ class TrainingOptionsPass(ir.passes.InPlacePass):
     def _check(self, step: TrainingStep) -> None:
         updated = [pair.input for pair in step.state.pairs if pair.role == "weight" and pair.output is not None]
         if not step.gradients:
-            raise InvalidModelError("training options require the weights' gradients among the outputs, got none")
+            raise InvalidModelError(
+                "training options require the weights' gradients among the outputs, got none that updates read; where "
+                "the loss is scaled, use the options of the model's own optimizer"
+            )
         if self.optimizer is not None and updated:
             raise InvalidModelError(f"optimizer requires a model without updates, got one that updates '{updated[0]}'")
         missing = [name for name in updated if name not in step.gradients]
