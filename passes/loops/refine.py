@@ -78,7 +78,7 @@ def refine_graph(graph: ir.Graph, *, is_model: bool = False) -> None:
     for node in graph:
         if subgraphs_of(node):
             _enter(node)
-        if all([_is_settled(output) for output in node.outputs]):
+        if all(map(_is_settled, node.outputs)):
             continue
         infer(node)
         for output, shape in zip(node.outputs, shapes_made(node), strict=False):
