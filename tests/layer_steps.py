@@ -243,3 +243,10 @@ def fused_batch_normalization(x: Any, scale: Any, offset: Any) -> Any:
     y, mean, variance = tf.compat.v1.nn.fused_batch_norm(x, scale, offset, epsilon=1e-3)
     still, *_ = tf.compat.v1.nn.fused_batch_norm(x, scale, offset, scale, offset**2, is_training=False)
     return weigh(y**2) + weigh(still) + tf.stop_gradient(tf.reduce_sum(mean + variance))
+
+
+@step((6, 3), integers=np.array([5, 0, 5, 2], np.int32))
+def combined_embeddings_with_sparse_gradients(table: Any, ids: Any) -> Any:
+    owners = tf.constant([0, 0, 2, 2])
+    sums = tf.sparse.segment_sum(table, ids, owners, sparse_gradient=True)
+    return weigh(sums**2) + weigh(tf.sparse.segment_mean(table, ids, owners, sparse_gradient=True))

@@ -116,6 +116,9 @@ def _sparse(what: str, ids: Array, rest: tuple[int, ...], dtype: str, index: str
         yield Case(f"SparseSegment{name}", what, operands)
         counted = np.array(segments + 2, np.int32)
         yield Case(f"SparseSegment{name}WithNumSegments", what, {**operands, "num_segments": counted})
+        values = normal(rng_of("rows", what, name), (segments, *rest), dtype)
+        read: Operands = {"indices": picks, "segment_ids": ids, "dense_output_dim0": np.array(6, np.int32)}
+        yield Case(f"SparseSegment{name}GradV2", what, {"grad": values, **read})
         if not len(ids):
             continue  # TensorFlow's kernels leave a gradient of no rows uninitialised.
         gradient = normal(rng, (segments, *rest), dtype)

@@ -23,7 +23,7 @@ from tests.test_gradients import DOMAIN, assert_as_exact, run, single_node
 CASES = [pytest.param(case, id=case.id) for case in cases()]
 
 # Vectors that stay constants of the graph, or else come at run time, with a known length all the same.
-SIZES = ("shape", "axis", "num", "num_segments", "output_dim0", "k")
+SIZES = ("shape", "axis", "num", "num_segments", "output_dim0", "dense_output_dim0", "k")
 
 
 def oracle_results(case: Case) -> dict[str, Array]:

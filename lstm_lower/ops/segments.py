@@ -234,3 +234,47 @@ class SparseSegmentSqrtNGrad(_SparseSegmentGradient):
     """Gradient of SparseSegmentSqrtN."""
 
     forward = "SparseSegmentSqrtN"
+
+
+class _SparseRows(OpDef, abstract=True):
+    """The rows of a sparse gradient of `data`: those that were read, in order, and their numbers."""
+
+    class Types:
+        T = FLOATS
+        Tidx = INDEX
+        Tsegmentids = INDEX
+
+    class Inputs:
+        grad = operand(None)
+        indices = operand("N", "Tidx")
+        segment_ids = operand("N", "Tsegmentids")
+        dense_output_dim0 = operand("", "int32")
+
+    class Outputs:
+        output = operand(None)
+        sorted_unique_indices = operand("U", "Tidx")
+
+    @classmethod
+    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+        """As many rows as different ones were read."""
+        indices = call.operands["indices"].value
+        number = None if indices is None else len(set(indices.ravel().tolist()))
+        return [*rows_of(call, "grad", number), TensorInfo(call.types.get("Tidx"), (number,))]
+
+
+class SparseSegmentSumGradV2(_SparseRows):
+    """Gradient of SparseSegmentSum, of the rows that were read."""
+
+    forward = "SparseSegmentSum"
+
+
+class SparseSegmentMeanGradV2(_SparseRows):
+    """Gradient of SparseSegmentMean, of the rows that were read."""
+
+    forward = "SparseSegmentMean"
+
+
+class SparseSegmentSqrtNGradV2(_SparseRows):
+    """Gradient of SparseSegmentSqrtN, of the rows that were read."""
+
+    forward = "SparseSegmentSqrtN"

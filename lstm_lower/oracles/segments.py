@@ -124,6 +124,24 @@ def _gradient(power: float) -> Oracle:
     return compute
 
 
+def _rows(power: float) -> Oracle:
+    dense = _gradient(power)
+
+    def compute(
+        *,
+        grad: npt.ArrayLike,
+        indices: npt.ArrayLike,
+        segment_ids: npt.ArrayLike,
+        dense_output_dim0: npt.ArrayLike,
+    ) -> dict[str, npt.NDArray[Any]]:
+        read = np.unique(np.asarray(indices))
+        whole = dense(grad=grad, indices=indices, segment_ids=segment_ids, output_dim0=dense_output_dim0)["output"]
+        return {"output": whole[read], "sorted_unique_indices": read}
+
+    return compute
+
+
 for _name, _reduce, _power in (("Sum", _sum, 0.0), ("Mean", _mean, 1.0), ("SqrtN", _sqrt_n, 0.5)):
     oracle(f"SparseSegment{_name}", f"SparseSegment{_name}WithNumSegments")(_sparse(_reduce))
     oracle(f"SparseSegment{_name}Grad")(_gradient(_power))
+    oracle(f"SparseSegment{_name}GradV2")(_rows(_power))

@@ -17,12 +17,15 @@ from lstm_lower.ops.segments import (
     SegmentSum,
     SparseSegmentMean,
     SparseSegmentMeanGrad,
+    SparseSegmentMeanGradV2,
     SparseSegmentMeanWithNumSegments,
     SparseSegmentSqrtN,
     SparseSegmentSqrtNGrad,
+    SparseSegmentSqrtNGradV2,
     SparseSegmentSqrtNWithNumSegments,
     SparseSegmentSum,
     SparseSegmentSumGrad,
+    SparseSegmentSumGradV2,
     SparseSegmentSumWithNumSegments,
     UnsortedSegmentMax,
     UnsortedSegmentMin,
@@ -88,12 +91,15 @@ _POWERS = {
     SparseSegmentSum: 0.0,
     SparseSegmentSumWithNumSegments: 0.0,
     SparseSegmentSumGrad: 0.0,
+    SparseSegmentSumGradV2: 0.0,
     SparseSegmentMean: 1.0,
     SparseSegmentMeanWithNumSegments: 1.0,
     SparseSegmentMeanGrad: 1.0,
+    SparseSegmentMeanGradV2: 1.0,
     SparseSegmentSqrtN: 0.5,
     SparseSegmentSqrtNWithNumSegments: 0.5,
     SparseSegmentSqrtNGrad: 0.5,
+    SparseSegmentSqrtNGradV2: 0.5,
 }
 
 
@@ -115,12 +121,28 @@ def sparse_segment_sum(n: Node) -> dict[str, Expr]:
 @lowers(SparseSegmentSumGrad, SparseSegmentMeanGrad, SparseSegmentSqrtNGrad)
 def sparse_segment_gradient(n: Node) -> dict[str, Expr]:
     """The segments' gradients over a power of their number of rows, picked for each row and added where it was read."""
+    return {"output": add_rows(_shares(n), n.indices.cast(INT64), _given_number(n, "output_dim0"))}
+
+
+@lowers(SparseSegmentSumGradV2, SparseSegmentMeanGradV2, SparseSegmentSqrtNGradV2)
+def sparse_segment_rows(n: Node) -> dict[str, Expr]:
+    """The same, added where the row stands among the different ones that were read."""
+    b = n.builder
+    unique, _, places, _ = b.ops("Unique", n.indices.cast(INT64), outputs=4, sorted=1)
+    for value in (unique, places):
+        value.value.type = ir.TensorType(INT64)
+        b.set_shape(value, [None])
+    output = add_rows(_shares(n), places, b.op("Shape", unique))
+    return {"output": output, "sorted_unique_indices": unique}
+
+
+def _shares(n: Node) -> Expr:
+    """Each row's share of its segment's gradient."""
     ids, gradient, power = n.segment_ids.cast(INT64), n.grad, _POWERS[n.op]
     if power:
         counts = _row_counts(ids, gradient.size(0), gradient.dtype)
         gradient = gradient / _per_row(_scale(counts, power), gradient)
-    rows = n.builder.op("Gather", gradient, ids, axis=0)
-    return {"output": add_rows(rows, n.indices.cast(INT64), _given_number(n, "output_dim0"))}
+    return n.builder.op("Gather", gradient, ids, axis=0)
 
 
 def _extreme(n: Node, rows: Expr, ids: Expr, segments: Size) -> Expr:
