@@ -274,6 +274,18 @@ def test_what_cannot_be_lowered_is_said(op: str, operands: Any, attributes: Any,
         ),
         ("DynamicStitch", {"i": (INT32, [2]), "j": (INT32, [2]), "k": (FLOAT, [2])}, {}, "DynamicStitch 'node': "),
         (
+            "ShapeN",
+            {"a": (FLOAT, [2])},
+            {"N": 3},
+            "ShapeN 'node': attribute N requires 1, the number of tensors of input, got 3",
+        ),
+        (
+            "ConcatOffset",
+            {"d": (INT32, []), "a": (INT32, [2])},
+            {"N": 2},
+            "ConcatOffset 'node': attribute N requires 1, the number of tensors of shape, got 2",
+        ),
+        (
             "DynamicStitch",
             {"i": (INT32, [2]), "k": (FLOAT, [3, 2])},
             {},

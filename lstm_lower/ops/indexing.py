@@ -114,6 +114,18 @@ class BroadcastGradientArgs(OpDef):
         r1 = operand("V")
 
 
+def check_count(call: Call, name: str) -> None:
+    """Verifies that the attribute N, where it is given, is the number of a variadic operand's tensors.
+
+    Raises:
+        InvalidModelError, InvalidInputError: it is another number.
+    """
+    given = call.attributes["N"]
+    count = sum(operand.startswith(f"{name}[") for operand in call.operands)
+    if given not in (0, count):
+        raise call.error("attribute N", f"{count}, the number of tensors of {name}", given)
+
+
 class ShapeN(OpDef):
     """The shapes of several tensors."""
 
@@ -133,7 +145,8 @@ class ShapeN(OpDef):
 
     @classmethod
     def verify(cls, call: Call) -> None:
-        """Binds the outputs' dtype to the attribute."""
+        """Binds the outputs' dtype to the attribute; N must be the number of operands."""
+        check_count(call, "input")
         call.types["out_type"] = DType(call.attributes["out_type"])
 
     @classmethod
@@ -158,6 +171,11 @@ class ConcatOffset(OpDef):
 
     class Attrs:
         N = attr(int, 0)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """N must be the number of shapes."""
+        check_count(call, "shape")
 
     @classmethod
     def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
