@@ -112,9 +112,10 @@ KINDS = {"memory": memory, "lowering": lowering, "trainer": trainer}
 
 
 def caption(data: Mapping[str, Any]) -> str:
-    """What was run and where."""
+    """What was run and where, and what else must be known of figures that `run.py` did not write."""
+    note = f" {data['note']}" if "note" in data else ""
     versions = ", ".join(f"{name} {version}" for name, version in data["machine"]["versions"].items())
-    return f"`{data['command']}` on {data['machine']['processor']}, {data['machine']['cpus']} CPUs; {versions}.\n"
+    return f"`{data['command']}` on {data['machine']['processor']}, {data['machine']['cpus']} CPUs; {versions}.{note}\n"
 
 
 def section(name: str, page: Path) -> str:
