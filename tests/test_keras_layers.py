@@ -170,13 +170,20 @@ def test_stateful_layers_carry_their_state_on() -> None:
 
 
 def test_masks_need_no_known_number_of_steps() -> None:
-    x, y = data()
-    model = build(L.Masking(), L.LSTM(3, return_sequences=True), L.Bidirectional(L.GRU(2)), steps=None)
+    """Masks at random, from one step to many."""
+    rng = np.random.default_rng(5)
+    sequences = {"return_sequences": True}
+    model = build(
+        L.Masking(), L.Bidirectional(L.LSTM(3, **sequences)), L.GRU(3, go_backwards=True, **sequences), L.LSTM(2),
+        steps=None,
+    )  # fmt: skip
     model.compile("sgd", LOSS)
     session = ll.Session(ll.from_keras(model, what="gradients", training=False))
-    for steps in (3, 2):
-        loss, gradients = eager_step(model, x[:, :steps], y, training=False)
-        results = session.run({"x": x[:, :steps], "y": y})
+    for rows, steps, share in [(1, 1, 1.0), (4, 1, 0.5), (5, 7, 0.3), (3, 20, 0.8), (2, 4, 0.0)]:
+        x = rng.standard_normal((rows, steps, 2)) * (rng.random((rows, steps, 1)) < share)
+        x, y = x.astype(np.float32), rng.integers(0, 3, rows)
+        loss, gradients = eager_step(model, x, y, training=False)
+        results = session.run({"x": x, "y": y})
         assert float(results["loss"]) == pytest.approx(loss, rel=1e-5)
         for variable, expected in zip(model.trainable_variables, gradients, strict=True):
             close(results[f"grad/{variable.path}"], expected, what=variable.path)
