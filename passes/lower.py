@@ -19,6 +19,7 @@ from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import Trace, optimize_graphs, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
+from lstm_lower.passes.scatter import OrderedScatterPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.verify import VerifyPass, composite_nodes
 
@@ -162,6 +163,7 @@ def lowering_passes(
         InferShapesPass(),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
+        OrderedScatterPass(),
         *([OptimizePass(schedule, verify_each=verify_each, trace=trace)] if optimize else []),
         RemoveUnreadWeightsPass(),
         StandardImportsPass(),
@@ -265,4 +267,11 @@ class StandardImportsPass(ir.passes.InPlacePass):
 
 
 # The passes that every model goes through, whether or not it holds anything to lower.
-_NORMALISING = (CheckSupportedPass, InlineFunctionsPass, VerifyPass, ConvertOpsetPass, StandardImportsPass)
+_NORMALISING = (
+    CheckSupportedPass,
+    InlineFunctionsPass,
+    VerifyPass,
+    ConvertOpsetPass,
+    OrderedScatterPass,
+    StandardImportsPass,
+)
