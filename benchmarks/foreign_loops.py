@@ -189,10 +189,10 @@ def measure(original: onnx.ModelProto, name: str, shape: str, options: argparse.
 
 
 def export(name: str, shape: str, folder: Path) -> Path | None:
-    """Exports a model in a process of its own; `None` where its package is not installed."""
+    """Exports a model in a process of its own; `None` where one of its packages is not installed."""
     from foreign_models import EXPORTERS
 
-    if importlib.util.find_spec(EXPORTERS[name][0]) is None:
+    if any(importlib.util.find_spec(package) is None for package in EXPORTERS[name][0]):
         return None
     path = folder / f"{name}.onnx"
     code = (
@@ -219,7 +219,7 @@ def models(options: argparse.Namespace, shape: str, folder: Path) -> dict[str, P
     exported = {name: export(name, shape, folder) for name in options.model or EXPORTERS}
     for name, path in exported.items():
         if path is None:
-            print(f"{name} is left out: {EXPORTERS[name][0]} is not installed", file=sys.stderr)
+            print(f"{name} is left out: {' or '.join(EXPORTERS[name][0])} is not installed", file=sys.stderr)
     return {name: path for name, path in exported.items() if path is not None}
 
 

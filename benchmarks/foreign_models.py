@@ -156,9 +156,9 @@ def _forget_sources(graph: onnx.GraphProto) -> None:
                 _forget_sources(attribute.g)
 
 
-EXPORTERS: dict[str, tuple[str, Callable[[Sizes], onnx.ModelProto]]] = {
-    "onnx_ad_lstm_gradient": ("onnx_ad", onnx_ad_lstm_gradient),
-    "torch_gru": ("torch", torch_gru),
-    "jax2onnx_lstm": ("jax2onnx", jax2onnx_lstm),
-    "jax2onnx_lstm_gradient": ("jax2onnx", jax2onnx_lstm_gradient),
+EXPORTERS: dict[str, tuple[tuple[str, ...], Callable[[Sizes], onnx.ModelProto]]] = {
+    "onnx_ad_lstm_gradient": (("onnx_ad",), onnx_ad_lstm_gradient),
+    "torch_gru": (("torch", "onnxscript"), torch_gru),
+    "jax2onnx_lstm": (("jax2onnx",), jax2onnx_lstm),
+    "jax2onnx_lstm_gradient": (("jax2onnx",), jax2onnx_lstm_gradient),
 }
