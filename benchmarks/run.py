@@ -32,8 +32,9 @@ RACES = {
     "variants": "--shape 100,32,256,256 --variant plain --variant peephole --variant v2 --variant half --variant short "
     "--variant dynamic --variant vanishing --against floor --against tensorflow --threads 2",
     "memory": "--shape 300,64,512,512 --against tensorflow --schedule auto --schedule scan --memory --threads 2",
-    "cudnn": "--op CudnnRNN --variant lstm --variant gru --variant lstm-2x2 --shape 50,32,128,128 "
-    "--shape 100,32,256,256 --threads 2",
+    "cudnn": "--op CudnnRNN --variant lstm --variant gru --variant lstm-2x2 --variant gru-2x2 --shape 50,32,128,128 "
+    "--shape 100,32,256,256 --shape 100,1,256,256 --against floor --against pytorch --threads 2",
+    "cudnn_alone": "--op CudnnRNNBackprop --variant lstm --variant gru --shape 100,1,256,256 --threads 2",
 }
 # Pictures are drawn relative to the bare products.
 DRAWN = ("backward", "backward_1", "forward", "variants", "cudnn")
@@ -77,12 +78,13 @@ def bench(arguments: Sequence[str], picture: Path | None) -> Any:
 
 
 def quicker(arguments: Sequence[str]) -> list[str]:
-    """The same options with the smallest shape, for a moment, against the bare products alone."""
+    """The same options with the smallest shape, for a moment, against one other contestant."""
     kept = []
+    rival = "sequential" if "CudnnRNNBackprop" in arguments else "floor"
     for option, value in zip(arguments, [*arguments[1:], "--"], strict=True):
         if option.startswith("--") and option not in ("--shape", "--against", "--seconds"):
             kept += [option] if value.startswith("--") else [option, value]
-    return [*kept, "--shape", QUICK_SHAPE, "--against", "floor", "--seconds", "0.1"]
+    return [*kept, "--shape", QUICK_SHAPE, "--against", rival, "--seconds", "0.1"]
 
 
 def measure(name: str, *, quick: bool, seconds: float) -> dict[str, Any]:

@@ -25,7 +25,7 @@ PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 FLOOR = "floor"
 NAMES = {"tensorflow": "TensorFlow", "pytorch": "PyTorch", "floor-pytorch": "floor in PyTorch"}
 # Compared with the first contestant: those that somebody would use in its place, and the floor.
-COMPARED = (FLOOR, "TensorFlow", "PyTorch")
+COMPARED = (FLOOR, "TensorFlow", "PyTorch", "sequential")
 _PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 Row = Mapping[str, Any]
