@@ -13,7 +13,7 @@ import onnx_ir as ir
 from lstm_lower.passes.emit import Builder, Expr
 from lstm_lower.passes.infer import attribute, shape_of
 from lstm_lower.passes.names import Names
-from lstm_lower.passes.rules.indexing import INT64, flatten_rows, reshape_to
+from lstm_lower.passes.rules.indexing import INT64, flatten_rows, reshape_to, row_numbers
 from lstm_lower.passes.shapes import InferShapesPass
 
 
@@ -95,11 +95,8 @@ def _row_numbers(data: Expr, indices: Expr, depth: int) -> Expr:
     indices = indices.cast(INT64)
     if depth == 1:
         return indices.reshape(-1)
-    number: Expr | None = None
-    for axis in range(depth):
-        size = data.size(axis)
+    places, sizes = [], [data.size(axis) for axis in range(depth)]
+    for axis, size in enumerate(sizes):
         place = b.op("Gather", indices, b.constant(axis, INT64), axis=-1).reshape(-1)
-        place = b.where(place < 0, place + size, place)
-        number = place if number is None else number * size + place
-    assert number is not None
-    return number
+        places.append(b.where(place < 0, place + size, place))
+    return row_numbers(places, sizes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 
 import onnx_ir as ir
 
@@ -21,7 +23,7 @@ from lstm_lower.ops.arrays import (
 )
 from lstm_lower.passes.emit import Builder, Expr, concat
 from lstm_lower.passes.rules.elementwise import log1p_of
-from lstm_lower.passes.rules.indexing import INT64, add_rows, flatten_rows, rank_of, reshape_to
+from lstm_lower.passes.rules.indexing import INT64, add_rows, flatten_rows, rank_of, reshape_to, row_numbers
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
@@ -34,15 +36,14 @@ def scatter_nd(n: Node) -> dict[str, Expr]:
         zeros = b.op("ConstantOfShape", shape, value=ir.tensor([0], dtype=n.updates.dtype))
         return {"output": b.op("ScatterND", zeros, indices, n.updates, reduction="add")}
     depth = indices.size(-1)
-    if not isinstance(depth, int):
-        raise n.unsupported("indices", "a known size of the last axis (before opset 16)", "an unknown one")
-    row, rows = b.ints(0), b.ints(1)
-    for axis in range(depth):
-        size = shape.slice(axis, axis + 1, axis=0)
-        place = b.op("Gather", indices, b.constant(axis, INT64), axis=-1)
-        row, rows = row * size + place, rows * size
+    if not isinstance(depth, int) or not depth:
+        got = "an unknown one" if depth else "0"
+        raise n.unsupported("indices", "a known size of the last axis, at least 1 (before opset 16)", got)
     updates = flatten_rows(n.updates, rank_of(n, "indices", indices) - 1)
-    return {"output": reshape_to(add_rows(updates, row.reshape(-1), rows), shape)}
+    sizes = [shape.slice(axis, axis + 1, axis=0) for axis in range(depth)]
+    places = [b.op("Gather", indices, b.constant(axis, INT64), axis=-1).reshape(-1) for axis in range(depth)]
+    rows = functools.reduce(operator.mul, sizes)
+    return {"output": reshape_to(add_rows(updates, row_numbers(places, sizes), rows), shape)}
 
 
 @lowers(EuclideanNorm)

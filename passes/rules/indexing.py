@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from lstm_lower.ops.indexing import (
@@ -109,6 +111,14 @@ def dynamic_stitch(n: Node) -> dict[str, Expr]:
     match = b.op("Equal", targets.unsqueeze(1), keys.unsqueeze(0)).cast(INT64)
     last = _reduce_max(match * positions, 1)
     return {"merged": b.op("Gather", concat([zero_row, values], 0), last, axis=0)}
+
+
+def row_numbers(places: Sequence[Expr], sizes: Sequence[int | Expr]) -> Expr:
+    """Numbers of rows, counted over several axes in order, from the places along each and the axes' sizes."""
+    number = places[0]
+    for place, size in zip(places[1:], sizes[1:], strict=True):
+        number = number * size + place
+    return number
 
 
 def flatten_rows(values: Expr, rank: int) -> Expr:
