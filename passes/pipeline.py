@@ -28,11 +28,14 @@ from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.orient import Orient
 from lstm_lower.passes.loops.reassociate import Reassociate
 from lstm_lower.passes.loops.refine import Refine, forget_names
+from lstm_lower.passes.loops.reuse import Reuse
 from lstm_lower.passes.loops.scan import scans_of
 from lstm_lower.passes.loops.schedule import Divide, Unroll
 from lstm_lower.passes.loops.simplify import Simplify
 from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
 from lstm_lower.passes.loops.sink_outputs import SinkOutputs
+from lstm_lower.passes.loops.split_products import SplitProducts
+from lstm_lower.passes.loops.sum_rows import SumRows
 from lstm_lower.passes.loops.widen import Widen
 from lstm_lower.passes.names import Names
 from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass
@@ -96,7 +99,10 @@ class Pipeline(ir.passes.InPlacePass):
                 modified |= self._run(model, Divide(context, kind=self.kind, steps=self.block), 1)
             for group in self._loop_groups(context):
                 modified |= self._fixed_point(model, [*group, *cleaning])
+            modified |= self._fixed_point(model, [Reuse(context), *cleaning])
             modified |= self._fixed_point(model, [FuseBias(context), *cleaning])
+            modified |= self._run(model, SplitProducts(context), 1)
+            modified |= self._run(model, SumRows(context), 1)
             modified |= self._run(model, Orient(context), 1)
             modified |= self._fixed_point(model, cleaning)
             if self.kind == "unroll":

@@ -117,7 +117,7 @@ PLAIN = {
 }
 
 
-def compare(model: Any, *, training: bool) -> None:
+def compare(model: Any, *, training: bool, tolerance: float = 1e-5) -> None:
     """Loss, gradients and what the layers keep for the next step."""
     x, y = data()
     model.compile("sgd", LOSS)
@@ -126,7 +126,7 @@ def compare(model: Any, *, training: bool) -> None:
     loss, gradients = eager_step(model, x, y, training=training)
     assert float(results["loss"]) == pytest.approx(loss, rel=1e-5)
     for variable, expected in zip(model.trainable_variables, gradients, strict=True):
-        close(results[f"grad/{variable.path}"], expected, what=variable.path)
+        close(results[f"grad/{variable.path}"], expected, tolerance, variable.path)
     kept = {pair.variable: pair.output for pair in state.parse({p.key: p.value for p in exported.metadata_props}).pairs}
     for variable in model.non_trainable_variables:
         if kept.get(variable.path) is not None:
@@ -149,7 +149,9 @@ IN_TRAINING = {
 
 @pytest.mark.parametrize("name", IN_TRAINING)
 def test_training_draws_and_keeps_the_same(name: str) -> None:
-    compare(build(*IN_TRAINING[name]()), training=True)
+    # Normalising a few rows enlarges rounding, Keras' and ours alike ("How close" in docs/tensorflow.md).
+    tolerance = 5e-5 if name == "batch_normalization" else 1e-5
+    compare(build(*IN_TRAINING[name]()), training=True, tolerance=tolerance)
 
 
 def test_stateful_layers_carry_their_state_on() -> None:

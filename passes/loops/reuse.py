@@ -1,0 +1,358 @@
+"""Reuse: what a loop computes anyway is not computed again behind it, over all steps, but leaves the loop.
+
+A forward loop saves activations, and the gradient multiplies them again: `i * g` and `o * tanh(c)` are factors of it
+that the forward step has made. Sequences behind the loop stand for values of the body: those that it makes, those that
+it walks along, and a state's values before each step (its first value, then the sequence of its updates but the last).
+
+- A state's values before each step leave the loop too, where that is cheaper than putting them together.
+- An elementwise node or a Split whose operands stand for values of the body is the body's own node, where it has an
+  equal one.
+- In a product of several factors, any two whose product the body has are taken together: `f * (1-f) * c_prev` is
+  `(f*c_prev) * (1-f)`.
+- With a product `p = a*b` of the body, `a * (1-b) * (1+b)` is `a - p*b`. Near saturation that cancels, but no more than
+  the rounding of b, a tanh, has lost there already; of float32 and float64 only.
+
+Precondition: any Scan; time on axis 0, in the loop's direction.
+
+Postcondition: fewer nodes over all steps, or no change. The sequences that leave the loop besides are as large as what
+those nodes made; where one of them takes the place of what two nodes made from, that one is not made any more.
+Regrouping rounds differently.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Hashable, Iterator
+
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, constant_of
+from lstm_lower.passes.loops.analysis import CONTROL_FLOW, elements, rank_of
+from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.edit import Editor, detach, substitute
+from lstm_lower.passes.loops.hoist import behind_identity
+from lstm_lower.passes.loops.keys import node_key
+from lstm_lower.passes.loops.layout import ELEMENTWISE
+from lstm_lower.passes.loops.scan import Loop, ScanOutput
+
+# Elements of a state from which a copy in each step takes less time than cutting and joining whole sequences.
+LEAST_COPIED = 2048
+PRECISE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+
+
+class Reuse(LoopPass):
+    """Takes what is computed again behind a loop from its body."""
+
+    name = "reuse"
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Looks at what reads the sequences of one loop."""
+        if loop.is_block_loop:
+            return False
+        known = _Known(loop)
+        modified = False
+        for root in _roots(known):
+            modified |= _regroup(known, _Chain.of(root))
+        for value, step in reversed(known.found.items()):
+            node = value.producer()
+            if value.uses() or value.is_graph_output():
+                substitute(value, known.sequence(step), loop.names)
+                modified = True
+            _detach_unread(node)
+        if modified:
+            loop.commit()
+        return modified
+
+
+class _Known:
+    """What sequences behind a loop stand for.
+
+    Attributes:
+        loop: the loop.
+        steps: values of the loop's graph and the body's values of one step that they stand for.
+        found: those of them that are not the loop's own operands and results, but made again.
+        behind: those of them that need a result of the loop: only what reads these can read others.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.steps: dict[ir.Value, ir.Value] = {}
+        self.found: dict[ir.Value, ir.Value] = {}
+        self.behind: dict[ir.Value, None] = {}
+        self._inputs = {x.parameter: x.sequence for x in loop.inputs if x.axis == 0 and x.reverse == loop.reverse}
+        self._nodes: dict[Hashable, ir.Node] = {}
+        self._products: dict[frozenset[ir.Value | None], ir.Value] = {}
+        for node in loop.body:
+            key = self._key(node, {})
+            if key is not None:
+                self._nodes.setdefault(key, node)
+            if _is_product(node):
+                self._products.setdefault(frozenset(node.inputs), node.outputs[0])
+        self._previous = {behind_identity(state.update): state for state in loop.states}
+        self.steps.update((sequence, parameter) for parameter, sequence in self._inputs.items())
+        pending = self._add({x.sequence: behind_identity(x.step) for x in self._outputs()})
+        while pending:
+            for reader in _readers(pending.pop(), loop):
+                # A sequence put together from a part of another is read behind the part.
+                cut = reader.op_type == "Slice" and reader.domain == ""
+                for node in list(_readers(reader.outputs[0], loop)) if cut else [reader]:
+                    pending += self._learn(node)
+
+    def _add(self, steps: dict[ir.Value, ir.Value]) -> list[ir.Value]:
+        self.steps |= steps
+        self.behind.update(dict.fromkeys(steps))
+        return list(steps)
+
+    def _outputs(self) -> list[ScanOutput]:
+        return [x for x in self.loop.outputs if x.axis == 0 and x.reverse == self.loop.reverse]
+
+    def _learn(self, node: ir.Node) -> list[ir.Value]:
+        """The outputs of a node behind the loop that turn out to stand for values of the body."""
+        if node.outputs[0] in self.steps:
+            return []
+        before = self._before_each_step(node)
+        if before is not None:
+            if elements(before) >= LEAST_COPIED:
+                self.found[node.outputs[0]] = before
+            return self._add({node.outputs[0]: before})
+        key = self._key(node, self.steps)
+        twin = self._nodes.get(key) if key is not None else None
+        if twin is None:
+            return []
+        learnt = dict(zip(node.outputs, twin.outputs, strict=True))
+        self.found |= learnt
+        return self._add(learnt)
+
+    def _key(self, node: ir.Node, steps: dict[ir.Value, ir.Value]) -> Hashable | None:
+        """A key that a node of the body shares with one that does the same over all steps."""
+        if node.domain != "":
+            return None
+        if node.op_type == "Split":
+            data = node.inputs[0]
+            assert data is not None
+            rank, lead = rank_of(data), int(data in steps)
+            if rank is None or (axis := attribute(node, "axis", 0) % rank) < lead:
+                return None
+            sizes = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+            parts = None if sizes is None else tuple(sizes.tolist())
+            return ("Split", id(steps.get(data, data)), axis - lead, parts, len(node.outputs))
+        if node.op_type not in ELEMENTWISE:
+            return None
+        # An operand that is the same at every step is broadcast alike where its axes are among the step's.
+        ranks = [rank_of(steps.get(value, value)) for value in node.inputs if value is not None]
+        own = {rank_of(steps[value]) for value in node.inputs if value in steps}
+        if None in ranks or (own and (len(own) > 1 or max(rank for rank in ranks if rank is not None) not in own)):
+            return None
+        return node_key(node, {value: id(step) for value, step in steps.items() if value in node.inputs})
+
+    def _before_each_step(self, node: ir.Node) -> ir.Value | None:
+        """The state whose values before each step a node puts together."""
+        if node.op_type != "Concat" or node.domain != "" or attribute(node, "axis", 0) != 0 or len(node.inputs) != 2:
+            return None
+        first, rest = reversed(node.inputs) if self.loop.reverse else node.inputs
+        cut = rest.producer() if rest is not None else None
+        if cut is None or cut.op_type != "Slice" or cut.domain != "" or first is None:
+            return None
+        whole = cut.inputs[0]
+        state = self._previous.get(self.steps[whole]) if whole is not None and whole in self.steps else None
+        if state is None or not _is_first(first, state.initial) or not self._drops_last(cut):
+            return None
+        return state.parameter
+
+    def _drops_last(self, cut: ir.Node) -> bool:
+        """Whether a Slice leaves out what the last step made."""
+        bounds = [constant_of(value) for value in cut.inputs[1:]]
+        if any(bound is None or bound.size != 1 for bound in bounds):
+            return False
+        start, end, *rest = (int(bound.reshape(-1)[0]) for bound in bounds if bound is not None)
+        if rest not in ([0], [0, 1]):
+            return False
+        length = self.loop.length
+        whole = length if isinstance(length, int) else 1 << 31
+        return (start == 1 and end >= whole) if self.loop.reverse else (start == 0 and end == -1)
+
+    def product(self, a: ir.Value | None, b: ir.Value | None) -> ir.Value | None:
+        """The body's product of two of its values."""
+        if a is None or b is None or rank_of(a) is None or rank_of(a) != rank_of(b):
+            return None
+        return self._products.get(frozenset((a, b)))
+
+    def sequence_of(self, factor: _Factor) -> ir.Value:
+        """The sequence of a chain's factor."""
+        if factor.value is not None:
+            return factor.value
+        assert factor.step is not None
+        return self.sequence(factor.step)
+
+    def sequence(self, step: ir.Value) -> ir.Value:
+        """The sequence of a value of the body; it leaves the loop from now on where it did not."""
+        if step in self._inputs:
+            return self._inputs[step]
+        made = next((x for x in self._outputs() if behind_identity(x.step) is step), None)
+        return (made if made is not None else self.loop.add_output(step)).sequence
+
+
+@dataclasses.dataclass
+class _Chain:
+    """A product of several factors behind the loop.
+
+    Attributes:
+        root: its last product.
+        factors: what is multiplied; what others read too is a factor, also when it is a product itself.
+    """
+
+    root: ir.Node
+    factors: list[ir.Value]
+
+    @classmethod
+    def of(cls, root: ir.Node) -> _Chain:
+        """The chain that ends with a product."""
+        factors: list[ir.Value] = []
+        pending = [root]
+        while pending:
+            node = pending.pop()
+            for value in node.inputs:
+                assert value is not None
+                maker = value.producer()
+                if maker is not None and _is_product(maker) and _lone_reader(maker) is node:
+                    pending.append(maker)
+                else:
+                    factors.append(value)
+        return cls(root, factors)
+
+
+def _readers(value: ir.Value, loop: Loop) -> Iterator[ir.Node]:
+    """Nodes of the loop's graph that read a value, but for the loop."""
+    for user, _ in value.uses():
+        if user.graph is loop.graph and user is not loop.node:
+            yield user
+
+
+def _roots(known: _Known) -> list[ir.Node]:
+    """The last products of the chains that sequences of the loop are factors of."""
+    roots: dict[ir.Node, None] = {}
+    for value in known.behind:
+        for reader in _readers(value, known.loop):
+            if not _is_product(reader):
+                continue
+            root = reader
+            while (above := _lone_reader(root)) is not None and _is_product(above):
+                root = above
+            if root.outputs[0] not in known.steps:
+                roots[root] = None
+    return list(roots)
+
+
+def _is_product(node: ir.Node) -> bool:
+    return node.op_type == "Mul" and node.domain == ""
+
+
+def _lone_reader(node: ir.Node) -> ir.Node | None:
+    """The only reader of a node's output, in the same graph."""
+    output = node.outputs[0]
+    users = {user for user, _ in output.uses()}
+    if output.is_graph_output() or len(users) != 1:
+        return None
+    (user,) = users
+    return user if user.graph is node.graph else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Factor:
+    """A factor of a chain.
+
+    Attributes:
+        value: its sequence, `None` where the loop does not make it yet.
+        step: the value of the body that it stands for, `None` where there is none.
+    """
+
+    value: ir.Value | None
+    step: ir.Value | None
+
+
+def _regroup(known: _Known, chain: _Chain) -> bool:
+    """Writes a chain with products of the body; whether there were any."""
+    factors = [_Factor(value, known.steps.get(value)) for value in chain.factors]
+    e = Editor(
+        known.loop.graph, known.loop.names, known.loop.opset, before=chain.root, scope=f"{known.loop.node.name}/reused"
+    )
+    while (better := _pair(known, factors) or _complement(known, factors, e)) is not None:
+        factors = better
+    if len(factors) == len(chain.factors):
+        return False
+    result, *rest = [known.sequence_of(factor) for factor in factors]
+    for value in rest:
+        result = e.op("Mul", result, value)
+    old = chain.root.outputs[0]
+    result.shape = old.shape
+    substitute(old, result, known.loop.names)
+    _detach_unread(chain.root)
+    return True
+
+
+def _pair(known: _Known, factors: list[_Factor]) -> list[_Factor] | None:
+    """The factors with two of them taken together, whose product the body has."""
+    for (i, a), (j, b) in itertools.combinations(enumerate(factors), 2):
+        product = known.product(a.step, b.step)
+        if product is not None:
+            return [_Factor(None, product), *(factor for k, factor in enumerate(factors) if k not in (i, j))]
+    return None
+
+
+def _complement(known: _Known, factors: list[_Factor], e: Editor) -> list[_Factor] | None:
+    """The factors with some `a`, `1 - b` and `1 + b` written as `a - p*b`, for a product `p = a*b` of the body."""
+    for (i, minus), (j, plus), (k, a) in itertools.permutations(enumerate(factors), 3):
+        b = _complemented(minus.value, "Sub")
+        if b is None or _complemented(plus.value, "Add") is not b or b.dtype not in PRECISE:
+            continue
+        if not any(value is not None and len(value.uses()) == 1 for value in (minus.value, plus.value)):
+            continue
+        product = known.product(a.step, known.steps.get(b))
+        if product is not None:
+            lost = e.op("Mul", known.sequence(product), b)
+            kept = e.op("Sub", known.sequence_of(a), lost)
+            return [_Factor(kept, None), *(factor for n, factor in enumerate(factors) if n not in (i, j, k))]
+    return None
+
+
+def _complemented(value: ir.Value | None, op_type: str) -> ir.Value | None:
+    """The b of `1 - b` (Sub) or `1 + b` (Add)."""
+    node = value.producer() if value is not None else None
+    if node is None or node.op_type != op_type or node.domain != "":
+        return None
+    one, b = node.inputs
+    if op_type == "Add" and constant_of(one) is None:
+        one, b = b, one
+    constant = constant_of(one)
+    return b if constant is not None and constant.size == 1 and constant.reshape(-1)[0] == 1 else None
+
+
+def _detach_unread(node: ir.Node | None) -> None:
+    """Removes a node that nobody reads, and what was there for it alone."""
+    if node is None or node.graph is None or node.op_type in CONTROL_FLOW:
+        return
+    if any(output.uses() or output.is_graph_output() for output in node.outputs):
+        return
+    makers = [value.producer() for value in node.inputs if value is not None]
+    graph = node.graph
+    detach(node)
+    for maker in makers:
+        if maker is not None and maker.graph is graph:
+            _detach_unread(maker)
+
+
+def _is_first(first: ir.Value, initial: ir.Value) -> bool:
+    """Whether `first` is a state's initial value with an axis of time of one step."""
+    if _added_axis(first, "Unsqueeze") is initial:
+        return True
+    return _added_axis(initial, "Squeeze") is first
+
+
+def _added_axis(value: ir.Value, op_type: str) -> ir.Value | None:
+    """What a value is with axis 0 put in or taken out."""
+    node = value.producer()
+    if node is None or node.op_type != op_type or node.domain != "" or len(node.inputs) != 2:
+        return None
+    axes = constant_of(node.inputs[1])
+    return node.inputs[0] if axes is not None and axes.reshape(-1).tolist() == [0] else None
