@@ -23,7 +23,12 @@ RESULTS = ROOT / "benchmarks" / "results"
 PICTURES = ROOT / "docs" / "images"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 FLOOR = "floor"
-NAMES = {"tensorflow": "TensorFlow", "pytorch": "PyTorch", "floor-pytorch": "floor in PyTorch"}
+NAMES = {
+    "tensorflow": "TensorFlow",
+    "pytorch": "PyTorch",
+    "floor-pytorch": "floor in PyTorch",
+    "floor-sequential": "its floor",
+}
 # Compared with the first contestant: those that somebody would use in its place, and the floor.
 COMPARED = (FLOOR, "TensorFlow", "PyTorch", "sequential")
 _PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)

@@ -15,15 +15,6 @@ from lstm_lower.oracles.registry import ORACLES
 Array = np.ndarray[Any, Any]
 DOMAIN = "ai.onnx.converters.tensorflow"
 VARIANTS = ("plain", "peephole", "v2", "half", "short", "dynamic", "vanishing")
-# Time, batch, inputs, units: the shapes that figures in the README are given for.
-SHAPES = {
-    "10,1,32,32": (10, 1, 32, 32),
-    "50,32,128,128": (50, 32, 128, 128),
-    "100,32,256,256": (100, 32, 256, 256),
-    "100,64,512,512": (100, 64, 512, 512),
-    "500,16,256,256": (500, 16, 256, 256),
-    "300,64,512,512": (300, 64, 512, 512),
-}
 
 
 @dataclasses.dataclass(frozen=True)

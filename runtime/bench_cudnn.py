@@ -1,4 +1,4 @@
-"""Benchmark rows of the cuDNN family: `python -m lstm_lower.runtime.bench_cudnn`.
+"""Benchmark rows of the cuDNN family.
 
 Timed are forward and backward in one graph (op `CudnnRNN`) against PyTorch's forward and backward, and the backward op
 alone (op `CudnnRNNBackprop`), whose forward output is at hand. Contestants take turns in processes of their own, as in
@@ -7,10 +7,9 @@ alone (op `CudnnRNNBackprop`), whose forward output is at hand. Contestants take
 
 from __future__ import annotations
 
-import statistics
-import sys
+import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,16 +21,15 @@ from lstm_lower.layouts import ParamsLayout
 from lstm_lower.oracles.registry import ORACLES
 from lstm_lower.runtime.bench_cases import DOMAIN, Case
 from lstm_lower.runtime.bench_products import products_in_pytorch
+from lstm_lower.runtime.bench_session import Made, made_session
 
 Array = np.ndarray[Any, Any]
-Made = tuple[Callable[[], Any], dict[str, Any]]
 
-SHAPES = ((50, 32, 128, 128), (100, 32, 256, 256), (100, 1, 256, 256))
 VARIANTS = ("lstm", "lstm-2x2", "gru", "gru-2x2")
 # What each op is timed against.
 RIVALS = {
     "CudnnRNN": ("textbook", "floor", "pytorch", "floor-pytorch"),
-    "CudnnRNNBackprop": ("textbook", "sequential"),
+    "CudnnRNNBackprop": ("sequential", "floor", "floor-sequential"),
 }
 FORWARD = ("input", "input_h", "input_c", "params")
 STATES = ("output", "output_h", "output_c")
@@ -111,7 +109,11 @@ def model(case: Case, operands: dict[str, Array], *, hide_output: bool = False) 
 
 
 def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """The matrix products that no forward and backward pass can leave out, and nothing else."""
+    """The matrix products that an op cannot leave out, and nothing else.
+
+    Of forward and backward these are two per step and four over all steps, for each pseudo-layer. A backward op alone
+    has the output at hand, from which the recurrent side of the top layer's gates follows in one product.
+    """
     steps, batch, _, units = case.shape
     layout, random = layout_of(case), np.random.default_rng(0)
     rows = steps * batch
@@ -128,7 +130,10 @@ def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     for row in layout.table:
         gates, width = row.W.shape
         product((rows, width), (width, gates))
-        product((batch, units), (units, gates), steps)
+        if case.op == "CudnnRNNBackprop" and row.layer == layout.num_layers - 1:
+            product((rows, units), (units, gates))
+        else:
+            product((batch, units), (units, gates), steps)
         product((batch, gates), (gates, units), steps)
         product((rows, gates), (gates, width))
         product((rows, gates), (rows, width), transA=1)
@@ -143,24 +148,6 @@ def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), values
 
 
-def _session(proto: onnx.ModelProto, feeds: dict[str, Array], threads: int, *, optimise: bool = True) -> Made:
-    import onnxruntime as ort
-
-    from lstm_lower.runtime.session import default_options
-
-    options = default_options()
-    options.intra_op_num_threads = threads
-    if not optimise:
-        # It would merge products of equal operands.
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    start = time.perf_counter()
-    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    load = time.perf_counter() - start
-    values = {value.name: ort.OrtValue.ortvalue_from_numpy(feeds[value.name]) for value in session.get_inputs()}
-    names = [output.name for output in session.get_outputs()]
-    return lambda: session.run_with_ort_values(names, values), {"load_s": load}
-
-
 def _lowered(case: Case, threads: int, schedule: str, *, hide_output: bool = False, optimise: bool = True) -> Made:
     import onnx_ir as ir
 
@@ -173,7 +160,7 @@ def _lowered(case: Case, threads: int, schedule: str, *, hide_output: bool = Fal
         if optimise or not isinstance(step, OptimizePass):
             step(work)
     spent = time.perf_counter() - start
-    run, facts = _session(ir.to_proto(work), operands, threads)
+    run, facts = made_session(ir.to_proto(work), operands, threads)
     return run, {"lower_s": spent, **facts}
 
 
@@ -194,8 +181,12 @@ def sequential(case: Case, threads: int, schedule: str) -> Made:
 
 def floor(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001 (one signature for all)
     """The bare matrix products."""
-    proto, values = floor_model(case)
-    return _session(proto, values, threads, optimise=False)
+    return made_session(*floor_model(case), threads, optimise=False)
+
+
+def floor_sequential(case: Case, threads: int, schedule: str) -> Made:
+    """The bare matrix products of a forward pass step by step and a backward pass."""
+    return floor(dataclasses.replace(case, op="CudnnRNN"), threads, schedule)
 
 
 def floor_pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
@@ -233,35 +224,7 @@ CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
     "textbook": textbook,
     "sequential": sequential,
     "floor": floor,
+    "floor-sequential": floor_sequential,
     "floor-pytorch": floor_pytorch,
     "pytorch": pytorch,
 }
-
-
-def rows(seconds: float = 3.0, threads: int = 2) -> Iterator[str]:
-    """Races every row: milliseconds, ratios to PyTorch and to the bare products, geometric means."""
-    from lstm_lower.runtime.bench import race
-
-    yield f"{'forward+backward':34}{'ours':>9}{'pytorch':>9}{'products':>9}{'speed':>7}{'over':>7}"
-    ratios: dict[str, list[float]] = {}
-    for variant in VARIANTS:
-        for shape in SHAPES:
-            case = Case("CudnnRNN", shape, variant)
-            found = race(case, ("lstm-lower", "pytorch", "floor"), threads=threads, seconds=seconds)
-            mine, torch, products = (result.minimum or float("nan") for result in found)
-            ratios.setdefault(case.variant.partition("-")[0], []).append(torch / mine)
-            cells = "".join(f"{value * 1e3:9.2f}" for value in (mine, torch, products))
-            yield f"{variant:10}{shape!s:24}{cells}{torch / mine:7.2f}{mine / products:7.2f}"
-    for mode, speeds in ratios.items():
-        yield f"{mode}: {statistics.geometric_mean(speeds):.2f} times PyTorch's speed in the geometric mean"
-    yield f"{'backward alone, batch 1':34}{'parallel':>9}{'sequential':>11}{'speed':>7}"
-    for variant in ("lstm", "gru"):
-        case = Case("CudnnRNNBackprop", SHAPES[2], variant)
-        found = race(case, ("lstm-lower", "sequential"), threads=threads, seconds=seconds)
-        one, other = (result.minimum or float("nan") for result in found)
-        yield f"{variant:10}{SHAPES[2]!s:24}{one * 1e3:9.2f}{other * 1e3:11.2f}{other / one:7.2f}"
-
-
-if __name__ == "__main__":
-    for line in rows(float(sys.argv[1]) if len(sys.argv) > 1 else 3.0):
-        print(line, flush=True)  # noqa: T201

@@ -15,14 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lstm_lower.runtime import bench_cases, bench_cudnn
-from lstm_lower.runtime.bench_cases import Array, Case
+from lstm_lower.runtime.bench_cases import Case
 from lstm_lower.runtime.bench_products import products_in_pytorch
-
-Run = Callable[[], Any]
-# A contestant's one run, and facts about its making.
-Made = tuple[Run, dict[str, Any]]
-# The same run with scratch memory given back afterwards, where that has to be asked for: memory is measured with it.
-LEAN_RUNS: dict[Run, Run] = {}
+from lstm_lower.runtime.bench_session import LEAN_RUNS, Made, Run, made_session
 
 
 def main() -> None:
@@ -76,39 +71,6 @@ def _status(field: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def _session(model: Any, feeds: dict[str, Array], threads: int, options: Any = None) -> Made:
-    import onnxruntime as ort
-
-    from lstm_lower.runtime.session import default_options
-
-    options = default_options() if options is None else options
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    start = time.perf_counter()
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    load = time.perf_counter() - start
-    # Inputs are bound once, as the other contestants hold theirs as tensors; outputs are allocated anew by every run.
-    binding = session.io_binding()
-    outputs = [output.name for output in session.get_outputs()]
-    for name, value in feeds.items():
-        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(value))
-    lean = ort.RunOptions()
-    lean.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-
-    def run(options: Any = None) -> Any:
-        binding.clear_binding_outputs()
-        for output in outputs:
-            binding.bind_output(output)
-        session.run_with_iobinding(binding, options)
-
-    def lean_run() -> Any:
-        run(lean)
-        binding.clear_binding_outputs()
-
-    LEAN_RUNS[run] = lean_run
-    return run, {"load_s": load}
-
-
 def ours(case: Case, threads: int, schedule: str) -> Made:
     """The lowered and optimised model."""
     from lstm_lower.passes.lower import lower
@@ -118,7 +80,7 @@ def ours(case: Case, threads: int, schedule: str) -> Made:
     start = time.perf_counter()
     lowered = lower(model, schedule=schedule)
     spent = time.perf_counter() - start
-    run, facts = _session(lowered, bench_cases.feeds(case, operands), threads)
+    run, facts = made_session(lowered, bench_cases.feeds(case, operands), threads)
     return run, {"lower_s": spent, **facts}
 
 
@@ -133,17 +95,12 @@ def textbook(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001 (
     for step in lowering_passes():
         if not isinstance(step, OptimizePass):
             step(work)
-    return _session(ir.to_proto(work), bench_cases.feeds(case, operands), threads)
+    return made_session(ir.to_proto(work), bench_cases.feeds(case, operands), threads)
 
 
 def floor(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
     """The bare matrix products, in onnxruntime, with its graph optimiser off: it would merge equal ones."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    model, feeds = bench_cases.floor_model(case)
-    return _session(model, feeds, threads, options)
+    return made_session(*bench_cases.floor_model(case), threads, optimise=False)
 
 
 def floor_pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
