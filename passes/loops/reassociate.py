@@ -175,7 +175,8 @@ class _Forms:
             if term.via is not None and lonely and term.via[0] is not value:
                 source, negative, factors = term.via
                 through = Term(factors, source, negative)
-                if not factors and term.factors:
+                # What leaves the loop is made in any case, so its factors need not be multiplied again outside.
+                if term.factors and (not factors or (source in self._results and len(factors) < len(term.factors))):
                     chosen.append(through)
                     continue
             chosen.append(Term(term.factors, term.atom, term.negative))

@@ -146,11 +146,10 @@ class GRU:
         ru, n, h_n = step.acts
         r, u = ru.split(2, axis=-1)
         dh = grad.h
-        # Written as factors of dh, not of each other, so that all of them are known before the loop.
-        n_by_h = (1 - u) * (1 - n) * (1 + n)
+        dn = (1 - u) * (1 - n) * (1 + n) * dh
         du = (given(step.h_prev) - n) * u * (1 - u) * dh
-        dr = n_by_h * h_n * r * (1 - r) * dh
-        return StepGrad(concat([dr, du, n_by_h * r * dh], -1), n_by_h * dh, u * dh, None)
+        dr = h_n * r * (1 - r) * dn
+        return StepGrad(concat([dr, du, r * dn], -1), dn, u * dh, None)
 
 
 def _ru_and_n(side: Expr) -> list[Expr]:
