@@ -142,6 +142,13 @@ def test_a_regrouped_product_is_a_factor_of_another() -> None:
     assert outside(again, Reuse()) == ["Mul"] * 5 + ["Split"] + ["Sub"] * 4
 
 
+def test_a_difference_of_squares_without_a_product() -> None:
+    """The body has no product of f and g: `f * (1-g) * (1+g)` is `f * (1 - g*g)`."""
+    other = gradient(nodes=GRADIENT.replace("dg = Mul(d, is)", "dg = Mul(d, fs)"))
+    check(other, Reuse(), applies=True)
+    assert outside(other, Reuse()) == ["Mul"] * 5 + ["Split"] + ["Sub"] * 4
+
+
 @pytest.mark.parametrize(
     ("changed", "left"),
     [

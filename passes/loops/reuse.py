@@ -9,8 +9,9 @@ it walks along, and a state's values before each step (its first value, then the
   equal one.
 - In a product of several factors, any two whose product the body has are taken together: `f * (1-f) * c_prev` is
   `(f*c_prev) * (1-f)`.
-- With a product `p = a*b` of the body, `a * (1-b) * (1+b)` is `a - p*b`. Near saturation that cancels, but no more than
-  the rounding of b, a tanh, has lost there already; of float32 and float64 only.
+- With a product `p = a*b` of the body, `a * (1-b) * (1+b)` is `a - p*b`; without one, `(1-b) * (1+b)` is `1 - b*b`.
+  Near saturation that cancels, but no more than the rounding of b, a tanh, has lost there already; of float32 and
+  float64 only.
 
 Precondition: any Scan; time on axis 0, in the loop's direction.
 
@@ -233,10 +234,11 @@ def _roots(known: _Known) -> list[ir.Node]:
     """The last products of the chains that sequences of the loop are factors of."""
     roots: dict[ir.Node, None] = {}
     for value in known.behind:
-        for reader in _readers(value, known.loop):
-            if not _is_product(reader):
-                continue
-            root = reader
+        readers = list(_readers(value, known.loop))
+        for reader in list(readers):
+            if value in (_complemented(reader.outputs[0], op) for op in ("Sub", "Add")):
+                readers += _readers(reader.outputs[0], known.loop)
+        for root in filter(_is_product, readers):
             while (above := _lone_reader(root)) is not None and _is_product(above):
                 root = above
             if root.outputs[0] not in known.steps:
@@ -301,18 +303,24 @@ def _pair(known: _Known, factors: list[_Factor]) -> list[_Factor] | None:
 
 
 def _complement(known: _Known, factors: list[_Factor], e: Editor) -> list[_Factor] | None:
-    """The factors with some `a`, `1 - b` and `1 + b` written as `a - p*b`, for a product `p = a*b` of the body."""
-    for (i, minus), (j, plus), (k, a) in itertools.permutations(enumerate(factors), 3):
+    """The factors with some `a`, `1 - b` and `1 + b` written as `a - p*b`, or two of them as `1 - b*b`."""
+    for (i, minus), (j, plus) in itertools.permutations(enumerate(factors), 2):
         b = _complemented(minus.value, "Sub")
         if b is None or _complemented(plus.value, "Add") is not b or b.dtype not in PRECISE:
             continue
-        if not any(value is not None and len(value.uses()) == 1 for value in (minus.value, plus.value)):
-            continue
-        product = known.product(a.step, known.steps.get(b))
-        if product is not None:
-            lost = e.op("Mul", known.sequence(product), b)
-            kept = e.op("Sub", known.sequence_of(a), lost)
-            return [_Factor(kept, None), *(factor for n, factor in enumerate(factors) if n not in (i, j, k))]
+        lone = [value is not None and len(value.uses()) == 1 for value in (minus.value, plus.value)]
+        others = [(k, factor) for k, factor in enumerate(factors) if k not in (i, j)]
+        for k, a in others if any(lone) else []:
+            product = known.product(a.step, known.steps.get(b))
+            if product is not None:
+                lost = e.op("Mul", known.sequence(product), b)
+                kept = e.op("Sub", known.sequence_of(a), lost)
+                return [_Factor(kept, None), *(factor for n, factor in others if n != k)]
+        if all(lone):
+            maker = minus.value.producer() if minus.value is not None else None
+            assert maker is not None
+            kept = e.op("Sub", maker.inputs[0], e.op("Mul", b, b))
+            return [_Factor(kept, None), *(factor for _, factor in others)]
     return None
 
 
