@@ -21,9 +21,8 @@ from lstm_lower.passes.rules.window import Window
 @lowers(LSTMBlockCell, repeatable=True)
 def lstm_block_cell(n: Node) -> dict[str, Expr]:
     """One step from concat(x, h_prev) @ w + b."""
-    gates = concat([n.x, n.h_prev], 1) @ n.w + n.b
     step = lstm_step(
-        gates,
+        concat([n.x, n.h_prev], 1) @ n.w + n.b,
         n.cs_prev,
         peephole_of(n),
         forget_bias=n.forget_bias,
@@ -56,15 +55,14 @@ def block_lstm(n: Node) -> dict[str, Expr]:
     window, peephole = Window(n), peephole_of(n)
     if standard_operator_suffices(n, window):
         return standard_lstm(n)
+    bias = gate_bias(n)
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         (cs_prev, h_prev), (x,) = states, inputs
-        gates = concat([x, h_prev], 1) @ n.w + n.b
         step = lstm_step(
-            gates,
+            concat([x, h_prev], 1) @ n.w + bias,
             cs_prev,
             peephole,
-            forget_bias=n.get("forget_bias", 0.0),
             cell_clip=n.cell_clip,
             units=n.size("H"),
             order=n.op.gate_order,
@@ -121,6 +119,16 @@ def block_lstm_grad(n: Node) -> dict[str, Expr]:
     return dict(zip([output.name for output in n.op.outputs], results, strict=True))
 
 
+def gate_bias(n: Node) -> Expr:
+    """The gates' bias [4H], that of the forget gate with the attribute `forget_bias`: added once, not in every step."""
+    bias: Expr = n.b
+    forget_bias = n.get("forget_bias", 0.0)
+    if not forget_bias:
+        return bias
+    offsets = n.builder.constant([[forget_bias if gate == "f" else 0.0] for gate in n.op.gate_order], bias.dtype)
+    return (bias.reshape(4, -1) + offsets).reshape(-1)
+
+
 def standard_operator_suffices(n: Node, window: Window) -> bool:
     """Whether only h is asked for, over whole sequences and without a clip."""
     others = [output.name for output in n.op.outputs if output.name != "h"]
@@ -137,13 +145,11 @@ def standard_lstm(n: Node) -> dict[str, Expr]:
         gates = dict(zip(n.op.gate_order, packed.split(4, axis=0, size=units), strict=True))
         return concat([gates[gate] for gate in ("i", "f", "c", "o")], 0)
 
-    bias = in_order(n.b)
-    forget_bias = n.get("forget_bias", 0.0)
-    offsets = b.constant([[0.0], [forget_bias], [0.0], [0.0]], n.x.dtype)
+    bias = in_order(gate_bias(n))
     both = DirectionWeights(
         in_order(n.w.slice(0, input_size, axis=0).mT),
         in_order(n.w.slice(input_size, END, axis=0).mT),
-        (bias.reshape(4, -1) + offsets).reshape(-1) if forget_bias else bias,
+        bias,
         b.zeros_like(bias),
     )
     peephole = concat([n.wci, n.wco, n.wcf], 0).unsqueeze(0) if n.use_peephole else None

@@ -46,7 +46,7 @@ def lstm_step(
     cs_prev: Expr,
     peephole: Peephole | None,
     *,
-    forget_bias: float,
+    forget_bias: float = 0.0,
     cell_clip: float,
     units: int | Expr,
     order: Sequence[str],
