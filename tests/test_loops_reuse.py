@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -167,6 +168,24 @@ def test_reuse_tells_look_alikes_apart(changed: dict[str, str], left: list[str])
 def test_a_difference_that_cancels_stays_in_half_precision() -> None:
     """`a - p*b` for `a*(1-b)*(1+b)` is as good as the rounding of b only where that is small."""
     assert outside(gradient("float16"), Reuse()).count("Add") == 2
+
+
+SPLITS = """
+loops (float[T,B,3] xs, float[B,3] first, int64[2] sizes, int64[2] others)
+  => (float[B,3] last, float[T,B,L] p, float[T,B,M] q)
+{
+  last, ys = Scan <num_scan_inputs = 1, body = step (float[B,3] s, float[B,3] x) => (float[B,3] u, float[B,3] y)
+    { y = Tanh(s) a, b = Split <axis = 1> (y, sizes) c = Concat <axis = 1> (b, a) u = Add(c, x) }> (first, xs)
+  p, q = Split <axis = 2> (ys, SIZES)
+}"""
+
+
+@pytest.mark.parametrize(("sizes", "left"), [("sizes", 0), ("others", 1)])
+def test_splits_of_sizes_known_at_run_time_only(sizes: str, left: int) -> None:
+    case = parsed(SPLITS.replace("SIZES", sizes), xs=(2, 2, 3), first=(2, 3))
+    case.feeds |= {"sizes": np.array([1, 2]), "others": np.array([2, 1])}
+    check(case, Reuse(), applies=not left)
+    assert outside(case, Reuse()).count("Split") == left
 
 
 SUMS = """

@@ -135,8 +135,9 @@ class _Known:
             rank, lead = rank_of(data), int(data in steps)
             if rank is None or (axis := attribute(node, "axis", 0) % rank) < lead:
                 return None
-            sizes = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
-            parts = None if sizes is None else tuple(sizes.tolist())
+            given = node.inputs[1] if len(node.inputs) > 1 else None
+            sizes = constant_of(given)
+            parts = id(given) if sizes is None else tuple(sizes.tolist())
             return ("Split", id(steps.get(data, data)), axis - lead, parts, len(node.outputs))
         if node.op_type not in ELEMENTWISE:
             return None
@@ -145,7 +146,7 @@ class _Known:
         own = {rank_of(steps[value]) for value in node.inputs if value in steps}
         if None in ranks or (own and (len(own) > 1 or max(rank for rank in ranks if rank is not None) not in own)):
             return None
-        return node_key(node, {value: id(step) for value, step in steps.items() if value in node.inputs})
+        return node_key(node, {value: id(steps[value]) for value in node.inputs if value in steps})
 
     def _before_each_step(self, node: ir.Node) -> ir.Value | None:
         """The state whose values before each step a node puts together."""
