@@ -79,3 +79,24 @@ class LoopPass(ir.passes.InPlacePass):
     @abc.abstractmethod
     def rewrite(self, loop: Loop) -> bool:
         """Rewrites one loop; returns whether something changed."""
+
+
+class AroundLoops(abc.ABC):
+    """Makes a loop pass one on the graphs that hold loops, where products and sums over all steps stand.
+
+    A base class to put before `LoopPass`.
+    """
+
+    def run(self, model: ir.Model) -> bool:
+        """Looks at every graph that holds a loop."""
+        graphs = dict.fromkeys(node.graph for node in scans_of(model.graph))
+        # Every graph, not only up to the first that changes.
+        return sum(self.around(graph) for graph in graphs if graph is not None) > 0
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Looks at the graph around one loop."""
+        return self.around(loop.graph)
+
+    @abc.abstractmethod
+    def around(self, graph: ir.Graph) -> bool:
+        """Rewrites a graph outside its loops' bodies; returns whether something changed."""

@@ -18,9 +18,8 @@ import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
 from lstm_lower.passes.loops.analysis import rank_of
-from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.base import AroundLoops, LoopPass
 from lstm_lower.passes.loops.edit import END, Editor, detach, substitute
-from lstm_lower.passes.loops.scan import Loop, scans_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,22 +32,13 @@ class _Pair:
     rows: ir.Value
 
 
-class FuseBias(LoopPass):
+class FuseBias(AroundLoops, LoopPass):
     """Merges sums over rows into products that read the same rows."""
 
     name = "fuse_bias"
 
-    def run(self, model: ir.Model) -> bool:
-        """Looks at every graph that holds a loop: products over all steps stand there."""
-        graphs = dict.fromkeys(node.graph for node in scans_of(model.graph))
-        # Every graph, not only up to the first that changes.
-        return sum(self._graph(graph) for graph in graphs if graph is not None) > 0
-
-    def rewrite(self, loop: Loop) -> bool:
-        """Looks at the graph around one loop."""
-        return self._graph(loop.graph)
-
-    def _graph(self, graph: ir.Graph) -> bool:
+    def around(self, graph: ir.Graph) -> bool:
+        """Merges the sums of one graph into its products."""
         places = {node: place for place, node in enumerate(graph)}
         found = [pair for node in places if (pair := _pair(node, places)) is not None]
         # Several products may read the rows of one sum: the first takes it in.

@@ -18,9 +18,8 @@ import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
 from lstm_lower.passes.loops.analysis import elements, rank_of
-from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.base import AroundLoops, LoopPass
 from lstm_lower.passes.loops.edit import Editor, detach, substitute
-from lstm_lower.passes.loops.scan import Loop, scans_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,21 +33,13 @@ class _Candidate:
     bias: ir.Value | None
 
 
-class SplitProducts(LoopPass):
+class SplitProducts(AroundLoops, LoopPass):
     """Makes the parts of a split product one by one."""
 
     name = "split_products"
 
-    def run(self, model: ir.Model) -> bool:
-        """Looks at every graph that holds a loop."""
-        graphs = dict.fromkeys(node.graph for node in scans_of(model.graph))
-        return sum(self._graph(graph) for graph in graphs if graph is not None) > 0
-
-    def rewrite(self, loop: Loop) -> bool:
-        """Looks at the graph around one loop."""
-        return self._graph(loop.graph)
-
-    def _graph(self, graph: ir.Graph) -> bool:
+    def around(self, graph: ir.Graph) -> bool:
+        """Divides the split products of one graph."""
         found = [candidate for node in graph if (candidate := _candidate(node)) is not None]
         for candidate in found:
             self._write(graph, candidate)

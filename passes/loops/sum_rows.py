@@ -17,28 +17,19 @@ import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
 from lstm_lower.passes.loops.analysis import elements, rank_of
-from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.base import AroundLoops, LoopPass
 from lstm_lower.passes.loops.edit import Editor, detach, substitute
-from lstm_lower.passes.loops.scan import Loop, scans_of
 
 LEAST = 1 << 15
 
 
-class SumRows(LoopPass):
+class SumRows(AroundLoops, LoopPass):
     """Writes large sums over rows as products."""
 
     name = "sum_rows"
 
-    def run(self, model: ir.Model) -> bool:
-        """Looks at every graph that holds a loop."""
-        graphs = dict.fromkeys(node.graph for node in scans_of(model.graph))
-        return sum(self._graph(graph) for graph in graphs if graph is not None) > 0
-
-    def rewrite(self, loop: Loop) -> bool:
-        """Looks at the graph around one loop."""
-        return self._graph(loop.graph)
-
-    def _graph(self, graph: ir.Graph) -> bool:
+    def around(self, graph: ir.Graph) -> bool:
+        """Writes the sums of one graph as products."""
         found = [node for node in graph if _sums_rows(node)]
         for node in found:
             self._write(graph, node)
