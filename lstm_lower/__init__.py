@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lstm_lower.passes.lower import lower as lower
     from lstm_lower.passes.pipeline import optimize as optimize
     from lstm_lower.runtime.session import Session as Session
-    from lstm_lower.runtime.trainer import Trainer as Trainer
+    from lstm_lower.runtime.training.trainer import Trainer as Trainer
     from lstm_lower.tensorflow import from_tensorflow as from_tensorflow
     from lstm_lower.tensorflow import tf2onnx_ops as tf2onnx_ops
 
@@ -51,7 +51,7 @@ if not (Path(__file__).parent / "passes").is_dir():
 
 _LAZY = {
     "Session": "lstm_lower.runtime.session",
-    "Trainer": "lstm_lower.runtime.trainer",
+    "Trainer": "lstm_lower.runtime.training.trainer",
     "from_keras": "lstm_lower.keras",
     "from_tensorflow": "lstm_lower.tensorflow",
     "lower": "lstm_lower.passes.lower",

@@ -7,15 +7,16 @@ from collections.abc import Hashable, Mapping
 
 import onnx_ir as ir
 
-from lstm_lower import contracts, opdef
+from lstm_lower import opdef
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph.emit import Builder, Expr
+from lstm_lower.graph.names import Names
+from lstm_lower.graph.verify import bind_node, node_label
 from lstm_lower.passes import rules  # noqa: F401 (importing the rules fills the registry)
-from lstm_lower.passes.emit import Builder, Expr
 from lstm_lower.passes.infer import Shape, shape_of
-from lstm_lower.passes.names import Names
 from lstm_lower.passes.rules.registry import REPEATABLE, RULES, Node
 from lstm_lower.passes.templates import Template, signature
-from lstm_lower.passes.verify import bind_node, node_label
+from lstm_lower.records import contracts
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 

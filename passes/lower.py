@@ -14,14 +14,14 @@ import onnx_ir.passes.common as common_passes
 
 from lstm_lower import schemas
 from lstm_lower.errors import InvalidModelError, LstmLowerError, UnsupportedOpError
-from lstm_lower.model_io import load, to_proto
+from lstm_lower.graph.verify import VerifyPass, composite_nodes
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
-from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass, check_opset
+from lstm_lower.passes.opset.versions import MIN_OPSET, ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import Trace, optimize_graphs, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
 from lstm_lower.passes.scatter import OrderedScatterPass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.passes.verify import VerifyPass, composite_nodes
+from lstm_lower.records.model_files import load, to_proto
 
 __all__ = ["collection_paused", "lower", "lowering_passes", "malformed_models_explained", "needed_passes"]
 

@@ -9,40 +9,40 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
-from lstm_lower.dump import dump
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.model_io import load
-from lstm_lower.passes.loops.base import Context, LoopPass
-from lstm_lower.passes.loops.common import Common
-from lstm_lower.passes.loops.contract import Contract
-from lstm_lower.passes.loops.dead import Dead
+from lstm_lower.graph.dump import dump
+from lstm_lower.graph.names import Names
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.verify import verify
+from lstm_lower.passes.loops.axis_order import Layout
+from lstm_lower.passes.loops.batched_products import Contract
+from lstm_lower.passes.loops.code_motion import Hoist
+from lstm_lower.passes.loops.common_subexpressions import Common
+from lstm_lower.passes.loops.dead_code import Dead
 from lstm_lower.passes.loops.directions import Directions
 from lstm_lower.passes.loops.distribute import Distribute
 from lstm_lower.passes.loops.fuse_bias import FuseBias
 from lstm_lower.passes.loops.fuse_concat import FuseConcat
 from lstm_lower.passes.loops.fuse_products import FuseProducts
-from lstm_lower.passes.loops.hoist import Hoist
 from lstm_lower.passes.loops.join_outputs import JoinOutputs
-from lstm_lower.passes.loops.layout import Layout
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.orient import Orient
 from lstm_lower.passes.loops.reassociate import Reassociate
 from lstm_lower.passes.loops.refine import Refine, forget_names
 from lstm_lower.passes.loops.reuse import Reuse
-from lstm_lower.passes.loops.scan import scans_of
 from lstm_lower.passes.loops.schedule import Divide, Unroll
 from lstm_lower.passes.loops.simplify import Simplify
 from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
 from lstm_lower.passes.loops.sink_outputs import SinkOutputs
 from lstm_lower.passes.loops.split_products import SplitProducts
 from lstm_lower.passes.loops.sum_rows import SumRows
+from lstm_lower.passes.loops.views.base import Context, LoopPass
+from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.loops.widen import Widen
-from lstm_lower.passes.names import Names
-from lstm_lower.passes.opset import MIN_OPSET, ConvertOpsetPass
+from lstm_lower.passes.opset.versions import MIN_OPSET, ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.passes.subgraphs import subgraphs_of
 from lstm_lower.passes.trace import Trace
-from lstm_lower.passes.verify import verify
+from lstm_lower.records.model_files import load
 
 __all__ = ["Pipeline", "Trace", "optimize", "optimize_graphs", "parse_schedule"]
 

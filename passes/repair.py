@@ -7,7 +7,7 @@ import warnings
 import onnx_ir as ir
 
 from lstm_lower import opdef
-from lstm_lower.passes.verify import composite_nodes, node_label
+from lstm_lower.graph.verify import composite_nodes, node_label
 
 
 class WrongGradientWarning(UserWarning):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.passes.emit import Builder, Expr
+from lstm_lower.graph.emit import Builder, Expr
+from lstm_lower.graph.names import Names
 from lstm_lower.passes.infer import attribute, shape_of
-from lstm_lower.passes.names import Names
 from lstm_lower.passes.rules.indexing import INT64, flatten_rows, reshape_to, row_numbers
 from lstm_lower.passes.shapes import InferShapesPass
 

@@ -11,10 +11,10 @@ import onnx_ir as ir
 
 from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.graph.verify import bind_node, composite_nodes
 from lstm_lower.passes.infer import infer, shape_of
 from lstm_lower.passes.rules.registry import REPEATABLE
 from lstm_lower.passes.templates import signature
-from lstm_lower.passes.verify import bind_node, composite_nodes
 
 # Larger initializers stay behind: shape inference reads only small ones, such as shapes and axes.
 _LARGE_BYTES = 1024

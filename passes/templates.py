@@ -10,8 +10,8 @@ from collections.abc import Hashable, Mapping
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Builder
 from lstm_lower.opdef import Call
-from lstm_lower.passes.emit import Builder
 from lstm_lower.passes.infer import shape_of
 
 Replacements = list[tuple[ir.Value, ir.Value]]

@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
-from lstm_lower.oracles.registry import ORACLES
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
 Array = np.ndarray[Any, Any]
 DOMAIN = "ai.onnx.converters.tensorflow"

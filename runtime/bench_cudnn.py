@@ -18,10 +18,10 @@ from onnx import helper
 
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.layouts import ParamsLayout
-from lstm_lower.oracles.registry import ORACLES
 from lstm_lower.runtime.bench_cases import DOMAIN, Case
 from lstm_lower.runtime.bench_products import products_in_pytorch
 from lstm_lower.runtime.bench_session import Made, made_session
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
 Array = np.ndarray[Any, Any]
 

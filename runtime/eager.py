@@ -16,7 +16,7 @@ import onnxruntime as ort
 from lstm_lower import dims, opdef
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.passes.lower import lower
-from lstm_lower.passes.opset import newest_opset
+from lstm_lower.passes.opset.versions import newest_opset
 from lstm_lower.runtime.session import default_options
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from lstm_lower import model_io
+from lstm_lower.records import model_files as model_io
 
 # Smaller weights travel inside the bytes; shapes and axes must, since onnxruntime reads them while it optimises.
 _LARGE_BYTES = 1 << 20

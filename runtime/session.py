@@ -11,11 +11,12 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from lstm_lower import contracts, model_io
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.graph.verify import composite_nodes
 from lstm_lower.passes.lower import lower
-from lstm_lower.passes.verify import composite_nodes
+from lstm_lower.records import contracts
+from lstm_lower.records import model_files as model_io
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.serialized import open_session
 

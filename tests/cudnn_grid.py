@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import lstm_lower as ll
-from tests.cudnn_cases import CASES, Case
-from tests.cudnn_models import node_model, training_model
-from tests.cudnn_torch import reference
+from tests.support.cudnn_cases import CASES, Case
+from tests.support.cudnn_models import node_model, training_model
+from tests.support.cudnn_torch import reference
 
 Array = np.ndarray[Any, Any]
 

@@ -27,7 +27,7 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 
 import lstm_lower as ll
-from lstm_lower import state as training_state
+from lstm_lower.records import state as training_state
 
 Array = np.ndarray[Any, Any]
 Losses = dict[str, list[float]]

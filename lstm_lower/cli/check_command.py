@@ -22,7 +22,7 @@ from lstm_lower.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from lstm_lower.runtime.check import Report
+    from lstm_lower.runtime.proof.check import Report
 
 
 def check(
@@ -54,7 +54,7 @@ def check(
     """
     with console.errors(as_json=as_json):
         from lstm_lower.runtime import feeds
-        from lstm_lower.runtime.check import check as run_check
+        from lstm_lower.runtime.proof.check import check as run_check
 
         given, recorded = feeds.read_arrays(inputs) if inputs is not None else (None, {})
         report = run_check(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from lstm_lower.passes.trace import Trace
-    from lstm_lower.runtime.check import Report
+    from lstm_lower.runtime.proof.check import Report
 
 
 def lower(
@@ -59,9 +59,9 @@ def lower(
     target = output if output is not None else model.parent / f"{model.stem}.lowered.onnx"
     report = None
     with console.errors(as_json=as_json), _warnings_as_lines():
-        from lstm_lower.model_io import save
-        from lstm_lower.runtime.check import check as run_check
+        from lstm_lower.records.model_files import save
         from lstm_lower.runtime.loadable import check_loadable
+        from lstm_lower.runtime.proof.check import check as run_check
 
         start = time.perf_counter()
         source = open_model(model, inputs, outputs, signature)
@@ -81,16 +81,16 @@ def _lower(
     source: ir.Model, opset: int | None, schedule: str, repair: bool, verify_each: bool, dump_passes: Path | None
 ) -> ir.Model:
     """Lowers as `passes.lower` does, pass by pass, with progress and dumps."""
+    from lstm_lower.graph.verify import VerifyPass
     from lstm_lower.passes.lower import (
         collection_paused,
         lowering_passes,
         malformed_models_explained,
         needed_passes,
     )
-    from lstm_lower.passes.opset import check_opset
+    from lstm_lower.passes.opset.versions import check_opset
     from lstm_lower.passes.pipeline import parse_schedule
     from lstm_lower.passes.trace import Trace
-    from lstm_lower.passes.verify import VerifyPass
 
     check_opset(opset)
     parse_schedule(schedule)
@@ -131,7 +131,7 @@ class _Dumps:
             self._write(type(step).__name__.removesuffix("Pass"), self._text(model))
 
     def _text(self, model: ir.Model) -> str:
-        from lstm_lower.dump import dump
+        from lstm_lower.graph.dump import dump
 
         return dump(model, hashes=self.hashes)
 

@@ -34,10 +34,11 @@ def ops(
 
 def support_table() -> dict[str, dict[str, Any]]:
     """Op type -> what its definition says, for every op that has a lowering rule."""
-    from lstm_lower import opdef, oracles  # noqa: F401 (oracles fills its registry)
-    from lstm_lower.oracles.registry import ORACLES
+    from lstm_lower import opdef
     from lstm_lower.passes import rules  # noqa: F401 (fills its registry)
     from lstm_lower.passes.rules.registry import RULES
+    from lstm_lower.runtime.proof import oracles  # noqa: F401 (fills its registry)
+    from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
     return {
         name: _describe(definition) | {"oracle": name in ORACLES}

@@ -42,9 +42,9 @@ def optimize(
     target = output if output is not None else model.parent / f"{model.stem}.optimized.onnx"
     with console.errors(as_json=as_json):
         from lstm_lower.cli.summary import summarize
-        from lstm_lower.model_io import load, save
         from lstm_lower.passes.pipeline import optimize as run_optimizer
         from lstm_lower.passes.trace import Trace
+        from lstm_lower.records.model_files import load, save
         from lstm_lower.runtime.loadable import check_loadable
 
         start = time.perf_counter()

@@ -47,7 +47,7 @@ def run(
     magnitude.
     """
     with console.errors(as_json=as_json):
-        from lstm_lower.model_io import load
+        from lstm_lower.records.model_files import load
         from lstm_lower.runtime import feeds
         from lstm_lower.runtime.session import Session
 
@@ -93,7 +93,7 @@ def _row(name: str, array: Array, recorded: Array | None) -> dict[str, Any]:
 def _difference(array: Array, recorded: Array) -> float:
     if array.shape != recorded.shape:
         return float("inf")
-    from lstm_lower.runtime.check import errors
+    from lstm_lower.runtime.proof.check import errors
 
     return errors(array, recorded)[1]
 

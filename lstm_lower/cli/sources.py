@@ -32,7 +32,7 @@ def open_model(
         InvalidInputError: options of TensorFlow graphs are given for an ONNX file.
         InvalidModelError, UnsupportedOpError: the model is malformed or cannot be imported.
     """
-    from lstm_lower.model_io import load
+    from lstm_lower.records.model_files import load
 
     saved_model = any((path / f"saved_model{suffix}").is_file() for suffix in _TENSORFLOW_SUFFIXES)
     if not saved_model and path.suffix not in _TENSORFLOW_SUFFIXES:

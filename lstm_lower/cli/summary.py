@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
-from lstm_lower.dump import type_text
+from lstm_lower.graph.dump import type_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +114,6 @@ def _composite(node: ir.Node, where: str, definition: type[opdef.OpDef]) -> Comp
 
 
 def _label(node: ir.Node) -> str:
-    from lstm_lower.passes.verify import node_label
+    from lstm_lower.graph.verify import node_label
 
     return node_label(node)

@@ -18,7 +18,7 @@ from lstm_lower.cli.options import ModelArgument, ProviderOption
 from lstm_lower.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from lstm_lower.runtime.trainer import Trainer
+    from lstm_lower.runtime.training.trainer import Trainer
 
 # Called with epoch and loss after every step.
 Report = Callable[[int, float], None]
@@ -54,8 +54,8 @@ def train(
     """
     with console.errors():
         from lstm_lower.runtime import feeds
-        from lstm_lower.runtime.trainer import Trainer
-        from lstm_lower.runtime.training_run import Plan, Run, Samples
+        from lstm_lower.runtime.training.run import Plan, Run, Samples
+        from lstm_lower.runtime.training.trainer import Trainer
 
         _require_packages(plot=plot)
         arrays, _ = feeds.read_arrays(data)

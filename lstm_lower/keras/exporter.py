@@ -15,11 +15,11 @@ import onnx_ir as ir
 import tensorflow as tf
 from keras.src.backend import numpy as keras_numpy
 
-from lstm_lower import state as training_state
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.keras import legacy, objective, operands, optimizers
 from lstm_lower.keras.tracing import without_loops
-from lstm_lower.state import Role, TrainingState
+from lstm_lower.records import state as training_state
+from lstm_lower.records.state import Role, TrainingState
 from lstm_lower.tensorflow.importer import from_tensorflow
 
 What = Literal["train", "gradients", "input_gradient"]

@@ -13,11 +13,11 @@ import tensorflow as tf
 from onnx import helper, numpy_helper
 
 from lstm_lower import opdef, schemas
-from lstm_lower import state as training_state
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
+from lstm_lower.graph.verify import verify
 from lstm_lower.passes.composites import unsupported_nodes
-from lstm_lower.passes.verify import verify
-from lstm_lower.state import StatePair, TrainingState
+from lstm_lower.records import state as training_state
+from lstm_lower.records.state import StatePair, TrainingState
 from lstm_lower.tensorflow.graph import GraphDef, Tensor, Writer, output_dtypes, split_name
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ import onnx
 import tensorflow as tf
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.state import Role, StatePair
+from lstm_lower.records.state import Role, StatePair
 from lstm_lower.tensorflow import checks, finish
 from lstm_lower.tensorflow.convert import check_opset, convert, fold
 from lstm_lower.tensorflow.frozen import lift_frozen_weights

@@ -16,9 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import detach, substitute
-from lstm_lower.passes.loops.scan import Loop, ScanOutput, scans_of
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, scans_of
 
 
 class Directions(LoopPass):

@@ -13,10 +13,10 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.analysis import Dependence, Level, rank_of
-from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import END, Editor
-from lstm_lower.passes.loops.scan import Loop
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import Dependence, Level, rank_of
+from lstm_lower.passes.loops.views.loop import Loop
 
 
 class Distribute(LoopPass):

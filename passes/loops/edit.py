@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph.names import Names
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.infer import infer, shape_of
-from lstm_lower.passes.names import Names
-from lstm_lower.passes.subgraphs import subgraphs_of
 
 __all__ = ["END", "Editor", "captures", "detach", "operands", "remove_unread", "subgraphs_of", "substitute"]
 

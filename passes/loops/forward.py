@@ -11,9 +11,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.passes.emit import Builder, Expr
+from lstm_lower.graph.emit import Builder, Expr
+from lstm_lower.graph.names import Names
 from lstm_lower.passes.infer import attribute
-from lstm_lower.passes.names import Names
 
 # The start and end of a slice that walks the whole axis backwards.
 _LAST, _BEFORE_FIRST = -1, (-(2**63) + 1)

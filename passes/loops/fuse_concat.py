@@ -12,10 +12,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, shape_of
-from lstm_lower.passes.loops.analysis import Dependence, Level, same_shape
-from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor
-from lstm_lower.passes.loops.scan import Loop
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import Dependence, Level, same_shape
+from lstm_lower.passes.loops.views.loop import Loop
 
 
 class FuseConcat(LoopPass):

@@ -13,12 +13,12 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.loops.analysis import Dependence, Level, rank_of, same_shape
-from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.code_motion import hoist_invariant
 from lstm_lower.passes.loops.edit import Editor
-from lstm_lower.passes.loops.hoist import hoist_invariant
-from lstm_lower.passes.loops.parts import position_in_whole
-from lstm_lower.passes.loops.scan import Loop
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import Dependence, Level, rank_of, same_shape
+from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.parts import position_in_whole
 
 
 class FuseProducts(LoopPass):

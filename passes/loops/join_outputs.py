@@ -12,11 +12,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, shape_of
-from lstm_lower.passes.loops.analysis import Dependence, rank_of
-from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.code_motion import behind_identity
 from lstm_lower.passes.loops.edit import substitute
-from lstm_lower.passes.loops.hoist import behind_identity
-from lstm_lower.passes.loops.scan import Loop, ScanOutput
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import Dependence, rank_of
+from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
 
 
 class JoinOutputs(LoopPass):

@@ -20,13 +20,13 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.analysis import CONTROL_FLOW, same_shape
-from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.code_motion import behind_identity
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
-from lstm_lower.passes.loops.hoist import behind_identity
 from lstm_lower.passes.loops.refine import refine_graph, sharpen
-from lstm_lower.passes.loops.scan import Loop, ScanInput
 from lstm_lower.passes.loops.sizes import Dims
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, same_shape
+from lstm_lower.passes.loops.views.loop import Loop, ScanInput
 
 _LAYOUT = frozenset({"Identity", "Unsqueeze", "Squeeze", "Reshape"})
 _INDICES = frozenset({ir.DataType.INT32, ir.DataType.INT64})

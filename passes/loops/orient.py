@@ -30,10 +30,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.analysis import Dependence, Level, rank_of
-from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import substitute
-from lstm_lower.passes.loops.scan import Loop, State
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import Dependence, Level, rank_of
+from lstm_lower.passes.loops.views.loop import Loop, State
 
 PACK = 0.27
 TRANSPOSE = 0.5

@@ -14,10 +14,10 @@ import dataclasses
 
 import onnx_ir as ir
 
-from lstm_lower.passes.loops.analysis import Dependence, Level
-from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor
-from lstm_lower.passes.loops.scan import Loop
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import Dependence, Level
+from lstm_lower.passes.loops.views.loop import Loop
 
 RING = frozenset({"Add", "Sub", "Mul", "Neg"})
 

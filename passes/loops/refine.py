@@ -17,11 +17,11 @@ import onnx_ir as ir
 
 from lstm_lower.dims import Dim
 from lstm_lower.passes.infer import attribute, broadcast, infer, inferred, shape_of
-from lstm_lower.passes.loops.analysis import CONTROL_FLOW
-from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import subgraphs_of
-from lstm_lower.passes.loops.scan import Loop, is_scan
 from lstm_lower.passes.loops.sizes import Dims, sizes_of
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW
+from lstm_lower.passes.loops.views.loop import Loop, is_scan
 
 # What names of open dimensions begin with; no exporter's do.
 OPEN = "?"

@@ -29,13 +29,13 @@ from collections.abc import Hashable, Iterator
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of
-from lstm_lower.passes.loops.analysis import CONTROL_FLOW, elements, rank_of
-from lstm_lower.passes.loops.base import LoopPass
+from lstm_lower.passes.loops.axis_order import ELEMENTWISE
+from lstm_lower.passes.loops.code_motion import behind_identity
 from lstm_lower.passes.loops.edit import Editor, detach, substitute
-from lstm_lower.passes.loops.hoist import behind_identity
-from lstm_lower.passes.loops.keys import node_key
-from lstm_lower.passes.loops.layout import ELEMENTWISE
-from lstm_lower.passes.loops.scan import Loop, ScanOutput
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, elements, rank_of
+from lstm_lower.passes.loops.views.keys import node_key
+from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
 
 # Elements of a state from which a copy in each step takes less time than cutting and joining whole sequences.
 LEAST_COPIED = 2048

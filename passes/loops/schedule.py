@@ -13,11 +13,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.loops.analysis import Dependence, Level
-from lstm_lower.passes.loops.base import Context, LoopPass
-from lstm_lower.passes.loops.chunk import NotChunkable, chunk
-from lstm_lower.passes.loops.scan import Loop
+from lstm_lower.passes.loops.strip_mining import NotChunkable, chunk
 from lstm_lower.passes.loops.unroll import NotUnrollable, unroll
+from lstm_lower.passes.loops.views.base import Context, LoopPass
+from lstm_lower.passes.loops.views.dependence import Dependence, Level
+from lstm_lower.passes.loops.views.loop import Loop
 
 WHOLE_LOOP_BYTES = 48 << 20
 BLOCK_BYTES = 32 << 20

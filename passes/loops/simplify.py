@@ -15,15 +15,15 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, infer, shape_of
-from lstm_lower.passes.loops.analysis import CONTROL_FLOW, same_shape
-from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.directions import turned_round
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.fold import fold
-from lstm_lower.passes.loops.pads import is_padded, joined_pads
-from lstm_lower.passes.loops.scan import Loop, is_scan
 from lstm_lower.passes.loops.sizes import sizes_of
 from lstm_lower.passes.loops.uniform import Uniform
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, same_shape
+from lstm_lower.passes.loops.views.loop import Loop, is_scan
+from lstm_lower.passes.loops.views.pads import is_padded, joined_pads
 
 
 class Simplify(LoopPass):

@@ -14,14 +14,14 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.analysis import Dependence, Level, elements, rank_of
-from lstm_lower.passes.loops.base import LoopPass
-from lstm_lower.passes.loops.batching import NotBatchable
-from lstm_lower.passes.loops.contract import inner_beside
+from lstm_lower.passes.loops.batched_products import inner_beside
+from lstm_lower.passes.loops.code_motion import hoist_invariant
 from lstm_lower.passes.loops.edit import Editor, substitute
-from lstm_lower.passes.loops.hoist import hoist_invariant
-from lstm_lower.passes.loops.scan import Loop, State
-from lstm_lower.passes.loops.sequences import Sequences
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.batching import NotBatchable
+from lstm_lower.passes.loops.views.dependence import Dependence, Level, elements, rank_of
+from lstm_lower.passes.loops.views.loop import Loop, State
+from lstm_lower.passes.loops.views.sequences import Sequences
 
 # What is added may be kept for all steps when it is at most this many times larger than what it is computed from.
 LARGEST_GROWTH = 4

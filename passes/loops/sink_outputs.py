@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.passes.loops.analysis import Dependence, Level, elements, is_pure
-from lstm_lower.passes.loops.base import LoopPass
-from lstm_lower.passes.loops.batching import NotBatchable
+from lstm_lower.passes.loops.code_motion import hoist_invariant, makes_result
 from lstm_lower.passes.loops.edit import substitute
-from lstm_lower.passes.loops.hoist import hoist_invariant, makes_result
-from lstm_lower.passes.loops.scan import Loop
-from lstm_lower.passes.loops.sequences import Sequences
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.batching import NotBatchable
+from lstm_lower.passes.loops.views.dependence import Dependence, Level, elements, is_pure
+from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.sequences import Sequences
 
 PRODUCTS = ("MatMul", "Gemm")
 

@@ -16,9 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.analysis import elements, rank_of
-from lstm_lower.passes.loops.base import AroundLoops, LoopPass
 from lstm_lower.passes.loops.edit import Editor, detach, substitute
+from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
+from lstm_lower.passes.loops.views.dependence import elements, rank_of
 
 LEAST = 1 << 15
 

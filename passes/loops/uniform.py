@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of
-from lstm_lower.passes.loops.scan import Loop
+from lstm_lower.passes.loops.views.loop import Loop
 
 # Operators that only lay elements out anew, of their first operand.
 LAYOUT = frozenset(

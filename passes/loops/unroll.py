@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph.names import Names
 from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.loops.analysis import rank_of
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
-from lstm_lower.passes.loops.scan import Loop, ScanInput, ScanOutput
-from lstm_lower.passes.names import Names
+from lstm_lower.passes.loops.views.dependence import rank_of
+from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput
 
 # More nodes than this take a runtime longer to load than they save.
 MOST_NODES = 200_000

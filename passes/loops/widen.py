@@ -20,11 +20,11 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.analysis import CONTROL_FLOW, Dependence, Level, elements, rank_of
-from lstm_lower.passes.loops.base import LoopPass
 from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
-from lstm_lower.passes.loops.parts import Parts, parts_of, readers_of
-from lstm_lower.passes.loops.scan import Loop, is_scan
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, Dependence, Level, elements, rank_of
+from lstm_lower.passes.loops.views.loop import Loop, is_scan
+from lstm_lower.passes.loops.views.parts import Parts, parts_of, readers_of
 
 UNARY = frozenset({"Sigmoid", "Tanh", "Relu", "Exp", "Log", "Sqrt", "Abs", "Sign", "Neg", "Reciprocal", "Cast", "Erf"})
 BINARY = frozenset({"Add", "Sub", "Mul", "Div"})

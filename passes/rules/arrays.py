@@ -8,6 +8,7 @@ import operator
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Builder, Expr, concat
 from lstm_lower.ops.arrays import (
     CumulativeLogsumexp,
     Diag,
@@ -21,7 +22,6 @@ from lstm_lower.ops.arrays import (
     ScatterNd,
     UniqueV2,
 )
-from lstm_lower.passes.emit import Builder, Expr, concat
 from lstm_lower.passes.rules.elementwise import log1p_of
 from lstm_lower.passes.rules.indexing import INT64, add_rows, flatten_rows, rank_of, reshape_to, row_numbers
 from lstm_lower.passes.rules.registry import Node, lowers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lstm_lower.graph.emit import END, Expr, concat
 from lstm_lower.ops.block import (
     ICFO,
     BlockLSTM,
@@ -11,7 +12,6 @@ from lstm_lower.ops.block import (
     LSTMBlockCell,
     LSTMBlockCellGrad,
 )
-from lstm_lower.passes.emit import END, Expr, concat
 from lstm_lower.passes.rules.lstm_step import LSTMStep, lstm_step, lstm_step_grad, peephole_of
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.standard_rnn import DirectionWeights, standard_layer

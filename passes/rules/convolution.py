@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Expr
 from lstm_lower.ops.convolution import (
     Conv2DBackpropFilter,
     Conv2DBackpropInput,
     DepthwiseConv2dNativeBackpropFilter,
     DepthwiseConv2dNativeBackpropInput,
 )
-from lstm_lower.passes.emit import Expr
 from lstm_lower.passes.known import known_entries
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, entries

@@ -10,8 +10,8 @@ import dataclasses
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Builder, Expr, concat
 from lstm_lower.ops.losses import CTCLoss, CTCLossV2
-from lstm_lower.passes.emit import Builder, Expr, concat
 from lstm_lower.passes.rules.registry import Node, lowers
 
 INT64 = ir.DataType.INT64

@@ -11,6 +11,7 @@ import dataclasses
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Builder, Expr, concat
 from lstm_lower.layouts import ParamsLayout
 from lstm_lower.ops.cudnn import (
     CudnnRNN,
@@ -21,7 +22,6 @@ from lstm_lower.ops.cudnn import (
     CudnnRNNV3,
     layout_of,
 )
-from lstm_lower.passes.emit import Builder, Expr, concat
 from lstm_lower.passes.rules.cudnn_cells import cell_of, given
 from lstm_lower.passes.rules.cudnn_dropout import draw_masks, read_masks
 from lstm_lower.passes.rules.cudnn_layers import Backward, Forward, Run, backward, forward, recompute, weights_of

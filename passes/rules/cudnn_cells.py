@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from lstm_lower.passes.emit import Expr, concat, sigmoid, tanh
+from lstm_lower.graph.emit import Expr, concat, sigmoid, tanh
 
 X = TypeVar("X")
 

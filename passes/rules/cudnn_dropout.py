@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Expr, concat
 from lstm_lower.layouts import ParamsLayout
-from lstm_lower.passes.emit import Expr, concat
 from lstm_lower.passes.rules.registry import Node
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from lstm_lower.graph.emit import END, Builder, Expr, concat
 from lstm_lower.layouts import Block, PseudoLayer
-from lstm_lower.passes.emit import END, Builder, Expr, concat
 from lstm_lower.passes.rules.cudnn_cells import Cell, State, Step, given
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.dims import Dim
-from lstm_lower.passes.emit import Expr
+from lstm_lower.graph.emit import Expr
 from lstm_lower.passes.infer import constant_of
 from lstm_lower.passes.known import known_entries
 from lstm_lower.passes.rules.registry import Node

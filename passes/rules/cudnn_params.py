@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lstm_lower.graph.emit import Expr, concat
 from lstm_lower.layouts import Block, ParamsLayout
 from lstm_lower.ops.cudnn_params import (
     CudnnRNNCanonicalToParams,
@@ -11,7 +12,6 @@ from lstm_lower.ops.cudnn_params import (
     CudnnRNNParamsToCanonicalV2,
     layout_of,
 )
-from lstm_lower.passes.emit import Expr, concat
 from lstm_lower.passes.rules.registry import Node, lowers
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Expr
 from lstm_lower.ops.elementwise import (
     Expm1,
     FloorDiv,
@@ -21,7 +22,6 @@ from lstm_lower.ops.elementwise import (
     Xlog1py,
     Xlogy,
 )
-from lstm_lower.passes.emit import Expr
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Expr
 from lstm_lower.ops.gradients import (
     BiasAddGrad,
     EluGrad,
@@ -22,9 +23,8 @@ from lstm_lower.ops.gradients import (
     SqrtGrad,
     TanhGrad,
 )
-from lstm_lower.oracles.gradients import SELU_SCALE, SELU_SCALE_ALPHA
-from lstm_lower.passes.emit import Expr
 from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.runtime.proof.oracles.gradients import SELU_SCALE, SELU_SCALE_ALPHA
 
 
 @lowers(ReluGrad)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Expr, concat
 from lstm_lower.ops.indexing import (
     BroadcastGradientArgs,
     ConcatOffset,
@@ -15,7 +16,6 @@ from lstm_lower.ops.indexing import (
     ShapeN,
     UnsortedSegmentSum,
 )
-from lstm_lower.passes.emit import Expr, concat
 from lstm_lower.passes.known import known_entries
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, entries

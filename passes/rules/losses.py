@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lstm_lower.graph.emit import Expr
 from lstm_lower.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
-from lstm_lower.passes.emit import Expr
 from lstm_lower.passes.rules.registry import Node, lowers
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from lstm_lower.passes.emit import Expr, concat, sigmoid, tanh
+from lstm_lower.graph.emit import Expr, concat, sigmoid, tanh
 from lstm_lower.passes.rules.registry import Node
 
 

@@ -6,6 +6,7 @@ import math
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Expr
 from lstm_lower.ops.normalization import (
     FusedBatchNorm,
     FusedBatchNormGrad,
@@ -14,7 +15,6 @@ from lstm_lower.ops.normalization import (
     FusedBatchNormV2,
     FusedBatchNormV3,
 )
-from lstm_lower.passes.emit import Expr
 from lstm_lower.passes.rules.registry import Node, lowers
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Expr
 from lstm_lower.ops.pooling import AvgPoolGrad, MaxPoolGrad
-from lstm_lower.passes.emit import Expr
 from lstm_lower.passes.rules.indexing import INT64, reshape_to
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, entries

@@ -10,6 +10,7 @@ import math
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Builder, Expr, concat
 from lstm_lower.ops.random import (
     StatelessRandomGetAlg,
     StatelessRandomGetKeyCounter,
@@ -18,9 +19,8 @@ from lstm_lower.ops.random import (
     StatelessRandomUniformIntV2,
     StatelessRandomUniformV2,
 )
-from lstm_lower.oracles.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY, SMALLEST_FRACTION
-from lstm_lower.passes.emit import Builder, Expr, concat
 from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.runtime.proof.oracles.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY, SMALLEST_FRACTION
 
 INT64, UINT64 = ir.DataType.INT64, ir.DataType.UINT64
 END = 2**31 - 1

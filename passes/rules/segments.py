@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from ml_dtypes import finfo
 
+from lstm_lower.graph.emit import Expr, Scalar, concat
 from lstm_lower.ops.segments import (
     SegmentMax,
     SegmentMean,
@@ -31,7 +32,6 @@ from lstm_lower.ops.segments import (
     UnsortedSegmentMin,
     UnsortedSegmentProd,
 )
-from lstm_lower.passes.emit import Expr, Scalar, concat
 from lstm_lower.passes.rules.indexing import INT64, add_rows, flatten_rows, largest, rank_of, tail_of
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.passes.emit import Expr
+from lstm_lower.graph.emit import Expr
 from lstm_lower.passes.rules.registry import Node
 from lstm_lower.passes.rules.sizes import Size, at_least
 from lstm_lower.spatial import SpatialAxis

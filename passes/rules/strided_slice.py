@@ -6,8 +6,8 @@ import dataclasses
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Expr, concat
 from lstm_lower.ops.indexing import StridedSliceGrad
-from lstm_lower.passes.emit import Expr, concat
 from lstm_lower.passes.known import known_entries
 from lstm_lower.passes.rules.indexing import INT64
 from lstm_lower.passes.rules.registry import Node, lowers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lstm_lower.passes.emit import Builder, Expr, concat
+from lstm_lower.graph.emit import Builder, Expr, concat
 from lstm_lower.passes.rules.registry import Node
 
 # One step of a loop: states and inputs to new states and outputs.

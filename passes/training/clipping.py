@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.passes.emit import Expr
+from lstm_lower.graph.emit import Expr
 
 _FLOAT = ir.DataType.FLOAT
 

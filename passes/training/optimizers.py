@@ -12,7 +12,7 @@ from typing import Protocol
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.passes.emit import Expr
+from lstm_lower.graph.emit import Expr
 
 _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower import state as training_state
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.passes.emit import Builder, Expr
+from lstm_lower.graph.emit import Builder, Expr
 from lstm_lower.passes.training import clipping
 from lstm_lower.passes.training.optimizers import Optimizer, working_dtype
 from lstm_lower.passes.training.step import TrainingStep, zeros_of
+from lstm_lower.records import state as training_state
 
 
 @dataclasses.dataclass

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower import state as training_state
 from lstm_lower.errors import InvalidModelError
-from lstm_lower.passes.emit import Builder, Expr
+from lstm_lower.graph.emit import Builder, Expr
+from lstm_lower.graph.names import Names
 from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.loops.edit import operands
-from lstm_lower.passes.names import Names
-from lstm_lower.state import Role, StatePair, TrainingState
+from lstm_lower.records import state as training_state
+from lstm_lower.records.state import Role, StatePair, TrainingState
 
 
 class TrainingStep:

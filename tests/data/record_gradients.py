@@ -1,4 +1,4 @@
-"""Runs TensorFlow's CPU kernels over `tests/gradient_cases.py` and stores what they return.
+"""Runs TensorFlow's CPU kernels over `tests/support/gradient_cases.py` and stores what they return.
 
     python -m tests.data.record_gradients
 
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from lstm_lower import ops  # noqa: F401 (fills the registry)
 from lstm_lower.opdef import REGISTRY
-from tests.gradient_cases import RECORDING, Array, Case, cases, save_recording
+from tests.support.gradient_cases import RECORDING, Array, Case, cases, save_recording
 
 # tf2onnx writes dtype attributes as ONNX's numbers.
 _DTYPES = {6: tf.int32, 7: tf.int64}

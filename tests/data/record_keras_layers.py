@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-FOLDER = Path(__file__).parent / "keras"
+FOLDER = Path(__file__).parents[1] / "keras"
 STEPS, BATCH, INPUT, UNITS = 4, 3, 2, 3
 LAYERS = {
     "lstm": (keras.layers.LSTM, {}),

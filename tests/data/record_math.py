@@ -1,4 +1,4 @@
-"""Runs TensorFlow's CPU kernels over `tests/math_cases.py` and stores what they return.
+"""Runs TensorFlow's CPU kernels over `tests/support/math_cases.py` and stores what they return.
 
     python -m tests.data.record_math
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 
 from tests.data.record_gradients import record, tf
-from tests.gradient_cases import save_recording
-from tests.math_cases import RECORDING, cases
+from tests.support.gradient_cases import save_recording
+from tests.support.math_cases import RECORDING, cases
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Runs TensorFlow's CPU kernels over `tests/spatial_cases.py` and stores what they return.
+"""Runs TensorFlow's CPU kernels over `tests/support/spatial_cases.py` and stores what they return.
 
     python -m tests.data.record_spatial
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 
 from tests.data.record_gradients import record, tf
-from tests.gradient_cases import Array, Case, save_recording
-from tests.spatial_cases import RECORDING, cases, has_contents, on_cpu
+from tests.support.gradient_cases import Array, Case, save_recording
+from tests.support.spatial_cases import RECORDING, cases, has_contents, on_cpu
 
 
 def filled(case: Case) -> dict[str, Array]:

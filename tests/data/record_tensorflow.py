@@ -1,4 +1,4 @@
-"""Runs TensorFlow's CPU kernels over `tests/tensorflow_cases.py` and stores what they return.
+"""Runs TensorFlow's CPU kernels over `tests/support/tensorflow_cases.py` and stores what they return.
 
     python -m tests.data.record_tensorflow                              # the recording that the tests read
     python -m tests.data.record_tensorflow --output x.npz ID ID ...     # some cases, elsewhere
@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import tensorflow as tf
 
-from tests.tensorflow_cases import CASES, RECORDING, Case, Results, save_recording
+from tests.support.tensorflow_cases import CASES, RECORDING, Case, Results, save_recording
 
 
 def record(case: Case) -> Results:

@@ -1,0 +1,1 @@
+"""What a model keeps in its metadata and files: state, contracts, model files."""

@@ -1,0 +1,308 @@
+"""Layout: values of a loop's body are kept with their axes in the order that most of the body wants.
+
+Exporters that keep an axis of their own (a seed direction, a time step, a vmapped axis) transpose values for a product
+and transpose its result back, at every step.
+
+Precondition: any Scan. Values joined by elementwise nodes, and states with their updates, make a *region* that can be
+kept in any one order of axes. Where a region is read or made by Transposes, the body is written for the order that
+they want; sequences, initial states and invariant values are transposed outside, once.
+
+Postcondition: the body moves fewer elements and holds no more Transposes than before. What is moved outside counts too,
+except along axes of size 1, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import attribute, shape_of
+from lstm_lower.passes.loops.edit import Editor, substitute
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import Dependence, elements, rank_of
+from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State
+
+ELEMENTWISE = frozenset(
+    {
+        *("Add", "Sub", "Mul", "Div", "Sum", "Min", "Max", "Neg", "Identity", "Where", "Less", "Greater", "Not"),
+        *("Sigmoid", "Tanh", "Relu", "Exp", "Log", "Sqrt", "Abs", "Sign", "Reciprocal", "Softplus", "Erf", "Pow"),
+    }
+)
+# What a node costs besides the elements that it moves, in elements.
+NODE = 256
+
+Order = tuple[int, ...]
+
+
+class Layout(LoopPass):
+    """Chooses the order of axes of regions of a body."""
+
+    name = "layout"
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Rewrites the first region that gains by it."""
+        if loop.is_block_loop:
+            return False
+        dependence = Dependence(loop)
+        transposes = [node for node in dependence.order if _order_of(node) is not None]
+        if not transposes:
+            return False
+        for region in _regions(loop, dependence):
+            for order in region.wanted(transposes):
+                if region.gain(loop, dependence, order) > 0:
+                    _Writer(loop, dependence, region, order).write()
+                    loop.commit()
+                    return True
+        return False
+
+
+@dataclasses.dataclass(eq=False)
+class _Region:
+    """Values that keep their axes in one order.
+
+    Attributes:
+        rank: of every value.
+        values: the values.
+        nodes: the elementwise nodes that make values of the region.
+    """
+
+    rank: int
+    values: dict[ir.Value, None]
+    nodes: set[ir.Node]
+
+    def wanted(self, transposes: list[ir.Node]) -> list[Order]:
+        """The orders that Transposes bring values of the region into, or bring them out of."""
+        found: dict[Order, None] = {}
+        for node in transposes:
+            order = _order_of(node)
+            assert order is not None
+            if len(order) == self.rank and node.inputs[0] in self.values:
+                found[order] = None
+            if node.outputs[0] in self.values and node not in self.nodes:
+                found[_inverse(order)] = None
+        return [order for order in found if list(order) != sorted(order)]
+
+    def gain(self, loop: Loop, dependence: Dependence, order: Order) -> int:
+        """Elements per step that need no moving any more, less those that need it now."""
+        steps = {output.step for output in loop.outputs}
+        outer = {*(x.parameter for x in loop.inputs)}
+        total = 0
+        for value in self.values:
+            made = self._making(value, loop)
+            if made is not None:
+                total += _moved(made) - _moved_after(made, order, value)
+            elif value in outer:
+                total -= _volume(value, order)
+            if value in steps:
+                total -= _volume(value, order)
+            needs_old = False
+            for reader in dependence.readers(value):
+                if reader in self.nodes:
+                    continue
+                if _order_of(reader) is not None:
+                    # Composed with the order: nothing is left of the Transpose, or as much as before.
+                    total += _moved(reader) if _order_of(reader) == order else 0
+                else:
+                    needs_old = True
+            if needs_old:
+                total -= _volume(value, order) + NODE
+        return total
+
+    def _making(self, value: ir.Value, loop: Loop) -> ir.Node | None:
+        """The node outside the region that makes a value in the body."""
+        node = value.producer()
+        return node if node is not None and node.graph is loop.body and node not in self.nodes else None
+
+
+def _moved(node: ir.Node) -> int:
+    """What a Transpose costs; other nodes move nothing for their own sake."""
+    order = _order_of(node)
+    return 0 if order is None or node.inputs[0] is None else _volume(node.inputs[0], order) + NODE
+
+
+def _moved_after(node: ir.Node, order: Order, value: ir.Value) -> int:
+    """What bringing a made value into an order costs."""
+    own = _order_of(node)
+    if own is None:
+        return _volume(value, order) + NODE
+    return 0 if _inverse(own) == order else _moved(node)
+
+
+def _order_of(node: ir.Node) -> Order | None:
+    """The order of axes that a Transpose makes."""
+    if node.op_type != "Transpose" or node.domain != "":
+        return None
+    order = attribute(node, "perm", None)
+    rank = rank_of(node.inputs[0])
+    if order is None:
+        return None if rank is None else tuple(reversed(range(rank)))
+    return tuple(order)
+
+
+def _inverse(order: Order) -> Order:
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+def _volume(value: ir.Value, order: Order) -> int:
+    """The elements that a transposition moves: none when only axes of size 1 change places."""
+    shape = shape_of(value)
+    assert shape is not None
+    large = [axis for axis in order if shape[axis] != 1]
+    return 0 if large == sorted(large) else elements(value)
+
+
+def _regions(loop: Loop, dependence: Dependence) -> list[_Region]:
+    parents: dict[ir.Value, ir.Value] = {}
+
+    def root(value: ir.Value) -> ir.Value:
+        while parents.setdefault(value, value) is not value:
+            parents[value] = parents[parents[value]]
+            value = parents[value]
+        return value
+
+    nodes = []
+    for node in dependence.order:
+        if node.domain != "" or node.op_type not in ELEMENTWISE or len(node.outputs) != 1:
+            continue
+        rank = rank_of(node.outputs[0])
+        operands = [value for value in node.inputs if value is not None]
+        if rank is None or rank < 2 or any(rank_of(value) not in (rank, 0) for value in operands):
+            continue
+        nodes.append(node)
+        for value in operands:
+            if rank_of(value) == rank:
+                parents[root(value)] = root(node.outputs[0])
+    for state in loop.states:
+        if (rank_of(state.parameter) or 0) >= 2:
+            parents[root(state.parameter)] = root(state.update)
+    regions: dict[ir.Value, _Region] = {}
+    for value in list(parents):
+        rank = rank_of(value)
+        if rank is None or shape_of(value) is None:
+            continue
+        region = regions.setdefault(root(value), _Region(rank, {}, set()))
+        region.values[value] = None
+    for node in nodes:
+        regions[root(node.outputs[0])].nodes.add(node)
+    whole = [region for region in regions.values() if {rank_of(value) for value in region.values} == {region.rank}]
+    return [region for region in whole if len(region.values) > 1 or region.nodes]
+
+
+class _Writer:
+    """Writes a region in another order of axes."""
+
+    def __init__(self, loop: Loop, dependence: Dependence, region: _Region, order: Order) -> None:
+        self.loop = loop
+        self.dependence = dependence
+        self.region = region
+        self.order = order
+        self.turned: dict[ir.Value, ir.Value] = {}
+        self.before = loop.before("layout")
+        self.after = loop.after("layout")
+
+    def write(self) -> None:
+        """Rewrites the body and what stands around it."""
+        loop, values = self.loop, self.region.values
+        states = [state for state in loop.states if state.parameter in values]
+        for state in states:
+            self.turned[state.parameter] = self._twin(state.parameter, "state")
+        for x in [x for x in loop.inputs if x.parameter in values]:
+            self._walk(x)
+        for node in self.dependence.order:
+            if node in self.region.nodes:
+                operands = [self._operand(value) for value in node.inputs]
+                result = loop.inside(before=node).op(node.op_type, *operands, **dict(node.attributes.items()))
+                self.turned[node.outputs[0]] = self._described(result, node.outputs[0])
+                continue
+            for value in node.outputs:
+                if value in values:
+                    self._bring(node, value)
+        for value in values:
+            self._serve(value)
+        for output in [output for output in loop.outputs if output.step in values]:
+            self._turn_back(output)
+        for state in states:
+            self._carry(state)
+
+    def _twin(self, value: ir.Value, hint: str) -> ir.Value:
+        twin = ir.Value(name=self.loop.names.fresh(f"{self.loop.node.name}/{hint}"), type=value.type)
+        return self._described(twin, value)
+
+    def _described(self, turned: ir.Value, value: ir.Value) -> ir.Value:
+        """Says of a turned value what is known of the upright one."""
+        shape = shape_of(value)
+        if shape is not None:
+            turned.shape = ir.Shape([shape[axis] for axis in self.order])
+        return turned
+
+    def _walk(self, x: ScanInput) -> None:
+        first = self.before.move_axis(x.sequence, x.axis, 0, self.region.rank + 1)
+        turned = self.before.op("Transpose", first, perm=[0, *(axis + 1 for axis in self.order)])
+        self.turned[x.parameter] = self._described(self.loop.add_input(turned, reverse=x.reverse), x.parameter)
+
+    def _operand(self, value: ir.Value | None) -> ir.Value | None:
+        if value is None or value not in self.region.values:
+            return value
+        if value not in self.turned:
+            # A value of an outer scope.
+            self.turned[value] = self.before.op("Transpose", value, perm=list(self.order))
+        return self.turned[value]
+
+    def _bring(self, node: ir.Node, value: ir.Value) -> None:
+        """Brings what another node makes into the order."""
+        own = _order_of(node)
+        source = node.inputs[0] if node.inputs else None
+        if own is not None and source is not None and _inverse(own) == self.order:
+            self.turned[value] = source
+            return
+        turned = self._behind(node).op("Transpose", value, perm=list(self.order))
+        self.turned[value] = self._described(turned, value)
+
+    def _behind(self, node: ir.Node | None) -> Editor:
+        """Emits right behind a node of the body, or at its start."""
+        loop, scope = self.loop, f"{self.loop.node.name}/layout"
+        if node is not None and node.graph is loop.body:
+            return Editor(loop.body, loop.names, loop.opset, after=node, scope=scope)
+        return Editor(loop.body, loop.names, loop.opset, before=next(iter(loop.body)), scope=scope)
+
+    def _serve(self, value: ir.Value) -> None:
+        """Lets readers outside the region read the turned value."""
+        turned = self.turned.get(value)
+        others = [reader for reader in self.dependence.readers(value) if reader not in self.region.nodes]
+        if turned is None or not others or value is turned:
+            return
+        kept: list[ir.Node] = []
+        for reader in others:
+            if _order_of(reader) == self.order and reader.outputs[0] not in self.region.values:
+                self.loop.substitute(reader.outputs[0], turned)
+            elif reader is not turned.producer():
+                kept.append(reader)
+        producer = value.producer()
+        if not kept or (producer is not None and producer not in self.region.nodes):
+            # What a node outside the region made is there in its own order as well.
+            return
+        upright = self._behind(turned.producer()).op("Transpose", turned, perm=list(_inverse(self.order)))
+        upright.shape = value.shape
+        for user, index in list(value.uses()):
+            if user not in self.region.nodes:
+                user.replace_input_with(index, upright)
+
+    def _turn_back(self, output: ScanOutput) -> None:
+        output.step = self.turned[output.step]
+        made = self.loop.add_output(output.step)
+        made.reverse = output.reverse
+        upright = self.after.op("Transpose", made.sequence, perm=[0, *(axis + 1 for axis in _inverse(self.order))])
+        sequence = self.after.move_axis(upright, 0, output.axis, self.region.rank + 1)
+        sequence.shape = output.sequence.shape
+        self.loop.outputs.remove(output)
+        substitute(output.sequence, sequence, self.loop.names)
+
+    def _carry(self, state: State) -> None:
+        final = self._twin(state.final, "final")
+        result = self.after.op("Transpose", final, perm=list(_inverse(self.order)))
+        result.shape = state.final.shape
+        substitute(state.final, result, self.loop.names)
+        state.initial = self.before.op("Transpose", state.initial, perm=list(self.order))
+        state.parameter, state.final = self.turned[state.parameter], final
+        state.update = self.turned[state.update]

@@ -1,0 +1,179 @@
+"""Hoisting: work that does not need the carried state leaves the loop's body.
+
+Precondition: any Scan. What is the same at every step moves before the loop as it is. What follows from the step's
+elements is written for all steps at once (`batching`), and the body reads one element of the result per step; `x @ W`
+becomes one product.
+
+Postcondition: the body holds only nodes that need the carried state, or for which no rule over all steps exists.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.passes.loops.edit import substitute
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.batching import NotBatchable
+from lstm_lower.passes.loops.views.dependence import Dependence, Level, elements
+from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.sequences import Sequences
+
+# A result for all steps at once may be this many times larger than what it is computed from.
+LARGEST_GROWTH = 16
+
+
+class Hoist(LoopPass):
+    """Moves invariant work and work on scan inputs before the loop."""
+
+    name = "hoist"
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Hoists from one loop."""
+        modified = hoist_invariant(loop)
+        if loop.is_block_loop:
+            return modified
+        dependence = Dependence(loop)
+        sequences = Sequences(loop, loop.before())
+        hoisted = self._write_steps(loop, dependence, sequences)
+        led_around = self._lead_around(loop, dependence, sequences)
+        if not hoisted and not led_around:
+            sequences.editor.discard_unread()
+            return modified
+        _read_elements(loop, dependence, sequences, hoisted)
+        loop.commit()
+        sequences.editor.discard_unread()
+        # What read a size of an element reads it outside now, and may be the same at every step itself.
+        hoist_invariant(loop)
+        return True
+
+    def _write_steps(self, loop: Loop, dependence: Dependence, sequences: Sequences) -> set[ir.Node]:
+        """Emits for all steps what depends on the step only; returns the nodes that are no longer needed inside."""
+        hoisted: set[ir.Node] = set()
+        stuck: set[ir.Value] = set()
+        batch = sequences.batch
+        for node in dependence.order:
+            if dependence.node_level(node) != Level.STEP or is_anchor(loop, node):
+                continue
+            try:
+                _check_outside(dependence.operands(node), stuck)
+                for value in dependence.operands(node):
+                    sequences.load(value)
+                _check_growth(node)
+                batch.write(node)
+            except NotBatchable as reason:
+                self.refuse(node, str(reason))
+                stuck.update(node.outputs)
+                continue
+            hoisted.add(node)
+        return hoisted
+
+    def _lead_around(self, loop: Loop, dependence: Dependence, sequences: Sequences) -> bool:
+        """A sequence made without the carried state does not go through the loop; whether there was one."""
+        found = False
+        for output in list(loop.outputs):
+            level = dependence.level(output.step)
+            if level == Level.CARRIED or not loop.inputs:
+                continue
+            step = behind_identity(output.step)
+            try:
+                if level == Level.INVARIANT:
+                    sequences.load(loop.inputs[0].parameter)
+                    sequences.batch.sequences[step] = sequences.batch.spread(step, loop.inputs[0].parameter)
+                elif step not in sequences.batch.sequences and not sequences.load(step):
+                    continue
+                sequence = sequences.as_output(step, output)
+            except NotBatchable as reason:
+                self.refuse(output.sequence, str(reason))
+                continue
+            loop.outputs.remove(output)
+            substitute(output.sequence, sequence, loop.names)
+            found = True
+        return found
+
+
+def _read_elements(loop: Loop, dependence: Dependence, sequences: Sequences, hoisted: set[ir.Node]) -> None:
+    """Lets what stays in the body read elements of the hoisted sequences."""
+    batch = sequences.batch
+    for value, outer in batch.shared.items():
+        loop.substitute(value, outer)
+    results = set(loop.results())
+    for node in dependence.order:
+        if node not in hoisted:
+            continue
+        for value in node.outputs:
+            if value not in batch.sequences:
+                continue
+            if value in results or any(reader not in hoisted for reader in dependence.readers(value)):
+                loop.substitute(value, loop.add_input(batch.sequences[value]))
+
+
+def hoist_invariant(loop: Loop) -> bool:
+    """Moves nodes whose results are the same at every step before the loop; whether there were any."""
+    for name, initializer in list(loop.body.initializers.items()):
+        assert initializer.const_value is not None
+        tensor = initializer.const_value
+        array = loop.before().op("Constant", value=ir.AttrTensor("value", tensor))
+        del loop.body.initializers[name]
+        loop.substitute(initializer, array)
+    dependence = Dependence(loop)
+    invariant = [
+        node
+        for node in dependence.order
+        if dependence.node_level(node) == Level.INVARIANT and not is_anchor(loop, node)
+    ]
+    if not invariant:
+        return False
+    results = set(loop.results())
+    made = {output for node in invariant for output in node.outputs}
+    if results & made:
+        # A body's output has to be made in the body.
+        editor = loop.inside()
+        for state in loop.states:
+            if state.update in made:
+                state.update = editor.op("Identity", state.update)
+        for output in loop.outputs:
+            if output.step in made:
+                output.step = editor.op("Identity", output.step)
+        loop.body.outputs.clear()
+        loop.body.outputs.extend(loop.results())
+    before = loop.before()
+    for node in invariant:
+        loop.body.remove(node)
+        before.place(node)
+    return True
+
+
+def is_anchor(loop: Loop, node: ir.Node) -> bool:
+    """Whether a node only makes a result of the body out of a value from elsewhere, which Scan asks for."""
+    if not makes_result(node):
+        return False
+    producer = node.inputs[0].producer() if node.inputs[0] is not None else None
+    return producer is None or producer.graph is not loop.body
+
+
+def makes_result(node: ir.Node) -> bool:
+    """Whether a node is an Identity that nothing but the body's outputs read: each output has to be made once."""
+    return node.op_type == "Identity" and node.domain == "" and not node.outputs[0].uses()
+
+
+def behind_identity(value: ir.Value) -> ir.Value:
+    """The value that an Identity passes on."""
+    producer = value.producer()
+    while producer is not None and producer.op_type == "Identity" and producer.domain == "":
+        source = producer.inputs[0]
+        assert source is not None
+        value, producer = source, source.producer()
+    return value
+
+
+def _check_outside(values: list[ir.Value], stuck: set[ir.Value]) -> None:
+    for value in values:
+        if value in stuck:
+            raise NotBatchable(f"it reads '{value.name}', which stays in the loop")
+
+
+def _check_growth(node: ir.Node) -> None:
+    made = sum(elements(output) for output in node.outputs)
+    read = sum(elements(value) for value in node.inputs if value is not None)
+    if node.op_type not in ("MatMul", "Gemm") and made > LARGEST_GROWTH * max(read, 4096):
+        raise NotBatchable(f"the result is {made // max(read, 1)} times as large as what it is computed from")

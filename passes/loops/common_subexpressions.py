@@ -1,0 +1,80 @@
+"""Equal nodes merge, of one scope or of a body and what is outside, and so do Scans that carry the same recurrence.
+
+Precondition: nodes in topological order. Two nodes are equal when operator, operands and attributes are; subgraphs are
+compared with their own values numbered by position and captured ones by identity. Nodes with random results are never
+equal.
+
+Postcondition: no two equal nodes where the first is visible to the second, and what `merge` says of Scans. Takes time
+linear in the number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import onnx_ir as ir
+
+from lstm_lower.passes.loops.edit import detach, subgraphs_of, substitute
+from lstm_lower.passes.loops.fusion import merge_outputs, merge_recurrences
+from lstm_lower.passes.loops.views.base import Context, LoopPass
+from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, is_pure
+from lstm_lower.passes.loops.views.keys import node_key
+from lstm_lower.passes.loops.views.loop import Loop
+
+
+class Common(LoopPass):
+    """Common subexpression elimination over all scopes."""
+
+    name = "common"
+    one_walk = True
+
+    def run(self, model: ir.Model) -> bool:
+        """Merges equal nodes of the whole model."""
+        return merge_equal(model.graph, self.context)
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Merges equal nodes of one loop's body."""
+        return merge_equal(loop.body, self.context)
+
+
+def merge_equal(graph: ir.Graph, context: Context) -> bool:
+    """Merges equal nodes of a graph and its subgraphs; whether there were any."""
+    return _merge(graph, context, [])
+
+
+def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node]]) -> bool:
+    seen: dict[Hashable, ir.Node] = {}
+    scopes = [*outer, seen]
+    modified = False
+    scans: list[ir.Node] = []
+    for node in graph:
+        if node.op_type in CONTROL_FLOW:
+            for subgraph in subgraphs_of(node):
+                modified |= _merge(subgraph, context, scopes)
+        if not is_pure(node):
+            continue
+        key = node_key(node, {})
+        twin = seen.get(key) if len(scopes) == 1 else next((scope[key] for scope in scopes if key in scope), None)
+        if twin is None:
+            seen[key] = node
+            if node.op_type == "Scan":
+                scans.append(node)
+            continue
+        if _only_makes_result(node):
+            continue
+        for old, new in zip(node.outputs, twin.outputs, strict=True):
+            if new.shape is None:
+                new.shape = old.shape
+            substitute(old, new, context.names)
+        detach(node)
+        modified = True
+    for loop in merge_recurrences(graph, scans, context):
+        _merge(loop.body, context, outer)
+        merge_outputs(Loop(loop.node, context.names, context.opset))
+        modified = True
+    return modified
+
+
+def _only_makes_result(node: ir.Node) -> bool:
+    """Whether a node is there only because a graph's output needs a maker of its own in that graph."""
+    return node.op_type in ("Identity", "Constant") and any(output.is_graph_output() for output in node.outputs)

@@ -1,0 +1,64 @@
+"""What nobody reads goes: dead nodes, outputs and states; a state that never changes becomes a captured value."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.passes.loops.code_motion import behind_identity
+from lstm_lower.passes.loops.edit import remove_unread, substitute
+from lstm_lower.passes.loops.fusion import merge_outputs
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.dependence import Dependence
+from lstm_lower.passes.loops.views.loop import Loop, State
+
+
+class Dead(LoopPass):
+    """Removes dead nodes, outputs and states.
+
+    Postcondition: every node, scan output and state of a loop serves an output of the model.
+    """
+
+    name = "dead"
+    one_walk = True
+
+    def run(self, model: ir.Model) -> bool:
+        """Loops first: a state that only feeds itself looks alive to its own body."""
+        modified = super().run(model)
+        return bool(remove_unread(model.graph)) or modified
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Cleans one loop."""
+        modified = any(not (x.sequence.uses() or x.sequence.is_graph_output()) for x in loop.outputs)
+        modified |= merge_outputs(loop)
+        for state in _unchanging(loop):
+            loop.substitute(state.parameter, state.initial)
+            substitute(state.final, state.initial, loop.names)
+            loop.drop_state(state)
+            modified = True
+        for state in _dead(loop):
+            loop.drop_state(state)
+            modified = True
+        if modified:
+            loop.commit()
+        return modified
+
+
+def _unchanging(loop: Loop) -> list[State]:
+    """States that the step passes straight through."""
+    return [state for state in loop.states if behind_identity(state.update) is state.parameter]
+
+
+def _dead(loop: Loop) -> list[State]:
+    """States that serve no output, directly or through other states."""
+    dependence = Dependence(loop)
+    alive = {state for state in loop.states if state.final.uses() or state.final.is_graph_output()}
+    steps = [x.step for x in loop.outputs if x.sequence.uses() or x.sequence.is_graph_output()]
+    while True:
+        wanted = [*steps, *(state.update for state in alive)]
+        read = set(wanted)
+        for node in dependence.needed_by(wanted):
+            read.update(dependence.operands(node))
+        more = {state for state in loop.states if state not in alive and state.parameter in read}
+        if not more:
+            return [state for state in loop.states if state not in alive]
+        alive |= more

@@ -1,0 +1,233 @@
+"""Strip-mining: a loop over steps becomes a loop over blocks of K steps that holds the loop over a block's steps.
+
+Precondition: any Scan that is not a loop over blocks itself. Hoisted and sunk work of the inner loop then stops at
+the block: what it keeps for all steps it keeps for K of them, and a block's intermediates stay in cache. Accumulators
+are added once per block. The number of steps need not be a multiple of K, nor be known: the last block is shorter
+then, and its outputs are padded and cut.
+
+Postcondition: the outer Scan is marked, so that other passes leave the blocks together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import onnx_ir as ir
+
+from lstm_lower.graph.names import Names
+from lstm_lower.passes.infer import shape_of
+from lstm_lower.passes.loops.edit import END, Editor, detach, substitute
+from lstm_lower.passes.loops.views.dependence import rank_of
+from lstm_lower.passes.loops.views.loop import BLOCKS, Loop, ScanInput, ScanOutput
+
+
+class NotChunkable(Exception):  # noqa: N818 (a verdict, not an error)
+    """A loop cannot be divided into blocks; the message says why."""
+
+
+def chunk(loop: Loop, steps: int) -> ir.Node:
+    """Divides a loop into blocks.
+
+    Args:
+        loop: the loop; its node is replaced.
+        steps: steps per block, K.
+
+    Returns:
+        The Scan over blocks.
+
+    Raises:
+        NotChunkable: a rank is not known.
+    """
+    return _Chunking(loop, steps).run()
+
+
+@dataclasses.dataclass
+class _Block:
+    """A sequence's part in the outer loop: what it is fed and what the inner loop reads."""
+
+    sequence: ir.Value
+    reverse: bool
+
+
+class _Chunking:
+    def __init__(self, loop: Loop, steps: int) -> None:
+        self.loop = loop
+        self.steps = steps
+        self.names: Names = loop.names
+        self.length = loop.length
+        self.is_even = isinstance(self.length, int) and self.length % steps == 0
+        self.outside = loop.before("blocks")
+        self.graph = ir.Graph([], [], nodes=[], name=self.names.fresh(f"{loop.node.name}/blocks"))
+        self.inside = Editor(self.graph, loop.names, loop.opset, scope=f"{loop.node.name}/block")
+
+    def run(self) -> ir.Node:
+        """Builds the two loops in the place of the one."""
+        loop = self.loop
+        roles: list[ScanInput | ScanOutput] = [*loop.inputs, *loop.outputs]
+        for role in roles:
+            if role.axis != 0 and self._rank(role) is None:
+                raise NotChunkable("the rank of a sequence is not known, and its axis of time is not the first")
+        if not self.is_even and any(self._rank(output) is None for output in loop.outputs):
+            raise NotChunkable("the rank of an output is not known, so that a shorter last block cannot be padded")
+        sequences = [_Block(self._time_first(x), x.reverse) for x in loop.inputs]
+        states = [self._parameter(state.initial.type, shape_of(state.parameter)) for state in loop.states]
+        if self.is_even:
+            fed, blocks = self._even_blocks(sequences)
+        else:
+            fed, blocks = self._sliced_blocks(sequences)
+        inner = self._inner_loop(states, blocks)
+        finals, made = list(inner.outputs[: len(states)]), list(inner.outputs[len(states) :])
+        if not self.is_even:
+            made = [self._padded(value, output) for value, output in zip(made, loop.outputs, strict=True)]
+        parameters = [value for value, _ in fed]
+        self.graph.inputs.extend([*states, *parameters])
+        self.graph.outputs.extend([*finals, *made])
+        return self._outer_loop([value for _, value in fed], [x.reverse for x in sequences])
+
+    def _rank(self, role: ScanInput | ScanOutput) -> int | None:
+        """The rank of a sequence."""
+        rank = rank_of(role.parameter if isinstance(role, ScanInput) else role.step)
+        return rank_of(role.sequence) if rank is None else rank + 1
+
+    def _time_first(self, x: ScanInput) -> ir.Value:
+        rank = self._rank(x)
+        return x.sequence if rank is None else self.outside.move_axis(x.sequence, x.axis, 0, rank)
+
+    def _parameter(self, type_: ir.TypeProtocol | None, shape: Any) -> ir.Value:
+        name = self.names.fresh(f"{self.loop.node.name}/block/input")
+        return ir.Value(name=name, type=type_, shape=None if shape is None else ir.Shape(shape))
+
+    def _even_blocks(self, sequences: list[_Block]) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
+        """Parameters of the outer body with what they are fed, and the blocks that the inner loop walks along."""
+        e = self.outside
+        assert isinstance(self.length, int)
+        count = self.length // self.steps
+        fed: list[tuple[ir.Value, ir.Value]] = []
+        for block in sequences:
+            shape = shape_of(block.sequence)
+            rest = e.slice(e.op("Shape", block.sequence), 1, END, 0)
+            target = e.op("Concat", e.ints(count, self.steps), rest, axis=0)
+            split = e.op("Reshape", block.sequence, target)
+            if shape is not None:
+                split.shape = ir.Shape((count, self.steps, *shape[1:]))
+            parameter = self._parameter(block.sequence.type, None if shape is None else (self.steps, *shape[1:]))
+            fed.append((parameter, split))
+        return fed, [parameter for parameter, _ in fed]
+
+    def _sliced_blocks(self, sequences: list[_Block]) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
+        """The same where the last block may be shorter: blocks are cut out of the whole sequence inside."""
+        e, inner, steps = self.outside, self.inside, self.steps
+        self.total = e.size(sequences[0].sequence, 0)
+        last = e.op("Div", e.op("Add", self.total, e.ints(steps - 1)), e.ints(steps))
+        self.count = last
+        scalars = [e.constant(0), e.op("Squeeze", last, e.ints(0)), e.constant(1)]
+        numbers = e.op("Range", *scalars)
+        number = self._parameter(ir.TensorType(ir.DataType.INT64), ())
+        start = inner.op("Mul", inner.unsqueeze(number, 0), inner.ints(steps))
+        end = inner.op("Min", inner.op("Add", start, inner.ints(steps)), self.total)
+        self.missing = inner.op("Sub", inner.ints(steps), inner.op("Sub", end, start))
+        backward = inner.op("Sub", self.total, end), inner.op("Sub", self.total, start)
+        blocks = []
+        for block in sequences:
+            bounds = backward if block.reverse else (start, end)
+            cut = inner.slice(block.sequence, *bounds, 0)
+            shape = shape_of(block.sequence)
+            if shape is not None:
+                cut.shape = ir.Shape((None, *shape[1:]))
+            blocks.append(cut)
+        return [(number, numbers)], blocks
+
+    def _inner_loop(self, states: list[ir.Value], blocks: list[ir.Value]) -> ir.Node:
+        """The loop over a block's steps: the original body."""
+        old = self.loop.node
+        body = old.attributes["body"]
+        directions = [int(x.reverse) for x in self.loop.inputs], [int(x.reverse) for x in self.loop.outputs]
+        attributes = [
+            body,
+            ir.AttrInt64("num_scan_inputs", len(blocks)),
+            ir.AttrInt64s("scan_input_directions", directions[0]),
+            ir.AttrInt64s("scan_output_directions", directions[1]),
+        ]
+        results = [self._parameter(state.parameter.type, shape_of(state.parameter)) for state in self.loop.states]
+        for output in self.loop.outputs:
+            shape = shape_of(output.step)
+            length = self.steps if self.is_even else None
+            results.append(self._parameter(output.step.type, None if shape is None else (length, *shape)))
+        old.attributes.pop("body")
+        node = ir.Node(
+            "", "Scan", [*states, *blocks], [a for a in attributes if _is_needed(a)], outputs=results, name=old.name
+        )
+        old.name = self.names.fresh(f"{old.name}/blocks")
+        self.inside.place(node)
+        return node
+
+    def _padded(self, value: ir.Value, output: ScanOutput) -> ir.Value:
+        """A block's output with K steps, also of a shorter last block."""
+        inner = self.inside
+        rank = self._rank(output)
+        assert rank is not None
+        before = [inner.ints(0)] if not output.reverse else [self.missing]
+        after = [self.missing] if not output.reverse else [inner.ints(0)]
+        rest = [inner.ints(*[0] * (rank - 1))] if rank > 1 else []
+        padded = inner.op("Pad", value, inner.op("Concat", *before, *rest, *after, *rest, axis=0))
+        shape = shape_of(value)
+        padded.shape = None if shape is None else ir.Shape((self.steps, *shape[1:]))
+        return padded
+
+    def _outer_loop(self, fed: list[ir.Value], reverse: list[bool]) -> ir.Node:
+        loop, old = self.loop, self.loop.node
+        attributes: list[ir.Attr] = [
+            ir.AttrGraph("body", self.graph),
+            ir.AttrInt64("num_scan_inputs", len(fed)),
+            ir.AttrInt64s("scan_input_directions", [int(x) for x in reverse] if self.is_even else [0]),
+            ir.AttrInt64s("scan_output_directions", [int(x.reverse) for x in loop.outputs]),
+        ]
+        results = [self._result(state.final) for state in loop.states]
+        results += [ir.Value(name=self.names.fresh(f"{old.name}/output"), type=x.step.type) for x in loop.outputs]
+        node = ir.Node(
+            "",
+            "Scan",
+            [*(state.initial for state in loop.states), *fed],
+            [a for a in attributes if _is_needed(a)],
+            outputs=results,
+            name=old.name,
+            metadata_props={**old.metadata_props, BLOCKS: str(self.steps)},
+        )
+        loop.graph.insert_before(old, node)
+        after = Editor(loop.graph, loop.names, loop.opset, after=node, scope=f"{old.name}")
+        for state, value in zip(loop.states, results, strict=False):
+            substitute(state.final, value, self.names)
+        for output, value in zip(loop.outputs, results[len(loop.states) :], strict=True):
+            substitute(output.sequence, self._joined(after, value, output), self.names)
+        detach(old)
+        return node
+
+    def _result(self, old: ir.Value) -> ir.Value:
+        return ir.Value(name=self.names.fresh(old.name or "output"), type=old.type, shape=old.shape)
+
+    def _joined(self, e: Editor, value: ir.Value, output: ScanOutput) -> ir.Value:
+        """[blocks, K, ...] as one sequence, without the padding, time on the output's own axis."""
+        shape = shape_of(output.step)
+        rest = e.slice(e.op("Shape", value), 2, END, 0)
+        if shape is not None:
+            value.shape = ir.Shape((None, self.steps, *shape))
+        joined = e.op("Reshape", value, e.op("Concat", e.ints(-1), rest, axis=0))
+        joined.shape = None if shape is None else ir.Shape((self.length if self.is_even else None, *shape))
+        if not self.is_even:
+            if output.reverse:
+                padding = e.op("Sub", e.op("Mul", self.count, e.ints(self.steps)), self.total)
+                joined = e.slice(joined, padding, END, 0)
+            else:
+                joined = e.slice(joined, 0, self.total, 0)
+            joined.shape = None if shape is None else ir.Shape((self.length, *shape))
+        if output.axis == 0:
+            return joined
+        rank = self._rank(output)
+        assert rank is not None
+        return e.move_axis(joined, 0, output.axis, rank)
+
+
+def _is_needed(attribute_: ir.Attr) -> bool:
+    """Directions that are all forward are left out."""
+    return attribute_.type != ir.AttributeType.INTS or any(attribute_.value)

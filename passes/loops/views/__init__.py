@@ -1,0 +1,1 @@
+"""What passes on loops share: views of loops, dependences, batching."""

@@ -1,0 +1,102 @@
+"""The form of a loop pass: an in-place pass that looks at one Scan at a time."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+
+import onnx_ir as ir
+
+from lstm_lower.graph.names import Names
+from lstm_lower.passes.loops.views.loop import Loop, infer_body, scans_of
+from lstm_lower.passes.trace import Trace
+
+
+@dataclasses.dataclass
+class Context:
+    """What passes on one model share.
+
+    Attributes:
+        names: gives out unique names; one for the whole model.
+        opset: the model's version of `ai.onnx`.
+        trace: where changes and refusals are recorded.
+    """
+
+    names: Names
+    opset: int
+    trace: Trace
+
+    @classmethod
+    def of(cls, model: ir.Model, names: Names | None = None, trace: Trace | None = None) -> Context:
+        """The context of a model."""
+        opset = model.graph.opset_imports.get("", 0)
+        return cls(names if names is not None else Names.of(model), opset, trace if trace is not None else Trace())
+
+
+class LoopPass(ir.passes.InPlacePass):
+    """A pass over the Scans of a model, inner loops before those that hold them.
+
+    Used alone, a pass makes a context of its own for each call; a pipeline gives all its passes one.
+
+    Attributes:
+        name: what traces and goldens call it.
+        one_walk: whether one run on a graph without subgraphs leaves nothing for a second one.
+    """
+
+    name: str = ""
+    one_walk: bool = False
+
+    def __init__(self, context: Context | None = None) -> None:
+        self._given = context
+        self._context: Context | None = context
+
+    @property
+    def context(self) -> Context:
+        """The context of the running call."""
+        assert self._context is not None
+        return self._context
+
+    def refuse(self, where: ir.Node | ir.Value | str, reason: str) -> None:
+        """Records why a candidate is left alone."""
+        self.context.trace.refuse(self.name, where, reason)
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Runs the pass on every loop of the model."""
+        self._context = self._given if self._given is not None else Context.of(model)
+        return ir.passes.PassResult(model, self.run(model))
+
+    def run(self, model: ir.Model) -> bool:
+        """Runs on every loop; returns whether something changed."""
+        modified = False
+        for node in scans_of(model.graph):
+            if node.graph is None:
+                continue
+            loop = Loop(node, self.context.names, self.context.opset)
+            infer_body(loop)
+            modified |= self.rewrite(loop)
+        return modified
+
+    @abc.abstractmethod
+    def rewrite(self, loop: Loop) -> bool:
+        """Rewrites one loop; returns whether something changed."""
+
+
+class AroundLoops(abc.ABC):
+    """Makes a loop pass one on the graphs that hold loops, where products and sums over all steps stand.
+
+    A base class to put before `LoopPass`.
+    """
+
+    def run(self, model: ir.Model) -> bool:
+        """Looks at every graph that holds a loop."""
+        graphs = dict.fromkeys(node.graph for node in scans_of(model.graph))
+        # Every graph, not only up to the first that changes.
+        return sum(self.around(graph) for graph in graphs if graph is not None) > 0
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Looks at the graph around one loop."""
+        return self.around(loop.graph)
+
+    @abc.abstractmethod
+    def around(self, graph: ir.Graph) -> bool:
+        """Rewrites a graph outside its loops' bodies; returns whether something changed."""

@@ -1,0 +1,136 @@
+"""What a loop's values depend on: the carried state, the step, or neither.
+
+The body is laid out as a networkx graph of its nodes; passes ask it and never change it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+import networkx as nx
+import onnx_ir as ir
+
+from lstm_lower.passes.infer import shape_of
+from lstm_lower.passes.loops.edit import operands, subgraphs_of
+from lstm_lower.passes.loops.views.loop import Loop
+
+# Results that differ from call to call, or that act on something outside: never moved, merged or repeated.
+IMPURE = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
+)
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
+class Level(enum.IntEnum):
+    """How often a value changes."""
+
+    INVARIANT = 0  # the same at every step
+    STEP = 1  # follows from the step's elements of the sequences
+    CARRIED = 2  # needs the step before
+
+
+def is_pure(node: ir.Node) -> bool:
+    """Whether a node gives the same results whenever and however often it runs."""
+    if node.op_type in IMPURE or node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type not in CONTROL_FLOW:
+        return True
+    return all(is_pure(inner) for subgraph in subgraphs_of(node) for inner in subgraph)
+
+
+class Dependence:
+    """The dependences among the nodes of a loop's body.
+
+    Attributes:
+        order: the body's nodes.
+        levels: level of every value that the body holds; values of outer scopes are invariant.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.order: list[ir.Node] = list(loop.body)
+        self.levels: dict[ir.Value, Level] = {x.parameter: Level.STEP for x in loop.inputs}
+        self.levels.update((state.parameter, Level.CARRIED) for state in loop.states)
+        self._operands = {node: operands(node) for node in self.order}
+        self._readers: dict[ir.Value, list[ir.Node]] = {}
+        self._node_levels: dict[ir.Node, Level] = {}
+        for node in self.order:
+            level = Level.INVARIANT if is_pure(node) else Level.CARRIED
+            for value in self._operands[node]:
+                self._readers.setdefault(value, []).append(node)
+                level = max(level, self.level(value))
+            self._node_levels[node] = level
+            self.levels.update((output, level) for output in node.outputs)
+
+    def level(self, value: ir.Value | None) -> Level:
+        """The level of a value; absent operands are invariant."""
+        return Level.INVARIANT if value is None else self.levels.get(value, Level.INVARIANT)
+
+    def node_level(self, node: ir.Node) -> Level:
+        """The level of a node's results."""
+        return self._node_levels[node]
+
+    def operands(self, node: ir.Node) -> list[ir.Value]:
+        """What a node of the body reads, captures of its subgraphs included."""
+        return self._operands[node]
+
+    def readers(self, value: ir.Value) -> list[ir.Node]:
+        """Nodes of the body that read a value, also those whose subgraphs do."""
+        return self._readers.get(value, [])
+
+    def graph(self) -> nx.DiGraph:
+        """The body's nodes with an edge from producer to reader."""
+        graph = nx.DiGraph()
+        graph.add_nodes_from(self.order)
+        own = set(self.order)
+        for node in self.order:
+            for value in self._operands[node]:
+                producer = value.producer()
+                if producer in own:
+                    graph.add_edge(producer, node)
+        return graph
+
+    def needed_by(self, values: Iterable[ir.Value]) -> set[ir.Node]:
+        """Nodes of the body that values are computed by, directly or through others."""
+        own = set(self.order)
+        graph = self.graph()
+        found: set[ir.Node] = set()
+        for value in values:
+            producer = value.producer()
+            if producer is not None and producer in own and producer not in found:
+                found |= {producer, *nx.ancestors(graph, producer)}
+        return found
+
+    def recurrent(self) -> set[ir.Node]:
+        """Nodes that the next step needs: those that updates of states are computed by."""
+        return self.needed_by(state.update for state in self.loop.states)
+
+    def critical_path(self) -> list[ir.Node]:
+        """The longest chain of nodes from a state to its update, by number of nodes: what no parallelism shortens."""
+        graph = self.graph().subgraph(self.recurrent())
+        path: list[ir.Node] = nx.dag_longest_path(graph)
+        return path
+
+
+def rank_of(value: ir.Value | None) -> int | None:
+    """A value's rank, `None` when it is not known."""
+    shape = shape_of(value)
+    return None if shape is None else len(shape)
+
+
+def same_shape(a: ir.Value, b: ir.Value) -> bool:
+    """Whether two values are known to have equal shapes: every dimension the same number or the same name."""
+    left, right = shape_of(a), shape_of(b)
+    return left is not None and left == right and None not in left
+
+
+def elements(value: ir.Value, unknown: int = 64) -> int:
+    """The number of a value's elements; an unknown dimension counts as `unknown`."""
+    shape = shape_of(value)
+    if shape is None:
+        return unknown * unknown
+    total = 1
+    for dim in shape:
+        total *= dim if isinstance(dim, int) else unknown
+    return total

@@ -1,0 +1,393 @@
+"""A mutable view of a Scan node, on which all loop passes stand.
+
+The view names the roles of a Scan's operands and results. Passes edit its lists and the body's nodes and then call
+`commit`, which writes everything back and keeps the node a valid Scan: every body output is made by a node of the
+body, and each one only once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import onnx_ir as ir
+
+from lstm_lower.graph.names import Names
+from lstm_lower.passes.infer import attribute, infer, shape_of
+from lstm_lower.passes.loops.edit import Editor, captures, detach, remove_unread, subgraphs_of, substitute
+
+# Mark, in a node's metadata, of a Scan over blocks of steps that the schedule made: its body is a loop's surroundings,
+# not a loop body to take work out of.
+BLOCKS = "lstm_lower.blocks"
+
+
+@dataclasses.dataclass(eq=False)
+class State:
+    """A carried value.
+
+    Attributes:
+        initial: its value before the first step.
+        parameter: the body's input.
+        update: the body's value after the step.
+        final: the Scan's output.
+    """
+
+    initial: ir.Value
+    parameter: ir.Value
+    update: ir.Value
+    final: ir.Value
+
+
+@dataclasses.dataclass(eq=False)
+class ScanInput:
+    """A sequence that the loop walks along.
+
+    Attributes:
+        sequence: the Scan's input.
+        parameter: the body's input, one element along `axis`.
+        axis: the axis of time in `sequence`, negative ones as they were written.
+        reverse: whether the walk goes from the last element to the first.
+    """
+
+    sequence: ir.Value
+    parameter: ir.Value
+    axis: int = 0
+    reverse: bool = False
+
+
+@dataclasses.dataclass(eq=False)
+class ScanOutput:
+    """A sequence that the loop makes.
+
+    Attributes:
+        step: the body's value of one step.
+        sequence: the Scan's output.
+        axis: the axis of time in `sequence`.
+        reverse: whether the first step stands last.
+    """
+
+    step: ir.Value
+    sequence: ir.Value
+    axis: int = 0
+    reverse: bool = False
+
+
+class Loop:
+    """The view.
+
+    Attributes:
+        node: the Scan.
+        body: its body; nodes may be added and removed, inputs and outputs are written by `commit`.
+        states: carried values.
+        inputs: sequences walked along.
+        outputs: sequences made.
+    """
+
+    def __init__(self, node: ir.Node, names: Names, opset: int) -> None:
+        """Reads a Scan node.
+
+        Args:
+            node: a Scan of opset 9 or newer.
+            names: gives out names for what is emitted.
+            opset: the model's version of `ai.onnx`.
+        """
+        assert is_scan(node)
+        if not node.name:
+            # What is taken out of the loop, and what is left alone, is named after it.
+            node.name = names.fresh("loop")
+        self.node = node
+        self.names = names
+        self.opset = opset
+        self.body = node.attributes["body"].as_graph()
+        count = int(attribute(node, "num_scan_inputs", 0))
+        split = len(node.inputs) - count
+        made = len(self.body.outputs) - split
+        self.states = [
+            State(initial, parameter, update, final)
+            for initial, parameter, update, final in zip(
+                _present(node.inputs[:split]),
+                self.body.inputs[:split],
+                self.body.outputs[:split],
+                node.outputs[:split],
+                strict=True,
+            )
+        ]
+        self.inputs = [
+            ScanInput(*roles)
+            for roles in zip(
+                _present(node.inputs[split:]),
+                self.body.inputs[split:],
+                _ints(node, "scan_input_axes", count),
+                map(bool, _ints(node, "scan_input_directions", count)),
+                strict=True,
+            )
+        ]
+        self.outputs = [
+            ScanOutput(*roles)
+            for roles in zip(
+                self.body.outputs[split:],
+                node.outputs[split:],
+                _ints(node, "scan_output_axes", made),
+                map(bool, _ints(node, "scan_output_directions", made)),
+                strict=True,
+            )
+        ]
+        self._written = self._operand_list()
+
+    @property
+    def graph(self) -> ir.Graph:
+        """The graph that the Scan stands in."""
+        graph = self.node.graph
+        assert graph is not None
+        return graph
+
+    @property
+    def is_block_loop(self) -> bool:
+        """Whether this is the loop over blocks that a chunked schedule made."""
+        return BLOCKS in self.node.metadata_props
+
+    @property
+    def reverse(self) -> bool:
+        """The direction of most of the loop's sequences: the one that work taken out of the body is written in."""
+        directions = [x.reverse for x in self.inputs] or [x.reverse for x in self.outputs]
+        return sum(directions) * 2 > len(directions)
+
+    @property
+    def length(self) -> int | str | None:
+        """The number of steps: a number, the name of a symbolic size, or not known."""
+        dims = [shape[x.axis] for x in self.inputs if (shape := shape_of(x.sequence)) is not None]
+        return next((dim for dim in dims if isinstance(dim, int)), next((d for d in dims if d is not None), None))
+
+    def before(self, scope: str = "hoisted") -> Editor:
+        """Emits before the loop."""
+        return Editor(self.graph, self.names, self.opset, before=self.node, scope=f"{self.node.name}/{scope}")
+
+    def after(self, scope: str = "sunk") -> Editor:
+        """Emits after the loop."""
+        return Editor(self.graph, self.names, self.opset, after=self.node, scope=f"{self.node.name}/{scope}")
+
+    def inside(self, before: ir.Node | None = None, scope: str = "body") -> Editor:
+        """Emits in the body, at its end or before one of its nodes."""
+        return Editor(self.body, self.names, self.opset, before=before, scope=f"{self.node.name}/{scope}")
+
+    def captures(self) -> list[ir.Value]:
+        """Values of outer scopes that the body reads."""
+        return captures(self.node)
+
+    def results(self) -> Iterator[ir.Value]:
+        """The body's outputs: updates of the states, then the steps of the outputs."""
+        yield from (state.update for state in self.states)
+        yield from (output.step for output in self.outputs)
+
+    def substitute(self, old: ir.Value, new: ir.Value) -> None:
+        """Lets every reader in the body, and the body's outputs, read `new` instead of `old`."""
+        for user, index in list(old.uses()):
+            user.replace_input_with(index, new)
+        for state in self.states:
+            state.update = new if state.update is old else state.update
+        for output in self.outputs:
+            output.step = new if output.step is old else output.step
+
+    def element_rank(self, x: ScanInput) -> int | None:
+        """The rank of one step's element, `None` when it is not known."""
+        shape = shape_of(x.parameter)
+        if shape is not None:
+            return len(shape)
+        shape = shape_of(x.sequence)
+        return None if shape is None else len(shape) - 1
+
+    def add_input(self, sequence: ir.Value, *, reverse: bool | None = None) -> ir.Value:
+        """Walks along one more sequence, time on axis 0; returns the body's value of one step."""
+        shape = shape_of(sequence)
+        parameter = ir.Value(
+            name=self.names.fresh(f"{self.node.name}/input"),
+            type=sequence.type,
+            shape=None if shape is None else ir.Shape(shape[1:]),
+        )
+        self.inputs.append(ScanInput(sequence, parameter, 0, self.reverse if reverse is None else reverse))
+        return parameter
+
+    def add_output(self, step: ir.Value) -> ScanOutput:
+        """Makes one more sequence, time on axis 0 in the loop's direction."""
+        shape = shape_of(step)
+        sequence = ir.Value(
+            name=self.names.fresh(f"{self.node.name}/output"),
+            type=step.type,
+            shape=None if shape is None else ir.Shape((self.length, *shape)),
+        )
+        output = ScanOutput(step, sequence, 0, self.reverse)
+        self.outputs.append(output)
+        return output
+
+    def stacked(self, step: ir.Value) -> ScanOutput:
+        """The output that makes a sequence of this value, time on axis 0 in the loop's direction; added if missing."""
+        for output in self.outputs:
+            if output.step is step and output.axis == 0 and output.reverse == self.reverse:
+                return output
+        return self.add_output(step)
+
+    def drop_state(self, state: State) -> None:
+        """Removes a state that nobody reads any more."""
+        self.states.remove(state)
+
+    def commit(self) -> None:
+        """Writes the view back to the node; sequences that nobody reads are not made any more.
+
+        New results get values of their own; readers of kept results read the new node's.
+        """
+        self.outputs = [x for x in self.outputs if x.sequence.uses() or x.sequence.is_graph_output()]
+        self._drop_unread_inputs()
+        self._normalise_results()
+        self.body.outputs.clear()
+        self.body.outputs.extend(self.results())
+        remove_unread(self.body)
+        self._drop_unread_inputs()
+        self.body.inputs.clear()
+        self.body.inputs.extend([*(s.parameter for s in self.states), *(x.parameter for x in self.inputs)])
+        if self._operand_list() != self._written:
+            self._rebuild()
+        self._written = self._operand_list()
+
+    def _operand_list(self) -> list[Any]:
+        states = [(s.initial, s.parameter, s.final) for s in self.states]
+        inputs = [(x.sequence, x.parameter, x.axis, x.reverse) for x in self.inputs]
+        return [states, inputs, [(x.sequence, x.axis, x.reverse) for x in self.outputs]]
+
+    def _drop_unread_inputs(self) -> None:
+        results = set(self.results())
+        unread = [x for x in self.inputs if not x.parameter.uses() and x.parameter not in results]
+        # A Scan needs one sequence to know the number of its steps: the one that costs least stays.
+        if len(unread) == len(self.inputs) and unread:
+            unread.remove(min(unread, key=_elements))
+        self.inputs = [x for x in self.inputs if x not in unread]
+
+    def _normalise_results(self) -> None:
+        seen: set[ir.Value] = set()
+        editor = self.inside()
+        for holder, field in [*((s, "update") for s in self.states), *((x, "step") for x in self.outputs)]:
+            value: ir.Value = getattr(holder, field)
+            producer = value.producer()
+            if producer is None or producer.graph is not self.body or value in seen:
+                value = editor.op("Identity", value)
+                setattr(holder, field, value)
+            seen.add(value)
+
+    def _rebuild(self) -> None:
+        old, graph = self.node, self.graph
+        attributes: dict[str, Any] = {"num_scan_inputs": len(self.inputs)}
+        for key, roles, field in (
+            ("scan_input_axes", self.inputs, "axis"),
+            ("scan_input_directions", self.inputs, "reverse"),
+            ("scan_output_axes", self.outputs, "axis"),
+            ("scan_output_directions", self.outputs, "reverse"),
+        ):
+            values = [int(getattr(role, field)) for role in roles]
+            if any(values):
+                attributes[key] = values
+        attrs = [ir.convenience.convert_attribute(key, value) for key, value in attributes.items()]
+        body = old.attributes["body"]
+        results = [self._result(value) for value in self._results_outside()]
+        node = ir.Node(
+            "",
+            "Scan",
+            [*(s.initial for s in self.states), *(x.sequence for x in self.inputs)],
+            [body, *attrs],
+            outputs=results,
+            name=old.name,
+            metadata_props=dict(old.metadata_props),
+        )
+        graph.insert_before(old, node)
+        finals, sequences = results[: len(self.states)], results[len(self.states) :]
+        for state, value in zip(self.states, finals, strict=True):
+            state.final = self._hand_over(state.final, value)
+        for output, value in zip(self.outputs, sequences, strict=True):
+            output.sequence = self._hand_over(output.sequence, value)
+        self.node = node
+        old.attributes.pop("body")
+        for value in old.outputs:
+            if value.uses() or value.is_graph_output():
+                raise AssertionError(f"'{value.name}' of '{old.name}' was dropped while it is read")
+        detach(old)
+
+    def _results_outside(self) -> list[ir.Value]:
+        return [*(state.final for state in self.states), *(output.sequence for output in self.outputs)]
+
+    def _result(self, old: ir.Value) -> ir.Value:
+        """A value for the new node to make: added results stand ready, others get a twin."""
+        if old.producer() is None:
+            return old
+        return ir.Value(name=self.names.fresh(old.name or "output"), type=old.type, shape=old.shape)
+
+    def _hand_over(self, old: ir.Value, new: ir.Value) -> ir.Value:
+        if old is not new:
+            substitute(old, new, self.names)
+        return new
+
+
+def infer_body(loop: Loop) -> None:
+    """Fills in dtypes and shapes that a body's values lack: onnx's shape inference leaves bodies out."""
+    for state in loop.states:
+        _adopt(state.parameter, state.initial.type, shape_of(state.initial))
+    for x in loop.inputs:
+        shape = shape_of(x.sequence)
+        if shape is not None:
+            axis = x.axis % len(shape)
+            shape = (*shape[:axis], *shape[axis + 1 :])
+        _adopt(x.parameter, x.sequence.type, shape)
+    _infer_graph(loop.body)
+    infer(loop.node)
+
+
+def _infer_graph(graph: ir.Graph) -> None:
+    for node in graph:
+        if all(output.type is not None and output.shape is not None for output in node.outputs):
+            continue
+        for subgraph in subgraphs_of(node):
+            _infer_graph(subgraph)
+        infer(node)
+
+
+def _adopt(value: ir.Value, type_: ir.TypeProtocol | None, shape: tuple[int | str | None, ...] | None) -> None:
+    if value.type is None:
+        value.type = type_
+    if value.shape is None and shape is not None:
+        value.shape = ir.Shape(shape)
+
+
+def is_scan(node: ir.Node) -> bool:
+    """Whether a node is a Scan of opset 9 or newer (the older one has a batch axis and a lengths input)."""
+    return node.op_type == "Scan" and node.domain == "" and "body" in node.attributes and None not in node.inputs
+
+
+def scans_of(graph: ir.Graph) -> list[ir.Node]:
+    """All Scans of a graph and its subgraphs, inner ones before those that hold them."""
+    found: list[ir.Node] = []
+    for node in graph:
+        if node.op_type not in ("Scan", "If", "Loop", "SequenceMap"):
+            continue
+        for subgraph in subgraphs_of(node):
+            found += scans_of(subgraph)
+        if is_scan(node):
+            found.append(node)
+    return found
+
+
+def _ints(node: ir.Node, name: str, count: int) -> list[int]:
+    values = attribute(node, name, None)
+    return [0] * count if values is None else [int(value) for value in values]
+
+
+def _present(values: tuple[ir.Value | None, ...] | Any) -> list[ir.Value]:
+    return [value for value in values if value is not None]
+
+
+def _elements(x: ScanInput) -> tuple[int, int]:
+    """Order of size: unknown dimensions count as large."""
+    shape = shape_of(x.sequence)
+    if shape is None:
+        return (1 << 62, 0)
+    total = 1
+    for dim in shape:
+        total *= dim if isinstance(dim, int) else 256
+    return (total, len(shape))

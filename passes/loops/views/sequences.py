@@ -1,0 +1,89 @@
+"""The sequences that a loop's values are known by outside of it."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.passes.loops.edit import END, Editor
+from lstm_lower.passes.loops.views.batching import Batch, NotBatchable
+from lstm_lower.passes.loops.views.dependence import rank_of
+from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
+
+
+class Sequences:
+    """Makes sequences, time on axis 0 in the loop's direction, of values of a loop's body."""
+
+    def __init__(self, loop: Loop, editor: Editor) -> None:
+        self.loop = loop
+        self.editor = editor
+        self.batch = Batch(editor)
+        self._inputs = {x.parameter: x for x in loop.inputs}
+        self._states = {state.parameter: state for state in loop.states}
+
+    def load(self, value: ir.Value) -> bool:
+        """Makes the sequence of a scan input's element known; whether the value is one.
+
+        Raises:
+            NotBatchable: its rank is not known and its axis or direction asks for it.
+        """
+        x = self._inputs.get(value)
+        if x is None:
+            return False
+        if value not in self.batch.sequences:
+            sequence = x.sequence
+            if x.axis != 0:
+                rank = self.loop.element_rank(x)
+                if rank is None:
+                    raise NotBatchable(f"the rank of '{sequence.name}' is not known")
+                sequence = self.editor.move_axis(sequence, x.axis, 0, rank + 1)
+            if x.reverse != self.loop.reverse:
+                sequence = self.editor.reverse(sequence, 0)
+            self.batch.sequences[value] = sequence
+        return True
+
+    def state(self, value: ir.Value) -> State | None:
+        """The state that a value is the parameter of."""
+        return self._states.get(value)
+
+    def stack(self, value: ir.Value) -> None:
+        """Makes the sequence of any value of the body known, by a scan output where nothing less does.
+
+        Raises:
+            NotBatchable: see `load`.
+        """
+        if value in self.batch.sequences or self.load(value):
+            return
+        state = self.state(value)
+        if state is not None and self._made(state.update) is not None:
+            # The values before each step: the initial one, then those after each step but the last.
+            first = self.editor.unsqueeze(state.initial, 0)
+            after = self.loop.stacked(state.update).sequence
+            if self.loop.reverse:
+                parts = [self.editor.slice(after, 1, END, 0), first]
+            else:
+                parts = [first, self.editor.slice(after, 0, -1, 0)]
+            sequence = self.editor.op("Concat", *parts, axis=0)
+            sequence.shape = after.shape
+            self.batch.sequences[value] = sequence
+            return
+        self.batch.sequences[value] = self.loop.stacked(value).sequence
+
+    def _made(self, value: ir.Value) -> ScanOutput | None:
+        outputs = [x for x in self.loop.outputs if x.step is value and x.axis == 0 and x.reverse == self.loop.reverse]
+        return outputs[0] if outputs else None
+
+    def as_output(self, value: ir.Value, output: ScanOutput) -> ir.Value:
+        """The sequence of a value laid out as an output wants it.
+
+        Raises:
+            NotBatchable: its rank is not known and the output's axis asks for it.
+        """
+        sequence = self.batch.sequences[value]
+        if output.reverse != self.loop.reverse:
+            sequence = self.editor.reverse(sequence, 0)
+        if output.axis != 0:
+            rank = rank_of(value)
+            if rank is None:
+                raise NotBatchable(f"the rank of '{value.name}' is not known")
+            sequence = self.editor.move_axis(sequence, 0, output.axis, rank + 1)
+        return sequence

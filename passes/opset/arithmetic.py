@@ -1,0 +1,116 @@
+"""Operators that got more element types or attributes of arithmetic: through a wider type, or by their formula."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph.emit import Expr
+from lstm_lower.passes.opset.registry import Site, before
+
+_D = ir.DataType
+_HALVES = (_D.FLOAT16, _D.BFLOAT16)
+
+
+@before(14, "Add", "Sub", "Mul", "Div")
+def small_integers(site: Site) -> Sequence[Expr] | None:
+    """8 and 16 bits: int32 holds every result, and Cast keeps the low bits, as the small type would."""
+    dtype = site.known_dtype()
+    if dtype not in (_D.INT8, _D.INT16, _D.UINT8, _D.UINT16):
+        return None
+    # The product of two uint16 needs 32 bits of its own.
+    wide = _D.INT64 if dtype == _D.UINT16 else _D.INT32
+    result = site.builder.op(site.node.op_type, site.input(0).cast(wide), site.input(1).cast(wide))
+    return [result.cast(site.dtype())]
+
+
+@before(14, "Relu")
+def relu_of_integers(site: Site) -> Sequence[Expr] | None:
+    """The larger of the number and 0."""
+    dtype = site.known_dtype()
+    return [site.input(0).maximum(0)] if dtype is not None and dtype.is_integer() else None
+
+
+@before(14, "CumSum")
+def cumulative_sum(site: Site) -> Sequence[Expr] | None:
+    """Half precision: summed in float32."""
+    if site.known_dtype() not in _HALVES:
+        return None
+    total = site.builder.op("CumSum", site.input(0).cast(_D.FLOAT), site.input(1), **site.attributes())
+    return [total.cast(site.dtype())]
+
+
+@before(26, "CumProd")
+def cumulative_product(site: Site) -> Sequence[Expr]:
+    """A loop that carries the product."""
+    axis, rank, b = site.constant(1), site.rank(), site.builder
+    if axis is None:
+        raise site.refusal(
+            "axis", f"a constant below opset 26 (the model is moved to {site.target})", "a computed value"
+        )
+    place = int(axis.reshape(-1)[0]) % rank
+    order = [place, *[other for other in range(rank) if other != place]]
+    x = site.input(0).transpose(*order)
+    one = ir.tensor([1], dtype=site.dtype())
+    start = b.op("ConstantOfShape", b.op("Shape", x).slice(1, rank, axis=0), value=one)
+    exclusive = bool(site.attribute("exclusive", 0))
+
+    def step(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        product = states[0] * inputs[0]
+        return [product], [states[0] if exclusive else product]
+
+    _, products = b.scan(step, states=[start], inputs=[x], reverse=bool(site.attribute("reverse", 0)))
+    return [products[0].transpose(*np.argsort(order).tolist())]
+
+
+@before(20, "IsInf")
+def is_infinite(site: Site) -> Sequence[Expr] | None:
+    """Half precision: float32 holds the same values."""
+    if site.known_dtype() not in _HALVES:
+        return None
+    return [site.builder.op("IsInf", site.input(0).cast(_D.FLOAT), **site.attributes())]
+
+
+@before(20, "ConstantOfShape")
+def bfloat16_constant(site: Site) -> Sequence[Expr] | None:
+    """bfloat16: a float32 constant of the same value, cast."""
+    value = site.attribute("value", None)
+    if value is None or value.dtype != _D.BFLOAT16:
+        return None
+    number = ir.tensor(value.numpy().astype(np.float32))
+    return [site.builder.op("ConstantOfShape", site.input(0), value=number).cast(_D.BFLOAT16)]
+
+
+@before(18, "BitwiseNot")
+def bitwise_not(site: Site) -> Sequence[Expr]:
+    """In two's complement -1 - x; without a sign, the largest number - x."""
+    dtype = site.dtype()
+    ones = -1 if dtype.is_signed() else int(np.iinfo(dtype.numpy()).max)
+    return [ones - site.input(0)]
+
+
+@before(28, "Mod")
+def mod_of_floats(site: Site) -> None:
+    """Floor division of floating point numbers is of 28."""
+    if site.attribute("fmod", 0) == 0 and site.dtype().is_floating_point():
+        raise site.too_new("fmod 0 of floating point numbers", 28)
+
+
+@before(19, "Cast", "CastLike")
+@before(24, "Cast", "CastLike")
+def cast_rounding(site: Site) -> None:
+    """Saturation and rounding speak of 8-bit floats only."""
+    like = site.node.op_type == "CastLike"
+    target = site.dtype(1) if like else _D(site.attribute("to"))
+    if target != _D.FLOAT8E8M0:
+        site.drop("round_mode")
+    if not target.name.startswith("FLOAT8"):
+        site.drop("saturate")
+
+
+@before(15, "CastLike")
+def cast_like(site: Site) -> Sequence[Expr]:
+    """A cast to the second input's type."""
+    return [site.builder.op("Cast", site.input(0), to=int(site.dtype(1)))]

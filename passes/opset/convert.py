@@ -1,0 +1,206 @@
+"""Moves every operator of a model, in place and at every nesting level, from one version to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError, requires
+from lstm_lower.graph.emit import Builder, Expr
+from lstm_lower.graph.names import Names
+from lstm_lower.graph.verify import node_label
+from lstm_lower.passes.opset import (  # noqa: F401 (importing the rewrites fills the tables)
+    arithmetic,
+    generators,
+    networks,
+    reductions,
+    scatter,
+    shaping,
+    upwards,
+)
+from lstm_lower.passes.opset.forms import STANDARD_DOMAINS, changes, default_attributes, form, misfit
+from lstm_lower.passes.opset.functions import expanded
+from lstm_lower.passes.opset.registry import BEFORE, SINCE, Site
+
+
+def convert_operators(model: ir.Model, source: int, target: int) -> None:
+    """Writes the standard operators of a model's main graph in the forms that they have in another version.
+
+    Dtypes and shapes should be known as far as they follow (`InferShapesPass`); some rewrites ask for them.
+
+    Raises:
+        UnsupportedOpError: names every node that has no equivalent in the version; the model is then half converted.
+    """
+    conversion = _Conversion(Names.of(model), target)
+    conversion.graph(model.graph, source, target)
+    _remove_unused(conversion.touched)
+    if conversion.reasons:
+        count = f"{len(conversion.reasons)} node{'s' if len(conversion.reasons) > 1 else ''}"
+        text = f"{count} cannot be converted from opset {source} to {target}:"
+        raise UnsupportedOpError("\n  ".join([text, *conversion.reasons]))
+
+
+class _Conversion:
+    """The conversion of one model: what is shared between its nodes."""
+
+    def __init__(self, names: Names, target: int) -> None:
+        self.names = names
+        self.target = target
+        self.reasons: list[str] = []
+        self.origin = ""
+        self.touched: dict[ir.Value, None] = {}
+
+    def graph(self, graph: ir.Graph, source: int, target: int) -> None:
+        """Converts a graph whose nodes are of one version."""
+        constants: dict[tuple[object, ...], ir.Value] = {}
+        for node in tuple(graph):
+            self._node(node, source, target, constants)
+        made = [producer for value in constants.values() if (producer := value.producer()) is not None]
+        first = next(iter(graph), None)
+        if made and first is not None:
+            graph.insert_before(first, made)
+
+    def _node(self, node: ir.Node, source: int, target: int, constants: dict[tuple[object, ...], ir.Value]) -> None:
+        if node.domain in STANDARD_DOMAINS:
+            node.domain = ""
+            label = node_label(node)
+            try:
+                emitted, version = self._convert(node, source, target, constants)
+            except UnsupportedOpError as error:
+                self.reasons.append(f"{error}{self.origin}")
+                return
+            outer = self.origin
+            if node.graph is None:
+                # What took the node's place is at fault for it; a user knows the node only.
+                self.origin = outer or f", as part of {node.op_type} '{label}'"
+            for new in emitted:
+                self._node(new, version, target, constants)
+            self.origin = outer
+        # A node that was replaced has left its graph; what took its place has been converted with its subgraphs.
+        if node.graph is not None:
+            for subgraph in _subgraphs(node):
+                self.graph(subgraph, source, target)
+
+    def _convert(
+        self, node: ir.Node, source: int, target: int, constants: dict[tuple[object, ...], ir.Value]
+    ) -> tuple[list[ir.Node], int]:
+        """Takes a node through the versions at which its operator changed, until other nodes take its place.
+
+        Returns:
+            The nodes that came in beside it or instead of it, and the version that these are of.
+        """
+        if form(node.op_type, source) is None:
+            what = f"an operator of opset {source}"
+            raise UnsupportedOpError(requires(node.op_type, node_label(node), "the node", what, "an unknown one"))
+        emitted: list[ir.Node] = []
+        down = source > target
+        for change in changes(node.op_type, source, target):
+            self.touched.update(dict.fromkeys(value for value in node.inputs if value is not None))
+            builder = Builder(change - 1 if down else change, self.names, node.name or node.op_type)
+            builder.constants = constants
+            site = Site(node, builder, self.target)
+            results = self._before(site, source, change) if down else _since(site, change)
+            assert node.graph is not None
+            node.graph.insert_before(node, builder.nodes)
+            for new in builder.nodes:
+                new.metadata_props.update(node.metadata_props)
+            if results is not None:
+                _replace(node, builder, results)
+                return [*emitted, *builder.nodes], builder.opset
+            # Helpers of an operator that stays: simple ones, which look the same in all versions on the way.
+            emitted += builder.nodes
+        return emitted, target
+
+    def _before(self, site: Site, source: int, change: int) -> Sequence[Expr | None] | None:
+        """Writes a node in the form before a change, or tells what it becomes."""
+        node = site.node
+        newer, older = form(node.op_type, change), form(node.op_type, change - 1)
+        assert newer is not None
+        rewrite = BEFORE.get((node.op_type, change))
+        if rewrite is not None:
+            results = rewrite(site)
+            if results is not None:
+                return results
+        fault: tuple[str, str] | None = ("the operator", "it")
+        # A form that was deprecated when it was superseded meant something else.
+        if older is not None and not older.deprecated:
+            for name in tuple(default_attributes(newer, older, node)):
+                site.drop(name)
+            fault = misfit(node, older)
+        if fault is None:
+            return None
+        if rewrite is None or older is None:
+            # Subgraphs become part of the function's body, and are to be of its version.
+            for subgraph in _subgraphs(node):
+                self.graph(subgraph, source, change)
+            results = expanded(node, change, site.builder)
+            if results is not None:
+                site.builder.opset = change
+                return results
+        operand, got = fault
+        if got == "it":
+            raise site.too_new(operand, change)
+        raise site.refusal(operand, f"a type that {node.op_type} knows in opset {self.target}", got)
+
+
+def _since(site: Site, change: int) -> Sequence[Expr | None] | None:
+    """Writes a node in the form that its operator got with a change, or tells what it becomes."""
+    node = site.node
+    rewrite = SINCE.get((node.op_type, change))
+    results = None if rewrite is None else rewrite(site)
+    schema = form(node.op_type, change)
+    assert schema is not None
+    fault = None if results is not None else misfit(node, schema)
+    if fault is not None:
+        operand, got = fault
+        raise site.refusal(operand, f"a form that opset {change} knows", "an older one" if got == "it" else got)
+    return results
+
+
+def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def _remove_unused(values: Iterable[ir.Value]) -> None:
+    """Removes constants, such as axes that became an attribute, which nothing reads any more."""
+    for value in values:
+        node = value.producer()
+        if value.uses() or value.is_graph_output() or value.is_graph_input():
+            continue
+        if value.is_initializer() and value.graph is not None and value.name is not None:
+            del value.graph.initializers[value.name]
+        elif node is not None and node.op_type == "Constant" and node.graph is not None:
+            node.graph.remove(node, safe=True)
+
+
+def _replace(node: ir.Node, builder: Builder, results: Sequence[Expr | None]) -> None:
+    """Puts the results in the place of the node's outputs, under their names, and removes the node."""
+    graph = node.graph
+    assert graph is not None
+    taken: set[ir.Value] = set()
+    for old, result in zip(node.outputs, results, strict=True):
+        if result is None or not (old.uses() or old.is_graph_output()):
+            continue
+        new = result.value
+        own = new.producer() in builder.nodes and new not in taken
+        if not own and old.is_graph_output():
+            identity = builder.node("Identity", [new])
+            graph.insert_before(node, [identity])
+            new, own = identity.outputs[0], True
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        if own:
+            taken.add(new)
+            name, old.name = old.name, None
+            new.name = name
+            new.type = new.type if old.type is None else old.type
+            new.shape = new.shape if old.shape is None else old.shape
+            new.doc_string = old.doc_string
+            new.metadata_props.update(old.metadata_props)
+    graph.remove(node, safe=True)

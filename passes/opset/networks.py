@@ -1,0 +1,213 @@
+"""Layers: normalization, recurrent layers, pooling, sampling, quantization, spectra, optional values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.graph.emit import Expr
+from lstm_lower.passes.opset.registry import Site, before, since
+
+_D = ir.DataType
+
+
+@before(15, "BatchNormalization")
+def batch_normalization_types(site: Site) -> None:
+    """Since 15 the scale may have a type of its own."""
+    if site.dtype(1) != site.dtype(0):
+        raise site.refusal("scale", f"the type of X in opset {site.target}", site.dtype(1).name.lower())
+
+
+@before(14, "BatchNormalization")
+def batch_normalization(site: Site) -> Sequence[Expr | None] | None:
+    """With the statistics of the batch, by the operator's formulas; the old training form computes others."""
+    if site.dtype(3) != site.dtype(0):
+        raise site.refusal("input_mean", f"the type of X in opset {site.target}", site.dtype(3).name.lower())
+    if not site.attribute("training_mode", 0):
+        return None
+    dtype, b = site.dtype(), site.builder
+    momentum, epsilon = site.attribute("momentum", 0.9), site.attribute("epsilon", 1e-5)
+    wide = _D.FLOAT if dtype in (_D.FLOAT16, _D.BFLOAT16) else dtype
+    x, scale, bias, old_mean, old_variance = (site.input(index).cast(wide) for index in range(5))
+    axes = [axis for axis in range(site.rank()) if axis != 1]
+    per_channel = (-1, *[1] * (site.rank() - 2))
+    mean = b.op("ReduceMean", x, axes=axes)
+    centered = x - mean
+    variance = b.op("ReduceMean", centered * centered, axes=axes)
+    normal = centered / b.op("Sqrt", variance + epsilon)
+    y = normal * scale.reshape(*per_channel) + bias.reshape(*per_channel)
+    running = [
+        old * momentum + new.reshape(-1) * (1 - momentum) for old, new in ((old_mean, mean), (old_variance, variance))
+    ]
+    return [result.cast(dtype) for result in (y, *running)][: len(site.node.outputs)]
+
+
+@since(14, "BatchNormalization")
+def batch_normalization_inference(site: Site) -> Sequence[Expr | None] | None:
+    """The old training form, which more than one output asks for, has no equal."""
+    if any(value.uses() or value.is_graph_output() for value in site.node.outputs[1:]):
+        raise site.refusal("outputs", "Y alone from opset 14 on", f"{len(site.node.outputs)} outputs")
+    if len(site.node.outputs) == 1:
+        return None
+    inputs = [site.input(index) for index in range(5)]
+    y = site.builder.op("BatchNormalization", *inputs, **site.attributes())
+    return [y, *[None] * (len(site.node.outputs) - 1)]
+
+
+@before(18, "GroupNormalization")
+@since(21, "GroupNormalization")
+def group_normalization(site: Site) -> Sequence[Expr]:
+    """The form of 18, with scale and bias per group: an InstanceNormalization over the groups."""
+    x, b = site.input(0), site.builder
+    grouped = x.reshape(0, site.attribute("num_groups"), -1)
+    epsilon = site.attribute("epsilon", 1e-5)
+    normal = b.op("InstanceNormalization", grouped, site.input(1), site.input(2), epsilon=epsilon)
+    return [b.op("Reshape", normal, b.op("Shape", x))]
+
+
+@before(14, "GRU", "LSTM", "RNN")
+def recurrent_layout(site: Site) -> Sequence[Expr | None] | None:
+    """Batch before time: axes are exchanged around the layer."""
+    layout = site.attribute("layout", 0)
+    site.drop("layout")
+    if layout == 0:
+        return None
+    inputs = [site.input(index) if site.has(index) else None for index in range(len(site.node.inputs))]
+    # X, initial_h and initial_c.
+    for index in (0, 5, 6):
+        if index < len(inputs) and (batch_first := inputs[index]) is not None:
+            inputs[index] = batch_first.transpose(1, 0, 2)
+    count = len(site.node.outputs)
+    outputs = site.builder.ops(site.node.op_type, *inputs, outputs=count, **site.attributes())
+    orders = ((2, 0, 1, 3), (1, 0, 2), (1, 0, 2))
+    return [
+        output.transpose(*order) if value.uses() or value.is_graph_output() else None
+        for output, order, value in zip(outputs, orders, site.node.outputs, strict=False)
+    ]
+
+
+@before(18, "LpPool")
+@before(19, "AveragePool")
+def pooling_dilations(site: Site) -> None:
+    """Windows without gaps are the only ones of older forms."""
+    dilations = site.attribute("dilations", None)
+    if dilations is not None and all(dilation == 1 for dilation in dilations):
+        site.drop("dilations")
+
+
+@before(20, "GridSample")
+def grid_sample_modes(site: Site) -> None:
+    """The older names of the modes; images only."""
+    if site.rank() != 4:
+        raise site.refusal("X", f"rank 4 in opset {site.target}", f"rank {site.rank()}")
+    names = {"linear": "bilinear", "cubic": "bicubic"}
+    mode = site.attribute("mode", "linear")
+    site.set("mode", names.get(mode, mode))
+
+
+@since(20, "GridSample")
+def grid_sample_new_modes(site: Site) -> None:
+    """The newer names of the modes."""
+    names = {"bilinear": "linear", "bicubic": "cubic"}
+    mode = site.attribute("mode", "bilinear")
+    site.set("mode", names.get(mode, mode))
+
+
+@before(20, "AffineGrid")
+def affine_grid(site: Site) -> None:
+    """The function body of onnx squeezes the batch away where it is 1, and then fails."""
+    shape = site.input(0).shape
+    if shape is None or shape[0] == 1 or not isinstance(shape[0], int):
+        batch = "an unknown one" if shape is None else shape[0]
+        raise site.refusal("theta", f"a known batch other than 1 to be written in opset {site.target}", batch)
+
+
+@before(16, "RoiAlign")
+def roi_align_pixels(site: Site) -> None:
+    """The older form never shifted by half a pixel."""
+    mode = site.attribute("coordinate_transformation_mode", "half_pixel")
+    if mode != "output_half_pixel":
+        raise site.too_new(f"coordinate_transformation_mode {mode}", 16)
+    site.drop("coordinate_transformation_mode")
+
+
+@since(16, "RoiAlign")
+def roi_align_old_pixels(site: Site) -> None:
+    """What the older form did has to be said now."""
+    site.set("coordinate_transformation_mode", "output_half_pixel")
+
+
+@before(20, "DFT")
+def dft_axis(site: Site) -> None:
+    """The axis as an attribute."""
+    axis = site.constant(2)
+    if site.has(2) and axis is None:
+        raise site.refusal(
+            "axis", f"a constant below opset 20 (the model is moved to {site.target})", "a computed value"
+        )
+    site.set("axis", -2 if axis is None else int(axis.reshape(-1)[0]))
+    site.set_inputs(site.input(0), site.input(1) if site.has(1) else None)
+
+
+@since(20, "DFT")
+def dft_axis_input(site: Site) -> None:
+    """The axis as an input."""
+    axis = site.builder.constant(site.attribute("axis", 1), _D.INT64)
+    site.drop("axis")
+    site.set_inputs(site.input(0), site.input(1) if site.has(1) else None, axis)
+
+
+@before(19, "QuantizeLinear")
+def quantize_saturation(site: Site) -> None:
+    """Saturation speaks of 8-bit floats only."""
+    if not site.has(2) or not site.dtype(2).name.startswith("FLOAT8"):
+        site.drop("saturate")
+
+
+@before(21, "QuantizeLinear")
+def quantize_type(site: Site) -> None:
+    """The result's type follows from the zero point."""
+    dtype = _D(site.attribute("output_dtype", 0))
+    if dtype == _D.UNDEFINED:
+        return
+    site.drop("output_dtype")
+    if not site.has(2) and dtype != _D.UINT8:
+        zero = ir.tensor([0], dtype=dtype)
+        zeros = site.builder.op("ConstantOfShape", site.builder.op("Shape", site.input(1)), value=zero)
+        site.set_inputs(site.input(0), site.input(1), zeros)
+
+
+@before(23, "QuantizeLinear")
+def quantize_precision(site: Site) -> None:
+    """The precision of the division is that of the scale, when both operands share it."""
+    if _D(site.attribute("precision", 0)) == site.dtype(1) == site.dtype(0):
+        site.drop("precision")
+
+
+@before(23, "DequantizeLinear")
+def dequantize_type(site: Site) -> None:
+    """The result's type is the scale's."""
+    if _D(site.attribute("output_dtype", 0)) == site.dtype(1):
+        site.drop("output_dtype")
+
+
+@before(18, "OptionalHasElement")
+def has_element(site: Site) -> Sequence[Expr] | None:
+    """Nothing holds no element, and what is not optional does."""
+    if site.has(0) and _is_optional(site):
+        return None
+    return [site.builder.constant(site.has(0), _D.BOOL)]
+
+
+@before(18, "OptionalGetElement")
+def get_element(site: Site) -> Sequence[Expr] | None:
+    """The element of what is not optional is itself."""
+    return None if _is_optional(site) else [site.input(0)]
+
+
+def _is_optional(site: Site) -> bool:
+    value = site.node.inputs[0]
+    if value is None or value.type is None:
+        raise site.refusal("input", "a known type", "none")
+    return isinstance(value.type, ir.OptionalType)

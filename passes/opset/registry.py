@@ -1,0 +1,142 @@
+"""The tables of rewrites between the forms of an operator, and what a rewrite sees of its node."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError, requires
+from lstm_lower.graph.emit import Builder, Expr
+from lstm_lower.graph.verify import node_label
+from lstm_lower.passes.infer import shape_of
+from lstm_lower.passes.opset.folding import folded
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Site:
+    """A node that is to be written in another form.
+
+    Attributes:
+        node: the node; a rewrite may change its attributes and inputs in place.
+        builder: emits nodes before it, for the version of the form asked for.
+        target: the version that the whole model is moved to, for error texts.
+    """
+
+    node: ir.Node
+    builder: Builder
+    target: int
+
+    def has(self, index: int) -> bool:
+        """Whether an input is given."""
+        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+
+    def input(self, index: int) -> Expr:
+        """An input that is given."""
+        value = self.node.inputs[index]
+        assert value is not None
+        return self.builder.wrap(value)
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or the default when it is absent.
+
+        Raises:
+            UnsupportedOpError: it is a reference to a function's attribute, whose value is not known.
+        """
+        found = self.node.attributes.get(name)
+        if found is None:
+            return default
+        if found.is_ref():
+            raise self.refusal(f"attribute {name}", "a value", "a reference to an attribute of the function")
+        return found.value
+
+    def attributes(self, *without: str) -> dict[str, Any]:
+        """All attributes but some."""
+        return {name: self.attribute(name) for name in self.node.attributes if name not in without}
+
+    def drop(self, name: str) -> None:
+        """Removes an attribute."""
+        self.node.attributes.pop(name, None)
+
+    def set(self, name: str, value: Any) -> None:
+        """Sets an attribute."""
+        self.node.attributes[name] = ir.convenience.convert_attribute(name, value)
+
+    def set_inputs(self, *inputs: Expr | None) -> None:
+        """Replaces all inputs; absent ones at the end are left away."""
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
+        self.node.resize_inputs(len(inputs))
+        for index, expr in enumerate(inputs):
+            self.node.replace_input_with(index, None if expr is None else expr.value)
+
+    def constant(self, index: int) -> np.ndarray[Any, Any] | None:
+        """The value of an input that can be computed now."""
+        return folded(self.node.inputs[index]) if self.has(index) else None
+
+    def known_dtype(self, index: int = 0) -> ir.DataType | None:
+        """The element type of an input, for rewrites that only rare types need; `None` when it is not known."""
+        value = self.node.inputs[index] if self.has(index) else None
+        return None if value is None else value.dtype
+
+    def dtype(self, index: int = 0) -> ir.DataType:
+        """The element type of an input.
+
+        Raises:
+            UnsupportedOpError: it is not known.
+        """
+        dtype = self.known_dtype(index)
+        if dtype is None:
+            raise self.refusal(f"input {index}", f"a known type to be written in opset {self.target}", "none")
+        return dtype
+
+    def rank(self, index: int = 0) -> int:
+        """The rank of an input.
+
+        Raises:
+            UnsupportedOpError: it is not known.
+        """
+        shape = shape_of(self.node.inputs[index]) if self.has(index) else None
+        if shape is None:
+            raise self.refusal(f"input {index}", f"a known rank to be written in opset {self.target}", "an unknown one")
+        return len(shape)
+
+    def refusal(self, operand: str, what: str, got: object) -> UnsupportedOpError:
+        """The error that says why the node cannot be written in the form asked for."""
+        return UnsupportedOpError(requires(self.node.op_type, node_label(self.node), operand, what, got))
+
+    def too_new(self, operand: str, since: int) -> UnsupportedOpError:
+        """The error for something that an older version cannot say."""
+        return self.refusal(operand, f"opset {since} or newer", self.target)
+
+
+# What takes the place of the node's outputs; `None` keeps the node, which the rewrite may have changed.
+Rewrite = Callable[[Site], Sequence[Expr | None] | None]
+
+BEFORE: dict[tuple[str, int], Rewrite] = {}
+SINCE: dict[tuple[str, int], Rewrite] = {}
+
+
+def before(version: int, *op_types: str) -> Callable[[Rewrite], Rewrite]:
+    """Registers a rewrite from the form that an operator got in a version to the one it had before."""
+    return _register(BEFORE, version, op_types)
+
+
+def since(version: int, *op_types: str) -> Callable[[Rewrite], Rewrite]:
+    """Registers a rewrite to the form that an operator got in a version from the one it had before."""
+    return _register(SINCE, version, op_types)
+
+
+def _register(
+    table: dict[tuple[str, int], Rewrite], version: int, op_types: tuple[str, ...]
+) -> Callable[[Rewrite], Rewrite]:
+    def decorate(rewrite: Rewrite) -> Rewrite:
+        for op_type in op_types:
+            assert (op_type, version) not in table
+            table[op_type, version] = rewrite
+        return rewrite
+
+    return decorate

@@ -1,0 +1,177 @@
+"""Operators that cut, pad, fill and resize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph.emit import END, Builder, Expr
+from lstm_lower.passes.infer import shape_of
+from lstm_lower.passes.opset.registry import Site, before
+
+_INT64 = ir.DataType.INT64
+
+
+@before(15, "Shape")
+def shape_bounds(site: Site) -> Sequence[Expr] | None:
+    """Some sizes: a slice of all sizes."""
+    start, end = site.attribute("start", 0), site.attribute("end", None)
+    site.drop("start")
+    site.drop("end")
+    if start == 0 and end is None:
+        return None
+    return [site.builder.op("Shape", site.input(0)).slice(start, END if end is None else end, axis=0)]
+
+
+@before(14, "Reshape")
+def reshape_allow_zero(site: Site) -> Sequence[Expr] | None:
+    """A size 0 means 0 instead of "as before": the result has no elements, so it can be made from its shape."""
+    allow_zero = site.attribute("allowzero", 0)
+    site.drop("allowzero")
+    sizes = site.constant(1)
+    if not allow_zero or (sizes is not None and 0 not in sizes):
+        return None
+    data, target, b = site.input(0), site.input(1), site.builder
+    empty = {"value": ir.tensor([0], dtype=site.dtype())}
+    if sizes is not None:
+        return [b.op("ConstantOfShape", target, **empty)]
+    no_zero = b.op("Equal", b.op("Size", b.op("NonZero", target)), b.op("Size", target))
+    reshaping, filling = (Builder(b.opset, b.names, f"{b.scope}/{name}", outer=b) for name in ("reshape", "fill"))
+    reshaped, filled = reshaping.op("Reshape", data, target), filling.op("ConstantOfShape", target, **empty)
+    branches = {
+        name: ir.Graph([], [result.value], nodes=inner.nodes, name=b.names.fresh(inner.scope))
+        for name, inner, result in (("then_branch", reshaping, reshaped), ("else_branch", filling, filled))
+    }
+    return [b.op("If", no_zero, **branches)]
+
+
+@before(18, "Split")
+def split_count(site: Site) -> Sequence[Expr] | None:
+    """Parts of which only the last may be smaller, their sizes written out where they are not equal."""
+    count = site.attribute("num_outputs", None)
+    site.drop("num_outputs")
+    if count is None or site.has(1):
+        return None
+    x = site.input(0)
+    axis = site.attribute("axis", 0)
+    shape = x.shape
+    size = None if shape is None else shape[axis]
+    if isinstance(size, int):
+        if size % count == 0:
+            return None
+        part = -(-size // count)
+        last = size - part * (count - 1)
+        if last < 0:
+            raise site.refusal("num_outputs", f"a count that divides size {size} into parts", count)
+        sizes = site.builder.ints(*[part] * (count - 1), last)
+    else:
+        total = _size(x, axis)
+        parts = (total + (count - 1)) / count
+        repeated = site.builder.op("Expand", parts, site.builder.ints(count - 1)) if count > 1 else None
+        rest = total - parts * (count - 1)
+        sizes = rest if repeated is None else site.builder.concat([repeated, rest], axis=0)
+    site.set_inputs(x, sizes)
+    return None
+
+
+def _size(x: Expr, axis: int) -> Expr:
+    """The size along an axis that may be counted from the end, as an int64 tensor of shape [1]."""
+    return x.builder.op("Gather", x.builder.op("Shape", x), x.builder.ints(axis), axis=0)
+
+
+@before(18, "Pad")
+def pad_axes(site: Site) -> None:
+    """Pads of some axes: those of the other axes are 0."""
+    if not site.has(3):
+        return
+    x, pads, b = site.input(0), site.input(1), site.builder
+    known_axes, known_pads = site.constant(3), site.constant(1)
+    if known_axes is not None and known_pads is not None and x.shape is not None:
+        full = np.zeros((2, len(x.shape)), np.int64)
+        full[:, known_axes.reshape(-1)] = known_pads.reshape(2, -1)
+        everywhere = b.ints(*full.reshape(-1).tolist())
+    else:
+        axes = site.input(3).cast(_INT64)
+        rank = b.op("Shape", b.op("Shape", x)) if x.shape is None else b.ints(len(x.shape))
+        axes = b.where(axes < 0, axes + rank, axes)
+        zeros = b.op("ConstantOfShape", rank + rank, value=ir.tensor([0], dtype=_INT64))
+        everywhere = b.op("ScatterElements", zeros, b.concat([axes, axes + rank], axis=0), pads, axis=0)
+    site.set_inputs(x, everywhere, site.input(2) if site.has(2) else None)
+
+
+@before(19, "Pad")
+def pad_wrapped(site: Site) -> Sequence[Expr] | None:
+    """Mode "wrap": along each axis, elements -begin to size + end, modulo the size."""
+    if site.attribute("mode", "constant") != "wrap":
+        return None
+    result, pads, b = site.input(0), site.input(1), site.builder
+    known = site.constant(3) if site.has(3) else np.arange(site.rank())
+    if known is None:
+        raise site.refusal(
+            "axes", f"a constant for mode wrap below opset 19 (the model is moved to {site.target})", "no constant"
+        )
+    for position, axis in enumerate(int(axis) for axis in known.reshape(-1)):
+        begin, end = (b.op("Gather", pads, b.constant(index, _INT64)) for index in (position, position + known.size))
+        size = b.op("Gather", b.op("Shape", result), b.constant(axis, _INT64))
+        places = b.op("Range", -begin, size + end, b.constant(1, _INT64))
+        result = b.op("Gather", result, b.op("Mod", places, size), axis=axis)
+    return [result]
+
+
+@before(18, "Resize")
+def resize_axes(site: Site) -> None:
+    """Scales, sizes and regions of some axes: the other axes keep their size."""
+    if site.attribute("axes", None) is None:
+        return
+    x, b, rank = site.input(0), site.builder, site.rank()
+    axes = [axis % rank for axis in site.attribute("axes")]
+    region, scales, sizes = (site.input(index) if site.has(index) else None for index in (1, 2, 3))
+    if site.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize" and region is not None:
+        everything = b.constant([0] * rank + [1] * rank, site.dtype(1))
+        both = b.ints(*axes, *[axis + rank for axis in axes])
+        region = b.op("ScatterElements", everything, both, region, axis=0)
+    else:
+        region = None
+    if scales is not None and shape_of(scales.value) != (0,):
+        ones = b.constant([1] * rank, ir.DataType.FLOAT)
+        scales = b.op("ScatterElements", ones, b.ints(*axes), scales, axis=0)
+    if sizes is not None:
+        sizes = b.op("ScatterElements", b.op("Shape", x), b.ints(*axes), sizes, axis=0)
+    site.drop("axes")
+    site.set_inputs(x, region, scales, sizes)
+
+
+@before(19, "Resize")
+def resize_symmetric(site: Site) -> None:
+    """A coordinate mode of 19."""
+    if site.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel_symmetric":
+        raise site.too_new("coordinate_transformation_mode half_pixel_symmetric", 19)
+
+
+@before(14, "Identity")
+@before(16, "Identity")
+def identity(site: Site) -> Sequence[Expr] | None:
+    """A sequence or an optional: the readers of the copy read the original."""
+    wrapped = isinstance(site.node.inputs[0] and site.node.inputs[0].type, ir.SequenceType | ir.OptionalType)
+    return [site.input(0)] if wrapped and not site.node.outputs[0].is_graph_output() else None
+
+
+@before(14, "Trilu")
+def triangle(site: Site) -> Sequence[Expr]:
+    """Row `r` of the upper triangle holds the columns from `r + k`, of the lower one those up to it."""
+    x, b = site.input(0), site.builder
+    zero, one = b.constant(0, _INT64), b.constant(1, _INT64)
+    shape = b.op("Shape", x)
+    rows, columns = (b.op("Range", zero, b.op("Gather", shape, b.constant(axis, _INT64)), one) for axis in (-2, -1))
+    diagonal = rows.unsqueeze(1)
+    if site.has(1):
+        # Any tensor of one element will do for k.
+        diagonal = diagonal + site.input(1).reshape(1)
+    columns = columns.unsqueeze(0)
+    outside = columns < diagonal if site.attribute("upper", 1) else columns > diagonal
+    if site.dtype() == ir.DataType.BOOL:
+        # onnxruntime has learned to choose between bools only lately.
+        return [b.op("And", b.op("Not", outside), x)]
+    return [b.op("Where", outside, b.constant(0, site.dtype()), x)]

@@ -1,0 +1,33 @@
+"""What a newer version says in another way."""
+
+from __future__ import annotations
+
+from lstm_lower.passes.opset.registry import Site, since
+
+
+@since(
+    18,
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+)
+def reduce_axes_input(site: Site) -> None:
+    """Axes become an input."""
+    axes = site.attribute("axes", None)
+    if axes is not None:
+        site.drop("axes")
+        # No axes meant all of them, as it does in the newer form.
+        site.set_inputs(site.input(0), site.builder.ints(*axes))
+
+
+@since(18, "Split")
+def split_into_equal_parts(site: Site) -> None:
+    """The number of parts has to be said."""
+    if not site.has(1):
+        site.set("num_outputs", len(site.node.outputs))

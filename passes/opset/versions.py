@@ -1,0 +1,148 @@
+"""The opset of a model: which versions are possible, and moving a model to one."""
+
+from __future__ import annotations
+
+import functools
+
+import onnx
+import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
+import onnxruntime as ort
+from onnx import version_converter
+
+from lstm_lower import opdef, schemas
+from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.passes.opset.convert import convert_operators
+from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers
+
+# Rules write operators in the form they have had since 13 (axes of ReduceSum, Squeeze and Split as inputs).
+MIN_OPSET = 13
+
+
+@functools.cache
+def newest_opset() -> int:
+    """The newest `ai.onnx` version that both the installed onnx and onnxruntime know.
+
+    onnxruntime tells its newest version only by refusing a newer one, so tiny models are tried, newest first.
+    """
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "probe", [value], [result])
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    for version in range(onnx.defs.onnx_opset_version(), MIN_OPSET, -1):
+        opset = onnx.helper.make_opsetid("", version)
+        ir_version = min(onnx.helper.find_min_ir_version_for([opset]), 10)
+        model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=ir_version)
+        try:
+            ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception:  # noqa: BLE001, S112 (onnxruntime's exceptions have no common base)
+            continue
+        return version
+    return MIN_OPSET
+
+
+def check_opset(opset: int | None) -> None:
+    """Checks a requested version.
+
+    Raises:
+        InvalidInputError: it is outside 13 .. the newest.
+    """
+    if opset is not None and opset not in range(MIN_OPSET, newest_opset() + 1):
+        raise InvalidInputError(f"opset requires {MIN_OPSET} to {newest_opset()}, got {opset!r}")
+
+
+class ConvertOpsetPass(ir.passes.InPlacePass):
+    """Moves the model to an `ai.onnx` version; composite nodes stay as they are.
+
+    From 13 on, operators are rewritten in place, at every nesting level, in both directions. A model older than 13
+    first goes through onnx's version converter, which loses the metadata of graph and nodes.
+
+    Attributes:
+        opset: the version; `None` keeps the model's own, raised to 13.
+    """
+
+    def __init__(self, opset: int | None = None) -> None:
+        super().__init__()
+        self.opset = opset
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Converts.
+
+        Raises:
+            UnsupportedOpError: nodes have no equivalent in the version; every one is named.
+            InvalidModelError: the model does not pass onnx's checker after it, or is newer than the installed onnx.
+        """
+        imports = model.graph.opset_imports
+        if "ai.onnx" in imports:
+            imports[""] = imports.pop("ai.onnx")
+        own = imports.get("")
+        if own is None:
+            imports[""] = MIN_OPSET if self.opset is None else self.opset
+            return ir.passes.PassResult(model, modified=True)
+        target = max(own, MIN_OPSET) if self.opset is None else self.opset
+        if own == target:
+            return ir.passes.PassResult(model, modified=False)
+        known = onnx.defs.onnx_opset_version()
+        if own > known:
+            raise InvalidModelError(f"the model requires an opset up to {known}, the newest of onnx here, got {own}")
+        if model.functions:
+            common_passes.InlinePass()(model)
+        if own < MIN_OPSET:
+            _convert_by_onnx(model, own)
+        InferShapesPass(complete=True)(model)
+        convert_operators(model, max(own, MIN_OPSET), target)
+        model.graph.opset_imports[""] = target
+        _check(model, own, target)
+        return ir.passes.PassResult(model, modified=True)
+
+
+def _convert_by_onnx(model: ir.Model, own: int) -> None:
+    """Moves an old model to 13."""
+    with without_large_initializers(model) as proto:
+        try:
+            converted = ir.from_proto(version_converter.convert_version(proto, MIN_OPSET))
+        except (RuntimeError, version_converter.ConvertError) as error:
+            text = f"opset {own} cannot be converted to {MIN_OPSET}: {str(error).splitlines()[0]}"
+            raise InvalidModelError(text) from error
+    _restore_initializers(converted.graph, model.graph)
+    converted.graph.metadata_props.update(model.graph.metadata_props)
+    model.graph = converted.graph
+
+
+def _restore_initializers(graph: ir.Graph, original: ir.Graph) -> None:
+    """Turns the inputs that stood for large initializers back into these."""
+    inputs = {value.name for value in original.inputs}
+    for value in list(graph.inputs):
+        source = original.initializers.get(value.name or "")
+        if source is None or value.name in graph.initializers:
+            continue
+        if value.name not in inputs:
+            graph.inputs.remove(value)
+        value.const_value = source.const_value
+        graph.register_initializer(value)
+
+
+def _check(model: ir.Model, own: int, target: int) -> None:
+    schemas.register()
+    with without_large_initializers(model) as proto:
+        needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", target)])
+        proto.ir_version = max(proto.ir_version, needed)
+        _drop_notes(proto.graph)
+        try:
+            onnx.checker.check_model(proto, full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, RuntimeError) as error:
+            text = f"the model, converted from opset {own} to {target}, requires valid nodes, got: {error}"
+            raise InvalidModelError(text) from error
+
+
+def _drop_notes(graph: onnx.GraphProto) -> None:
+    """Removes TensorFlow's own notes on composite nodes, attributes that start with `_`, which no schema knows."""
+    for node in graph.node:
+        if node.domain in opdef.DOMAINS:
+            kept = [attribute for attribute in node.attribute if not attribute.name.startswith("_")]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+        for attribute in node.attribute:
+            for subgraph in (attribute.g, *attribute.graphs):
+                _drop_notes(subgraph)

@@ -1,0 +1,279 @@
+"""Proves a lowered model: onnxruntime's results against the composite model evaluated in float64.
+
+Three things are compared per output: what the lowered model gives in onnxruntime with its optimiser off, what it gives
+with the optimiser as users run it, and what `reference.evaluate` says. The error is the largest absolute difference;
+relative means relative to the output's largest magnitude.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+from lstm_lower.errors import InvalidInputError, requires
+from lstm_lower.graph.verify import bind_node, composite_nodes
+from lstm_lower.passes.lower import lower
+from lstm_lower.records.model_files import load
+from lstm_lower.runtime import feeds as feeds_module
+from lstm_lower.runtime.proof import (
+    oracles,  # noqa: F401 (fills the registries)
+    reference,
+)
+from lstm_lower.runtime.proof.oracles import finite_differences
+from lstm_lower.runtime.providers import Provider
+from lstm_lower.runtime.randomness import random_outputs
+from lstm_lower.runtime.session import Session, default_options
+
+Array = np.ndarray[Any, Any]
+Model = str | os.PathLike[str] | onnx.ModelProto | ir.Model
+
+LEVELS = {
+    "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "default": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+# Relative and absolute tolerance by the coarsest floating dtype of the model: some units in the last place, since sums
+# over time and batch round at every step, and about one unit for outputs that cancel to nothing.
+TOLERANCES = {
+    ir.DataType.DOUBLE: (1e-13, 2.3e-16),
+    ir.DataType.FLOAT: (1e-5, 1.2e-7),
+    ir.DataType.FLOAT16: (1e-2, 1e-3),
+    ir.DataType.BFLOAT16: (8e-2, 8e-3),
+}
+_COARSENESS = [ir.DataType.DOUBLE, ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16]
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputRow:
+    """The errors of one output.
+
+    Attributes:
+        name: output name.
+        dtype: its dtype.
+        shape: its shape in this run.
+        absolute: largest absolute error by optimisation level.
+        relative: the same over the output's largest magnitude.
+        recorded: relative error of the recorded result, where there is one: that of the original kernels.
+        verdict: `ok`, or what is wrong; `random` where the graph draws random numbers, which nothing can compare.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    absolute: dict[str, float]
+    relative: dict[str, float]
+    recorded: float | None
+    verdict: str
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientRow:
+    """How far a backward op's oracle is from central differences of its forward op's oracle, for one operand."""
+
+    op: str
+    operand: str
+    shape: tuple[int, ...]
+    absolute: float
+    relative: float
+    verdict: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The result of a check.
+
+    Attributes:
+        outputs: a row per output.
+        gradients: a row per operand of every backward op that has a forward op; empty unless asked for.
+        rtol: tolerated error relative to an output's largest magnitude.
+        atol: tolerated absolute error on top.
+    """
+
+    outputs: list[OutputRow]
+    gradients: list[GradientRow]
+    rtol: float
+    atol: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether every output that can be compared is within tolerance, and there is one."""
+        verdicts = [row.verdict for row in self.outputs]
+        compared = [verdict for verdict in verdicts if verdict != "random"]
+        return bool(compared) and all(v == "ok" for v in [*compared, *(row.verdict for row in self.gradients)])
+
+
+def check(
+    model: Model,
+    lowered: Model | None = None,
+    feeds: Mapping[str, Array] | None = None,
+    *,
+    recorded: Mapping[str, Array] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    rtol: float | None = None,
+    atol: float | None = None,
+    opset: int | None = None,
+    schedule: str = "auto",
+    providers: Sequence[Provider] | Provider | None = None,
+    finite_differences: bool = False,
+) -> Report:
+    """Checks a lowered model against the model that it was lowered from.
+
+    Args:
+        model: the model with composite ops.
+        lowered: the lowered model; made here when `None`.
+        feeds: input name -> array; random ones when `None`.
+        recorded: output name -> result of the original kernels on these feeds, compared too.
+        sizes: sizes of symbolic dimensions of random feeds.
+        seed: of random feeds.
+        rtol: tolerated error relative to an output's largest magnitude; `None` takes that of the coarsest floating
+            dtype in the model.
+        atol: tolerated absolute error on top, likewise.
+        opset: of the lowered model, when it is made here.
+        schedule: likewise.
+        providers: execution providers to run the lowered model with.
+        finite_differences: whether to compare the backward ops' oracles with central differences.
+
+    Raises:
+        InvalidModelError: either model is malformed, or the two have different outputs.
+        InvalidInputError: the feeds do not fit.
+        UnsupportedOpError: the model holds ops that cannot be lowered or evaluated.
+    """
+    source = model if isinstance(model, ir.Model) else load(model)
+    target = lower(source, opset, schedule) if lowered is None else lowered
+    if feeds is None:
+        feeds = feeds_module.random_feeds(source, sizes, seed)
+    results = {level: _run(target, feeds, providers, value) for level, value in LEVELS.items()}
+    expected = reference.evaluate(source, feeds)
+    default_rtol, default_atol = TOLERANCES[_coarsest(source)]
+    rtol, atol = default_rtol if rtol is None else rtol, default_atol if atol is None else atol
+    drawn = random_outputs(source)
+    rows = []
+    for value in source.graph.outputs:
+        name = value.name or ""
+        missing = [level for level in LEVELS if name not in results[level]]
+        if missing:
+            raise InvalidInputError(f"the lowered model requires output '{name}', got {sorted(results[missing[0]])}")
+        actual = {level: results[level][name] for level in LEVELS}
+        known = (recorded or {}).get(name)
+        rows.append(_row(name, value.dtype, expected[name], actual, known, rtol, atol, name in drawn))
+    return Report(rows, gradient_rows(source) if finite_differences else [], rtol, atol)
+
+
+def _run(
+    model: Model, feeds: Mapping[str, Array], providers: Sequence[Provider] | Provider | None, level: Any
+) -> dict[str, Array]:
+    options = default_options()
+    options.graph_optimization_level = level
+    return Session(model, providers, options).run(feeds)
+
+
+def _coarsest(model: ir.Model) -> ir.DataType:
+    """The coarsest floating dtype of any value that the graph comes with."""
+    dtypes = {ir.DataType.DOUBLE}
+    for graph in model.graphs():
+        values = [*graph.inputs, *graph.initializers.values(), *graph.outputs]
+        dtypes |= {value.dtype for value in values if value.dtype in _COARSENESS and value.dtype is not None}
+        for node in graph:
+            dtypes |= {value.dtype for value in node.outputs if value.dtype in _COARSENESS and value.dtype is not None}
+    return max(dtypes, key=_COARSENESS.index)
+
+
+def _row(
+    name: str,
+    dtype: ir.DataType | None,
+    expected: Array,
+    actual: Mapping[str, Array],
+    recorded: Array | None,
+    rtol: float,
+    atol: float,
+    drawn: bool,
+) -> OutputRow:
+    absolute: dict[str, float] = {}
+    relative: dict[str, float] = {}
+    verdict = "random" if drawn else "ok"
+    for level, array in actual.items():
+        fault = _shape_or_dtype_fault(array, expected, dtype)
+        if fault is not None:
+            verdict = fault
+            continue
+        absolute[level], relative[level] = errors(array, expected)
+        if verdict == "ok" and not absolute[level] <= _allowed(expected, rtol, atol):
+            verdict = "out of tolerance"
+    original = None
+    if recorded is not None and recorded.shape == expected.shape:
+        difference, original = errors(recorded, expected)
+        if verdict == "ok" and not difference <= _allowed(expected, rtol, atol):
+            verdict = "recorded result differs"
+    elif recorded is not None:
+        verdict = f"recorded result has shape {list(recorded.shape)}"
+    return OutputRow(name, str(actual["default"].dtype), expected.shape, absolute, relative, original, verdict)
+
+
+def _shape_or_dtype_fault(actual: Array, expected: Array, dtype: ir.DataType | None) -> str | None:
+    if actual.shape != expected.shape:
+        return f"shape {list(actual.shape)}, not {list(expected.shape)}"
+    if dtype is not None and actual.dtype != dtype.numpy():
+        return f"dtype {actual.dtype}, not {dtype.numpy()}"
+    return None
+
+
+def _allowed(expected: Array, rtol: float, atol: float) -> float:
+    if expected.dtype.kind not in "fc":
+        return 0.0
+    return rtol * _magnitude(expected) + atol
+
+
+def _magnitude(array: Array) -> float:
+    finite = np.abs(array[np.isfinite(array)])
+    return float(finite.max()) if finite.size else 0.0
+
+
+def errors(actual: Array, expected: Array) -> tuple[float, float]:
+    """Largest absolute error, and the same over the largest magnitude expected.
+
+    Infinities and NaN must stand in the same places, otherwise the error is infinite. So it is when nothing finite is
+    expected at all, since that proves nothing.
+    """
+    if expected.size == 0:
+        return 0.0, 0.0
+    if expected.dtype.kind not in "fc":
+        wrong = float(np.count_nonzero(actual != expected))
+        return wrong, wrong / expected.size
+    wide = np.asarray(actual, np.float64)
+    finite = np.isfinite(expected)
+    special = np.array_equal(wide[~finite], expected[~finite], equal_nan=True)
+    if not special or not finite.any() or not np.isfinite(wide[finite]).all():
+        return float("inf"), float("inf")
+    absolute = float(np.abs(wide[finite] - expected[finite]).max())
+    magnitude = _magnitude(expected)
+    return absolute, absolute / magnitude if magnitude else absolute
+
+
+def gradient_rows(model: ir.Model) -> list[GradientRow]:
+    """Compares the oracle of every backward op in a model, with the node's attributes, with central differences."""
+    rows: list[GradientRow] = []
+    seen = set()
+    graphs = [model.graph, *(function.graph for function in model.functions.values())]
+    for node, definition in (found for graph in graphs for found in composite_nodes(graph)):
+        attributes = bind_node(node, definition).attributes
+        key = (definition.op_type, repr(sorted(attributes.items())))
+        if definition.op_type not in finite_differences.PAIRINGS or key in seen:
+            continue
+        seen.add(key)
+        try:
+            found = finite_differences.check_backward(definition.op_type, attributes)
+        except ValueError as error:
+            text = requires(definition.op_type, node.name, "the oracle", "to be a gradient of its forward op", error)
+            raise InvalidInputError(text) from error
+        for row in found:
+            verdict = "ok" if row.relative <= finite_differences.TOLERANCE else "out of tolerance"
+            rows.append(GradientRow(definition.op_type, row.operand, row.shape, row.absolute, row.relative, verdict))
+    return rows

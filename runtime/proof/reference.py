@@ -1,0 +1,183 @@
+"""What a model's results should be: the model itself, composite ops included, evaluated in float64.
+
+Every floating dtype of the graph is widened to float64 and the graph is run by `onnx.reference`, where each composite
+op is its numpy oracle. Nothing of the lowering takes part, so that a fault in a rule or a pass cannot hide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.reference
+import onnx.reference.op_run
+import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
+
+from lstm_lower import opdef
+from lstm_lower.errors import InvalidModelError, UnsupportedOpError, requires
+from lstm_lower.graph.verify import VerifyPass, bind_node, composite_nodes, node_label
+from lstm_lower.passes.composites import STANDARD_DOMAINS, unsupported_nodes
+from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.runtime.proof.oracles import registry
+
+Array = np.ndarray[Any, Any]
+
+_FLOATING = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
+# Attributes of standard operators that hold the dtype of what they make.
+_DTYPE_ATTRIBUTES = ("to", "dtype", "stash_type", "softmax_precision", "output_datatype")
+
+
+def evaluate(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Evaluates a model in float64.
+
+    Args:
+        model: with or without composite ops; it is not changed.
+        feeds: input name -> array, in the model's own dtypes.
+
+    Returns:
+        Output name -> array; what is floating in the model is float64.
+
+    Raises:
+        InvalidModelError: the model is malformed, or `onnx.reference` cannot evaluate it.
+        UnsupportedOpError: a node is neither standard nor has an oracle.
+    """
+    widened = widen(model)
+    proto = ir.to_proto(widened)
+    evaluator = onnx.reference.ReferenceEvaluator(proto, new_ops=_oracle_ops(widened))
+    names = [value.name for value in widened.graph.outputs]
+    try:
+        with np.errstate(all="ignore"):
+            results = evaluator.run(names, {name: _widen_array(np.asarray(array)) for name, array in feeds.items()})
+    except Exception as error:
+        raise InvalidModelError(f"onnx.reference cannot evaluate the model: {error}") from error
+    return {str(name): np.asarray(result) for name, result in zip(names, results, strict=True)}
+
+
+def widen(model: ir.Model) -> ir.Model:
+    """A copy of a model in which every floating dtype is float64; functions are inlined.
+
+    Raises:
+        InvalidModelError: the model is malformed.
+        UnsupportedOpError: a node is neither standard nor has an oracle.
+    """
+    work = model.clone()
+    common_passes.InlinePass()(work)
+    work.functions.clear()
+    missing = unsupported_nodes(work)
+    for node, definition in composite_nodes(work.graph):
+        if definition.op_type not in registry.ORACLES:
+            missing.append(f"{definition.op_type} '{node_label(node)}': no oracle is known for it")
+    if missing:
+        raise UnsupportedOpError("\n  ".join(["the model cannot be evaluated:", *missing]))
+    InferShapesPass()(work)
+    VerifyPass()(work)
+    for node, definition in composite_nodes(work.graph):
+        _round_attributes(node, definition)
+    for graph in work.graphs():
+        _widen_graph(graph)
+    return work
+
+
+def _round_attributes(node: ir.Node, definition: type[opdef.OpDef]) -> None:
+    """Rounds attributes as the kernels do, to a dtype that widening takes away."""
+    call = bind_node(node, definition)
+    for attribute in definition.attributes:
+        dtype = call.types.get(attribute.rounds_to or "")
+        if dtype in _FLOATING and dtype != ir.DataType.FLOAT:
+            assert dtype is not None
+            rounded = float(np.asarray(call.attributes[attribute.name], dtype.numpy()))
+            node.attributes[attribute.name] = ir.AttrFloat32(attribute.name, rounded)
+
+
+def _widen_graph(graph: ir.Graph) -> None:
+    for value in [*graph.inputs, *graph.initializers.values()]:
+        _widen_value(value)
+        if value.const_value is not None:
+            value.const_value = _widen_tensor(value.const_value)
+    for node in graph:
+        for value in node.outputs:
+            _widen_value(value)
+        if node.domain in STANDARD_DOMAINS:
+            _widen_attributes(node)
+
+
+def _widen_value(value: ir.Value) -> None:
+    if isinstance(value.type, ir.TensorType) and value.dtype in _FLOATING:
+        value.type = ir.TensorType(ir.DataType.DOUBLE)
+    elif isinstance(value.type, ir.SequenceType) and value.type.dtype in _FLOATING:
+        value.type = ir.SequenceType(ir.TensorType(ir.DataType.DOUBLE))
+
+
+def _widen_attributes(node: ir.Node) -> None:
+    for name, attribute in list(node.attributes.items()):
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.TENSOR:
+            node.attributes[name] = ir.AttrTensor(name, _widen_tensor(attribute.as_tensor()))
+        elif node.op_type == "Constant" and name in ("value_float", "value_floats"):
+            del node.attributes[name]
+            node.attributes["value"] = ir.AttrTensor("value", ir.tensor(np.asarray(attribute.value, np.float64)))
+        elif name in _DTYPE_ATTRIBUTES and attribute.type == ir.AttributeType.INT and attribute.value in _FLOATING:
+            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.DOUBLE))
+    if node.op_type == "ConstantOfShape" and "value" not in node.attributes:
+        node.attributes["value"] = ir.AttrTensor("value", ir.tensor(np.zeros(1)))
+
+
+def _widen_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    if tensor.dtype not in _FLOATING:
+        return tensor
+    return ir.tensor(tensor.numpy().astype(np.float64), name=tensor.name)
+
+
+def _widen_array(array: Array) -> Array:
+    kept = array.dtype.kind in "biuOSU" or array.dtype == np.complex128
+    return array if kept else array.astype(np.float64)
+
+
+def _oracle_ops(model: ir.Model) -> list[type[onnx.reference.op_run.OpRun]]:
+    """A class for `onnx.reference` per composite op in the model."""
+    used = {(node.domain, definition.op_type): definition for node, definition in composite_nodes(model.graph)}
+    return [
+        type(op_type, (_OracleOp,), {"op_domain": domain, "definition": definition})
+        for (domain, op_type), definition in used.items()
+    ]
+
+
+class _OracleOp(onnx.reference.op_run.OpRun):
+    """A composite op in `onnx.reference`: its oracle."""
+
+    definition: type[opdef.OpDef]
+
+    def _run(self, *inputs: Array | None, **_: Any) -> tuple[Array, ...]:
+        node = self.onnx_node
+        attributes = self._attributes()
+        operands: dict[str, Any] = {}
+        for name, value in zip(self.definition.operand_names(len(inputs), attributes), inputs, strict=True):
+            base, numbered, _number = name.partition("[")
+            if numbered:
+                operands.setdefault(base, []).append(value)
+            elif value is not None:
+                operands[name] = value
+        try:
+            outputs: dict[str, Any] = {**registry.ORACLES[node.op_type](**operands, **attributes)}
+        except Exception as error:
+            text = requires(node.op_type, node.name, "the oracle", "operands that fit", error)
+            raise InvalidModelError(text) from error
+        flat: list[Array] = []
+        for result in outputs.values():
+            flat += result if isinstance(result, list) else [result]
+        return tuple(np.asarray(result) for result in flat[: len(node.output)])
+
+    def _attributes(self) -> dict[str, Any]:
+        """The node's attributes; what it leaves out has TensorFlow's default in the oracle too."""
+        attributes = {}
+        known = {attribute.name: attribute for attribute in self.definition.attributes}
+        for proto in self.onnx_node.attribute:
+            if proto.name in known:
+                value = onnx.helper.get_attribute_value(proto)
+                value = value.decode() if isinstance(value, bytes) else value
+                attributes[proto.name] = bool(value) if known[proto.name].type is bool else value
+        return attributes

@@ -1,0 +1,1 @@
+"""Training a step in onnxruntime: trainer, checkpoints, runs."""

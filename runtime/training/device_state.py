@@ -1,0 +1,111 @@
+"""State that stays on its device: two buffers per value, one that a step reads and one that it writes.
+
+onnxruntime must not be given one buffer as input and output, since nothing says that all readers of the old value
+have run when the new one is written. So the two change places after each step, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.records.state import StatePair
+
+Array = np.ndarray[Any, Any]
+Device = tuple[str, int]
+
+HOST: Device = ("cpu", 0)
+# onnxruntime's names of memory -> its names of devices; pinned memory is the host's.
+_DEVICES = {"cpu": "cpu", "cuda": "cuda", "cudapinned": "cpu", "dml": "dml", "hip": "hip", "cann": "cann"}
+
+
+def input_devices(session: ort.InferenceSession) -> dict[str, Device]:
+    """Input name -> where the session wants it to be.
+
+    An input that lies elsewhere would be copied when it is bound, and the copy would not see later changes.
+    """
+    infos = session.get_input_memory_infos()
+    devices = {}
+    for value, info in zip(session.get_inputs(), infos, strict=True):
+        kind = _DEVICES.get(info.name.lower())
+        if kind is None:
+            raise InvalidInputError(f"input '{value.name}' requires a device of {sorted(_DEVICES)}, got {info.name!r}")
+        devices[value.name] = (kind, info.device_id if kind != "cpu" else 0)
+    return devices
+
+
+def buffer(array: Array, device: Device) -> ort.OrtValue:
+    """A buffer on a device that holds a copy of an array; its memory is onnxruntime's, aligned as kernels like it."""
+    value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype.type, *device)
+    if array.size:
+        value.update_inplace(np.asarray(array, order="C"))
+    return value
+
+
+class DeviceState:
+    """The values of state pairs, each in two buffers.
+
+    Attributes:
+        pairs: the pairs.
+        turn: which of the two buffers holds the values now, 0 or 1.
+    """
+
+    def __init__(self, pairs: Sequence[StatePair], values: Mapping[str, Array], devices: Mapping[str, Device]) -> None:
+        self.pairs = list(pairs)
+        self.turn = 0
+        self._buffers: dict[str, tuple[ort.OrtValue, ort.OrtValue]] = {}
+        for pair in pairs:
+            first = buffer(values[pair.input], devices[pair.input])
+            # What no step changes needs no second buffer.
+            second = first if pair.output is None else buffer(np.zeros_like(values[pair.input]), devices[pair.input])
+            self._buffers[pair.input] = (first, second)
+
+    def bind(self, binding: ort.IOBinding, turn: int) -> None:
+        """Binds the buffers for a step that reads the values of one turn and writes those of the other."""
+        for pair in self.pairs:
+            buffers = self._buffers[pair.input]
+            binding.bind_ortvalue_input(pair.input, buffers[turn])
+            if pair.output is not None:
+                binding.bind_ortvalue_output(pair.output, buffers[1 - turn])
+
+    def flip(self) -> None:
+        """Makes what the step wrote the current values."""
+        self.turn = 1 - self.turn
+
+    def read(self, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """Copies the current values to the host."""
+        wanted = self._buffers if names is None else names
+        return {name: self._buffers[name][self.turn].numpy() for name in wanted}
+
+    def write(self, values: Mapping[str, Array]) -> None:
+        """Copies values from the host in place of the current ones.
+
+        Raises:
+            InvalidInputError: a name is missing or unknown, or a value differs in dtype or shape.
+        """
+        unknown = [name for name in values if name not in self._buffers]
+        missing = [name for name in self._buffers if name not in values]
+        if unknown or missing:
+            # Of a large model nobody wants to read all names.
+            some = ", ".join(f"'{name}'" for name in [*self._buffers][:4]) + (", …" if len(self._buffers) > 4 else "")
+            what = f"'{unknown[0]}', which is none of them" if unknown else f"none of '{missing[0]}'"
+            raise InvalidInputError(f"state requires the {len(self._buffers)} values {some}, got {what}")
+        for name, array in values.items():
+            held = self._buffers[name][self.turn]
+            dtype = held.data_type().removeprefix("tensor(").removesuffix(")")
+            got = {"float32": "float", "float64": "double"}.get(array.dtype.name, array.dtype.name)
+            if tuple(held.shape()) != array.shape or dtype != got:
+                raise InvalidInputError(
+                    f"state '{name}' requires {dtype} {list(held.shape())}, got {got} {list(array.shape)}"
+                )
+        for name, array in values.items():
+            if array.size:
+                self._buffers[name][self.turn].update_inplace(np.asarray(array, order="C"))
+
+    def addresses(self) -> dict[str, int]:
+        """Where the current values lie; for tests and diagnosis."""
+        return {name: buffers[self.turn].data_ptr() for name, buffers in self._buffers.items()}

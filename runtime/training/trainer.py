@@ -1,0 +1,336 @@
+"""Training in onnxruntime: a loop around a model that holds one training step.
+
+    trainer = ll.Trainer("train.onnx")
+    for batch in batches:
+        loss = trainer.step({"ids:0": batch.ids, "labels:0": batch.labels}).loss
+    trainer.save("run/checkpoint.safetensors")
+
+Weights and optimizer state lie on the device from the first step to the last. Nothing of them is copied to the host
+until `state_dict` or `save` asks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.passes.training.learning_rate import LearningRateInputPass
+from lstm_lower.passes.training.optimizers import Optimizer, resolve
+from lstm_lower.passes.training.options import TrainingOptionsPass
+from lstm_lower.records import contracts
+from lstm_lower.records import model_files as model_io
+from lstm_lower.records import state as training_state
+from lstm_lower.records.state import TrainingState
+from lstm_lower.runtime import providers as provider_names
+from lstm_lower.runtime.session import Session
+from lstm_lower.runtime.training import checkpoint
+from lstm_lower.runtime.training.device_state import HOST, DeviceState, buffer, input_devices
+
+Array = np.ndarray[Any, Any]
+
+__all__ = ["StepResult", "Trainer"]
+
+
+class StepResult(NamedTuple):
+    """What a step returns.
+
+    Attributes:
+        loss: the loss before the update; NaN for a model without one.
+        outputs: the chosen outputs by name.
+    """
+
+    loss: float
+    outputs: dict[str, Array]
+
+
+class Trainer:
+    """A training step in onnxruntime, with its state.
+
+    Attributes:
+        state: which inputs are state, the loss, the learning rate.
+        inputs: names of the data inputs, which every step is fed with.
+        outputs: names of the outputs that a step can return.
+        steps: steps done so far, those before a checkpoint that was resumed included.
+        session: the session behind it.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+        providers: Sequence[provider_names.Provider] | provider_names.Provider | None = None,
+        session_options: ort.SessionOptions | None = None,
+        *,
+        state: TrainingState | None = None,
+        initial_values: Mapping[str, Array] | None = None,
+        optimizer: Optimizer | str | None = None,
+        learning_rate: float | None = None,
+        learning_rate_input: str | None = None,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        accumulate: int = 1,
+    ) -> None:
+        """Loads a model and puts its state on the device.
+
+        Args:
+            model: a training step. One that still holds recurrent ops is lowered. It is not changed.
+            providers: as for `Session`.
+            session_options: as for `Session`.
+            state: what is state; `None` for what the model records, or else for what its names say (`state.of`).
+            initial_values: state input -> value, in place of or in addition to the model's own initial values.
+            optimizer: updates for a model that ends at its gradients: an object of `passes.training.optimizers`, or
+                `sgd`, `momentum`, `adam`, `adamw` or `rmsprop`.
+            learning_rate: in place of the model's own.
+            learning_rate_input: name of a scalar constant (or input) that is the model's learning rate.
+            clip_norm: scale the gradients so that the norm of all together is at most this.
+            clip_value: limit every element of the gradients to this magnitude.
+            accumulate: average the gradients of this many steps into one update.
+
+        Raises:
+            InvalidModelError: the model is malformed, has no state, or does not fit the options.
+            InvalidInputError: an option is out of range, or an initial value is missing or does not fit.
+            UnsupportedOpError: the model holds ops that cannot be lowered.
+        """
+        edited = model.clone() if isinstance(model, ir.Model) else model_io.load(model)
+        if state is not None:
+            training_state.write(edited, state)
+        if learning_rate_input is not None:
+            LearningRateInputPass(learning_rate_input)(edited)
+        attached = None if optimizer is None else resolve(optimizer)
+        TrainingOptionsPass(attached, clip_norm=clip_norm, clip_value=clip_value, accumulate=accumulate)(edited)
+        self.state = training_state.of(edited)
+        _check_state(self.state)
+        defaults = training_state.detach_initial_values(edited)
+        ir.external_data.load_to_model(edited)
+        self.session = Session(edited, providers, session_options)
+
+        self._inputs = {value.name: value for value in self.session.ort.get_inputs()}
+        state_inputs = [pair.input for pair in self.state.pairs]
+        state_outputs = {pair.output: pair.input for pair in self.state.pairs if pair.output is not None}
+        self._read_as = {output: name for output, name in state_outputs.items() if output != self.state.loss}
+        self.inputs = [name for name in self._inputs if name not in (*state_inputs, self.state.learning_rate)]
+        self.outputs = list(self.session.outputs)
+        self.steps = 0
+
+        values = {name: np.asarray(value) for name, value in (initial_values or {}).items()}
+        unknown = [name for name in values if name not in state_inputs]
+        if unknown:
+            raise InvalidInputError(f"initial value '{unknown[0]}' requires to be one of the state {state_inputs}")
+        missing = [name for name in state_inputs if name not in values and name not in defaults]
+        if missing:
+            raise InvalidInputError(f"state '{missing[0]}' requires an initial value, got none (missing: {missing})")
+        values |= {name: defaults[name].numpy() for name in state_inputs if name not in values}
+        self._devices = input_devices(self.session.ort)
+        # Stands for the state in checks of shapes, and takes no memory.
+        self._shapes = {
+            name: np.broadcast_to(np.zeros((), values[name].dtype), values[name].shape) for name in state_inputs
+        }
+        for name, shape in self._shapes.items():
+            self._check_state_value(name, shape)
+        self._device_state = DeviceState(self.state.pairs, values, self._devices)
+
+        rules = contracts.read(self.session.ort.get_modelmeta().custom_metadata_map)
+        # Feeds of recurrent ops' operands, whose values matter where they are lengths.
+        self._valued = {name for rule in rules for name in rule.inputs.values()} & set(self.inputs)
+        self._checked: set[tuple[Any, ...]] = set()
+        self._feeds: dict[str, tuple[tuple[int, ...], ort.OrtValue]] = {}
+        self._bindings: dict[tuple[str, ...], tuple[ort.IOBinding, ort.IOBinding]] = {}
+        self._loss = buffer(np.zeros((), _scalar_dtype(self.session, self.state.loss)), HOST)
+        self._learning_rate = float("nan")
+        self._set_first_rate(learning_rate, defaults)
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next step; NaN for a model without such an input."""
+        return self._learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        name = self.state.learning_rate
+        if name is None:
+            raise InvalidInputError(
+                "learning_rate requires a model with a learning-rate input (learning_rate_input=...)"
+            )
+        if value != self._learning_rate:
+            self._feed(name, np.asarray(value, _dtype(self._inputs[name])))
+            self._learning_rate = float(value)
+
+    def step(self, feeds: Mapping[str, Any], outputs: Sequence[str] = ()) -> StepResult:
+        """Runs one step.
+
+        Args:
+            feeds: data input -> array; the learning rate may be among them and then holds for later steps, too.
+            outputs: names of outputs to return, such as metrics, gradients, or new values of state.
+
+        Raises:
+            InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value; or onnxruntime fails,
+                and then the state is as it was before.
+        """
+        if self.state.learning_rate is not None and self.state.learning_rate in feeds:
+            self.learning_rate = float(feeds[self.state.learning_rate])
+            feeds = {name: value for name, value in feeds.items() if name != self.state.learning_rate}
+        for name, array in self._check_feeds(feeds).items():
+            self._feed(name, array)
+        # State is not fetched but read from its buffer, and only if it is asked for.
+        fetched = tuple(name for name in outputs if name not in self._read_as and name != self.state.loss)
+        binding = self._binding(fetched)[self._device_state.turn]
+        # A bound output without a buffer keeps the one of its last run, which may be of another size.
+        for name in fetched:
+            binding.bind_output(name, *HOST)
+        try:
+            self.session.ort.run_with_iobinding(binding)
+        except Exception as error:
+            raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
+        self._device_state.flip()
+        self.steps += 1
+        loss = self._loss.numpy() if self.state.loss is not None else np.asarray(np.nan)
+        return StepResult(float(loss), self._results(binding, outputs, fetched, loss) if outputs else {})
+
+    def state_dict(self) -> dict[str, Array]:
+        """The state by input name, copied to the host."""
+        return self._device_state.read()
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Puts values in place of the whole state.
+
+        Raises:
+            InvalidInputError: a name is missing or unknown, or a value differs in dtype or shape; nothing is changed.
+        """
+        self._device_state.write({name: np.asarray(value) for name, value in values.items()})
+
+    def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
+        """Writes a checkpoint, whole or not at all; the one before it stays as `<path>.previous`.
+
+        Args:
+            path: a safetensors file.
+            notes: whatever else `resume` shall return; JSON must be able to hold it.
+        """
+        held = {"steps": self.steps, "learning_rate": self._learning_rate, "notes": dict(notes or {})}
+        checkpoint.write(path, self.state_dict(), held)
+
+    def resume(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+        """Continues from a checkpoint, bit for bit where it was written.
+
+        Returns:
+            The notes that were given to `save`.
+
+        Raises:
+            InvalidInputError: it is no checkpoint, damaged, or another model's.
+            FileNotFoundError: there is no such file.
+        """
+        arrays, held = checkpoint.read(path)
+        self.load_state_dict(arrays)
+        self.steps = held["steps"]
+        if self.state.learning_rate is not None:
+            self.learning_rate = held["learning_rate"]
+        notes: dict[str, Any] = held["notes"]
+        return notes
+
+    def _check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """The feeds as arrays; what was seen before is not checked again, except where values matter."""
+        signature = None
+        if all(isinstance(value, np.ndarray) for value in feeds.values()):
+            signature = tuple((name, value.shape, value.dtype.char) for name, value in feeds.items())
+            if signature in self._checked and self._valued.isdisjoint(feeds):
+                return dict(feeds)
+        taken = [name for name in feeds if name not in self.inputs]
+        if taken:
+            raise InvalidInputError(f"feed '{taken[0]}' requires to be one of the data inputs {self.inputs}")
+        checked = self.session.check_feeds(self._shapes | self._rate_placeholder() | dict(feeds))
+        arrays = {name: checked[name] for name in feeds}
+        if signature is not None:
+            self._checked.add(signature)
+        return arrays
+
+    def _rate_placeholder(self) -> dict[str, Any]:
+        return {} if self.state.learning_rate is None else {self.state.learning_rate: 0.0}
+
+    def _check_state_value(self, name: str, value: Array) -> None:
+        declared = self._inputs[name]
+        dims = declared.shape
+        if len(dims) != value.ndim or any(
+            isinstance(dim, int) and dim != size for dim, size in zip(dims, value.shape, strict=True)
+        ):
+            raise InvalidInputError(f"state '{name}' requires shape {dims}, got {list(value.shape)}")
+
+    def _feed(self, name: str, array: Array) -> None:
+        """Copies an array into the input's buffer; a new size gets a new buffer, bound everywhere."""
+        held = self._feeds.get(name)
+        if held is not None and held[0] == array.shape:
+            if array.size:
+                held[1].update_inplace(array if array.flags.c_contiguous else np.asarray(array, order="C"))
+            return
+        value = buffer(array, self._devices[name])
+        self._feeds[name] = (array.shape, value)
+        for bindings in self._bindings.values():
+            for binding in bindings:
+                binding.bind_ortvalue_input(name, value)
+
+    def _binding(self, fetched: tuple[str, ...]) -> tuple[ort.IOBinding, ort.IOBinding]:
+        """The bindings of both turns for a choice of outputs."""
+        if fetched not in self._bindings:
+            unknown = [name for name in fetched if name not in self.outputs]
+            if unknown:
+                raise InvalidInputError(f"output '{unknown[0]}' requires to be one of {self.outputs}")
+            made = (self.session.ort.io_binding(), self.session.ort.io_binding())
+            for turn, binding in enumerate(made):
+                self._device_state.bind(binding, turn)
+                for name, (_, value) in self._feeds.items():
+                    binding.bind_ortvalue_input(name, value)
+                if self.state.loss is not None:
+                    binding.bind_ortvalue_output(self.state.loss, self._loss)
+            self._bindings[fetched] = made
+        return self._bindings[fetched]
+
+    def _results(
+        self, binding: ort.IOBinding, outputs: Sequence[str], fetched: Sequence[str], loss: Array
+    ) -> dict[str, Array]:
+        made = binding.get_outputs()
+        # Outputs come in the order of binding, those of the state and the loss first.
+        results = dict(zip(fetched, (value.numpy() for value in made[len(made) - len(fetched) :]), strict=True))
+        for name in outputs:
+            if name == self.state.loss:
+                results[name] = loss
+            elif name in self._read_as:
+                results[name] = self._device_state.read([self._read_as[name]])[self._read_as[name]]
+        return {name: results[name] for name in outputs}
+
+    def _set_first_rate(self, learning_rate: float | None, defaults: Mapping[str, ir.TensorProtocol]) -> None:
+        name = self.state.learning_rate
+        if learning_rate is None and name is None:
+            return
+        if learning_rate is None and name not in defaults:
+            raise InvalidInputError(f"learning_rate requires a value, since the model's '{name}' has no default")
+        self.learning_rate = float(defaults[name or ""].numpy()) if learning_rate is None else learning_rate
+
+
+def _check_state(state: TrainingState) -> None:
+    if not state.pairs:
+        raise InvalidModelError(
+            "a trainer requires a model that records its state, or whose outputs are named 'new_<input>' or "
+            "'grad_<input>', got neither; state=TrainingState(...) says what is what"
+        )
+    if all(pair.output is None for pair in state.pairs):
+        raise InvalidModelError("a model without updates requires optimizer='sgd', 'adam' or another one, got none")
+
+
+def _scalar_dtype(session: Session, loss: str | None) -> Any:
+    for value in session.ort.get_outputs():
+        if value.name == loss:
+            if list(value.shape):
+                raise InvalidModelError(f"loss '{loss}' requires a scalar, got shape {value.shape}")
+            return _dtype(value)
+    return np.dtype("float32")
+
+
+def _dtype(declared: Any) -> np.dtype[Any]:
+    """The numpy dtype of an input or output of a session."""
+    name = declared.type.removeprefix("tensor(").removesuffix(")")
+    found: np.dtype[Any] = np.dtype({"float": "float32", "double": "float64"}.get(name, name))
+    return found

@@ -1,0 +1,75 @@
+"""The commands of the loop optimiser and of the benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+from lstm_lower.cli.main import app
+from tests.support.loop_checks import assert_same, run
+
+LOOP = """
+<ir_version: 8, opset_import: ["" : 18]>
+loops (float[2,3,4] sequence, float[3,4] first, float[4,4] w) => (float[3,4] last, float[2,3,4] made)
+{
+  last, made = Scan <num_scan_inputs = 1, body = step (float[3,4] s, float[3,4] x) => (float[3,4] u, float[3,4] y)
+    { t = MatMul(x, w) u = Add(s, t) y = Mul(u, x) }> (first, sequence)
+}
+"""
+
+
+def test_optimize_writes_an_equal_model(tmp_path: Path) -> None:
+    source, target, dumps = tmp_path / "loop.onnx", tmp_path / "out.onnx", tmp_path / "dumps"
+    model = onnx.parser.parse_model(LOOP)
+    onnx.save(model, source)
+    options = ["--verify-each", "--dump-passes", str(dumps), "--json"]
+    result = CliRunner().invoke(app, ["optimize", str(source), "-o", str(target), *options])
+    assert result.exit_code == 0, result.output
+    assert "hoist" in json.loads(result.stdout)["passes"]
+    assert len(list(dumps.iterdir())) > 1
+    random = np.random.default_rng(0)
+    shapes = {"sequence": (2, 3, 4), "first": (3, 4), "w": (4, 4)}
+    feeds = {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    assert_same(run(model, feeds), run(onnx.load(target), feeds))
+
+
+def test_optimize_explains_what_it_left_alone(tmp_path: Path) -> None:
+    source = tmp_path / "loop.onnx"
+    onnx.save(onnx.parser.parse_model(LOOP), source)
+    result = CliRunner().invoke(app, ["optimize", str(source), "--explain"])
+    assert result.exit_code == 0, result.output
+    assert "left alone: sink_accumulators" in result.stdout
+    assert (tmp_path / "loop.optimized.onnx").is_file()
+
+
+def test_optimize_refuses_a_schedule_and_writes_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "loop.onnx"
+    onnx.save(onnx.parser.parse_model(LOOP), source)
+    result = CliRunner().invoke(app, ["optimize", str(source), "--schedule", "chunk:0"])
+    assert result.exit_code == 1
+    assert "schedule requires" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["loop.onnx"]
+
+
+def test_bench_races_the_floor(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    options = ["--shape", "3,2,4,4", "--against", "floor", "--seconds", "0.1", "--threads", "1", "--memory"]
+    result = CliRunner().invoke(app, ["bench", *options, "-o", str(figures), "--json"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(figures.read_text())
+    assert [row["contestant"] for row in rows] == ["lstm-lower", "floor"]
+    assert all(row["median_s"] >= row["minimum_s"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--shape", "3,2,4"), ("--variant", "fast"), ("--against", "abacus"), ("--op", "LSTM")]
+)
+def test_bench_refuses_what_it_does_not_know(option: str, value: str) -> None:
+    result = CliRunner().invoke(app, ["bench", option, value])
+    assert result.exit_code == 1
+    assert f"{option} requires" in result.stderr

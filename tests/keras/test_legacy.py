@@ -1,0 +1,62 @@
+"""Models of the package tf-keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+
+tf = pytest.importorskip("tensorflow")
+old = pytest.importorskip("tf_keras")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+from tests.support.keras_models import data  # noqa: E402
+
+L = old.layers
+
+
+def model() -> Any:
+    old.utils.set_random_seed(3)
+    x = old.Input((3, 2))
+    h = L.Bidirectional(L.LSTM(3, return_sequences=True))(L.Masking()(x))
+    h = L.BatchNormalization()(L.GRU(3)(h))
+    return old.Model(x, L.Dense(3, activation="softmax", kernel_regularizer="l2")(h))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_training_follows_tf_keras(optimizer: str) -> None:
+    made, (x, y) = model(), data()
+    schedule = old.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+    rule = old.optimizers.SGD(schedule, momentum=0.9) if optimizer == "sgd" else old.optimizers.Adam(0.01, clipnorm=0.1)
+    made.compile(rule, old.losses.SparseCategoricalCrossentropy(), metrics=["accuracy"])
+    trainer = ll.Trainer(ll.from_keras(made))
+    for _ in range(3):
+        made.reset_metrics()
+        loss, accuracy = made.train_on_batch(x, y)
+        result = trainer.step({"x": x, "y": y}, ["accuracy"])
+        assert result.loss == pytest.approx(float(loss), rel=1e-5)
+        assert float(result.outputs["accuracy"]) == pytest.approx(float(accuracy))
+    held = [trainer.state_dict()[pair.input] for pair in trainer.state.pairs if pair.gradient]
+    expected = {tuple(v.shape): [] for v in made.trainable_variables}  # type: ignore[var-annotated]
+    for variable in made.trainable_variables:
+        expected[tuple(variable.shape)].append(variable.numpy())
+    for value in held:
+        assert min(np.abs(value - other).max() for other in expected[value.shape]) < 1e-5
+
+
+def test_what_keras_3_cannot_rebuild_is_refused() -> None:
+    class Own(old.Model):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return x
+
+    made = Own(name="own")
+    made(np.ones((2, 3), np.float32))
+    with pytest.raises(ll.UnsupportedOpError, match="model 'own' requires to be one that Keras 3 can rebuild"):
+        ll.from_keras(made, "mse", "sgd")
+    with pytest.raises(ll.InvalidInputError, match="optimizer requires one that Keras 3 has, got tf-keras' Own"):
+        ll.from_keras(model(), "mse", type("Own", (old.optimizers.SGD,), {})())
+    with pytest.raises(ll.InvalidInputError, match="model requires a model of Keras 3 or tf-keras, got int"):
+        ll.from_keras(3, "mse", "sgd")

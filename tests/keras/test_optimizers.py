@@ -1,0 +1,155 @@
+"""Keras' optimizers in an exported step, over five steps against Keras itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+from tests.support.keras_models import close, eager_step  # noqa: E402
+
+R, S = keras.optimizers, keras.optimizers.schedules
+STEPS = 5
+
+OPTIMIZERS = {
+    "sgd": lambda: R.SGD(0.1),
+    "momentum": lambda: R.SGD(0.1, momentum=0.9),
+    "nesterov": lambda: R.SGD(0.1, momentum=0.9, nesterov=True),
+    "adam": lambda: R.Adam(0.01),
+    "amsgrad": lambda: R.Adam(0.01, amsgrad=True),
+    "adamw": lambda: R.AdamW(0.01, weight_decay=0.1),
+    "adamax": lambda: R.Adamax(0.01),
+    "nadam": lambda: R.Nadam(0.01),
+    "rmsprop": lambda: R.RMSprop(0.01),
+    "rmsprop_centered": lambda: R.RMSprop(0.01, momentum=0.9, centered=True),
+    "adagrad": lambda: R.Adagrad(0.1),
+    "adadelta": lambda: R.Adadelta(1.0),
+    "adafactor": lambda: R.Adafactor(0.01),
+    "ftrl": lambda: R.Ftrl(0.1, l1_regularization_strength=0.01),
+    "lamb": lambda: R.Lamb(0.01),
+    "lion": lambda: R.Lion(0.01),
+    "muon": lambda: R.Muon(0.01),
+    "schedule_free": lambda: R.ScheduleFreeAdamW(0.01),
+    "clipnorm": lambda: R.SGD(1.0, clipnorm=0.05),
+    "clipvalue": lambda: R.SGD(1.0, clipvalue=0.01),
+    "global_clipnorm": lambda: R.Adam(0.01, global_clipnorm=0.05),
+    "weight_decay": lambda: R.SGD(0.1, weight_decay=0.1),
+    "exponential_decay": lambda: R.SGD(S.ExponentialDecay(0.1, 2, 0.5, staircase=True)),
+    "piecewise": lambda: R.SGD(S.PiecewiseConstantDecay([1, 3], [0.1, 0.05, 0.01])),
+    "polynomial": lambda: R.SGD(S.PolynomialDecay(0.1, 3, cycle=True)),
+    "cosine_warmup": lambda: R.Adam(S.CosineDecay(0.1, 5, warmup_target=0.2, warmup_steps=2)),
+    "cosine_restarts": lambda: R.SGD(S.CosineDecayRestarts(0.1, 2)),
+    "average": lambda: R.SGD(0.1, use_ema=True, ema_momentum=0.5),
+    "average_overwrites": lambda: R.SGD(0.1, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2),
+    "accumulation": lambda: R.Adam(0.01, gradient_accumulation_steps=2, use_ema=True, ema_overwrite_frequency=2),
+    "loss_scale": lambda: R.LossScaleOptimizer(R.Adam(0.01), initial_scale=8.0, dynamic_growth_steps=2),
+    "loss_scale_factor": lambda: R.SGD(0.1, loss_scale_factor=16.0),
+}
+
+
+def linear() -> tuple[Any, Any, Any]:
+    """A model of two weights, one of them under a constraint, and data; what an optimizer does shows as well in it."""
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, kernel_constraint="unit_norm")])
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((4, 3)).astype(np.float32)
+    return model, x, rng.standard_normal((4, 2)).astype(np.float32)
+
+
+def follow(rule: Any, steps: int = STEPS) -> ll.Trainer:
+    """Trains in Keras and here, and compares weights."""
+    model, x, y = linear()
+    model.compile(rule, "mse", auto_scale_loss=False)
+    rule.build(model.trainable_variables)
+    trainer = ll.Trainer(ll.from_keras(model))
+    first = model.get_weights()
+    for _ in range(steps):
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(x, y, model(x))
+            scaled = rule.scale_loss(loss)
+        rule.apply(tape.gradient(scaled, model.trainable_weights), model.trainable_weights)
+        assert trainer.step({"x": x, "y": y}).loss == pytest.approx(float(loss), rel=1e-5)
+    held = {pair.variable: trainer.state_dict()[pair.input] for pair in trainer.state.pairs}
+    for variable, before in zip(model.trainable_variables, first, strict=True):
+        assert np.abs(variable.numpy() - before).max() > 1e-5
+        close(held[variable.path], variable.numpy(), what=variable.path)
+    return trainer
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_follows_keras(name: str) -> None:
+    follow(OPTIMIZERS[name]())
+
+
+def test_infinite_gradients_are_skipped() -> None:
+    """The scale halves, the weights stay, and a later finite step trains on."""
+    model, x, y = linear()
+    rule = R.LossScaleOptimizer(R.SGD(0.1), initial_scale=8.0)
+    trainer = ll.Trainer(ll.from_keras(model, "mse", rule))
+    before = trainer.state_dict()
+    trainer.step({"x": x * np.float32(np.inf), "y": y})
+    after = trainer.state_dict()
+    by_name = {pair.variable: pair.input for pair in trainer.state.pairs}
+    scale = next(name for variable, name in by_name.items() if variable.endswith("dynamic_scale"))
+    assert (before[scale], after[scale]) == (8.0, 4.0)
+    for variable in model.trainable_variables:
+        np.testing.assert_array_equal(after[by_name[variable.path]], before[by_name[variable.path]])
+    trainer.step({"x": x, "y": y})
+    assert np.abs(trainer.state_dict()[by_name[model.trainable_variables[0].path]]).max() < 2
+
+
+def test_slots_go_on_from_their_values() -> None:
+    model, x, y = linear()
+    rule = R.Adam(0.01)
+    model.compile(rule, "mse")
+    for _ in range(3):
+        eager_step(model, x, y, rule)
+    trainer = ll.Trainer(ll.from_keras(model))
+    eager_step(model, x, y, rule)
+    trainer.step({"x": x, "y": y})
+    held = {pair.variable: trainer.state_dict()[pair.input] for pair in trainer.state.pairs}
+    for variable in [*model.trainable_variables, *rule._momentums, *rule._velocities]:
+        close(held[variable.path], variable.numpy(), what=variable.path)
+    assert any(held[name] == 4 for name in held if name.endswith("iteration"))
+
+
+def test_weights_left_out_of_decay_stay_out() -> None:
+    rule = R.AdamW(0.01, weight_decay=0.5)
+    rule.exclude_from_weight_decay(var_names=["bias"])
+    follow(rule, 2)
+
+
+def test_schedule_leaves_no_learning_rate_to_set() -> None:
+    trainer = follow(OPTIMIZERS["exponential_decay"](), 1)
+    with pytest.raises(ll.InvalidInputError, match="learning_rate requires a model with a learning-rate input"):
+        trainer.learning_rate = 0.1
+
+
+def test_learning_rate_of_a_function_is_refused() -> None:
+    with pytest.raises(ll.InvalidInputError, match="number or a LearningRateSchedule, got a function"):
+        ll.from_keras(linear()[0], "mse", R.SGD(lambda: 0.1))
+
+
+def test_options_of_the_trainer_come_on_top(tmp_path: Any) -> None:
+    """Clipping and accumulation here, Keras' optimizer behind; a checkpoint goes on bit for bit."""
+    model, x, y = linear()
+    exported = ll.from_keras(model, "mse", R.Nadam(0.01, use_ema=True, ema_overwrite_frequency=2))
+    whole, first = (ll.Trainer(exported, clip_norm=0.1, accumulate=2) for _ in range(2))
+    batches = [{"x": x * scale, "y": y} for scale in np.linspace(1, 2, 7, dtype=np.float32)]
+    losses = [whole.step(batch).loss for batch in batches]
+    assert losses[0] != losses[3]
+    for batch in batches[:3]:
+        first.step(batch)
+    first.save(tmp_path / "checkpoint.safetensors")
+    second = ll.Trainer(exported, clip_norm=0.1, accumulate=2)
+    second.resume(tmp_path / "checkpoint.safetensors")
+    assert [second.step(batch).loss for batch in batches[3:]] == losses[3:]
+    for name, value in whole.state_dict().items():
+        np.testing.assert_array_equal(second.state_dict()[name], value)

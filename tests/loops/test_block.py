@@ -1,0 +1,104 @@
+"""What the loop optimiser makes of the block family's textbook loops, and that every schedule computes the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.passes.loops.views.loop import BLOCKS, scans_of
+from lstm_lower.passes.trace import Trace
+from lstm_lower.runtime import bench_cases
+from lstm_lower.runtime.bench_cases import Case
+from tests.support.loop_checks import assert_same, run
+
+SHAPE = (7, 2, 3, 5)
+PLAIN = Case("BlockLSTMGrad", SHAPE)
+
+
+def lowered(case: Case, schedule: str = "scan") -> ir.Model:
+    return ir.from_proto(ll.lower(bench_cases.model(case, bench_cases.arrays(case)), schedule=schedule))
+
+
+@pytest.mark.parametrize("variant", ["plain", "peephole", "v2", "half", "short", "dynamic"])
+def test_the_backward_step_is_one_product_and_at_most_ten_nodes(variant: str) -> None:
+    (loop,) = scans_of(lowered(dataclasses.replace(PLAIN, variant=variant)).graph)
+    body = list(loop.attributes["body"].as_graph())
+    assert sum(node.op_type in ("MatMul", "Gemm") for node in body) == 1
+    assert len(body) <= 10
+
+
+def test_the_weight_is_not_repacked_at_every_step_of_a_large_loop() -> None:
+    (loop,) = scans_of(lowered(Case("BlockLSTMGrad", (3, 32, 64, 128))).graph)
+    (product,) = [node for node in loop.attributes["body"].as_graph() if node.op_type in ("MatMul", "Gemm")]
+    assert product.op_type == "Gemm"
+    assert product.attributes["transB"].as_int() == 1
+
+
+def test_the_forward_loop_holds_no_input_product() -> None:
+    case = Case("BlockLSTM", SHAPE)
+    model = lowered(case)
+    (loop,) = scans_of(model.graph)
+    body = loop.attributes["body"].as_graph()
+    assert sum(node.op_type in ("MatMul", "Gemm") for node in body) == 1
+    assert any(node.op_type == "MatMul" for node in model.graph)
+
+
+def test_blocks_hold_an_inner_loop_and_add_once_per_block() -> None:
+    outer = [node for node in scans_of(lowered(PLAIN, "chunk:3").graph) if BLOCKS in node.metadata_props]
+    assert len(outer) == 1
+    inner = [node for node in outer[0].attributes["body"].as_graph() if node.op_type == "Scan"]
+    assert len(inner) == 1
+
+
+@pytest.mark.parametrize("variant", ["plain", "peephole", "short", "dynamic"])
+@pytest.mark.parametrize("op", ["BlockLSTMGrad", "BlockLSTM"])
+@pytest.mark.parametrize("schedule", ["auto", "unroll", "chunk:3", "chunk:7", "chunk:1"])
+def test_schedules_agree(op: str, variant: str, schedule: str) -> None:
+    case = Case(op, SHAPE, variant)
+    operands = bench_cases.arrays(case)
+    model, feeds = bench_cases.model(case, operands), bench_cases.feeds(case, operands)
+    expected = run(ll.lower(model, schedule="scan"), feeds)
+    for optimised in (False, True):
+        assert_same(expected, run(ll.lower(model, schedule=schedule), feeds, optimised=optimised), tolerance=1e-6)
+
+
+def test_unrolling_leaves_no_control_flow() -> None:
+    assert not scans_of(lowered(PLAIN, "unroll").graph)
+
+
+def test_the_trace_tells_what_changed_and_what_was_left_alone() -> None:
+    trace = Trace(dump=True)
+    ll.lower(bench_cases.model(PLAIN, bench_cases.arrays(PLAIN)), schedule="scan", trace=trace)
+    names = {change.pass_name for change in trace.changes}
+    assert {"distribute", "reassociate", "fuse_concat", "hoist", "sink_accumulators", "sink_outputs"} <= names
+    assert trace.changes[0].before != trace.changes[-1].after
+    assert any(refusal.pass_name == "sink_accumulators" for refusal in trace.refusals)
+
+
+def test_large_loops_are_divided_and_small_ones_are_not() -> None:
+    small = scans_of(lowered(PLAIN, "auto").graph)
+    assert len(small) == 1
+    large = Case("BlockLSTMGrad", (64, 64, 256, 256))
+    model = ir.from_proto(ll.lower(bench_cases.model(large, _shapes(large))))
+    assert any(BLOCKS in node.metadata_props for node in scans_of(model.graph))
+
+
+def _shapes(case: Case) -> dict[str, np.ndarray]:
+    """Operands of the right shapes; nobody runs them."""
+    T, B, I, H = case.shape  # noqa: E741
+    sequences = {name: np.zeros((T, B, H), np.float32) for name in ("i", "cs", "f", "o", "ci", "co", "h")}
+    return {
+        "seq_len_max": np.asarray(T, np.int64),
+        "x": np.zeros((T, B, I), np.float32),
+        **{name: np.zeros((B, H), np.float32) for name in ("cs_prev", "h_prev")},
+        "w": np.zeros((I + H, 4 * H), np.float32),
+        **{name: np.zeros(H, np.float32) for name in ("wci", "wcf", "wco")},
+        "b": np.zeros(4 * H, np.float32),
+        **sequences,
+        "cs_grad": np.zeros((T, B, H), np.float32),
+        "h_grad": np.zeros((T, B, H), np.float32),
+    }

@@ -1,0 +1,169 @@
+"""Every loop pass has a golden and a property test; here those whose loops have to be of a kind of their own."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lstm_lower.graph.dump import dump
+from lstm_lower.graph.verify import verify
+from lstm_lower.passes import loops
+from lstm_lower.passes.loops.fuse_bias import FuseBias
+from lstm_lower.passes.loops.orient import Orient
+from lstm_lower.passes.loops.refine import Refine, forget_names
+from lstm_lower.passes.loops.schedule import Divide, Unroll
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.shapes import InferShapesPass
+from tests.conftest import Golden
+from tests.support.loop_checks import assert_same, run
+from tests.support.loop_models import LoopModel, loop_models
+
+TESTS = Path(__file__).parents[1]
+quick = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def loop_passes() -> list[type[LoopPass]]:
+    """Every loop pass there is."""
+    for module in pkgutil.iter_modules(loops.__path__, f"{loops.__name__}."):
+        importlib.import_module(module.name)
+    return sorted(LoopPass.__subclasses__(), key=lambda step: step.name)
+
+
+@pytest.mark.parametrize("step", loop_passes(), ids=lambda step: step.name)
+def test_there_is_a_golden_and_a_property_test(step: type[LoopPass]) -> None:
+    assert (TESTS / "golden" / f"loop_{step.name}.txt").exists()
+    sources = [path.read_text() for path in TESTS.glob("loops/test_*.py")]
+    assert any(
+        "@given(" in source and f"import {step.__name__}" in source.replace(", ", "\nimport ") for source in sources
+    )
+
+
+def check(case: LoopModel, step: LoopPass, *, applies: bool | None = None) -> None:
+    """Results before and after one pass are the same."""
+    work = ir.from_proto(case.model)
+    InferShapesPass()(work)
+    modified = step(work).modified
+    assert applies is None or modified == applies
+    verify(work)
+    forget_names(work)
+    after = ir.to_proto(work)
+    onnx.checker.check_model(after, full_check=True)
+    assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
+
+
+@pytest.mark.parametrize("step", [Divide(kind="chunk", steps=2), Unroll(), Refine()], ids=lambda step: step.name)
+@quick
+@given(case=loop_models())
+def test_pass_keeps_results(step: LoopPass, case: LoopModel) -> None:
+    check(case, step)
+
+
+def parsed(text: str, **shapes: tuple[int, ...]) -> LoopModel:
+    """A model in onnx's text form, with random values for its inputs."""
+    random = np.random.default_rng(0)
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    return LoopModel(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'), feeds)
+
+
+# What sinking leaves behind a loop: products over all steps, and a sum over the rows that they read.
+WEIGHT_GRADIENTS = """
+loops ({steps} xs, {steps} hs, float[B,3] first) => (float[B,3] last, float[K,3] w, float[L,3] w2, {total} b, {steps} r)
+{{
+  pair = Concat <axis = {axis}> (xs, hs)
+  other = Concat <axis = 2> (hs, xs, hs)
+  last, g = Scan <num_scan_inputs = 1, body = step (float[B,3] s, float[B,3] x) => (float[B,3] u, float[B,3] y)
+    {{ u = Add(s, x) y = Tanh(u) }}> (first, xs)
+  rows = Flatten <axis = 2> (g)
+  left = Flatten <axis = 2> (pair)
+  w = Gemm <transA = 1> (left, rows)
+  left2 = Flatten <axis = 2> (other)
+  w2 = Gemm <transA = 1> (left2, rows)
+  axes = Constant <value = int64[2] {{{axes}}}> ()
+  b = ReduceSum <keepdims = {keep}> (g, axes)
+  r = Neg({reread})
+}}"""
+
+
+def weight_gradients(draw: Any) -> LoopModel:
+    keep, steps, batch = draw(st.integers(0, 1)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    text = WEIGHT_GRADIENTS.format(
+        axis=draw(st.sampled_from([2, -1])),
+        axes=draw(st.sampled_from(["0, 1", "1, 0", "-3, 1"])),
+        keep=keep,
+        steps=draw(st.sampled_from(["float[T,B,3]", f"float[{steps},{batch},3]"])),
+        total="float[1,1,3]" if keep else "float[3]",
+        reread=draw(st.sampled_from(["g", "hs"])),
+    )
+    text = text.replace("float[B,", f"float[{batch},") if draw(st.booleans()) else text
+    return parsed(text, xs=(steps, batch, 3), hs=(steps, batch, 3), first=(batch, 3))
+
+
+@quick
+@given(data=st.data())
+def test_fuse_bias_keeps_results(data: st.DataObject) -> None:
+    check(weight_gradients(data.draw), FuseBias(), applies=True)
+
+
+PRODUCT = """
+loops (float[2,{batch},{units}] xs, float[{batch},{units}] first, float[{units},{units}] w)
+  => (float[{batch},{units}] last, float[2,{batch},{units}] ys)
+{{
+  {weight}
+  last, ys = Scan <num_scan_inputs = 1, scan_input_directions = [{reverse}],
+    body = step (float[{batch},{units}] s, float[{batch},{units}] x)
+      => (float[{batch},{units}] u, float[{batch},{units}] y)
+    {{ t = Tanh(s) p = MatMul(t, v) {update} y = Neg({output}) }}> (first, xs)
+}}"""
+
+
+@quick
+@given(data=st.data())
+def test_orient_keeps_results(data: st.DataObject) -> None:
+    """Where the exchange pays and where it does not, a state that is the product itself and one that is not."""
+    batch, units = data.draw(st.sampled_from([(1, 512), (16, 256), (2, 8)]))
+    text = PRODUCT.format(
+        batch=batch,
+        units=units,
+        weight=data.draw(st.sampled_from(["v = Transpose <perm = [1, 0]> (w)", "v = Neg(w)"])),
+        reverse=data.draw(st.integers(0, 1)),
+        update=data.draw(st.sampled_from(["u = Add(p, x)", "u = Identity(p)", "u = Mul(p, s)"])),
+        output=data.draw(st.sampled_from(["u", "p", "s"])),
+    )
+    case = parsed(text, xs=(2, batch, units), first=(batch, units), w=(units, units))
+    case.feeds["w"] /= units**0.5
+    check(case, Orient(), applies=units > 8)
+
+
+def test_fuse_bias(golden: Golden) -> None:
+    text = WEIGHT_GRADIENTS.format(axis=2, axes="0, 1", keep=0, steps="float[T,B,3]", total="float[3]", reread="hs")
+    kept = "\n".join(line for line in text.splitlines() if not any(name in line for name in ("other", "left2")))
+    case = parsed(kept.replace("float[L,3] w2, ", ""))
+    shown(golden, case, FuseBias())
+
+
+def test_refine(golden: Golden) -> None:
+    """An exporter's body that says nothing of sizes."""
+    text = """
+    loops (float[T,B,3] xs, float[B,3] first, float[3,4] w) => (float[B,3] last, float[T,B,4] ys)
+    {
+      last, ys = Scan <num_scan_inputs = 1, body = step (float[?,?] s, float[?,?] x) => (float[?,?] u, float[?,?] y)
+        { u = Add(s, x) t = Tanh(u) y = MatMul(t, w) }> (first, xs)
+    }"""
+    shown(golden, parsed(text), Refine())
+
+
+def shown(golden: Golden, case: LoopModel, step: LoopPass) -> None:
+    work = ir.from_proto(case.model)
+    InferShapesPass()(work)
+    before = dump(work)
+    step(work)
+    golden(f"loop_{step.name}", before=before, after=dump(work))

@@ -1,0 +1,212 @@
+"""Random loops in foreign forms: as `Loop`, and with no sizes declared."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lstm_lower as ll
+from lstm_lower.graph.verify import verify
+from lstm_lower.passes.loops.dead_code import Dead
+from lstm_lower.passes.loops.fuse_products import FuseProducts
+from lstm_lower.passes.loops.loop_to_scan import LoopToScan
+from lstm_lower.passes.loops.refine import Refine, forget_names
+from lstm_lower.passes.loops.simplify import Simplify
+from lstm_lower.passes.pipeline import Trace
+from lstm_lower.passes.shapes import InferShapesPass
+from tests.support.loop_checks import assert_same, run, run_reference
+from tests.support.loop_forms import as_loop, with_plain_outputs, without_sizes
+from tests.support.loop_models import LoopModel, loop_models
+
+quick = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def op_types(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+@quick
+@given(case=loop_models(), carried=st.booleans(), extra=st.integers(0, 2))
+def test_loop_becomes_a_scan(case: LoopModel, carried: bool, extra: int) -> None:
+    loop = as_loop(case, carried=carried, extra=extra)
+    before = run(loop.model, loop.feeds, optimised=False)
+    assert_same(run(with_plain_outputs(case.model), case.feeds, optimised=False), before)
+    work = ir.from_proto(loop.model)
+    InferShapesPass()(work)
+    assert LoopToScan()(work).modified
+    verify(work)
+    after = ir.to_proto(work)
+    onnx.checker.check_model(after, full_check=True)
+    assert "Loop" not in op_types(after)
+    assert "Scan" in op_types(after)
+    (scan,) = [node for node in work.graph if node.op_type == "Scan"]
+    assert not any(node.op_type == "Gather" for node in scan.attributes["body"].as_graph())
+    assert_same(before, run(after, loop.feeds, optimised=False))
+
+
+@quick
+@given(case=loop_models(), carried=st.booleans())
+def test_pipeline_keeps_results_of_loops(case: LoopModel, carried: bool) -> None:
+    loop = as_loop(case, carried=carried)
+    before = run(loop.model, loop.feeds, optimised=False)
+    after = ll.optimize(loop.model, verify_each=True)
+    onnx.checker.check_model(after, full_check=True)
+    assert_same(before, run(after, loop.feeds, optimised=False))
+    assert_same(before, run(after, loop.feeds))
+    assert_same(before, run_reference(after, loop.feeds))
+
+
+@quick
+@given(case=loop_models())
+def test_pipeline_keeps_results_without_sizes(case: LoopModel) -> None:
+    model = without_sizes(case.model)
+    before = run(model, case.feeds, optimised=False)
+    after = ll.optimize(model, verify_each=True)
+    onnx.checker.check_model(after, full_check=True)
+    assert "?" not in str([value.type for value in after.graph.input])
+    assert_same(before, run(after, case.feeds, optimised=False))
+    assert_same(before, run(after, case.feeds))
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+
+
+REFUSALS = {
+    "the number of steps": "m (float[2] a, int64 n) => (float[2] z) { z = Loop (n, , a) <body = BODY> }",
+    "condition": """m (float[2] a, bool c) => (float[2] z)
+        { n = Constant <value = int64 {3}> () z = Loop (n, c, a) <body = BODY> }""",
+    "shape of a carried value": """m (float[1] a, float[2] x) => (float[K] z) { n = Constant <value = int64 {3}> ()
+        z = Loop (n, , a) <body = b (int64 i, bool go, float[K] s) => (bool on, float[L] t)
+        { on = Identity(go) t = Add(s, x) }> }""",
+}
+BODY = "b (int64 i, bool go, float[2] s) => (bool on, float[2] t) { on = Identity(go) t = Neg(s) }"
+
+
+@pytest.mark.parametrize("reason", REFUSALS)
+def test_loops_that_stay(reason: str) -> None:
+    model = parsed(REFUSALS[reason].replace("BODY", BODY))
+    trace = Trace()
+    after = ll.optimize(model, trace=trace)
+    assert "Loop" in op_types(after)
+    assert any(reason in refusal.reason for refusal in trace.refusals)
+
+
+def test_a_condition_that_is_computed_stays() -> None:
+    body = """b (int64 i, bool go, float s) => (bool on, float t)
+        { one = Constant <value = float {1}> () t = Neg(s) on = Less(s, one) }"""
+    text = f"m (float a) => (float z) {{ n = Constant <value = int64 {{3}}> () z = Loop (n, , a) <body = {body}> }}"
+    assert "Loop" in op_types(ll.optimize(parsed(text)))
+
+
+def test_sizes_reach_the_body_and_come_out_again() -> None:
+    text = """m (float[T,2,3] x, float[2,3] h) => (float[A,B] last, float[C,D,E] y) {
+        last, made = Scan <num_scan_inputs = 1, body = step (float[?,?] s, float[?,?] e) => (float[?,?] u, float[?,?] v)
+        { u = Add(s, e) t = Tanh(u) v = Expand(t, size) }> (h, x)
+        y = Neg(made) }"""
+    text = text.replace("{\n        last", "<int64[2] size = {1, 3}> {\n        last")
+    work = ir.from_proto(parsed(text))
+    Refine()(work)
+    (scan,) = [node for node in work.graph if node.op_type == "Scan"]
+    assert [str(value.shape) for value in scan.attributes["body"].as_graph().outputs] == ["[2,3]", "[2,3]"]
+    assert str(scan.outputs[1].shape) == "[T,2,3]"
+    assert Simplify()(work).modified
+    assert "Expand" not in [node.op_type for node in scan.attributes["body"].as_graph()]
+
+
+def test_open_sizes_get_names_for_a_while() -> None:
+    text = """m (float[?,3] x, float s) => (float[A,3] y, float l) { z = Neg(x) y = Tanh(z)
+        l = Scan <num_scan_inputs = 1, body = step (float a, float[3] b) => (float c) { c = Neg(a) }> (s, x) }"""
+    work = ir.from_proto(parsed(text))
+    Refine()(work)
+    z = work.graph[0].outputs[0]
+    assert z.shape is not None
+    assert z.shape[0] == work.graph.inputs[0].shape[0] != None  # noqa: E711 (a symbolic size compares by its name)
+    forget_names(work)
+    assert "None" in str(z.shape) or "?" in str(z.shape)
+
+
+def test_weights_that_the_body_makes_are_joined() -> None:
+    text = """m (float[2,2,3] x, float[2,3] s, float[3,3] w) => (float[2,3] last, float[2,2,3] y) {
+        last, y = Scan <num_scan_inputs = 1, body = step (float[2,3] h, float[2,3] e) => (float[2,3] u, float[2,3] o)
+        { p = MatMul(h, w) t = Tanh(p) v = Neg(w) q = MatMul(h, v) r = Mul(t, q) u = Add(r, e) o = Neg(u) }> (s, x) }"""
+    model = parsed(text)
+    work = ir.from_proto(model)
+    InferShapesPass()(work)
+    assert FuseProducts()(work).modified
+    verify(work)
+    random = np.random.default_rng(0)
+    shapes = {"x": (2, 2, 3), "s": (2, 3), "w": (3, 3)}
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    assert_same(run(model, feeds, optimised=False), run(ir.to_proto(work), feeds, optimised=False))
+
+
+def test_a_sum_that_broadcasts_one_product_stays() -> None:
+    text = """m (float[2,2,3] x, float[2,3] s, float[3,3] w, float[3,1] v) => (float[2,3] last, float[2,2,3] y) {
+        last, y = Scan <num_scan_inputs = 1, body = step (float[2,3] h, float[2,3] e) => (float[2,3] u, float[2,3] o)
+        { t = Tanh(h) p = MatMul(t, w) q = MatMul(h, v) r = Add(p, q) u = Add(r, e) o = Neg(u) }> (s, x) }"""
+    model = parsed(text)
+    random = np.random.default_rng(0)
+    shapes = {"x": (2, 2, 3), "s": (2, 3), "w": (3, 3), "v": (3, 1)}
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    trace = Trace()
+    after = ll.optimize(model, trace=trace)
+    assert any("equally many columns" in refusal.reason for refusal in trace.refusals)
+    assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=False))
+
+
+WRITTEN_OUT = {
+    "sigmoid": (
+        "one = Constant <value = float {1}> () n = Neg(x) e = Exp(n) d = Add(one, e) y = Div(one, d)",
+        "Sigmoid",
+    ),
+    "sum over one": ("axes = Constant <value = int64[1] {0}> () y = ReduceSum(x, axes)", "Identity"),
+    "sum over one, gone": (
+        "axes = Constant <value = int64[1] {0}> () s = ReduceSum <keepdims = 0> (x, axes) y = Unsqueeze(s, axes)",
+        "Identity",
+    ),
+    "scattered among zeros": (
+        """shape = Constant <value = int64[3] {1, 2, 3}> () zeros = ConstantOfShape(shape)
+        at = Constant <value = int64[1] {0}> () part = Squeeze(x, at)
+        y = ScatterND <reduction = "add"> (zeros, at, part)""",
+        "Identity",
+    ),
+    "turned round twice": (
+        """last = Constant <value = int64[1] {-1}> () end = Constant <value = int64[1] {-9223372036854775807}> ()
+        axis = Constant <value = int64[1] {1}> () t = Slice(x, last, end, axis, last)
+        order = Constant <value = int64[2] {1, 0}> () y = Gather <axis = 1> (t, order)""",
+        "Identity",
+    ),
+    "padded sum": (
+        """left = Constant <value = int64[6] {0, 0, 0, 0, 0, 3}> ()
+        right = Constant <value = int64[6] {0, 0, 3, 0, 0, 0}> ()
+        a = Pad(x, left) b = Pad(x, right) y = Add(b, a)""",
+        "Concat",
+    ),
+    "expanded to itself": ("shape = Constant <value = int64[2] {2, 1}> () y = Expand(x, shape)", "Identity"),
+    "transposed new axis": (
+        """axis = Constant <value = int64[1] {-1}> () u = Unsqueeze(x, axis)
+        y = Transpose <perm = [0, 3, 1, 2]> (u)""",
+        "Unsqueeze",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_what_is_written_out_becomes_one_node(name: str) -> None:
+    text, left = WRITTEN_OUT[name]
+    model = parsed(f"m (float[1,2,3] x) => (float y) {{ {text} }}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    work = ir.from_proto(model)
+    InferShapesPass()(work)
+    for _ in range(3):
+        Simplify()(work)
+        Dead()(work)
+    after = ir.to_proto(work)
+    assert [op for op in op_types(after) if op != "Constant"] == [left]
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 2, 3)).astype(np.float32)}
+    assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=False))

@@ -1,0 +1,71 @@
+"""The passes that exporters' loops gave rise to, alone and together, on random loops of that kind."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import lstm_lower as ll
+from lstm_lower.graph.verify import verify
+from lstm_lower.passes.loops.axis_order import Layout
+from lstm_lower.passes.loops.batched_products import Contract
+from lstm_lower.passes.loops.directions import Directions
+from lstm_lower.passes.loops.fuse_products import FuseProducts
+from lstm_lower.passes.loops.join_outputs import JoinOutputs
+from lstm_lower.passes.loops.refine import Refine, forget_names
+from lstm_lower.passes.loops.simplify import Simplify
+from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.widen import Widen
+from lstm_lower.passes.shapes import InferShapesPass
+from tests.support.loop_checks import assert_same, run, run_reference
+from tests.support.loop_models import LoopModel, loop_models
+from tests.support.loop_models_foreign import foreign_models
+
+PASSES = [Contract, Directions, FuseProducts, JoinOutputs, Layout, Simplify, SinkAccumulators, Widen]
+quick = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
+@quick
+@given(case=foreign_models())
+def test_pass_keeps_results(step: type[LoopPass], case: LoopModel) -> None:
+    work = ir.from_proto(case.model)
+    InferShapesPass()(work)
+    Refine()(work)
+    step()(work)
+    verify(work)
+    forget_names(work)
+    after = ir.to_proto(work)
+    onnx.checker.check_model(after, full_check=True)
+    assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
+
+
+@pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
+@quick
+@given(case=loop_models())
+def test_pass_keeps_results_of_any_loop(step: type[LoopPass], case: LoopModel) -> None:
+    work = ir.from_proto(case.model)
+    InferShapesPass()(work)
+    step()(work)
+    verify(work)
+    assert_same(run(case.model, case.feeds, optimised=False), run(ir.to_proto(work), case.feeds, optimised=False))
+
+
+@pytest.mark.parametrize("schedule", ["scan", "chunk:2", "unroll"])
+@settings(quick, max_examples=25)
+@given(case=foreign_models())
+def test_pipeline_keeps_results(schedule: str, case: LoopModel) -> None:
+    after = ll.optimize(case.model, schedule, verify_each=True)
+    onnx.checker.check_model(after, full_check=True)
+    before = run(case.model, case.feeds, optimised=False)
+    assert_same(before, run(after, case.feeds, optimised=False))
+    assert_same(before, run(after, case.feeds))
+
+
+@settings(quick, max_examples=15)
+@given(case=foreign_models())
+def test_pipeline_keeps_results_in_the_reference_evaluator(case: LoopModel) -> None:
+    assert_same(run_reference(case.model, case.feeds), run_reference(ll.optimize(case.model), case.feeds))

@@ -1,0 +1,86 @@
+"""Each loop pass alone on one small loop that shows what it does, kept as text before and after."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from lstm_lower.graph.dump import dump
+from lstm_lower.graph.verify import verify
+from lstm_lower.passes.loops.code_motion import Hoist
+from lstm_lower.passes.loops.common_subexpressions import Common
+from lstm_lower.passes.loops.dead_code import Dead
+from lstm_lower.passes.loops.distribute import Distribute
+from lstm_lower.passes.loops.fuse_concat import FuseConcat
+from lstm_lower.passes.loops.orient import Orient
+from lstm_lower.passes.loops.reassociate import Reassociate
+from lstm_lower.passes.loops.schedule import Divide, Unroll
+from lstm_lower.passes.loops.simplify import Simplify
+from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
+from lstm_lower.passes.loops.sink_outputs import SinkOutputs
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.shapes import InferShapesPass
+from tests.conftest import Golden
+
+# One state [B, H] and one sequence [T, B, H]; each body makes the state's update `u` and an output `y`.
+STEP = {
+    "hoist": "t = Tanh(x) wr = Relu(w) p = MatMul(t, wr) u = Add(s, p) y = Mul(s, p)",
+    "sink_outputs": "u = Tanh(s) p = MatMul(u, w) y = Add(p, x)",
+    "distribute": "c = Concat <axis = 1> (x, s) y = MatMul(c, wide) u = Tanh(y)",
+    "reassociate": "a = Mul(s, x) b = Mul(a, k) c = Mul(b, x) u = Tanh(c) y = Neg(u)",
+    "fuse_concat": "a = Mul(s, x) t = Tanh(s) b = Mul(t, x) c = Concat<axis=1> (a, b) y = MatMul(c, wide) u = Tanh(y)",
+    "common": "a = Tanh(s) b = Tanh(s) u = Add(a, b) y = Mul(a, x)",
+    "simplify": "a = Identity(s) z = Constant <value = float[1] {1.0}> () b = Mul(a, z) u = Add(b, x) y = Neg(u)",
+    "dead": "d = Tanh(s) u = Identity(s) y = Add(s, x)",
+    "unroll": "u = Add(s, x) y = Neg(u)",
+    "schedule": "u = Add(s, x) y = Neg(u)",
+    "orient": "a = Add(s, x) u = MatMul(a, w) y = Neg(a)",
+}
+ACCUMULATOR = "t = Transpose <perm = [1, 0]> (x) p = MatMul(t, x) u = Add(s, p) y = Neg(x)"
+
+
+def model(step: str, *, batch: int = 2, units: int = 3, square: bool = False) -> ir.Model:
+    """A model of one Scan with a body of the given nodes."""
+    state = f"float[{units},{units}]" if square else f"float[{batch},{units}]"
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    loops (float[2,{batch},{units}] sequence, {state} first, float[{units},{units}] w,
+           float[{2 * units},{units}] wide, float[{units}] k) => ({state} last, float[2,{batch},{units}] made)
+    {{
+      last, made = Scan <num_scan_inputs = 1, body = step ({state} s, float[{batch},{units}] x)
+        => ({state} u, float[{batch},{units}] y) {{ {step} }}> (first, sequence)
+    }}"""
+    work = ir.from_proto(onnx.parser.parse_model(text))
+    work.graph[0].name = "loop"
+    InferShapesPass()(work)
+    return work
+
+
+def check(golden: Golden, work: ir.Model, step: LoopPass) -> None:
+    before = dump(work)
+    assert step(work).modified
+    verify(work)
+    onnx.checker.check_model(ir.to_proto(work), full_check=True)
+    golden(f"loop_{step.name}", before=before, after=dump(work))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [Hoist, SinkOutputs, Distribute, Reassociate, FuseConcat, Common, Simplify, Dead, Unroll],
+    ids=lambda s: s.name,
+)
+def test_pass(golden: Golden, step: type[LoopPass]) -> None:
+    check(golden, model(STEP[step.name]), step())
+
+
+def test_sink_accumulators(golden: Golden) -> None:
+    check(golden, model(ACCUMULATOR, square=True), SinkAccumulators())
+
+
+def test_schedule(golden: Golden) -> None:
+    check(golden, model(STEP["schedule"]), Divide(kind="chunk", steps=1))
+
+
+def test_orient(golden: Golden) -> None:
+    check(golden, model(STEP["orient"], batch=16, units=256), Orient())

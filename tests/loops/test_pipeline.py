@@ -1,0 +1,82 @@
+"""The pipeline as a whole: a fixed point, reached without walking the model more often than needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+import lstm_lower as ll
+from lstm_lower.errors import InvalidModelError
+from lstm_lower.graph.dump import dump
+from lstm_lower.passes.loops.common_subexpressions import Common
+from lstm_lower.passes.loops.dead_code import Dead
+from lstm_lower.passes.loops.refine import Refine
+from lstm_lower.passes.loops.schedule import Unroll
+from lstm_lower.passes.loops.simplify import Simplify
+from lstm_lower.passes.pipeline import Pipeline, optimize_graphs
+from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.runtime.bench_compile import unrolled_network
+from tests.support.loop_models import LoopModel, loop_models
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(case=loop_models())
+def test_a_model_without_loops_is_at_its_fixed_point_after_one_run(case: LoopModel) -> None:
+    model = ir.from_proto(case.model)
+    InferShapesPass()(model)
+    Unroll()(model)
+    assume(not any(node.op_type in ("Scan", "If") for node in model.graph))
+    optimize_graphs(model)
+    for step in (Refine(), Simplify(), Common(), Dead()):
+        assert not step(model).modified, step.name
+
+
+def test_passes_that_nothing_has_changed_for_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: Counter[str] = Counter()
+
+    def counted(step: type[Simplify | Common | Dead]) -> None:
+        run = step.run
+        monkeypatch.setattr(step, "run", lambda self, model: runs.update([step.name]) or run(self, model))
+
+    for step in (Simplify, Common, Dead):
+        counted(step)
+    model = ll.lower(unrolled_network(nodes=60, composites=6), optimize=False)
+    assert optimize_graphs(model)
+    assert runs == {"simplify": 1, "common": 1, "dead": 1}
+
+
+def test_a_pipeline_may_serve_several_models() -> None:
+    lowered = [ll.lower(unrolled_network(nodes=60, composites=6), optimize=False) for _ in range(2)]
+    pipeline = Pipeline()
+    first, second = (dump(pipeline(model).model) for model in lowered)
+    assert first == second
+
+
+def test_long_sums() -> None:
+    """A sum of as many terms as there are steps is no deeper a recursion than any other."""
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2]))
+    nodes = [ir.Node("", "Tanh", [x], name="first")]
+    for index in range(3000):
+        nodes.append(ir.Node("", "Add", [nodes[-1].outputs[0], x], name=f"add{index}"))
+    for node in nodes:
+        node.outputs[0].name = f"{node.name}:0"
+    graph = ir.Graph([x], [nodes[-1].outputs[0]], nodes=nodes, name="sums", opset_imports={"": 18})
+    model = ir.Model(graph, ir_version=8)
+    InferShapesPass(complete=True)(model)
+    optimize_graphs(model)
+    assert len(model.graph) == len(nodes)
+    assert np.prod(model.graph.outputs[0].shape.numpy()) == 2
+
+
+def test_the_verifier_finds_the_one_that_is_not_like_the_others() -> None:
+    model = unrolled_network(nodes=60, composites=6)
+    cell = [node for node in model.graph if node.op_type == "LSTMBlockCell"][1]
+    wrong = ir.Value(name="wrong", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["B", 9]))
+    model.graph.inputs.append(wrong)
+    cell.replace_input_with(1, wrong)
+    with pytest.raises(InvalidModelError, match=rf"LSTMBlockCell '{cell.name}': wci requires"):
+        ll.lower(model)

@@ -1,0 +1,69 @@
+"""Every loop pass, alone and together, on random Scans: results do not change, in two runtimes."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import lstm_lower as ll
+from lstm_lower.graph.verify import verify
+from lstm_lower.passes.loops.code_motion import Hoist
+from lstm_lower.passes.loops.common_subexpressions import Common
+from lstm_lower.passes.loops.dead_code import Dead
+from lstm_lower.passes.loops.distribute import Distribute
+from lstm_lower.passes.loops.fuse_concat import FuseConcat
+from lstm_lower.passes.loops.reassociate import Reassociate
+from lstm_lower.passes.loops.simplify import Simplify
+from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
+from lstm_lower.passes.loops.sink_outputs import SinkOutputs
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.shapes import InferShapesPass
+from tests.support.loop_checks import assert_same, run, run_reference
+from tests.support.loop_models import LoopModel, loop_models
+
+PASSES = [Common, Dead, Distribute, FuseConcat, Hoist, Reassociate, Simplify, SinkAccumulators, SinkOutputs]
+quick = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
+@quick
+@given(case=loop_models())
+def test_pass_keeps_results(step: type[LoopPass], case: LoopModel) -> None:
+    work = ir.from_proto(case.model)
+    InferShapesPass()(work)
+    step()(work)
+    verify(work)
+    after = ir.to_proto(work)
+    onnx.checker.check_model(after, full_check=True)
+    assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
+
+
+@settings(quick, max_examples=60)
+@given(case=loop_models())
+def test_pipeline_keeps_results(case: LoopModel) -> None:
+    after = ll.optimize(case.model, verify_each=True)
+    onnx.checker.check_model(after, full_check=True)
+    before = run(case.model, case.feeds, optimised=False)
+    assert_same(before, run(after, case.feeds, optimised=False))
+    assert_same(before, run(after, case.feeds))
+    assert [value.name for value in after.graph.output] == [value.name for value in case.model.graph.output]
+
+
+@settings(quick, max_examples=20)
+@given(case=loop_models())
+def test_pipeline_keeps_results_in_the_reference_evaluator(case: LoopModel) -> None:
+    assert_same(run_reference(case.model, case.feeds), run_reference(ll.optimize(case.model), case.feeds))
+
+
+@pytest.mark.parametrize("schedule", ["unroll", "chunk:1", "chunk:2", "chunk:3"])
+@settings(quick, max_examples=20)
+@given(case=loop_models())
+def test_every_schedule_keeps_results(schedule: str, case: LoopModel) -> None:
+    after = ll.optimize(case.model, schedule, verify_each=True)
+    onnx.checker.check_model(after, full_check=True)
+    assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
+    static = all(dim.dim_value for value in case.model.graph.input for dim in value.type.tensor_type.shape.dim)
+    if schedule == "unroll" and static:
+        assert not any(node.op_type == "Scan" for node in after.graph.node)

@@ -1,0 +1,269 @@
+"""What a loop computes anyway is not computed again behind it; sums and splits of products over all steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lstm_lower.passes.loops.reuse import Reuse
+from lstm_lower.passes.loops.split_products import SplitProducts
+from lstm_lower.passes.loops.sum_rows import SumRows
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.shapes import InferShapesPass
+from tests.conftest import Golden
+from tests.loops.test_each_pass import check, parsed, quick, shown
+from tests.support.loop_models import LoopModel
+
+# An LSTM's step without its products, and what a gradient makes of it behind the loop.
+CELL = """
+loops ({kind}[T,B,3] xs, {kind}[B,3] first, {kind}[1,B,3] first_row, {kind}[3] k) => ({kind}[B,3] last, {results})
+{{
+  one = Constant <value = {kind} {{{one}}}> ()
+  zero = Constant <value = int64[1] {{0}}> ()
+  start = Constant <value = int64[1] {{{start}}}> ()
+  end = Constant <value = int64[1] {{{end}}}> ()
+  c0 = Squeeze(first_row, zero)
+  last, _, is, fs, gs, cs, hs, ps = Scan <num_scan_inputs = 1, {directions}
+    body = step ({kind}[B,3] h, {kind}[B,3] c, {kind}[B,3] x)
+      => ({kind}[B,3] h2, {kind}[B,3] c2, {kind}[B,3] i, {kind}[B,3] f, {kind}[B,3] g, {kind}[B,3] c3, {kind}[B,3] h3,
+          {kind}[B,6] p)
+    {{ a = Add(h, x) i = Sigmoid(a) b = Mul(a, k) f = Sigmoid(b) g = Tanh(a) v = Mul(f, c) u = Mul(i, g) c2 = Add(v, u)
+       t = Tanh(c2) h2 = Mul(i, t) c3 = Identity(c2) h3 = Identity(h2) p = Concat <axis = 1> (i, f)
+       q = Mul(i, k) }}> (first, c0, xs)
+  cut = Slice(cs, start, end, zero)
+  before = Concat <axis = 0> ({order})
+  ts = Tanh(cs)
+  ip, fp = Split <axis = 2, num_outputs = 2> (ps)
+  {nodes}
+}}"""
+SEQUENCES = ["xs", "is", "fs", "gs", "cs", "hs", "ts", "before", "ip", "fp", "k", "one"]
+
+
+def cell(draw: Any) -> LoopModel:
+    """Products behind the loop of sequences, of one plus and minus them, and of values that stand for nothing."""
+    reverse = draw(st.booleans())
+    made = "1, 1, 1, 1, 1, 1" if draw(st.booleans()) or not reverse else "1, 1, 1, 0, 1, 1"
+    # The values before each step, or something that only looks like them.
+    order, bounds = ("cut, first_row", ("1", str(1 << 40))) if reverse else ("first_row, cut", ("0", "-1"))
+    if draw(st.integers(0, 3)) == 0:
+        order = draw(st.sampled_from(["cut, first_row", "first_row, cut"]))
+    if draw(st.integers(0, 3)) == 0:
+        bounds = draw(st.sampled_from([("1", str(1 << 40)), ("0", "-1")]))
+    nodes: list[str] = []
+    results: list[str] = []
+    made_before: list[str] = []
+    for number in range(draw(st.integers(1, 3))):
+        factors = []
+        for place in range(draw(st.integers(2, 4))):
+            # What others read too, products among it.
+            value = draw(st.sampled_from([*SEQUENCES, *SEQUENCES, *made_before]))
+            op = draw(st.sampled_from(["", "", "Sub", "Add"]))
+            if not op:
+                factors.append(value)
+            if op or draw(st.integers(0, 4)) == 0:
+                name = f"d{number}_{place}"
+                nodes.append(f"{name} = {op or 'Sub'}(one, {value})")
+                factors.append(name)
+                if draw(st.booleans()):
+                    nodes.append(f"{name}b = Add(one, {value})")
+                    factors.append(f"{name}b")
+        product = factors[0]
+        for place, factor in enumerate(factors[1:]):
+            nodes.append(f"m{number}_{place} = Mul({product}, {factor})")
+            product = f"m{number}_{place}"
+        nodes.append(f"y{number} = Mul({product}, gs)")
+        results.append(f"y{number}")
+        made_before += [f"m{number}_0", f"y{number}"]
+    extra = draw(st.lists(st.sampled_from(["cs", "is", "ts", "before"]), unique=True, max_size=2))
+    steps, batch = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    text = CELL.format(
+        kind="float",
+        one="1.0",
+        results=", ".join(f"float[T,B,3] {name}" for name in (*results, *extra)),
+        start=bounds[0],
+        end=bounds[1],
+        order=order,
+        directions=f"scan_input_directions = [1], scan_output_directions = [{made}]," if reverse else "",
+        nodes="\n  ".join(nodes),
+    )
+    if draw(st.booleans()):
+        text = text.replace("[T,", f"[{steps},").replace("B,", f"{batch},")
+    return parsed(text, xs=(steps, batch, 3), first=(batch, 3), first_row=(1, batch, 3), k=(3,))
+
+
+@quick
+@given(data=st.data())
+def test_reuse_keeps_results(data: st.DataObject) -> None:
+    check(cell(data.draw), Reuse())
+
+
+GRADIENT = """
+  ni = Sub(one, is) a = Mul(ni, is) di = Mul(a, gs)
+  nf = Sub(one, fs) b = Mul(nf, fs) df = Mul(b, before)
+  ng = Sub(one, gs) pg = Add(one, gs) d = Mul(ng, pg) dg = Mul(d, is)
+  nt = Sub(one, ts) pt = Add(one, ts) e = Mul(nt, pt) dc = Mul(e, is)"""
+RESULTS = ("di", "df", "dg", "dc")
+
+
+def gradient(kind: str = "float", **changed: str) -> LoopModel:
+    fields = {"start": "0", "end": "-1", "order": "first_row, cut", "directions": "", "nodes": GRADIENT, **changed}
+    results = ", ".join(f"{kind}[T,B,3] {name}" for name in RESULTS)
+    # A half is written as its bits.
+    text = CELL.format(kind=kind, one="15360" if kind == "float16" else "1.0", results=results, **fields)
+    return parsed(text, xs=(4, 2, 3), first=(2, 3), first_row=(1, 2, 3), k=(3,))
+
+
+def test_reuse(golden: Golden) -> None:
+    shown(golden, gradient(), Reuse())
+
+
+def outside(case: LoopModel, step: LoopPass) -> list[str]:
+    """Operators behind the loop that are left after a pass, constants apart."""
+    work = ir.from_proto(case.model)
+    InferShapesPass()(work)
+    step(work)
+    nodes = [node.op_type for node in work.graph]
+    return sorted(op for op in nodes[nodes.index("Scan") + 1 :] if op != "Constant")
+
+
+def test_a_gradient_finds_the_products_of_the_step() -> None:
+    """Per sigmoid gate one product and one difference, per tanh too; neither tanh(c) nor c before each step is left."""
+    assert outside(gradient(), Reuse()) == ["Mul"] * 4 + ["Split"] + ["Sub"] * 4
+
+
+def test_a_regrouped_product_is_a_factor_of_another() -> None:
+    again = gradient(nodes=GRADIENT.replace("df = Mul(b, before)", "bb = Mul(b, di) df = Mul(bb, before)"))
+    check(again, Reuse(), applies=True)
+    assert outside(again, Reuse()) == ["Mul"] * 5 + ["Split"] + ["Sub"] * 4
+
+
+def test_a_difference_of_squares_without_a_product() -> None:
+    """The body has no product of f and g: `f * (1-g) * (1+g)` is `f * (1 - g*g)`."""
+    other = gradient(nodes=GRADIENT.replace("dg = Mul(d, is)", "dg = Mul(d, fs)"))
+    check(other, Reuse(), applies=True)
+    assert outside(other, Reuse()) == ["Mul"] * 5 + ["Split"] + ["Sub"] * 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "left"),
+    [
+        # What stands one step later, or turned round, is something else.
+        ({"order": "cut, first_row"}, ["Concat", "Slice"]),
+        ({"start": "1", "end": str(1 << 40)}, ["Concat", "Slice"]),
+        ({"directions": "scan_input_directions = [1], scan_output_directions = [0, 0, 0, 0, 0, 0],"}, ["Tanh", "Add"]),
+    ],
+)
+def test_reuse_tells_look_alikes_apart(changed: dict[str, str], left: list[str]) -> None:
+    kept = outside(gradient(**changed), Reuse())
+    assert all(op in kept for op in left)
+    check(gradient(**changed), Reuse())
+
+
+def test_a_difference_that_cancels_stays_in_half_precision() -> None:
+    """`a - p*b` for `a*(1-b)*(1+b)` is as good as the rounding of b only where that is small."""
+    assert outside(gradient("float16"), Reuse()).count("Add") == 2
+
+
+SPLITS = """
+loops (float[T,B,3] xs, float[B,3] first, int64[2] sizes, int64[2] others)
+  => (float[B,3] last, float[T,B,L] p, float[T,B,M] q)
+{
+  last, ys = Scan <num_scan_inputs = 1, body = step (float[B,3] s, float[B,3] x) => (float[B,3] u, float[B,3] y)
+    { y = Tanh(s) a, b = Split <axis = 1> (y, sizes) c = Concat <axis = 1> (b, a) u = Add(c, x) }> (first, xs)
+  p, q = Split <axis = 2> (ys, SIZES)
+}"""
+
+
+@pytest.mark.parametrize(("sizes", "left"), [("sizes", 0), ("others", 1)])
+def test_splits_of_sizes_known_at_run_time_only(sizes: str, left: int) -> None:
+    case = parsed(SPLITS.replace("SIZES", sizes), xs=(2, 2, 3), first=(2, 3))
+    case.feeds |= {"sizes": np.array([1, 2]), "others": np.array([2, 1])}
+    check(case, Reuse(), applies=not left)
+    assert outside(case, Reuse()).count("Split") == left
+
+
+SUMS = """
+loops ({steps} xs, {steps} gs, float[B,{units}] first, float[{units},{units}] w, float[{units}] b)
+  => (float[B,{units}] last, {steps} ys, {parts}, {total} sums)
+{{
+  last, ys = Scan <num_scan_inputs = 1, body = step (float[B,{units}] s, float[B,{units}] x)
+      => (float[B,{units}] u, float[B,{units}] y)
+    {{ u = Add(s, x) y = Tanh(u) }}> (first, xs)
+  {weight}
+  product = MatMul(gs, v)
+  {whole}
+  sizes = Constant <value = int64[2] {{{sizes}}}> ()
+  p, q = Split <axis = {axis}> (whole, sizes)
+  axes = Constant <value = int64[{count}] {{{axes}}}> ()
+  sums = ReduceSum <keepdims = {keep}> (ys, axes)
+}}"""
+
+
+def sums(draw: Any, *, batch: int, units: int) -> LoopModel:
+    steps, keep, first = draw(st.integers(1, 3)), draw(st.integers(0, 1)), draw(st.integers(1, units - 1))
+    text = SUMS.format(
+        steps=draw(st.sampled_from([f"float[T,B,{units}]", f"float[{steps},B,{units}]"])),
+        units=units,
+        parts=f"float[T,B,{first}] p, float[T,B,{units - first}] q",
+        total=f"float[1,1,{units}]" if keep else f"float[{units}]",
+        weight=draw(st.sampled_from(["v = Transpose <perm = [1, 0]> (w)", "v = Neg(w)"])),
+        whole=draw(
+            st.sampled_from(["whole = Add(product, b)", "whole = Add(b, product)", "whole = Identity(product)"])
+        ),
+        sizes=f"{first}, {units - first}",
+        axis=draw(st.sampled_from([2, -1])),
+        count=2,
+        axes=draw(st.sampled_from(["0, 1", "-2, 0"])),
+        keep=keep,
+    )
+    text = text.replace("B,", f"{batch},") if draw(st.booleans()) else text
+    feeds = dict.fromkeys(("xs", "gs"), (steps, batch, units))
+    return parsed(text, **feeds, first=(batch, units), w=(units, units), b=(units,))
+
+
+@quick
+@given(data=st.data())
+def test_sum_rows_keeps_results(data: st.DataObject) -> None:
+    check(
+        sums(data.draw, batch=data.draw(st.sampled_from([2, 64])), units=data.draw(st.sampled_from([3, 256]))),
+        SumRows(),
+    )
+
+
+@quick
+@given(data=st.data())
+def test_split_products_keeps_results(data: st.DataObject) -> None:
+    check(sums(data.draw, batch=data.draw(st.sampled_from([1, 8])), units=3), SplitProducts())
+
+
+def fixed_sums(batch: int) -> LoopModel:
+    text = SUMS.format(
+        steps=f"float[2,{batch},256]", units=256, parts=f"float[2,{batch},156] p, float[2,{batch},100] q", keep=0,
+        total="float[256]", weight="v = Transpose <perm = [1, 0]> (w)", whole="whole = Add(product, b)",
+        sizes="156, 100", axis=-1, count=2, axes="0, 1",
+    )  # fmt: skip
+    feeds = dict.fromkeys(("xs", "gs"), (2, batch, 256))
+    return parsed(text.replace("B,", f"{batch},"), **feeds, first=(batch, 256), w=(256, 256), b=(256,))
+
+
+@pytest.mark.parametrize("step", [SumRows, SplitProducts], ids=lambda step: step.name)
+def test_rows(golden: Golden, step: type[LoopPass]) -> None:
+    shown(golden, fixed_sums(192), step())
+
+
+@pytest.mark.parametrize(("step", "op"), [(SumRows, "ReduceSum"), (SplitProducts, "Split")])
+def test_few_rows_stay(step: type[LoopPass], op: str) -> None:
+    """A small sum, and a product with more columns than rows, whose weight would cost more to copy."""
+    assert outside(fixed_sums(16), step()).count(op) == 1
+    assert op not in outside(fixed_sums(192), step()) or step is SplitProducts
+
+
+def test_parsed_models_are_valid() -> None:
+    for case in (gradient(), fixed_sums(16)):
+        onnx.checker.check_model(case.model, full_check=True)

@@ -1,0 +1,125 @@
+"""The sequence ops at every schedule and optimisation level against float64 oracles, and what a step is left with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.passes.loops.views.loop import scans_of
+from lstm_lower.runtime.proof.oracles.cudnn import cudnn_rnn_backprop_v3, cudnn_rnn_v3
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
+from tests.support.cudnn_cases import FORWARD, Case
+from tests.support.cudnn_models import attributes_of, node_model, training_model
+from tests.support.loop_checks import run
+from tests.support.models import outputs_of, single_node_model, split_kwargs
+from tests.support.op_inputs import valid_inputs
+from tests.support.tensorflow_cases import relative_error
+
+# Seven steps, which neither 3 nor 4 divides.
+STEPS = 7
+SCHEDULES = ["auto", "scan", "unroll", "chunk:3", "chunk:4"]
+# Attributes, and the number of steps that count.
+VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
+    "plain": ({"use_peephole": False}, STEPS),
+    "peephole": ({"use_peephole": True}, STEPS),
+    "short": ({"use_peephole": False}, STEPS - 2),
+    "peephole-short": ({"use_peephole": True}, STEPS - 2),
+    "clip": ({"use_peephole": True, "cell_clip": 0.4}, STEPS),
+}
+BLOCK = [
+    (op, variant)
+    for op in ("BlockLSTM", "BlockLSTMV2", "BlockLSTMGrad", "BlockLSTMGradV2")
+    for variant in VARIANTS
+    if variant != "clip" or not op.startswith("BlockLSTMGrad")
+]
+
+
+def block(
+    op: str, variant: str, *, symbolic: bool = False, fixed: bool = True
+) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    attributes, steps = VARIANTS[variant]
+    kwargs = valid_inputs(op, T=STEPS, B=2, I=3, H=5, steps=steps, **attributes)
+    constants = ("seq_len_max",) if fixed else ()
+    return single_node_model(op, kwargs, symbolic=symbolic, constants=constants), kwargs
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("op", "variant"), BLOCK)
+def test_block(op: str, variant: str, schedule: str) -> None:
+    """Sizes known and open in turn, the number of steps that count a constant and an operand in turn."""
+    turn = BLOCK.index((op, variant)) + SCHEDULES.index(schedule)
+    model, kwargs = block(op, variant, symbolic=turn % 3 == 0, fixed=turn % 2 == 0)
+    feeds, _ = split_kwargs(op, kwargs)
+    lowered = ll.lower(model, schedule=schedule)
+    names = [value.name for value in lowered.graph.output]
+    expected = ORACLES[op](**kwargs)
+    for optimised in (False, True):
+        results = dict(zip(names, run(lowered, feeds, optimised=optimised), strict=True))
+        for name, value in outputs_of(op, results).items():
+            assert relative_error(value, expected[name]) < 1e-5, name
+
+
+# Each property meets each mode; dropout needs a layer boundary.
+CUDNN = [
+    Case("lstm", 1, bidirectional=True, ragged=True, steps=STEPS),
+    Case("lstm", 2, masks=True, steps=STEPS),
+    Case("lstm", 1, proj=2, batch_major=True, ragged=True, steps=STEPS),
+    Case("gru", 2, bidirectional=True, ragged=True, masks=True, steps=STEPS),
+    Case("gru", 1, skip=True, batch_major=True, steps=STEPS),
+    Case("rnn_tanh", 2, bidirectional=True, steps=STEPS),
+    Case("rnn_relu", 1, ragged=True, steps=STEPS),
+]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("case", CUDNN, ids=str)
+def test_cudnn_training_graph(case: Case, schedule: str) -> None:
+    operands = case.operands(seed=1)
+    fixed = [] if case.ragged else ["sequence_lengths"]
+    lowered = ll.lower(training_model(case, operands, constants=fixed), schedule=schedule)
+    names = [value.name for value in lowered.graph.output]
+    for optimised in (False, True):
+        results = dict(zip(names, run(lowered, operands, optimised=optimised), strict=True))
+        drawn = results["reserve_space"]
+        masks = drawn if case.masks else None
+        expected = cudnn_rnn_v3(**{name: operands[name] for name in FORWARD}, **case.attributes, masks=masks)
+        expected |= cudnn_rnn_backprop_v3(**{**operands, "reserve_space": drawn}, **case.attributes)
+        assert_close(results, expected)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("case", CUDNN[::2], ids=str)
+def test_cudnn_backward_alone(case: Case, schedule: str) -> None:
+    operands = case.operands(seed=2)
+    masks = operands["reserve_space"] if case.masks else None
+    out = cudnn_rnn_v3(**{name: operands[name] for name in FORWARD}, **case.attributes, masks=masks)
+    operands |= {name: out[name] for name in ("output", "output_h", "output_c")}
+    model = node_model("CudnnRNNBackpropV3", operands, attributes_of("CudnnRNNBackpropV3", case))
+    lowered = ll.lower(model, schedule=schedule)
+    names = [value.name for value in lowered.graph.output]
+    for optimised in (False, True):
+        results = dict(zip(names, run(lowered, operands, optimised=optimised), strict=True))
+        assert_close(results, cudnn_rnn_backprop_v3(**operands, **case.attributes))
+
+
+def assert_close(results: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name, value in expected.items():
+        scale = max(np.max(np.abs(value), initial=0), 1)
+        np.testing.assert_allclose(results[name], value, rtol=0, atol=1e-12 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize(("op", "variant"), BLOCK)
+def test_a_step_is_one_product_and_little_else(op: str, variant: str) -> None:
+    """Backward ten nodes, with peepholes fourteen; forward what the formula has, its input side apart."""
+    model, _ = block(op, variant)
+    (loop,) = scans_of(ir.from_proto(ll.lower(model, schedule="scan")).graph)
+    body = [node for node in loop.attributes["body"].as_graph() if node.op_type != "Identity"]
+    peephole = VARIANTS[variant][0]["use_peephole"]
+    most = (14 if peephole else 10) if "Grad" in op else (21 if variant == "clip" else 20 if peephole else 14)
+    assert sum(node.op_type in ("MatMul", "Gemm") for node in body) == 1
+    assert len(body) <= most

@@ -1,0 +1,208 @@
+"""Whole models moved between opsets: results, names, metadata and weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lstm_lower as ll
+from lstm_lower.passes.opset import convert as _tables  # noqa: F401 (fills the tables)
+from lstm_lower.passes.opset.versions import MIN_OPSET, ConvertOpsetPass, newest_opset
+from tests.support.opset_case import Array, f32, i64
+from tests.support.opset_models import FLOAT, INT64, convert, info, model_of, run_ort
+
+GRAPHS = Path(__file__).parents[1] / "data" / "graphs"
+
+
+def feeds_of(case: str) -> dict[str, Array]:
+    recorded = np.load(GRAPHS / f"{case}.npz")
+    return {f"{name[3:]}:0": recorded[name] for name in recorded if name.startswith("in:")}
+
+
+@pytest.mark.parametrize("case", ["block_lstm_train__dynbatch", "lstm_block_cell_train__peephole"])
+def test_training_graph(case: str) -> None:
+    source = GRAPHS / "onnx" / f"{case}.onnx"
+    feeds = feeds_of(case)
+    names = [value.name for value in onnx.load(source).graph.output]
+    expected = run_ort(ll.lower(source, opset=18), feeds)
+    recorded = np.load(GRAPHS / f"{case}.npz")
+    np.testing.assert_allclose(expected[names.index("loss:0")], recorded["out:loss"], rtol=1e-5)
+    for opset in sorted({13, 14, 15, 16, 17, 19, 21, newest_opset()}):
+        model = ll.lower(source, opset=opset)
+        assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", opset)]
+        onnx.checker.check_model(model, full_check=True)
+        onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        for got, wanted in zip(run_ort(model, feeds), expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [None, *range(MIN_OPSET, newest_opset() + 1)])
+def test_every_opset(opset: int | None) -> None:
+    model = ll.lower(GRAPHS / "onnx" / "block_lstm_train__dynbatch.onnx", opset=opset)
+    assert model.opset_import[0].version == (opset or 18)
+    onnx.checker.check_model(model, full_check=True)
+
+
+@pytest.mark.parametrize("opset", [12, newest_opset() + 1, 0, -1, "18"])
+def test_impossible_opset(opset: Any) -> None:
+    with pytest.raises(ll.InvalidInputError, match=rf"opset requires 13 to \d+, got '?{opset}'?"):
+        ll.lower(GRAPHS / "onnx" / "block_lstm_train__dynbatch.onnx", opset=opset)
+
+
+def _if(*names: str, then: list[onnx.NodeProto], other: list[onnx.NodeProto], dtype: int = FLOAT) -> onnx.NodeProto:
+    branches = [
+        helper.make_graph(nodes, name, [], [info(nodes[-1].output[0], dtype, *[None] * 2)])
+        for name, nodes in (("then", then), ("other", other))
+    ]
+    return helper.make_node("If", ["condition"], list(names), then_branch=branches[0], else_branch=branches[1])
+
+
+@pytest.mark.parametrize("target", [13, newest_opset()])
+def test_what_is_not_operators_stays(target: int) -> None:
+    nodes = [
+        helper.make_node("Split", ["x"], ["a", "b"], name="halves", num_outputs=2),
+        helper.make_node("ReduceMean", ["a", "axes"], ["m"], name="mean"),
+        helper.make_node("Mish", ["m"], ["y"], name="mish"),
+    ]
+    weight = numpy_helper.from_array(f32(40, 40), "w")
+    nodes.append(helper.make_node("MatMul", ["b", "w"], ["z"], name="product"))
+    model = model_of(
+        nodes,
+        [info("x", FLOAT, "N", 40)],
+        [info("y", FLOAT, "M", 1), info("z", FLOAT, "N", 40)],
+        18,
+        initializer=[weight, numpy_helper.from_array(i64([1]), "axes")],
+        value_info=[info("m", FLOAT, "M", 1)],
+        doc_string="about the graph",
+    )
+    model.producer_name = "somebody"
+    for owner, value in ((model, "model"), (model.graph, "graph"), *((node, node.name) for node in model.graph.node)):
+        entry = owner.metadata_props.add()
+        entry.key, entry.value = "note", value
+    model.graph.input[0].doc_string = "about x"
+    converted = convert(model, target)
+    assert converted.producer_name == "somebody"
+    assert converted.graph.doc_string == "about the graph"
+    assert converted.graph.input[0] == model.graph.input[0]
+    assert list(converted.graph.output) == list(model.graph.output)
+    notes = {node.name: {entry.value for entry in node.metadata_props} for node in converted.graph.node}
+    assert notes["halves"] == {"halves"}
+    assert notes["product"] == {"product"}
+    if target == 13:
+        assert all(note == {"mish"} for name, note in notes.items() if name.startswith("mish/"))
+    assert {entry.value for entry in converted.graph.metadata_props} == {"graph"}
+    assert {entry.value for entry in converted.metadata_props} == {"model"}
+    assert {value.name: value for value in converted.graph.value_info}["m"] == model.graph.value_info[0]
+    kept = {value.name: value for value in converted.graph.initializer}
+    assert set(kept) == ({"w"} if target == 13 else {"w", "axes"})
+    assert kept["w"].raw_data == weight.raw_data
+
+
+@pytest.mark.parametrize(("source", "target"), [(18, 13), (18, newest_opset()), (11, 15)])
+def test_weights_are_not_touched(source: int, target: int) -> None:
+    """Models beyond protobuf's 2 GB: nothing reads the weights."""
+
+    def read() -> ir.Tensor[Any]:
+        raise AssertionError("the weight was read")
+
+    weight = ir.LazyTensor(read, dtype=ir.DataType.FLOAT, shape=ir.Shape([30000, 30000]), name="w")
+    value = ir.Value(name="w", type=ir.TensorType(ir.DataType.FLOAT), shape=weight.shape, const_value=weight)
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["N", 30000]))
+    product = ir.node("MatMul", [x, value], name="product")
+    shape = ir.node("Shape", [product.outputs[0]], name="shape")
+    product.outputs[0].name, shape.outputs[0].name = "y", "s"
+    product.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    product.outputs[0].shape = ir.Shape(["N", 30000])
+    shape.outputs[0].type, shape.outputs[0].shape = ir.TensorType(ir.DataType.INT64), ir.Shape([2])
+    graph = ir.Graph(
+        [x],
+        [product.outputs[0], shape.outputs[0]],
+        nodes=[product, shape],
+        initializers=[value],
+        opset_imports={"": source},
+        name="g",
+    )
+    model = ir.Model(graph, ir_version=8)
+    ConvertOpsetPass(target)(model)
+    assert model.graph.initializers["w"].const_value is weight
+    assert [node.op_type for node in model.graph] == ["MatMul", "Shape"]
+    assert [value.name for value in model.graph.inputs] == ["x"]
+
+
+def test_external_data(tmp_path: Path) -> None:
+    weight = numpy_helper.from_array(f32(4, 4), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("ReduceMax", ["p", "axes"], ["y"])]
+    axes = numpy_helper.from_array(i64([1]), "axes")
+    model = model_of(nodes, [info("x", FLOAT, "N", 4)], [info("y", FLOAT, None, 1)], 18, initializer=[weight, axes])
+    onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="model.data", size_threshold=0)
+    lowered = ll.lower(tmp_path / "model.onnx", opset=13)
+    reduction = lowered.graph.node[-1]
+    assert [(attribute.name, list(attribute.ints)) for attribute in reduction.attribute] == [("axes", [1])]
+    assert {entry.version for entry in ll.lower(tmp_path / "model.onnx", opset=21).opset_import} == {21}
+
+
+@pytest.mark.parametrize("target", [13, 15, 18, newest_opset()])
+def test_older_than_13(target: int) -> None:
+    nodes = [
+        helper.make_node("Unsqueeze", ["x"], ["u"], axes=[0]),
+        helper.make_node("Split", ["u"], ["a", "b"], axis=2, split=[1, 2]),
+        helper.make_node("ReduceSum", ["b"], ["r"], axes=[2], keepdims=0),
+        helper.make_node("Squeeze", ["r"], ["q"], axes=[0]),
+        helper.make_node("Softmax", ["x"], ["s"], axis=1),
+        _if(
+            "m",
+            then=[helper.make_node("ReduceMax", ["x"], ["m1"], axes=[1])],
+            other=[helper.make_node("ReduceMin", ["x"], ["m2"], axes=[1])],
+        ),
+    ]
+    outputs = [info("q", FLOAT, None), info("s", FLOAT, None, None), info("m", FLOAT, None, None)]
+    inputs = [info("x", FLOAT, "N", 3), info("condition", TensorProto.BOOL)]
+    model = model_of(nodes, inputs, outputs, 11)
+    entry = model.graph.metadata_props.add()
+    entry.key, entry.value = "note", "graph"
+    feeds = {"x": f32(2, 3), "condition": np.ones((), bool)}
+    converted = convert(model, target)
+    for got, wanted in zip(run_ort(converted, feeds), run_ort(model, feeds), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    assert converted.graph.metadata_props[0].value == "graph"
+    assert {entry.version for entry in ll.lower(model).opset_import} == {13}
+
+
+def test_same_version_costs_nothing() -> None:
+    node = helper.make_node("GridSample", ["x", "g"], ["y"])
+    inputs = [info("x", FLOAT, 1, 2, 4, 4), info("g", FLOAT, 1, 2, 2, 2)]
+    model = ir.from_proto(model_of([node], inputs, [info("y", FLOAT)], 18))
+    assert not ConvertOpsetPass(18)(model).modified
+    assert not ConvertOpsetPass()(model).modified
+
+
+def test_missing_import() -> None:
+    model = ir.Model(ir.Graph([], [], nodes=[], name="g", opset_imports={"tf": 1}), ir_version=8)
+    ConvertOpsetPass(17)(model)
+    assert model.graph.opset_imports == {"tf": 1, "": 17}
+
+
+def test_full_name_of_the_domain() -> None:
+    node = helper.make_node("Shape", ["x"], ["y"], domain="ai.onnx", start=1)
+    model = model_of([node], [info("x", FLOAT, 2, 3)], [info("y", INT64, 1)], 18)
+    model.opset_import[0].domain = "ai.onnx"
+    assert run_ort(convert(model, 13), {"x": f32(2, 3)})[0].tolist() == [3]
+
+
+def test_model_functions() -> None:
+    """Functions are inlined, so that their nodes are moved too."""
+    body = [helper.make_node("Shape", ["p"], ["q"], start=1)]
+    function = helper.make_function("mine", "Sizes", ["p"], ["q"], body, [helper.make_opsetid("", 18)])
+    node = helper.make_node("Sizes", ["x"], ["y"], domain="mine")
+    model = model_of([node], [info("x", FLOAT, 2, 3)], [info("y", INT64, 1)], 18)
+    model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+    converted = ll.lower(model, opset=13)
+    assert "Sizes" not in {node.op_type for node in converted.graph.node}
+    assert run_ort(converted, {"x": f32(2, 3)})[0].tolist() == [3]

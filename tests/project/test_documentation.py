@@ -1,0 +1,142 @@
+"""Everything that the pages tell a reader to run is run, or named with the reason why it is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from lstm_lower.cli.main import app
+from tests.support import documentation
+from tests.support.documentation import COMMANDS, EXAMPLES, NOT_RUN, PAGES, PYTHON, QUICKER, ROOT, SHOWN, Block
+
+# tests/project/test_examples.py runs the pages of the examples.
+HERE = [page for page in PAGES if EXAMPLES not in page.parents]
+
+
+def without_tensorflow(programs: list[list[tuple[Block, Block | None]]]) -> list[list[tuple[Block, Block | None]]]:
+    """The programs that need neither TensorFlow nor a file that one with TensorFlow writes."""
+    kept, files = [], set()
+    for program in programs:
+        text = "".join(block.text for block, _ in program)
+        named = set(re.findall(r'"([\w.]+\.onnx)"', text))
+        if re.search(r"import (tensorflow|keras)|from_keras", text) or named & files:
+            files |= named
+        else:
+            kept.append(program)
+    return kept
+
+
+def pages_with(language: str) -> list[Path]:
+    return [page for page in HERE if documentation.blocks(page, language)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return documentation.place_to_run(tmp_path)
+
+
+@pytest.mark.parametrize("page", pages_with(PYTHON), ids=lambda page: page.stem)
+def test_python(page: Path, folder: Path) -> None:
+    """The programs of one page in order; where TensorFlow is missing, those that do without."""
+    programs = documentation.programs(page)
+    if importlib.util.find_spec("tensorflow") is None:
+        programs = without_tensorflow(programs)
+    if programs:
+        documentation.run_programs(programs, folder)
+    if len(programs) < len(documentation.programs(page)):
+        pytest.skip("the others need TensorFlow")
+
+
+@pytest.mark.parametrize("page", pages_with(COMMANDS), ids=lambda page: page.stem)
+def test_commands(page: Path, folder: Path) -> None:
+    for block in documentation.blocks(page, COMMANDS):
+        for command in documentation.commands(block):
+            if documentation.why_not(command) is None:
+                documentation.run(documentation.words(command), folder)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_block_is_run_or_shown(page: Path) -> None:
+    """A language that nobody runs must be one of those that nobody can; nor does code hide in an indented block."""
+    unknown = [block.place for block in documentation.blocks(page) if block.language not in (COMMANDS, PYTHON, *SHOWN)]
+    assert unknown == []
+    fences = re.findall(r"^ *```", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) == 2 * len(documentation.blocks(page))
+    hidden = re.findall(r"^ {4,}(?:python|pip|lstm-lower|import|\$) .*", documentation.prose(page), re.MULTILINE)
+    assert hidden == []
+    roles = {(block.language, block.role) for block in documentation.blocks(page)}
+    assert {role for role in roles if role[1]} <= {(PYTHON, "continued"), ("text", "printed")}
+    # What is only shown is no command.
+    for block in documentation.blocks(page):
+        if block.language == "text":
+            assert not re.search(r"^\$? ?(?:python|pip|lstm-lower) ", block.text, re.MULTILINE), block.place
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_can_be_run(page: Path) -> None:
+    for block in documentation.blocks(page, COMMANDS):
+        for command in documentation.commands(block):
+            if documentation.why_not(command) is None:
+                documentation.words(command)
+
+
+def test_no_exception_is_left_over() -> None:
+    known = [
+        command
+        for page in PAGES
+        for block in documentation.blocks(page, COMMANDS)
+        for command in documentation.commands(block)
+    ]
+    assert [start for start in NOT_RUN if not any(command.startswith(start) for command in known)] == []
+    assert [command for command in QUICKER if command not in known] == []
+    for command, quicker in QUICKER.items():
+        assert command.split()[:2] == quicker.split()[:2]
+        assert {word for word in command.split() if word.startswith("-")} <= set(quicker.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_in_the_prose_exist(page: Path) -> None:
+    """Commands that a sentence mentions have options that exist, and scripts that exist."""
+    commands = typer.main.get_command(app).commands
+    for text in documentation.inline_commands(page):
+        program, first, *rest = text.split()
+        if program == "python":
+            script = rest[0].replace(".", "/") + ".py" if first == "-m" else first
+            script = re.sub("^lstm_lower/(passes|runtime)/", r"\1/", script)
+            assert (ROOT / script).is_file() or (first == "-m" and rest[0] in ("pytest", "build", "lstm_lower")), text
+            continue
+        # `lstm-lower lower | inspect | run` lists commands.
+        for name in text.removeprefix("lstm-lower ").split(" | ") if "|" in text else [first]:
+            assert name in commands, text
+        options = {
+            option for parameter in commands[first].params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        assert {word for word in rest if re.match("--?[a-z]", word)} <= options | {"--help"}, text
+
+
+def test_every_page_is_linked() -> None:
+    """From the README a reader reaches every page, and no link leads nowhere."""
+    reached, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", documentation.prose(page)):
+            if not target.startswith("https://"):
+                path = (page.parent / target).resolve()
+                assert path.exists(), f"{page.relative_to(ROOT)}: {target}"
+                if path.suffix == ".md":
+                    ahead.append(path)
+    assert set(PAGES) <= reached
+
+
+def test_programs_that_do_without_tensorflow() -> None:
+    pages = {page.stem: documentation.programs(page) for page in HERE}
+    assert without_tensorflow(pages["tensorflow"]) == []
+    assert 0 < len(pages["README"]) - len(without_tensorflow(pages["README"])) <= 3
+    assert without_tensorflow(pages["cudnn"]) == pages["cudnn"]

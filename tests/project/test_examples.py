@@ -1,0 +1,159 @@
+"""The examples run as their pages say, and do what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support import documentation
+from tests.support.documentation import EXAMPLES, ROOT
+
+# Arguments that make an example shorter. Where a command stands in no page, none of them is missed.
+SHORTER = {
+    "python examples/char_model/train.py --out .": "--steps 150",
+    "python examples/tensorflow_training/train_from_file.py": "--steps 20 --sizes 8,2,6,10 --optimizer sgd",
+    "python examples/keras_digits/export.py": "--epochs 1",
+    "python examples/keras_digits/finetune.py": "--epochs 2",
+}
+# The scripts that need TensorFlow run in one process, so that it is imported once; first the one that sets its threads,
+# which is possible once.
+TENSORFLOW = (
+    "examples/tensorflow_training/train_from_file.py",
+    "examples/make_graphs.py",
+    "examples/keras_digits/export.py",
+)
+PAGES = sorted(page.parent.name for page in EXAMPLES.glob("*/README.md"))
+IN_ONE_PROCESS = """
+import runpy, sys
+from pathlib import Path
+for words in {commands!r}:
+    sys.argv = words
+    sys.path.insert(0, str(Path(words[0]).parent))
+    runpy.run_path(words[0], run_name="__main__")
+"""
+
+
+def commands(example: str = "") -> list[str]:
+    """The commands of an example's page, or of the index."""
+    page = EXAMPLES / example / "README.md"
+    return [command for block in documentation.blocks(page, "bash") for command in documentation.commands(block)]
+
+
+def words(command: str) -> list[str]:
+    """What to start for a command of an example's page."""
+    return [*documentation.words(command), *SHORTER.get(command, "").split()]
+
+
+def needs_tensorflow(command: str) -> bool:
+    return any(script in command for script in TENSORFLOW)
+
+
+def run(example: str, folder: Path) -> str:
+    """Runs what an example's page says, but for what needs TensorFlow; returns what was printed."""
+    chosen = [command for command in commands(example) if not needs_tensorflow(command)]
+    return "".join(documentation.run(words(command), folder) for command in chosen)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return documentation.place_to_run(tmp_path)
+
+
+def test_eager_ops(folder: Path) -> None:
+    printed = run("eager_ops", folder)
+    (shown,) = documentation.blocks(EXAMPLES / "eager_ops" / "README.md", "text")
+    assert printed == shown.text
+
+
+def test_lowered_model_equals_tensorflow(folder: Path) -> None:
+    (folder / "examples/lower_model/loop.svg").unlink()
+    printed = run("lower_model", folder)
+    assert "before: 1 BlockLSTM 1 BlockLSTMGrad\n" in printed
+    nodes = int(re.search(r"(\d+) in the gradient's loop", printed)[1])
+    assert nodes <= 14
+    assert (folder / "examples/lower_model/loop.svg").read_text().count("<path") > 10
+
+
+def test_character_model_learns(folder: Path) -> None:
+    losses = [float(line.rpartition(" ")[2]) for line in run("char_model", folder).splitlines()]
+    assert losses[-1] < 0.85 * losses[0]
+    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "checkpoint.safetensors").is_file()
+
+
+def test_saliency_ends_where_the_classifier_stops_reading(folder: Path) -> None:
+    (folder / "examples/saliency/saliency.png").unlink()
+    values = [float(word) for word in run("saliency", folder).split()[4:]]
+    assert len(values) == 12
+    assert min(values[:9]) > 0 == max(values[9:])
+    assert (folder / "examples/saliency/saliency.png").is_file()
+
+
+def test_pipeline(folder: Path) -> None:
+    before, after = run("pass_pipeline", folder).splitlines()
+    assert before.startswith("before: ")
+    assert after.startswith("lowered: ")
+
+
+def test_digits_reach_the_accuracy_of_keras(folder: Path) -> None:
+    """The files in the repository, trained without TensorFlow; the script itself compares the accuracies."""
+    (folder / "examples/keras_digits/loss.png").unlink()
+    printed = run("keras_digits", folder)
+    ours, keras = re.search(r"test accuracy (\S+), Keras (\S+)", printed).groups()
+    assert abs(float(ours) - float(keras)) <= 0.01
+    assert float(keras) > 0.95
+    assert float(re.search(r"largest difference: (\S+)", printed)[1]) < 1e-4
+    accuracies = [float(found) for found in re.findall(r"upside down (\S+)", printed)]
+    assert accuracies[0] < 0.5 < 0.8 < accuracies[-1]
+    assert (folder / "examples/keras_digits/loss.png").is_file()
+
+
+def test_exports_from_tensorflow(folder: Path) -> None:
+    """What the repository keeps is what the scripts write; a TensorFlow step trains the same from its file."""
+    pytest.importorskip("tensorflow")
+    known = [command for example in ("", *PAGES) for command in commands(example)]
+    chosen = [words(command)[1:] for script in TENSORFLOW for command in known if script in command]
+    assert len(chosen) == len(TENSORFLOW)
+    program = IN_ONE_PROCESS.format(commands=chosen)
+    printed = documentation.run([sys.executable, "-c", program], folder, warnings="default")
+
+    assert printed.count("relative difference of the losses") == 1
+    for graph in EXAMPLES.glob("graphs/*.npz"):
+        with np.load(graph) as kept, np.load(folder / "examples/graphs" / graph.name) as made:
+            for name in kept.files:
+                np.testing.assert_allclose(made[name], kept[name], rtol=1e-4, atol=1e-5)
+
+    kept, made = (json.loads((at / "examples/keras_digits/keras.json").read_text()) for at in (ROOT, folder))
+    np.testing.assert_allclose(made["losses"], kept["losses"][: len(made["losses"])], rtol=1e-3)
+    assert f"test accuracy {made['accuracy']:.4f}" in printed
+    trained = documentation.run([sys.executable, "examples/keras_digits/train.py"], folder)
+    assert f"Keras {made['accuracy']:.4f}" in trained
+
+
+def test_every_example_has_a_page_that_shows_its_pictures() -> None:
+    folders = {path.parent for path in EXAMPLES.rglob("*.py")} - {EXAMPLES}
+    index = (EXAMPLES / "README.md").read_text()
+    for folder in folders:
+        text = (folder / "README.md").read_text()
+        assert f"]({folder.name}/README.md)" in index
+        for picture in [*folder.glob("*.png"), *folder.glob("*.svg")]:
+            assert picture.stat().st_size < 60_000
+            assert f"]({picture.name})" in text
+            assert f"]({folder.name}/{picture.name})" in index
+
+
+def test_every_command_of_an_example_is_run_here() -> None:
+    source = Path(__file__).read_text()
+    for example in PAGES:
+        chosen = [command for command in commands(example) if not needs_tensorflow(command)]
+        assert not chosen or f'run("{example}", folder)' in source
+    assert all(needs_tensorflow(command) for command in commands())
+    known = {command for example in ("", *PAGES) for command in commands(example)}
+    assert set(SHORTER) <= known
+    scripts = {path.relative_to(ROOT).as_posix() for path in EXAMPLES.rglob("*.py") if "__main__" in path.read_text()}
+    assert scripts == {word for command in known for word in command.split() if word.endswith(".py")}

@@ -1,0 +1,22 @@
+"""Files that are written from the definitions are up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lstm_lower import op_reference, raw_ops_source
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "command"),
+    [
+        ("lstm_lower/raw_ops.py", raw_ops_source.source, "python -m lstm_lower.raw_ops_source"),
+        ("docs/ops.md", op_reference.reference, "python -m lstm_lower.op_reference docs/ops.md"),
+    ],
+)
+def test_up_to_date(path: str, text, command: str) -> None:
+    assert (ROOT / path).read_text(encoding="utf-8") == text(), f"run `{command}`"

@@ -1,0 +1,311 @@
+"""TensorFlow's ordinary gradient ops: oracles and lowered models against TensorFlow's recorded results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lstm_lower as ll
+from lstm_lower import (
+    ops,  # noqa: F401 (fills the registry)
+    oracles,  # noqa: F401 (fills the registry)
+)
+from lstm_lower.opdef import REGISTRY
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
+from tests.support.gradient_cases import Array, Case, cases, recording
+
+DOMAIN = "ai.onnx.converters.tensorflow"
+
+# Relative to the largest magnitude of an output: what a few roundings cost on top of the kernel's own error.
+ROUNDING = {"float16": 1e-3, "float32": 1e-6, "float64": 1e-14}
+
+CASES = [pytest.param(case, id=case.id) for case in cases()]
+
+
+def oracle_results(case: Case) -> dict[str, Array]:
+    return dict(ORACLES[case.op](**case.operands, **case.attributes))
+
+
+def assert_as_exact(name: str, ours: Array, kernel: Array, exact: Array) -> None:
+    """Our error is at most the kernel's and some rounding; integers are equal."""
+    assert ours.dtype == kernel.dtype, name
+    assert ours.shape == kernel.shape == np.shape(exact), name
+    if ours.dtype.name not in ROUNDING:
+        np.testing.assert_array_equal(ours, kernel, err_msg=name)
+        return
+    finite = np.isfinite(exact)
+    np.testing.assert_array_equal(ours[~finite].astype(np.float64), exact[~finite], err_msg=name)
+    if not finite.any():
+        return
+    scale = np.abs(exact[finite]).max()
+    allowed = np.abs(kernel[finite] - exact[finite]).max() + ROUNDING[ours.dtype.name] * scale
+    assert np.abs(ours[finite] - exact[finite]).max() <= allowed, name
+
+
+def model_of(case: Case, opset: int, *, symbolic: bool) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of the one node, and its feeds.
+
+    Args:
+        case: the call.
+        opset: version of `ai.onnx`.
+        symbolic: whether all sizes are symbolic and vectors of sizes and indices come at run time; otherwise all sizes
+            are known and such vectors are constants.
+    """
+    definition = REGISTRY[case.op]
+    inputs, initializers, names, feeds = [], [], [], {}
+    for declared in definition.inputs:
+        value = case.operands[declared.name]
+        for number, part in enumerate(value if isinstance(value, list) else [value]):
+            name = f"{declared.name}:{number}"
+            names.append(name)
+            index = part.dtype.kind == "i" and part.ndim <= 2 and declared.name not in ("data", "dy", "labels")
+            if declared.name in case.constants or (index and not symbolic):
+                initializers.append(numpy_helper.from_array(part, name))
+                continue
+            dims = [f"{name}.{axis}" for axis in range(part.ndim)] if symbolic else list(part.shape)
+            if symbolic and declared.name in ("shape", "begin", "end", "paddings"):
+                dims = list(part.shape)
+            inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(part.dtype), dims))
+            feeds[name] = part
+    count = len(recording()[case.id])
+    outputs = [f"out:{number}" for number in range(count)]
+    lists = [len(value) for value in case.operands.values() if isinstance(value, list)]
+    attributes = dict(case.attributes) | ({"N": lists[0]} if lists else {})
+    node = helper.make_node(case.op, names, outputs, name="node", domain=DOMAIN, **attributes)
+    results = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), None)
+        for name, value in zip(outputs, recording()[case.id].values(), strict=True)
+    ]
+    graph = helper.make_graph([node], "one", inputs, results, initializers)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9), feeds
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_oracle_equals_tensorflow(case: Case) -> None:
+    exact = oracle_results(case)
+    recorded = recording()[case.id]
+    assert list(exact) == list(recorded)
+    for name, kernel in recorded.items():
+        value = np.asarray(exact[name])
+        assert value.shape == kernel.shape
+        if kernel.dtype.kind in "iub":
+            np.testing.assert_array_equal(value, kernel)
+            continue
+        finite = np.isfinite(value)
+        np.testing.assert_array_equal(value[~finite], kernel[~finite].astype(np.float64))
+        scale = np.abs(value[finite]).max(initial=0)
+        tolerance = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-13}[kernel.dtype.name]
+        np.testing.assert_allclose(kernel[finite], value[finite], rtol=0, atol=tolerance * max(scale, 1))
+
+
+@pytest.mark.parametrize(("opset", "symbolic"), [(13, True), (18, False), (21, True)])
+@pytest.mark.parametrize("case", CASES)
+def test_lowered_equals_tensorflow(case: Case, opset: int, symbolic: bool) -> None:
+    model, feeds = model_of(case, opset, symbolic=symbolic)
+    lowered = ll.lower(model)
+    assert {node.domain for node in lowered.graph.node} <= {""}
+    onnx.checker.check_model(lowered, full_check=True)
+    results = run(lowered, feeds)
+    exact = oracle_results(case)
+    for (name, kernel), ours in zip(recording()[case.id].items(), results, strict=True):
+        assert_as_exact(name, ours, kernel, np.asarray(exact[name]))
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return list(session.run(None, feeds))
+
+
+def single_node(op: str, operands: dict[str, tuple[int, Any]], outputs: int, **attributes: Any) -> onnx.ModelProto:
+    """A model of one node with float32 outputs of unknown shape."""
+    names = [f"out:{number}" for number in range(outputs)]
+    inputs = [helper.make_tensor_value_info(name, *type_) for name, type_ in operands.items()]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+    node = helper.make_node(op, list(operands), names, name="node", domain=DOMAIN, **attributes)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(helper.make_graph([node], "one", inputs, results), opset_imports=imports, ir_version=9)
+
+
+def test_every_rule_has_a_case() -> None:
+    families = ("lstm_lower.ops.gradients", "lstm_lower.ops.indexing", "lstm_lower.ops.losses")
+    ours = {name for name, op in REGISTRY.items() if op.__module__ in families}
+    covered = {case.op for case in cases()}
+    assert ours - covered == {"CTCLoss", "CTCLossV2"}, "these have tests of their own"
+
+
+@pytest.mark.parametrize(
+    ("op", "y"), [("SqrtGrad", 0.0), ("RsqrtGrad", np.inf), ("ReciprocalGrad", np.inf), ("InvGrad", -np.inf)]
+)
+def test_no_gradient_beside_an_infinite_slope(op: str, y: float) -> None:
+    """TensorFlow's kernels return 0 where dy is 0."""
+    operands = {"y": np.array([y, y, 1], np.float32), "dy": np.array([0, 1, 0], np.float32)}
+    model = single_node(op, {"y": (TensorProto.FLOAT, [3]), "dy": (TensorProto.FLOAT, [3])}, 1)
+    for z in (run(ll.lower(model), operands)[0], ORACLES[op](**operands)["z"]):
+        assert z[0] == z[2] == 0
+        assert np.isinf(z[1])
+
+
+def test_label_outside_the_classes_gives_nan() -> None:
+    logits = np.zeros((4, 3), np.float32)
+    labels = np.array([1, 3, -1, 0])
+    model = single_node(
+        "SparseSoftmaxCrossEntropyWithLogits",
+        {"features": (TensorProto.FLOAT, ["B", 3]), "labels": (TensorProto.INT64, ["B"])},
+        2,
+    )
+    loss, backprop = run(ll.lower(model), {"features": logits, "labels": labels})
+    np.testing.assert_array_equal(np.isnan(loss), [False, True, True, False])
+    np.testing.assert_array_equal(np.isnan(backprop).all(axis=1), [False, True, True, False])
+
+
+FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
+VECTOR = (INT32, ["N"])
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attributes", "message"),
+    [
+        ("Erfc", {"x": (TensorProto.DOUBLE, [3])}, {}, "Erfc 'node': x requires dtype float32 or a half"),
+        (
+            "UnsortedSegmentSum",
+            {"data": (FLOAT, [4]), "segment_ids": (INT32, None), "num_segments": (INT32, [])},
+            {},
+            "UnsortedSegmentSum 'node': segment_ids requires a known rank, got an unknown one",
+        ),
+        (
+            "StridedSliceGrad",
+            {"shape": (INT32, [1]), "begin": VECTOR, "end": VECTOR, "strides": VECTOR, "dy": (FLOAT, [2])},
+            {},
+            "StridedSliceGrad 'node': begin requires a known length",
+        ),
+        (
+            "StridedSliceGrad",
+            {
+                "shape": (INT32, [1]),
+                "begin": (INT32, [1]),
+                "end": (INT32, [1]),
+                "strides": (INT32, [1]),
+                "dy": (FLOAT, [2]),
+            },
+            {},
+            "StridedSliceGrad 'node': strides requires a constant",
+        ),
+        (
+            "MirrorPadGrad",
+            {"input": (FLOAT, None), "paddings": (INT32, [2, 2])},
+            {"mode": "REFLECT"},
+            "MirrorPadGrad 'node': input requires a known rank",
+        ),
+    ],
+)
+def test_what_cannot_be_lowered_is_said(op: str, operands: Any, attributes: Any, message: str) -> None:
+    with pytest.raises(ll.UnsupportedOpError) as caught:
+        ll.lower(single_node(op, operands, 1, **attributes))
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attributes", "message"),
+    [
+        (
+            "ReluGrad",
+            {"gradients": (FLOAT, [3]), "features": (FLOAT, [4])},
+            {},
+            "ReluGrad 'node': features requires shape",
+        ),
+        (
+            "ReluGrad",
+            {"gradients": (INT32, [3]), "features": (INT32, [3])},
+            {},
+            "ReluGrad 'node': gradients requires dtype",
+        ),
+        ("BiasAddGrad", {"out_backprop": (FLOAT, [3])}, {}, "BiasAddGrad 'node': out_backprop requires rank 2 or more"),
+        (
+            "BiasAddGrad",
+            {"out_backprop": (FLOAT, [3, 2])},
+            {"data_format": "NWHC"},
+            "BiasAddGrad 'node': attribute data_format",
+        ),
+        (
+            "BiasAddGrad",
+            {"out_backprop": (FLOAT, [3, 2])},
+            {"axis": 1},
+            "BiasAddGrad 'node': attribute axis requires to be one",
+        ),
+        (
+            "SoftmaxCrossEntropyWithLogits",
+            {"features": (FLOAT, [3, 2]), "labels": (FLOAT, [3, 4])},
+            {},
+            "SoftmaxCrossEntropyWithLogits 'node': labels requires axis 1 of size 1 or 2",
+        ),
+        (
+            "SparseSoftmaxCrossEntropyWithLogits",
+            {"features": (FLOAT, [3, 2]), "labels": (INT32, [4])},
+            {},
+            "SparseSoftmaxCrossEntropyWithLogits 'node': labels requires shape [B]",
+        ),
+        (
+            "UnsortedSegmentSum",
+            {"data": (FLOAT, [4, 2]), "segment_ids": (INT32, [3]), "num_segments": (INT32, [])},
+            {},
+            "UnsortedSegmentSum 'node': segment_ids requires a shape that starts",
+        ),
+        (
+            "MirrorPadGrad",
+            {"input": (FLOAT, [4]), "paddings": (INT32, [2, 2])},
+            {"mode": "REFLECT"},
+            "MirrorPadGrad 'node': paddings requires a row for each",
+        ),
+        (
+            "MirrorPadGrad",
+            {"input": (FLOAT, [4]), "paddings": (INT32, [1, 2])},
+            {},
+            "MirrorPadGrad 'node': attribute mode",
+        ),
+        ("DynamicStitch", {"i": (INT32, [2]), "j": (INT32, [2]), "k": (FLOAT, [2])}, {}, "DynamicStitch 'node': "),
+        (
+            "ShapeN",
+            {"a": (FLOAT, [2])},
+            {"N": 3},
+            "ShapeN 'node': attribute N requires 1, the number of tensors of input, got 3",
+        ),
+        (
+            "ConcatOffset",
+            {"d": (INT32, []), "a": (INT32, [2])},
+            {"N": 2},
+            "ConcatOffset 'node': attribute N requires 1, the number of tensors of shape, got 2",
+        ),
+        (
+            "DynamicStitch",
+            {"i": (INT32, [2]), "k": (FLOAT, [3, 2])},
+            {},
+            "DynamicStitch 'node': data[0] requires a shape",
+        ),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(op: str, operands: Any, attributes: Any, message: str) -> None:
+    with pytest.raises(ll.InvalidModelError) as caught:
+        ll.lower(single_node(op, operands, 1, **attributes))
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("op", sorted({case.op for case in cases()}))
+def test_recording_is_what_tensorflow_computes(op: str) -> None:
+    pytest.importorskip("tensorflow")
+    from tests.data.record_gradients import record
+
+    for case in cases():
+        if case.op == op:
+            for name, value in record(case).items():
+                # TensorFlow leaves gaps of a stitch uninitialised; no case has any.
+                np.testing.assert_allclose(value, recording()[case.id][name], rtol=1e-6, atol=1e-6)

@@ -1,0 +1,160 @@
+"""Ops of losses, lookups and segments: oracles and lowered models against TensorFlow's recorded results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lstm_lower as ll
+from lstm_lower import (
+    ops,  # noqa: F401 (fills the registry)
+    oracles,  # noqa: F401 (fills the registry)
+)
+from lstm_lower.opdef import REGISTRY
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
+from tests.rules.test_gradients import DOMAIN, assert_as_exact, run, single_node
+from tests.support.gradient_cases import Array, Case
+from tests.support.math_cases import cases, recording
+
+CASES = [pytest.param(case, id=case.id) for case in cases()]
+
+# Vectors that stay constants of the graph, or else come at run time, with a known length all the same.
+SIZES = ("shape", "axis", "num", "num_segments", "output_dim0", "dense_output_dim0", "k")
+
+
+def oracle_results(case: Case) -> dict[str, Array]:
+    return dict(ORACLES[case.op](**case.operands, **case.attributes))
+
+
+def model_of(case: Case, opset: int, *, symbolic: bool) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of the one node, and its feeds; symbolic: no size of an operand is known, vectors of sizes are fed."""
+    inputs, initializers, feeds = [], [], {}
+    for name, value in case.operands.items():
+        assert not isinstance(value, list)
+        if name in case.constants or (name in SIZES and not symbolic):
+            initializers.append(numpy_helper.from_array(value, name))
+            continue
+        dims = list(value.shape)
+        if symbolic and name not in SIZES:
+            dims = [f"{name}.{axis}" for axis in range(value.ndim)]
+        if symbolic and case.op == "ScatterNd" and name == "indices":
+            dims[-1] = value.shape[-1]
+        inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), dims))
+        feeds[name] = value
+    names = [declared.name for declared in REGISTRY[case.op].inputs]
+    recorded = recording()[case.id]
+    results = [
+        helper.make_tensor_value_info(f"out:{name}", helper.np_dtype_to_tensor_dtype(value.dtype), None)
+        for name, value in recorded.items()
+    ]
+    outputs = [value.name for value in results]
+    node = helper.make_node(case.op, names, outputs, name="node", domain=DOMAIN, **case.attributes)
+    graph = helper.make_graph([node], "one", inputs, results, initializers)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9), feeds
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_oracle_equals_tensorflow(case: Case) -> None:
+    exact = oracle_results(case)
+    recorded = recording()[case.id]
+    assert list(exact) == list(recorded)
+    for name, kernel in recorded.items():
+        value = np.asarray(exact[name])
+        assert value.shape == kernel.shape
+        if kernel.dtype.kind in "iub":
+            np.testing.assert_array_equal(value, kernel)
+            continue
+        finite = np.isfinite(kernel)
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(value.astype(kernel.dtype)[~finite], kernel[~finite])
+        scale = np.abs(value[finite]).max(initial=0)
+        tolerance = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-13}[kernel.dtype.name]
+        np.testing.assert_allclose(kernel[finite], value[finite], rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize(("opset", "symbolic"), [(13, True), (18, False), (21, True)])
+@pytest.mark.parametrize("case", CASES)
+def test_lowered_equals_tensorflow(case: Case, opset: int, symbolic: bool) -> None:
+    model, feeds = model_of(case, opset, symbolic=symbolic)
+    lowered = ll.lower(model)
+    assert {node.domain for node in lowered.graph.node} <= {""}
+    onnx.checker.check_model(lowered, full_check=True)
+    exact = oracle_results(case)
+    for (name, kernel), ours in zip(recording()[case.id].items(), run(lowered, feeds), strict=True):
+        with np.errstate(over="ignore"):
+            expected = np.asarray(exact[name]).astype(kernel.dtype)
+        representable = np.where(np.isfinite(expected), exact[name], expected) if kernel.dtype.kind == "f" else expected
+        assert_as_exact(name, ours, kernel, representable)
+
+
+def test_every_rule_has_a_case() -> None:
+    families = ("lstm_lower.ops.arrays", "lstm_lower.ops.elementwise", "lstm_lower.ops.segments")
+    ours = {name for name, op in REGISTRY.items() if op.__module__ in families}
+    assert ours == {case.op for case in cases()}
+
+
+FLOAT, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT32, TensorProto.BOOL
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "message"),
+    [
+        ("Reverse", {"tensor": (FLOAT, [2]), "dims": (BOOL, [1])}, "Reverse 'node': dims requires a constant"),
+        (
+            "CumulativeLogsumexp",
+            {"x": (FLOAT, [2]), "axis": (INT32, [])},
+            "CumulativeLogsumexp 'node': axis requires a constant",
+        ),
+        (
+            "EuclideanNorm",
+            {"input": (FLOAT, [2]), "axis": (INT32, [1])},
+            "EuclideanNorm 'node': axis requires a constant",
+        ),
+    ],
+)
+def test_what_cannot_be_lowered_is_said(op: str, operands: Any, message: str) -> None:
+    with pytest.raises(ll.UnsupportedOpError) as caught:
+        ll.lower(single_node(op, operands, 1))
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "message"),
+    [
+        ("Xdivy", {"x": (FLOAT, [2, 3]), "y": (FLOAT, [4])}, "Xdivy 'node': y requires a shape that broadcasts"),
+        ("Log1p", {"x": (INT32, [2])}, "Log1p 'node': x requires dtype"),
+        (
+            "ScatterNd",
+            {"indices": (INT32, [3, 1]), "updates": (FLOAT, [4, 2]), "shape": (INT32, [2])},
+            "ScatterNd 'node': updates requires a shape that starts with [3]",
+        ),
+        ("Reverse", {"tensor": (FLOAT, [2]), "dims": (BOOL, [3])}, "Reverse 'node': dims requires an entry for each"),
+        ("DiagPart", {"input": (FLOAT, [2, 3])}, "DiagPart 'node': input requires a shape of two equal halves"),
+        ("SegmentSum", {"data": (FLOAT, []), "segment_ids": (INT32, [3])}, "SegmentSum 'node': data requires rank 1"),
+        (
+            "UnsortedSegmentMax",
+            {"data": (FLOAT, [4, 2]), "segment_ids": (INT32, [3]), "num_segments": (INT32, [])},
+            "UnsortedSegmentMax 'node': segment_ids requires a shape that starts",
+        ),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(op: str, operands: Any, message: str) -> None:
+    with pytest.raises(ll.InvalidModelError) as caught:
+        ll.lower(single_node(op, operands, 1))
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("op", sorted({case.op for case in cases()}))
+def test_recording_is_what_tensorflow_computes(op: str) -> None:
+    pytest.importorskip("tensorflow")
+    from tests.data.record_gradients import record
+
+    for case in cases():
+        if case.op == op:
+            for name, value in record(case).items():
+                np.testing.assert_allclose(value, recording()[case.id][name], rtol=1e-6, atol=1e-6)

@@ -1,0 +1,444 @@
+"""Gradients of convolutions, poolings and batch normalisation against TensorFlow, and against finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lstm_lower as ll
+from lstm_lower import (
+    ops,  # noqa: F401 (fills the registry)
+    oracles,  # noqa: F401 (fills the registry)
+)
+from lstm_lower.opdef import REGISTRY
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
+from lstm_lower.spatial import spatial_axes, spatial_positions
+from tests.rules.test_gradients import DOMAIN, ROUNDING, assert_as_exact, run, single_node
+from tests.support.gradient_cases import Array, Case
+from tests.support.spatial_cases import SIZES, cases, has_contents, on_cpu, recording
+
+CASES = [pytest.param(case, id=case.id) for case in cases()]
+IMAGES = ("input", "out_backprop", "orig_input", "orig_output", "grad", "y_backprop", "x")
+
+
+def exact_results(case: Case) -> dict[str, Array]:
+    results = ORACLES[case.op](**case.operands, **case.attributes)
+    return {name: value for name, value in results.items() if has_contents(case, name)}
+
+
+def model_of(case: Case, opset: int, *, symbolic: bool) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of the one node, and its feeds; symbolic: only the channels of images and the filter's shape are known.
+
+    A size vector then is the shape of another input, as gradient graphs have it.
+    """
+    data_format = case.attributes.get("data_format", "NHWC")
+    inputs, initializers, nodes, feeds = [], [], [], {}
+    for name, value in case.operands.items():
+        assert isinstance(value, np.ndarray)
+        if name in SIZES and (name == "filter_sizes" or not symbolic):
+            initializers.append(numpy_helper.from_array(value, name))
+            continue
+        fed, source = value, name
+        if name in SIZES:
+            fed, source = np.zeros(value, np.float32), f"{name}.of"
+            nodes += [
+                helper.make_node("Shape", [source], [f"{name}.wide"]),
+                helper.make_node("Cast", [f"{name}.wide"], [name], to=TensorProto.INT32),
+            ]
+        dims: list[int | str] = list(fed.shape)
+        if symbolic and (name in IMAGES or name in SIZES):
+            dims = [d if letter == "C" else f"{name}.{letter}" for letter, d in zip(data_format, dims, strict=True)]
+        inputs.append(helper.make_tensor_value_info(source, helper.np_dtype_to_tensor_dtype(fed.dtype), dims))
+        feeds[source] = fed
+    outputs = [output.name for output in REGISTRY[case.op].outputs]
+    kept = [name for name in outputs if has_contents(case, name)]
+    dtypes = {name: case.operands[next(iter(set(IMAGES) & set(case.operands)))].dtype for name in kept[:1]}
+    results = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(dtypes.get(name, np.dtype(np.float32))), None
+        )
+        for name in kept
+    ]
+    nodes.append(helper.make_node(case.op, list(case.operands), outputs, name="node", domain=DOMAIN, **_given(case)))
+    graph = helper.make_graph(nodes, "one", inputs, results, initializers)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9), feeds
+
+
+def _given(case: Case) -> dict[str, Any]:
+    return {name: value for name, value in case.attributes.items() if value != []}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if on_cpu(case.values[0])])  # type: ignore[arg-type]
+def test_oracle_equals_tensorflow(case: Case) -> None:
+    exact, recorded = exact_results(case), recording()[case.id]
+    assert list(exact) == list(recorded)
+    for name, kernel in recorded.items():
+        value = np.asarray(exact[name])
+        assert value.shape == kernel.shape
+        scale = np.abs(value).max(initial=1)
+        tolerance = {"float16": 4e-3, "float32": 4e-6, "float64": 1e-13}[kernel.dtype.name]
+        np.testing.assert_allclose(kernel, value, rtol=0, atol=tolerance * scale, err_msg=name)
+
+
+@pytest.mark.parametrize(("opset", "symbolic"), [(13, True), (18, False), (21, True)])
+@pytest.mark.parametrize("case", CASES)
+def test_lowered_equals_tensorflow(case: Case, opset: int, symbolic: bool) -> None:
+    if case.op == "MaxPoolGrad":
+        opset = max(opset, 16)  # before, windows must not overlap: a test of its own
+    model, feeds = model_of(case, opset, symbolic=symbolic)
+    lowered = ll.lower(model)
+    assert {node.domain for node in lowered.graph.node} <= {""}
+    onnx.checker.check_model(lowered, full_check=True)
+    exact = exact_results(case)
+    for (name, value), ours in zip(exact.items(), run(lowered, feeds), strict=True):
+        if on_cpu(case):
+            assert_as_exact(name, ours, recording()[case.id][name], np.asarray(value))
+            continue
+        assert ours.shape == np.shape(value), name
+        np.testing.assert_allclose(ours, value, rtol=0, atol=ROUNDING[ours.dtype.name] * np.abs(value).max(initial=0))
+
+
+def forward(case: Case, image: Array, weights: Array | None) -> Array:
+    """The forward op by its definition, window by window, in NHWC: a convolution, or a pooling where `weights` is None.
+
+    At window p, element r of the window lies on element p * stride + r * dilation - before of the image.
+    """
+    attributes = {"data_format": "NHWC", "dilations": [1] * 4, "explicit_paddings": []} | dict(case.attributes)
+    rows, columns = spatial_positions(attributes["data_format"])
+    kernel = weights.shape[:2] if weights is not None else [attributes["ksize"][at] for at in (rows, columns)]
+    axes = spatial_axes(attributes, kernel)
+    counts = [axis.output_size(size) for axis, size in zip(axes, image.shape[1:3], strict=True)]
+    befores = [
+        {"VALID": 0, "EXPLICIT": axis.explicit[0]}.get(
+            axis.padding, max((count - 1) * axis.stride + axis.extent - size, 0) // 2
+        )
+        for axis, count, size in zip(axes, counts, image.shape[1:3], strict=True)
+    ]
+    results = []
+    for place in np.ndindex(*counts):
+        met, parts = [], []
+        for tap in np.ndindex(*kernel):
+            at = [
+                p * axis.stride + r * axis.dilation - before
+                for p, r, axis, before in zip(place, tap, axes, befores, strict=True)
+            ]
+            if 0 <= at[0] < image.shape[1] and 0 <= at[1] < image.shape[2]:
+                met.append(image[:, at[0], at[1]])
+                parts.append(None if weights is None else weights[tap])
+        results.append(_combined(case, np.stack(met, -1) if met else None, parts, image))
+    return np.stack(results, 1).reshape(image.shape[0], *counts, -1)
+
+
+def _combined(case: Case, met: Array | None, parts: list[Any], image: Array) -> Array:
+    """One window: [N, C, elements] and the filter's parts [I, K] (of a depthwise one [C, M]) to [N, results]."""
+    if case.op.startswith("MaxPool"):
+        assert met is not None
+        return np.asarray(met.max(-1))
+    if case.op.startswith("AvgPool"):
+        assert met is not None
+        return np.asarray(met.mean(-1))
+    filters = np.stack(parts, -1)  # [I, K, elements]
+    if case.op.startswith("Depthwise"):
+        return np.einsum("nce,cme->ncm", met, filters).reshape(len(image), -1)
+    groups = image.shape[3] // filters.shape[0]
+    split = np.stack(np.split(filters, groups, 1))
+    parted = np.stack(np.split(met, groups, 1))
+    return np.einsum("gnie,gike->ngk", parted, split).reshape(len(image), -1)
+
+
+def _nhwc(x: Any, case: Case) -> Array:
+    wide = np.asarray(x, np.float64)
+    return wide.transpose(0, 2, 3, 1) if case.attributes.get("data_format") == "NCHW" else wide
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "FusedBatch" not in str(case.id)])
+def test_oracle_is_the_derivative(case: Case) -> None:
+    """Along a random direction, which for the linear ops needs no difference."""
+    given, rng = case.operands, np.random.default_rng(1)
+    (gradient,) = exact_results(case).values()
+    cotangent = _nhwc(given["grad" if "Pool" in case.op else "out_backprop"], case)
+    direction = rng.standard_normal(gradient.shape)
+    along = np.vdot(gradient, direction)
+    if case.op.endswith("BackpropFilter"):
+        derivative = np.vdot(forward(case, _nhwc(given["input"], case), direction), cotangent)
+    elif case.op == "MaxPoolGrad":
+        image = _nhwc(given["orig_input"], case)
+        if "tied" in case.what:  # the first of equal elements becomes the only one
+            image = image - 1e-4 * np.arange(image[0].size).reshape(image.shape[1:])
+        step = 1e-6 * _nhwc(direction, case)
+        derivative = np.vdot(forward(case, image + step, None) - forward(case, image - step, None), cotangent) / 2e-6
+    else:
+        weights = given.get("filter")
+        moved = forward(case, _nhwc(direction, case), None if weights is None else np.asarray(weights, np.float64))
+        derivative = np.vdot(moved, cotangent)
+    np.testing.assert_allclose(along, derivative, rtol=1e-7, atol=1e-7)
+
+
+def test_oracle_of_batch_normalization_is_the_derivative() -> None:
+    rng = np.random.default_rng(0)
+    for data_format, training in [("NHWC", True), ("NCHW", True), ("NHWC", False)]:
+        x, cotangent, moved = rng.standard_normal((3, 2, 3, 4, 5))
+        channels = x.shape[data_format.index("C")]
+        scale, offset, mean, variance = rng.random((4, channels)) + 0.5
+        shared = {"data_format": data_format, "is_training": training, "epsilon": 0.01}
+
+        def loss(
+            x: Array, scale: Array, offset: Array, mean: Array = mean, variance: Array = variance,
+            shared: dict[str, Any] = shared, cotangent: Array = cotangent,
+        ) -> tuple[float, dict[str, Array]]:  # fmt: skip
+            results = ORACLES["FusedBatchNormV3"](
+                x=x, scale=scale, offset=offset, mean=mean, variance=variance, **shared
+            )
+            return float(np.vdot(results["y"], cotangent)), results
+
+        _, saved = loss(x, scale, offset)
+        results = ORACLES["FusedBatchNormGradV3"](
+            y_backprop=cotangent,
+            x=x,
+            scale=scale,
+            reserve_space_1=saved["reserve_space_1"],
+            reserve_space_2=saved["reserve_space_2"],
+            reserve_space_3=0.0,
+            **shared,
+        )
+        step, towards = 1e-6, rng.standard_normal(channels)
+        pairs = [
+            (results["x_backprop"], moved, lambda h, m=moved: loss(x + h * m, scale, offset)[0]),  # noqa: B023
+            (results["scale_backprop"], towards, lambda h, m=towards: loss(x, scale + h * m, offset)[0]),  # noqa: B023
+            (results["offset_backprop"], towards, lambda h, m=towards: loss(x, scale, offset + h * m)[0]),  # noqa: B023
+        ]
+        evaluate: Callable[[float], float]
+        for gradient, direction, evaluate in pairs:
+            difference = (evaluate(step) - evaluate(-step)) / (2 * step)
+            np.testing.assert_allclose(np.vdot(gradient, direction), difference, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if on_cpu(case.values[0])][::7])  # type: ignore[arg-type]
+def test_recording_is_what_tensorflow_computes(case: Case) -> None:
+    pytest.importorskip("tensorflow")
+    from tests.data.record_spatial import filled
+
+    for name, value in filled(case).items():
+        np.testing.assert_allclose(value, recording()[case.id][name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+FLOAT, DOUBLE, INT32 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32
+WINDOW = {"strides": [1, 1, 1, 1], "padding": "VALID"}
+POOL = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
+IMAGE, RESULT, FILTER = [2, 5, 5, 3], [2, 3, 3, 4], [3, 3, 3, 4]
+OPEN_IMAGE = ["N", "H", "W", "C"]
+
+
+def _input_call(dtype: int = FLOAT, image: Any = (INT32, [4]), weights: Any = FILTER, result: Any = RESULT) -> Any:
+    return {"input_sizes": image, "filter": (dtype, weights), "out_backprop": (dtype, result)}
+
+
+def _filter_call(dtype: int = FLOAT, image: Any = IMAGE, result: Any = RESULT) -> Any:
+    return {"input": (dtype, image), "filter_sizes": (INT32, [4]), "out_backprop": (dtype, result)}
+
+
+def _pool_call(image: Any = (2, 4, 4, 3), result: Any = (2, 2, 2, 3), dtype: int = FLOAT) -> Any:
+    return {"orig_input": (dtype, image), "orig_output": (dtype, result), "grad": (dtype, result)}
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attributes", "message"),
+    [
+        (
+            "Conv2DBackpropInput",
+            _input_call(DOUBLE),
+            WINDOW,
+            "out_backprop requires dtype float32 or a half (onnxruntime has no ConvTranspose in float64), got float64",
+        ),
+        ("Conv2DBackpropFilter", _filter_call(DOUBLE), WINDOW, "out_backprop requires dtype float32 or a half"),
+        (
+            "Conv2DBackpropInput",
+            _input_call(),
+            WINDOW,
+            "input_sizes requires a known number of channels, got an unknown one",
+        ),
+        (
+            "Conv2DBackpropFilter",
+            _filter_call(),
+            WINDOW,
+            "filter_sizes requires known sizes, got values known at run time only",
+        ),
+        (
+            "DepthwiseConv2dNativeBackpropInput",
+            _input_call(weights=[3, 3, "C", "M"]),
+            WINDOW,
+            "filter requires known numbers of channels, got unknown ones",
+        ),
+        (
+            "AvgPoolGrad",
+            {"orig_input_shape": (INT32, [4]), "grad": (DOUBLE, [2, 2, 2, 3])},
+            POOL,
+            "grad requires dtype float32 or a half",
+        ),
+        (
+            "MaxPoolGrad",
+            _pool_call(),
+            POOL | {"ksize": [1, 3, 3, 1], "padding": "SAME"},
+            "attribute strides requires windows that do not overlap (before opset 16)",
+        ),
+    ],
+)
+def test_what_cannot_be_lowered_is_said(op: str, operands: Any, attributes: Any, message: str) -> None:
+    with pytest.raises(ll.UnsupportedOpError) as caught:
+        ll.lower(_one(op, operands, 13, attributes))
+    assert str(caught.value).startswith(f"{op} 'node': {message}")
+
+
+def _one(op: str, operands: Any, opset: int, attributes: Any) -> onnx.ModelProto:
+    model = single_node(op, operands, 1, **attributes)
+    model.opset_import[0].version = opset
+    model.graph.output[0].type.tensor_type.elem_type = next(
+        dtype for name, (dtype, _) in operands.items() if name in (*IMAGES, "filter")
+    )
+    return model
+
+
+def _both(message: str, change: dict[str, Any]) -> list[Any]:
+    """A wrong attribute of a convolution and of a pooling."""
+    return [
+        ("Conv2DBackpropFilter", _filter_call(), WINDOW | change, message),
+        ("MaxPoolGrad", _pool_call(), POOL | change, message),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attributes", "message"),
+    [
+        *_both("attribute strides requires four numbers above 0", {"strides": [1, 1]}),
+        *_both("attribute strides requires four numbers above 0", {"strides": [1, 0, 1, 1]}),
+        *_both("attribute strides requires four numbers above 0", {"strides": [2, 1, 1, 1]}),
+        *_both("attribute padding requires one of", {"padding": "FULL"}),
+        *_both("attribute data_format requires one of", {"data_format": "NHCW"}),
+        *_both("attribute explicit_paddings requires none with padding VALID", {"explicit_paddings": [0] * 8}),
+        *_both("attribute explicit_paddings requires eight numbers", {"padding": "EXPLICIT"}),
+        *_both(
+            "attribute explicit_paddings requires eight numbers",
+            {"padding": "EXPLICIT", "explicit_paddings": [0, 0, -1, 0, 0, 0, 0, 0]},
+        ),
+        (
+            "Conv2DBackpropFilter",
+            _filter_call(),
+            WINDOW | {"dilations": [1, 1, 1, 2]},
+            "attribute dilations requires four numbers above 0",
+        ),
+        ("MaxPoolGrad", _pool_call(), POOL | {"ksize": [1, 2, 2, 3]}, "attribute ksize requires four numbers above 0"),
+        ("MaxPoolGrad", _pool_call(result=(2, 2, 3, 3)), POOL, "grad requires 2 columns (for 4 of the image), got 3"),
+        ("MaxPoolGrad", _pool_call(result=(2, 2, 2, 4)), POOL, "orig_output requires shape [N, P, Q, C]"),
+        ("MaxPoolGrad", _pool_call(image=(2, 4, 4)), POOL, "orig_input requires rank 4"),
+        (
+            "AvgPoolGrad",
+            {"orig_input_shape": (INT32, [3]), "grad": (FLOAT, [2, 2, 2, 3])},
+            POOL,
+            "orig_input_shape requires shape [4]",
+        ),
+        ("Conv2DBackpropInput", _input_call(result=[2, 3, 3, 5]), WINDOW, "out_backprop requires shape [N, P, Q, K]"),
+        ("Conv2DBackpropInput", _input_call(image=(FLOAT, [4])), WINDOW, "input_sizes requires dtype int32"),
+        (
+            "DepthwiseConv2dNativeBackpropInput",
+            _input_call(result=[2, 3, 3, 13]),
+            WINDOW,
+            "out_backprop requires 12 channels, 4 for each of 3, got 13",
+        ),
+        (
+            "FusedBatchNormGradV3",
+            {
+                "y_backprop": (FLOAT, IMAGE),
+                "x": (FLOAT, [2, 5, 4, 3]),
+                "scale": (FLOAT, [3]),
+                "mean": (FLOAT, [3]),
+                "variance": (FLOAT, [3]),
+                "reserve": (FLOAT, []),
+            },
+            {},
+            "x requires shape [2, 5, 5, 3] (as y_backprop), got [2, 5, 4, 3]",
+        ),
+        (
+            "FusedBatchNormV3",
+            {
+                "x": (FLOAT, IMAGE),
+                "scale": (FLOAT, [3]),
+                "offset": (FLOAT, [3]),
+                "mean": (FLOAT, [0]),
+                "variance": (FLOAT, [0]),
+            },
+            {"is_training": 0},
+            "mean requires shape [3] (C from x), got [0]",
+        ),
+        (
+            "FusedBatchNormV3",
+            {
+                "x": (FLOAT, IMAGE),
+                "scale": (FLOAT, [4]),
+                "offset": (FLOAT, [4]),
+                "mean": (FLOAT, [0]),
+                "variance": (FLOAT, [0]),
+            },
+            {},
+            "x requires 4 channels (as scale), got 3",
+        ),
+        (
+            "FusedBatchNorm",
+            {
+                "x": (FLOAT, [2, 3]),
+                "scale": (FLOAT, [3]),
+                "offset": (FLOAT, [3]),
+                "mean": (FLOAT, [0]),
+                "variance": (FLOAT, [0]),
+            },
+            {},
+            "x requires rank 4 (NHWC), got rank 2",
+        ),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(op: str, operands: Any, attributes: Any, message: str) -> None:
+    with pytest.raises(ll.InvalidModelError) as caught:
+        ll.lower(single_node(op, operands, 1, **attributes))
+    assert str(caught.value).startswith(f"{op} 'node': {message}")
+
+
+@pytest.mark.parametrize(
+    ("op", "vector", "sizes", "message"),
+    [
+        (
+            "Conv2DBackpropInput",
+            "input_sizes",
+            [3, 5, 5, 3],
+            "input_sizes requires sizes that fit the other operands (N",
+        ),
+        (
+            "Conv2DBackpropInput",
+            "input_sizes",
+            [2, 6, 5, 3],
+            "out_backprop requires 4 rows (for 6 of the image), got 3",
+        ),
+        ("Conv2DBackpropInput", "input_sizes", [2, 5, 5, 4], "filter requires input channels that divide 4"),
+        ("Conv2DBackpropFilter", "filter_sizes", [3, 3, 3, 5], "filter_sizes requires sizes that fit the other op"),
+        ("Conv2DBackpropFilter", "filter_sizes", [3, 3, 2, 4], "filter_sizes requires input channels that divide 3"),
+        ("Conv2DBackpropFilter", "filter_sizes", [2, 3, 3, 4], "out_backprop requires 4 rows (for 5 of the image)"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(op: str, vector: str, sizes: list[int], message: str) -> None:
+    model = single_node(op, _input_call() if vector == "input_sizes" else _filter_call(), 1, **WINDOW)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int32), vector))
+    kept = [value for value in model.graph.input if value.name != vector]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    with pytest.raises(ll.InvalidModelError) as caught:
+        ll.lower(model)
+    assert str(caught.value).startswith(f"{op} 'node': {message}")
+
+
+def test_every_op_has_a_case() -> None:
+    families = tuple(f"lstm_lower.ops.{name}" for name in ("convolution", "pooling", "normalization"))
+    assert {name for name, op in REGISTRY.items() if op.__module__ in families} == {case.op for case in cases()}

@@ -1,0 +1,238 @@
+"""Calls of the gradients of convolutions, poolings and batch normalisation, compared with TensorFlow's CPU kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lstm_lower.spatial import spatial_axes, spatial_positions
+from tests.support.gradient_cases import DTYPES, Array, Case, Operands, normal, rng_of
+
+RECORDING = Path(__file__).parents[1] / "data" / "tensorflow" / "spatial.npz"
+
+IMAGES = ("NHWC", "NCHW")
+
+# Operands that hold sizes.
+SIZES = ("input_sizes", "filter_sizes", "orig_input_shape")
+
+# What a window may look like: rows and columns of the kernel, strides, padding.
+Window = tuple[tuple[int, int], tuple[int, int], str]
+WINDOWS: list[tuple[tuple[int, int], Window]] = [
+    ((5, 6), ((3, 2), (1, 1), "VALID")),
+    ((5, 6), ((3, 2), (1, 1), "SAME")),
+    ((5, 6), ((2, 3), (1, 1), "EXPLICIT")),
+    ((7, 8), ((3, 3), (2, 2), "VALID")),  # columns that no window meets
+    ((7, 8), ((3, 3), (2, 2), "SAME")),
+    ((7, 7), ((2, 3), (3, 3), "SAME")),
+    ((8, 9), ((2, 2), (3, 3), "VALID")),
+    ((7, 6), ((3, 4), (2, 2), "EXPLICIT")),
+    ((6, 5), ((1, 1), (2, 2), "SAME")),
+    ((1, 9), ((1, 3), (1, 1), "SAME")),  # a convolution of sequences
+    ((3, 2), ((5, 3), (1, 1), "SAME")),  # a window larger than the image
+    ((4, 4), ((4, 4), (4, 4), "VALID")),
+    ((7, 9), ((3, 2), (2, 3), "SAME")),
+]
+EXPLICIT = [0, 0, 1, 0, 1, 2, 0, 0]
+
+
+def _vector(rows: int, columns: int, data_format: str) -> list[int]:
+    return [1, rows, columns, 1] if data_format == "NHWC" else [1, 1, rows, columns]
+
+
+def _image(shape: tuple[int, int, int, int], data_format: str) -> tuple[int, ...]:
+    n, h, w, c = shape
+    return shape if data_format == "NHWC" else (n, c, h, w)
+
+
+def _attributes(window: Window, data_format: str, *, dilations: tuple[int, int] | None = None) -> dict[str, Any]:
+    _, strides, padding = window
+    attributes: dict[str, Any] = {"strides": _vector(*strides, data_format), "padding": padding}
+    if padding == "EXPLICIT":
+        shift = 0 if data_format == "NHWC" else 2
+        attributes["explicit_paddings"] = [*[0] * shift, *EXPLICIT][:8]
+    if data_format != "NHWC":
+        attributes["data_format"] = data_format
+    if dilations is not None:
+        attributes["dilations"] = _vector(*dilations, data_format)
+    return attributes
+
+
+def _windows_of(image: tuple[int, int], window: Window, attributes: dict[str, Any]) -> tuple[int, int]:
+    axes = spatial_axes({"data_format": "NHWC"} | attributes, window[0])
+    rows, columns = (axis.output_size(size) for axis, size in zip(axes, image, strict=True))
+    return rows, columns
+
+
+def _convolution(
+    image: tuple[int, int],
+    window: Window,
+    *,
+    batch: int = 2,
+    channels: int = 3,
+    groups: int = 1,
+    results: int = 4,
+    dtype: str = "float32",
+    data_format: str = "NHWC",
+    dilations: tuple[int, int] | None = None,
+) -> Iterator[Case]:
+    attributes = _attributes(window, data_format, dilations=dilations)
+    what = f"{image}-{window}-{channels}-{groups}-{dtype}-{data_format}-{dilations}".replace(" ", "").replace("'", "")
+    counts = _windows_of(image, window, attributes)
+    rng = rng_of("convolution", what)
+    x = normal(rng, _image((batch, *image, channels), data_format), dtype)
+    y = normal(rng, _image((batch, *counts, results), data_format), dtype)
+    weights = normal(rng, (*window[0], channels // groups, results), dtype)
+    sizes = {"input_sizes": np.array(x.shape, np.int32), "filter_sizes": np.array(weights.shape, np.int32)}
+    given: Operands = {"input_sizes": sizes["input_sizes"], "filter": weights, "out_backprop": y}
+    yield Case("Conv2DBackpropInput", what, given, attributes)
+    given = {"input": x, "filter_sizes": sizes["filter_sizes"], "out_backprop": y}
+    yield Case("Conv2DBackpropFilter", what, given, attributes)
+
+
+def _depthwise(
+    image: tuple[int, int],
+    window: Window,
+    multiplier: int,
+    *,
+    dtype: str = "float32",
+    data_format: str = "NHWC",
+    dilations: tuple[int, int] | None = None,
+) -> Iterator[Case]:
+    attributes = _attributes(window, data_format, dilations=dilations)
+    what = f"{image}-{window}-{multiplier}-{dtype}-{data_format}-{dilations}".replace(" ", "").replace("'", "")
+    counts = _windows_of(image, window, attributes)
+    rng = rng_of("depthwise", what)
+    x = normal(rng, _image((2, *image, 3), data_format), dtype)
+    y = normal(rng, _image((2, *counts, 3 * multiplier), data_format), dtype)
+    weights = normal(rng, (*window[0], 3, multiplier), dtype)
+    given: Operands = {"input_sizes": np.array(x.shape, np.int32), "filter": weights, "out_backprop": y}
+    yield Case("DepthwiseConv2dNativeBackpropInput", what, given, attributes)
+    given = {"input": x, "filter_sizes": np.array(weights.shape, np.int32), "out_backprop": y}
+    yield Case("DepthwiseConv2dNativeBackpropFilter", what, given, attributes)
+
+
+def _poolings(
+    image: tuple[int, int], window: Window, *, dtype: str = "float32", data_format: str = "NHWC", tied: bool = False
+) -> Iterator[Case]:
+    attributes = _attributes(window, data_format) | {"ksize": _vector(*window[0], data_format)}
+    what = f"{image}-{window}-{dtype}-{data_format}{'-tied' * tied}".replace(" ", "").replace("'", "")
+    counts = _windows_of(image, window, attributes)
+    rng = rng_of("pooling", what)
+    x = normal(rng, _image((2, *image, 3), data_format), dtype)
+    if tied:
+        x = np.round(x)
+    y = normal(rng, _image((2, *counts, 3), data_format), dtype)
+    # The kernel finds the largest elements itself; what it is told they are does not matter.
+    yield Case("MaxPoolGrad", what, {"orig_input": x, "orig_output": np.zeros_like(y), "grad": y}, attributes)
+    if not tied and window[2] != "EXPLICIT":
+        shape = np.array(x.shape, np.int32)
+        yield Case("AvgPoolGrad", what, {"orig_input_shape": shape, "grad": y}, attributes)
+
+
+def _fits_pooling(window: Window) -> bool:
+    """A pooling's padding must be smaller than its window."""
+    return window[2] != "EXPLICIT" or min(window[0]) > 2
+
+
+def _normalizations() -> Iterator[Case]:
+    formats = [("NHWC", (3, 2, 4, 5)), ("NCHW", (3, 5, 2, 4)), ("NDHWC", (2, 3, 1, 2, 5)), ("NCDHW", (2, 5, 3, 1, 2))]
+    for (data_format, shape), training, dtype in [
+        *product(formats, (True, False), ["float32"]),
+        *product(formats[:1], (True, False), ["float16"]),
+        (("NHWC", (1, 1, 1, 5)), True, "float32"),
+    ]:
+        for version in ("", "V2", "V3"):
+            if (version == "" and dtype != "float32") or (version != "V3" and len(shape) == 5):
+                continue
+            what = f"{data_format}-{'x'.join(map(str, shape))}-{training}-{dtype}"
+            attributes: dict[str, Any] = {"is_training": training, "epsilon": 1e-3, "data_format": data_format}
+            rng = rng_of("normalization", what)
+            image = (5 + 2 * normal(rng, shape)).astype(dtype)
+            vectors = [normal(rng, (5,)) for _ in range(4)]
+            scale, offset, mean, variance = (*vectors[:3], np.square(vectors[3]) + np.float32(0.1))
+            empty = np.zeros(0, np.float32)
+            running = {"mean": empty, "variance": empty} if training else {"mean": mean, "variance": variance}
+            yield Case(
+                f"FusedBatchNorm{version}", what, {"x": image, "scale": scale, "offset": offset, **running}, attributes
+            )
+            if training and data_format == "NHWC":
+                averaged = {"x": image, "scale": scale, "offset": offset, "mean": mean, "variance": variance}
+                options = attributes | {"exponential_avg_factor": 0.25}
+                yield Case(f"FusedBatchNorm{version}", f"{what}-averaged", averaged, options)
+            over = tuple(axis for axis, letter in enumerate(data_format) if letter != "C")
+            if training:
+                mean = image.astype(np.float32).mean(axis=over)
+                variance = image.astype(np.float32).var(axis=over)
+            gradient: Operands = {
+                "y_backprop": normal(rng, shape, dtype),
+                "x": image,
+                "scale": scale,
+                "reserve_space_1": mean,
+                "reserve_space_2": variance,
+            }
+            if version == "V3":
+                gradient["reserve_space_3"] = np.zeros((), np.float32)
+            yield Case(f"FusedBatchNormGrad{version}", what, gradient, attributes)
+
+
+@cache
+def cases() -> list[Case]:
+    """The whole grid."""
+    found: list[Case] = []
+    for image, window in WINDOWS:
+        found += _convolution(image, window)
+        found += _depthwise(image, window, 2)
+        if _fits_pooling(window):
+            found += _poolings(image, window)
+    for image, window in WINDOWS[3:6]:
+        for data_format in IMAGES:
+            found += _convolution(image, window, dilations=(2, 3), data_format=data_format)
+            found += _convolution(image, window, channels=6, groups=3, results=6, data_format=data_format)
+            found += _depthwise(image, window, 1, data_format=data_format)
+        found += _depthwise(image, window, 2, dilations=(2, 3))
+        found += _poolings(image, window, tied=True)
+        found += _poolings(image, window, data_format="NCHW")
+    for dtype in DTYPES[:2]:
+        found += _convolution(*WINDOWS[4], dtype=dtype, batch=1)
+        found += _depthwise(*WINDOWS[4], 1, dtype=dtype)
+        found += _poolings(*WINDOWS[4], dtype=dtype)
+    found += [case for case in _poolings(*WINDOWS[3], dtype="float64") if case.op == "MaxPoolGrad"]
+    found += _normalizations()
+    return list({case.id: case for case in found}.values())
+
+
+def on_cpu(case: Case) -> bool:
+    """Whether TensorFlow's CPU kernel takes the call; the others it has for GPUs only."""
+    if case.op.startswith("FusedBatchNorm"):
+        return case.attributes["is_training"] or case.attributes["data_format"].endswith("C")
+    depthwise = case.op.startswith("Depthwise")
+    attributes = {"data_format": "NHWC", "dilations": [1] * 4} | dict(case.attributes)
+    rows, columns = (attributes["strides"][at] for at in spatial_positions(attributes["data_format"]))
+    groups = case.op.startswith("Conv2D") and "-6-3-" in case.what
+    plain = attributes["data_format"] == "NHWC" and max(attributes["dilations"]) == 1 and not groups
+    return plain and (not depthwise or rows == columns)
+
+
+@cache
+def recording() -> dict[str, dict[str, Array]]:
+    """What TensorFlow returned, by case and output; of calls that its CPU kernels take."""
+    found: dict[str, dict[str, Array]] = {}
+    with np.load(RECORDING) as data:
+        for key in data.files:
+            if "/" in key:
+                case, name = key.rsplit("/", 1)
+                found.setdefault(case, {})[name] = data[key]
+    return found
+
+
+def has_contents(case: Case, output: str) -> bool:
+    """Whether TensorFlow's CPU kernel fills an output; some reserve spaces it leaves as memory happens to be."""
+    if output == "reserve_space_3" and case.op == "FusedBatchNormV3":
+        return False
+    forward = case.op.startswith("FusedBatchNorm") and "Grad" not in case.op
+    return not (forward and output.startswith("reserve") and not case.attributes["is_training"])

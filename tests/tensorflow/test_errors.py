@@ -1,0 +1,256 @@
+"""Broken and unsupported TensorFlow graphs: one clear error each, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lstm_lower as ll
+
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tf2onnx")
+
+GRAPHS = Path(__file__).parents[1] / "data" / "graphs"
+TRAIN = GRAPHS / "block_lstm_train__dynbatch.pb"
+
+
+def graph_of(build: Callable[[Any], Any]) -> Any:
+    """The GraphDef of what `build` makes with TensorFlow 1's functions."""
+    with tf.Graph().as_default() as graph:
+        build(tf.compat.v1)
+        return graph.as_graph_def()
+
+
+def doubled(v1: Any) -> None:
+    x = v1.placeholder(tf.float32, [2], "x")
+    tf.add(x, x, name="y")
+
+
+@pytest.mark.parametrize("keep", [1, 100, 5000, 15000])
+def test_truncated_file(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "cut.pb"
+    path.write_bytes(TRAIN.read_bytes()[:keep])
+    with pytest.raises(ll.InvalidModelError, match=r"cut\.pb: a GraphDef is required|require"):
+        ll.from_tensorflow(path)
+
+
+@pytest.mark.parametrize("text", ["node {", "this is no graph", ""])
+def test_broken_text(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "broken.pbtxt"
+    path.write_text(text)
+    with pytest.raises(ll.InvalidModelError, match=r"broken\.pbtxt: a GraphDef is required, got a file"):
+        ll.from_tensorflow(path)
+
+
+def test_text_is_read_like_bytes(tmp_path: Path) -> None:
+    from google.protobuf import text_format
+
+    path = tmp_path / "graph.pbtxt"
+    path.write_text(text_format.MessageToString(graph_of(doubled)))
+    assert [value.name for value in ll.from_tensorflow(path).graph.output] == ["y:0"]
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        ll.from_tensorflow(tmp_path / "nowhere.pb")
+    with pytest.raises(ll.InvalidModelError, match=r"a SavedModel is required, got a folder without"):
+        ll.from_tensorflow(tmp_path)
+
+
+def test_unknown_ops_are_all_named() -> None:
+    graph = graph_of(doubled)
+    for number in range(2):
+        node = graph.node.add()
+        node.name, node.op = f"odd{number}", f"NoSuchOp{number}"
+        node.input.append("y")
+    with pytest.raises(ll.UnsupportedOpError) as caught:
+        ll.from_tensorflow(graph, ["x:0"], ["odd0:0", "odd1:0"])
+    lines = str(caught.value).splitlines()
+    assert lines == [
+        "NoSuchOp0 'odd0': TensorFlow knows no such op",
+        "NoSuchOp1 'odd1': TensorFlow knows no such op",
+    ]
+
+
+def test_ops_without_conversion_are_all_named() -> None:
+    def build(v1: Any) -> None:
+        x = v1.placeholder(tf.float32, [4, 4], "x")
+        tf.linalg.cholesky(x, name="first")
+        tf.add(tf.linalg.qr(x)[0], tf.raw_ops.MatrixSquareRoot(input=x, name="second"), name="sum")
+
+    with pytest.raises(ll.UnsupportedOpError) as caught:
+        ll.from_tensorflow(graph_of(build))
+    text = str(caught.value)
+    assert "Cholesky 'first': no conversion is known for it" in text
+    assert "MatrixSquareRoot 'second': no conversion is known for it" in text
+    assert "Qr 'Qr': no conversion is known for it" in text
+
+
+def test_loop_of_tensorflow_1() -> None:
+    def build(v1: Any) -> None:
+        v1.disable_control_flow_v2()
+        try:
+            x = v1.placeholder(tf.float32, [], "x")
+            v1.while_loop(lambda y: y < 9.0, lambda y: y * 2.0, [x], name="loop")
+        finally:
+            v1.enable_control_flow_v2()
+
+    with pytest.raises(ll.UnsupportedOpError, match=r"Enter 'loop/.*': it is part of a loop of TensorFlow 1"):
+        ll.from_tensorflow(graph_of(build), ["x:0"], ["loop/Exit:0"])
+
+
+def test_branch_of_tensorflow_1() -> None:
+    def build(v1: Any) -> None:
+        v1.disable_control_flow_v2()
+        try:
+            x = v1.placeholder(tf.float32, [], "x")
+            v1.cond(x > 0, lambda: x * 2.0, lambda: x, name="branch")
+        finally:
+            v1.enable_control_flow_v2()
+
+    with pytest.raises(ll.UnsupportedOpError, match=r"'branch/.*': it is part of a branch of TensorFlow 1"):
+        ll.from_tensorflow(graph_of(build), ["x:0"], ["branch/Merge:0"])
+
+
+def test_missing_library_function() -> None:
+    @tf.function
+    def inner(x: Any) -> Any:
+        return x * 2.0
+
+    @tf.function(input_signature=[tf.TensorSpec([2], tf.float32, name="x")])
+    def outer(x: Any) -> Any:
+        return inner(x) + inner(x)
+
+    graph = outer.get_concrete_function().graph.as_graph_def()
+    assert [value.name for value in ll.from_tensorflow(graph, ["x:0"]).graph.output] == ["Identity:0"]
+    del graph.library.function[:]
+    with pytest.raises(ll.InvalidModelError, match=r"Call.*: function '.*inner.*' requires to be in the library"):
+        ll.from_tensorflow(graph, ["x:0"])
+
+
+def test_missing_node() -> None:
+    graph = graph_of(doubled)
+    del graph.node[0]
+    with pytest.raises(ll.InvalidModelError, match="'y': its inputs require nodes of the graph, got 'x'"):
+        ll.from_tensorflow(graph, outputs=["y:0"])
+
+
+def test_cycle() -> None:
+    graph = graph_of(doubled)
+    node = graph.node.add()
+    node.name, node.op = "back", "Identity"
+    node.attr["T"].type = tf.float32.as_datatype_enum
+    node.input.append("y")
+    next(node for node in graph.node if node.name == "y").input[1] = "back"
+    with pytest.raises(
+        ll.InvalidModelError, match=r"the graph requires an order, got a cycle: (y <- back <- y|back <- y <- back)"
+    ):
+        ll.from_tensorflow(graph, ["x:0"], ["y:0"])
+
+
+def test_constant_as_input() -> None:
+    path = GRAPHS / "block_lstm_train__frozen_refvar.pb"
+    with pytest.raises(ll.InvalidInputError, match=r"input 'w:0' requires a placeholder.*got Const 'w', which"):
+        ll.from_tensorflow(path, ["ids:0", "labels:0", "w:0"], ["loss:0"])
+
+
+def test_input_that_nothing_reads() -> None:
+    def build(v1: Any) -> None:
+        doubled(v1)
+        v1.placeholder(tf.float32, [2], "idle")
+
+    with pytest.raises(ll.InvalidInputError, match="inputs requires tensors that an output depends on, got 'idle:0'"):
+        ll.from_tensorflow(graph_of(build), ["x:0", "idle:0"], ["y:0"])
+
+
+def test_input_inside_the_graph_cuts_it() -> None:
+    def build(v1: Any) -> None:
+        x = v1.placeholder(tf.float32, [2, None], "x")
+        tf.multiply(tf.tanh(x, name="inner"), 3.0, name="y")
+
+    model = ll.from_tensorflow(graph_of(build), ["inner:0"], ["y:0"])
+    assert [value.name for value in model.graph.input] == ["inner:0"]
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+    assert "Tanh" not in {node.op_type for node in model.graph.node}
+
+
+def test_strings() -> None:
+    def build(v1: Any) -> None:
+        text = v1.placeholder(tf.string, [None], "text")
+        tf.strings.to_number(tf.strings.lower(text, name="low"), name="number")
+
+    with pytest.raises(ll.UnsupportedOpError, match="StringLower 'low': string tensors have no place"):
+        ll.from_tensorflow(graph_of(build), ["text:0"], ["number:0"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inputs": ["nowhere:0"]}, "inputs requires tensors of the graph, got 'nowhere:0'"),
+        ({"outputs": ["nowhere:0"]}, "outputs requires tensors of the graph, got 'nowhere:0'"),
+        (
+            {"outputs": ["loss:1"]},
+            "outputs requires tensors of the graph, got 'loss:1' of Identity 'loss', which has 1",
+        ),
+        ({"outputs": ["loss:0", "loss:0"]}, "outputs requires names that differ"),
+        ({"outputs": ["w:0"]}, "outputs requires names that no input has, got w:0"),
+        ({"opset": 12}, "opset requires 13 to 18"),
+        ({"opset": 21}, r"opset requires 13 to 18.*got 21"),
+        ({"weights": "none"}, "weights requires one of inputs, initializers, got 'none'"),
+        ({"signature": "x"}, "signature requires a SavedModel as the source"),
+        ({"specs": []}, "specs requires a tf.function as the source"),
+        ({"shapes": {"ids:0": [7]}}, r"shapes\['ids:0'\] requires rank 2"),
+        ({"shapes": {"ids:0": [8, None]}}, r"shapes\['ids:0'\] requires 7 along axis 0, got 8"),
+        ({"shapes": {"nowhere:0": [8]}}, "shapes requires names of inputs, got nowhere:0"),
+    ],
+)
+def test_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ll.InvalidInputError, match=message):
+        ll.from_tensorflow(TRAIN, **options)
+
+
+def test_signatures_are_named() -> None:
+    path = GRAPHS / "block_lstm_train.saved_model"
+    with pytest.raises(ll.InvalidInputError, match="signature requires one of train_assign, train_pure, train_w"):
+        ll.from_tensorflow(path)
+    with pytest.raises(ll.InvalidInputError, match="got 'serve'"):
+        ll.from_tensorflow(path, signature="serve")
+
+
+def test_what_is_no_source() -> None:
+    with pytest.raises(ll.InvalidInputError, match=r"source requires a GraphDef.*got int"):
+        ll.from_tensorflow(3)
+
+
+def test_function_without_specs() -> None:
+    @tf.function
+    def free(x: Any) -> Any:
+        return x * 2.0
+
+    with pytest.raises(ll.InvalidInputError, match="specs requires one tf"):
+        ll.from_tensorflow(free)
+    model = ll.from_tensorflow(free, specs=[tf.TensorSpec([None, 2], tf.float32, name="x")])
+    assert [value.name for value in model.graph.input] == ["x"]
+
+
+def test_unsupported_graph_writes_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def build(v1: Any) -> None:
+        tf.linalg.cholesky(v1.placeholder(tf.float32, [4, 4], "x"), name="y")
+
+    with pytest.raises(ll.UnsupportedOpError):
+        ll.from_tensorflow(graph_of(build))
+    assert not list(tmp_path.iterdir())
+    assert "Cholesky" not in capfd.readouterr().err, "the error says it, and nothing else does"
+
+
+def test_tf2onnx_plugin() -> None:
+    convert = pytest.importorskip("tf2onnx.convert")
+    graph = tf.compat.v1.GraphDef.FromString(TRAIN.read_bytes())
+    inputs = [f"{name}:0" for name in ("ids", "labels", "emb", "w", "wci", "wcf", "wco", "b", "dense_w", "dense_b")]
+    outputs = ["loss:0", "grad_w:0"]
+    model, _ = convert.from_graph_def(graph, input_names=inputs, output_names=outputs, **ll.tf2onnx_ops())
+    assert {"BlockLSTM", "BlockLSTMGrad"} <= {node.op_type for node in model.graph.node if node.domain}
+    assert {node.domain for node in ll.lower(model).graph.node} == {""}
