@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx_ir as ir
+
+from lstm_lower.errors import InvalidInputError
 
 DType = ir.DataType
 DTYPES: dict[str, DType] = {
@@ -17,6 +22,23 @@ DTYPES: dict[str, DType] = {
     "float32": DType.FLOAT,
     "float64": DType.DOUBLE,
 }
+
+
+def native(value: Any, what: str) -> np.ndarray[Any, Any]:
+    """A value as an array in the machine's byte order, as onnxruntime and onnx_ir take all bytes to be.
+
+    Args:
+        value: an array, number or nested list.
+        what: what it is, for the error.
+
+    Raises:
+        InvalidInputError: numpy makes no array of it.
+    """
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        raise InvalidInputError(f"{what} requires an array, got {type(value).__name__}: {error}") from error
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def all_dtypes() -> tuple[DType, ...]:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from lstm_lower import dims, opdef
+from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.opset.versions import newest_opset
@@ -84,22 +85,27 @@ def _arrays(definition: type[opdef.OpDef], operands: Mapping[str, Any]) -> dict[
         if value is None:
             continue
         if declared.variadic:
+            if not isinstance(value, (list, tuple)):
+                got = type(value).__name__
+                raise InvalidInputError(requires(definition.op_type, None, declared.name, "a list of arrays", got))
             given.update({f"{declared.name}[{index}]": (declared.dtype, part) for index, part in enumerate(value)})
         else:
             given[declared.name] = (declared.dtype, value)
     # Plain numbers and lists have no dtype of their own: they take that of the arrays beside them, as in TensorFlow.
-    known = {dtype: np.asarray(value).dtype for dtype, value in reversed(given.values()) if not _is_plain(value)}
+    arrays = {name: native(value, f"{definition.op_type}: {name}") for name, (_, value) in given.items()}
+    plain = {name for name, (_, value) in given.items() if _is_plain(value)}
+    known = {dtype: arrays[name].dtype for name, (dtype, _) in reversed(given.items()) if name not in plain}
     known |= {name: dtype.numpy() for name in _fixed(definition) if (dtype := opdef.dtype_of(name)) is not None}
     return {
-        name: _converted(value, known[dtype]) if _is_plain(value) and dtype in known else np.asarray(value)
-        for name, (dtype, value) in given.items()
+        name: _converted(arrays[name], known[dtype]) if name in plain and dtype in known else arrays[name]
+        for name, (dtype, _) in given.items()
     }
 
 
 def _list_lengths(definition: type[opdef.OpDef], operands: Mapping[str, Any]) -> dict[str, int]:
     """The attributes that say how long the operands are that are lists."""
     counted = [declared for declared in definition.inputs if declared.count is not None]
-    return {str(declared.count): len(operands[declared.name]) for declared in reversed(counted)}
+    return {str(declared.count): len(operands.get(declared.name) or ()) for declared in reversed(counted)}
 
 
 def _fixed(definition: type[opdef.OpDef]) -> set[str]:
@@ -110,9 +116,8 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (bool, int, float, list, tuple))
 
 
-def _converted(value: Any, dtype: np.dtype[Any]) -> Array:
+def _converted(array: Array, dtype: np.dtype[Any]) -> Array:
     """Numbers in a dtype that holds them; as they are where it does not, for the definition to refuse."""
-    array = np.asarray(value)
     converted = array.astype(dtype) if array.dtype.kind in "biuf" else array
     exact = array.size == 0 or converted.dtype.kind not in "iub" or np.array_equal(converted, array)
     return converted if exact else array

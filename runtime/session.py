@@ -12,6 +12,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from lstm_lower.dims import format_shape
+from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.verify import composite_nodes
 from lstm_lower.passes.lower import lower
@@ -179,7 +180,7 @@ def _open(
 
 def _as_array(name: str, value: Any, declared: Any) -> Array:
     dtype = _DTYPES.get(declared.type)
-    array = np.asarray(value)
+    array = native(value, f"input '{name}'")
     if dtype is None:
         return array
     if array.dtype != dtype:
@@ -187,7 +188,10 @@ def _as_array(name: str, value: Any, declared: Any) -> Array:
         plain = not isinstance(value, (np.ndarray, np.generic))
         if not plain or not np.can_cast(array.dtype, dtype, "same_kind"):
             raise InvalidInputError(f"input '{name}' requires dtype {dtype}, got {array.dtype}")
-        array = array.astype(dtype)
+        converted = array.astype(dtype)
+        if dtype.kind in "iu" and not np.array_equal(converted, array):
+            raise InvalidInputError(f"input '{name}' requires numbers that {dtype} holds, got {value}")
+        array = converted
     return array
 
 

@@ -38,6 +38,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
+from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.passes.infer import shape_of
 
@@ -242,7 +243,7 @@ def set_initial_value(model: ir.Model, name: str, array: Array) -> None:
     value = next((value for value in model.graph.inputs if value.name == name), None)
     if value is None:
         raise InvalidModelError(f"initial value '{name}' requires to be a graph input")
-    tensor = ir.tensor(array, name=name)
+    tensor = ir.tensor(native(array, f"initial value '{name}'"), name=name)
     if value.dtype is not None and value.dtype != tensor.dtype:
         raise InvalidModelError(f"initial value '{name}' requires dtype {value.dtype}, got {tensor.dtype}")
     shape = shape_of(value)

@@ -46,6 +46,12 @@ def buffer(array: Array, device: Device) -> ort.OrtValue:
     return value
 
 
+def host_copy(value: ort.OrtValue) -> Array:
+    """A copy of a buffer; of one on the host, onnxruntime's own `numpy` is a view that later steps write to."""
+    array: Array = value.numpy()
+    return array if array.flags.owndata else array.copy()
+
+
 class DeviceState:
     """The values of state pairs, each in two buffers.
 
@@ -79,7 +85,7 @@ class DeviceState:
     def read(self, names: Iterable[str] | None = None) -> dict[str, Array]:
         """Copies the current values to the host."""
         wanted = self._buffers if names is None else names
-        return {name: self._buffers[name][self.turn].numpy() for name in wanted}
+        return {name: host_copy(self._buffers[name][self.turn]) for name in wanted}
 
     def write(self, values: Mapping[str, Array]) -> None:
         """Copies values from the host in place of the current ones.

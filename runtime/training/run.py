@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.training import checkpoint
 from lstm_lower.runtime.training.trainer import Trainer
@@ -62,7 +63,7 @@ class Samples:
         missing = [f"'{name}' {_signature(declared[name])}" for name in trainer.inputs if name not in arrays]
         if missing:
             raise InvalidInputError(f"data requires an array {' and '.join(missing)}, got {sorted(arrays)}")
-        self._arrays = {name: np.asarray(arrays[name]) for name in trainer.inputs}
+        self._arrays = {name: native(arrays[name], f"data '{name}'") for name in trainer.inputs}
         self._axes = {}
         for name, array in self._arrays.items():
             sizes = declared[name].shape

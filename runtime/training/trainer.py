@@ -20,6 +20,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import Optimizer, resolve
@@ -31,7 +32,7 @@ from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.session import Session
 from lstm_lower.runtime.training import checkpoint
-from lstm_lower.runtime.training.device_state import HOST, DeviceState, buffer, input_devices
+from lstm_lower.runtime.training.device_state import HOST, DeviceState, buffer, host_copy, input_devices
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +44,7 @@ class StepResult(NamedTuple):
 
     Attributes:
         loss: the loss before the update; NaN for a model without one.
-        outputs: the chosen outputs by name.
+        outputs: the chosen outputs by name, copies that later steps do not change.
     """
 
     loss: float
@@ -118,7 +119,7 @@ class Trainer:
         self.outputs = list(self.session.outputs)
         self.steps = 0
 
-        values = {name: np.asarray(value) for name, value in (initial_values or {}).items()}
+        values = {name: native(value, f"initial value '{name}'") for name, value in (initial_values or {}).items()}
         unknown = [name for name in values if name not in state_inputs]
         if unknown:
             raise InvalidInputError(f"initial value '{unknown[0]}' requires to be one of the state {state_inputs}")
@@ -189,11 +190,11 @@ class Trainer:
             raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
         self._device_state.flip()
         self.steps += 1
-        loss = self._loss.numpy() if self.state.loss is not None else np.asarray(np.nan)
+        loss = host_copy(self._loss) if self.state.loss is not None else np.asarray(np.nan)
         return StepResult(float(loss), self._results(binding, outputs, fetched, loss) if outputs else {})
 
     def state_dict(self) -> dict[str, Array]:
-        """The state by input name, copied to the host."""
+        """The state by input name, copied to the host: later steps do not change it."""
         return self._device_state.read()
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
@@ -202,7 +203,7 @@ class Trainer:
         Raises:
             InvalidInputError: a name is missing or unknown, or a value differs in dtype or shape; nothing is changed.
         """
-        self._device_state.write({name: np.asarray(value) for name, value in values.items()})
+        self._device_state.write({name: native(value, f"state '{name}'") for name, value in values.items()})
 
     def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
         """Writes a checkpoint, whole or not at all; the one before it stays as `<path>.previous`.
@@ -236,9 +237,10 @@ class Trainer:
         """The feeds as arrays; what was seen before is not checked again, except where values matter."""
         signature = None
         if all(isinstance(value, np.ndarray) for value in feeds.values()):
+            feeds = {name: native(value, f"input '{name}'") for name, value in feeds.items()}
             signature = tuple((name, value.shape, value.dtype.char) for name, value in feeds.items())
             if signature in self._checked and self._valued.isdisjoint(feeds):
-                return dict(feeds)
+                return feeds
         taken = [name for name in feeds if name not in self.inputs]
         if taken:
             raise InvalidInputError(f"feed '{taken[0]}' requires to be one of the data inputs {self.inputs}")
@@ -293,7 +295,7 @@ class Trainer:
     ) -> dict[str, Array]:
         made = binding.get_outputs()
         # Outputs come in the order of binding, those of the state and the loss first.
-        results = dict(zip(fetched, (value.numpy() for value in made[len(made) - len(fetched) :]), strict=True))
+        results = dict(zip(fetched, (host_copy(value) for value in made[len(made) - len(fetched) :]), strict=True))
         for name in outputs:
             if name == self.state.loss:
                 results[name] = loss
