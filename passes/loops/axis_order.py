@@ -64,7 +64,7 @@ class _Region:
     Attributes:
         rank: of every value.
         values: the values.
-        nodes: the elementwise nodes that make values of the region.
+        nodes: the elementwise nodes that make values of the region, and Transposes from one of its values to another.
     """
 
     rank: int
@@ -77,9 +77,11 @@ class _Region:
         for node in transposes:
             order = _order_of(node)
             assert order is not None
+            if node in self.nodes:
+                continue
             if len(order) == self.rank and node.inputs[0] in self.values:
                 found[order] = None
-            if node.outputs[0] in self.values and node not in self.nodes:
+            if node.outputs[0] in self.values:
                 found[_inverse(order)] = None
         return [order for order in found if list(order) != sorted(order)]
 
@@ -87,7 +89,7 @@ class _Region:
         """Elements per step that need no moving any more, less those that need it now."""
         steps = {output.step for output in loop.outputs}
         outer = {*(x.parameter for x in loop.inputs)}
-        total = 0
+        total = sum(_gained_within(node, order) for node in self.nodes)
         for value in self.values:
             made = self._making(value, loop)
             if made is not None:
@@ -113,6 +115,15 @@ class _Region:
         """The node outside the region that makes a value in the body."""
         node = value.producer()
         return node if node is not None and node.graph is loop.body and node not in self.nodes else None
+
+
+def _gained_within(node: ir.Node, order: Order) -> int:
+    """Elements that a node between two values of the region need not move any more; other nodes move none."""
+    own = _order_of(node)
+    value = node.inputs[0]
+    if own is None or value is None:
+        return 0
+    return _volume(value, own) - _volume(value, tuple(own[axis] for axis in order), start=order)
 
 
 def _moved(node: ir.Node) -> int:
@@ -144,12 +155,18 @@ def _inverse(order: Order) -> Order:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
-def _volume(value: ir.Value, order: Order) -> int:
-    """The elements that a transposition moves: none when only axes of size 1 change places."""
+def _volume(value: ir.Value, order: Order, start: Order | None = None) -> int:
+    """The elements that a transposition moves: none when only axes of size 1 change places.
+
+    Args:
+        value: what is moved.
+        order: its axes afterwards.
+        start: its axes before, where these are in another order already.
+    """
     shape = shape_of(value)
     assert shape is not None
-    large = [axis for axis in order if shape[axis] != 1]
-    return 0 if large == sorted(large) else elements(value)
+    before, after = ([axis for axis in axes if shape[axis] != 1] for axes in (start or sorted(order), order))
+    return 0 if before == after else elements(value)
 
 
 def _regions(loop: Loop, dependence: Dependence) -> list[_Region]:
@@ -185,6 +202,11 @@ def _regions(loop: Loop, dependence: Dependence) -> list[_Region]:
         region.values[value] = None
     for node in nodes:
         regions[root(node.outputs[0])].nodes.add(node)
+    for node in dependence.order:
+        if _order_of(node) is not None and {node.inputs[0], node.outputs[0]} <= parents.keys():
+            source, target = (root(value) for value in (node.inputs[0], node.outputs[0]) if value is not None)
+            if source is target and source in regions:
+                regions[source].nodes.add(node)
     whole = [region for region in regions.values() if {rank_of(value) for value in region.values} == {region.rank}]
     return [region for region in whole if len(region.values) > 1 or region.nodes]
 
@@ -212,7 +234,13 @@ class _Writer:
         for node in self.dependence.order:
             if node in self.region.nodes:
                 operands = [self._operand(value) for value in node.inputs]
-                result = loop.inside(before=node).op(node.op_type, *operands, **dict(node.attributes.items()))
+                attributes = dict(node.attributes.items())
+                own = _order_of(node)
+                if own is not None:
+                    # The same move among axes that stand in another order.
+                    place = _inverse(self.order)
+                    attributes["perm"] = ir.AttrInt64s("perm", [place[own[axis]] for axis in self.order])
+                result = loop.inside(before=node).op(node.op_type, *operands, **attributes)
                 self.turned[node.outputs[0]] = self._described(result, node.outputs[0])
                 continue
             for value in node.outputs:
@@ -278,15 +306,17 @@ class _Writer:
                 self.loop.substitute(reader.outputs[0], turned)
             elif reader is not turned.producer():
                 kept.append(reader)
-        producer = value.producer()
-        if not kept or (producer is not None and producer not in self.region.nodes):
-            # What a node outside the region made is there in its own order as well.
+        if not kept or not self._is_replaced(value):
             return
         upright = self._behind(turned.producer()).op("Transpose", turned, perm=list(_inverse(self.order)))
         upright.shape = value.shape
         for user, index in list(value.uses()):
             if user not in self.region.nodes:
                 user.replace_input_with(index, upright)
+
+    def _is_replaced(self, value: ir.Value) -> bool:
+        """Whether a value is there in the new order only; what was made elsewhere is there in its own as well."""
+        return value.producer() in self.region.nodes or any(value is own for own in self.loop.body.inputs)
 
     def _turn_back(self, output: ScanOutput) -> None:
         output.step = self.turned[output.step]
