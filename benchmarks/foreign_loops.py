@@ -1,32 +1,33 @@
-"""The loop optimiser on loops that other projects wrote: nodes in their bodies, time, and equality of results.
+"""`python -m benchmarks foreign`: the loop optimiser on loops that other projects wrote.
 
 Models come from the packages of the extra `bench`, those that are installed, or from files. Before and after run in
 turns, so that what else the machine does meets both.
-
-Usage: python benchmarks/foreign_loops.py [--shape 50,32,128,128]... [--model NAME]... [--threads 1] [--rounds 20]
-       [--schedule auto] [--json] [--export DIR] [--from DIR]
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib.util
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+import typer
 
-SIZES = ["50,32,128,128"]
+from benchmarks.foreign_models import EXPORTERS
+from benchmarks.options import JsonOption, OutputOption, hand_out, parse_shape
+from benchmarks.processes import output_of
+from lstm_lower.cli import console
+from lstm_lower.cli.options import ScheduleOption
+
+SIZES = "50,32,128,128"
 LOOPS = ("Scan", "Loop")
 Feeds = dict[str, np.ndarray[Any, Any]]
 
@@ -141,17 +142,18 @@ def error_against_float64(original: onnx.ModelProto, feeds: Feeds, results: list
     return [difference(result, exact) for result in results]
 
 
-def measure(original: onnx.ModelProto, name: str, shape: str, options: argparse.Namespace) -> Figures:
-    """Optimises a model, and runs it before and after in turns."""
+def measure(path: Path, shape: str, *, schedule: str, threads: int, rounds: int, float64: bool) -> Figures:
+    """Optimises a model of a file, and runs it before and after in turns."""
     import onnxruntime as ort
 
     import lstm_lower as ll
 
+    original = onnx.load(path)
     start = time.perf_counter()
-    optimised = ll.optimize(original, options.schedule)
+    optimised = ll.optimize(original, schedule)
     optimize_s = time.perf_counter() - start
     settings = ort.SessionOptions()
-    settings.intra_op_num_threads = options.threads
+    settings.intra_op_num_threads = threads
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
     # Idle threads of one session would take the processor from the other.
@@ -163,18 +165,18 @@ def measure(original: onnx.ModelProto, name: str, shape: str, options: argparse.
     feeds = feeds_of(original)
     results = [session.run(None, feeds) for session in sessions]
     times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(options.rounds):
+    for _ in range(rounds):
         for session, taken in zip(sessions, times, strict=True):
             start = time.perf_counter()
             session.run(None, feeds)
             taken.append(1e3 * (time.perf_counter() - start))
     before, after = bodies(original), bodies(optimised)
-    errors = error_against_float64(original, feeds, results) if options.float64 else [None, None]
+    errors = error_against_float64(original, feeds, results) if float64 else [None, None]
     products = ("MatMul", "Gemm")
     return Figures(
-        name,
+        path.stem,
         shape,
-        options.threads,
+        threads,
         sum(map(len, before)),
         sum(map(len, after)),
         sum(op in products for body in before for op in body),
@@ -190,84 +192,80 @@ def measure(original: onnx.ModelProto, name: str, shape: str, options: argparse.
 
 def export(name: str, shape: str, folder: Path) -> Path | None:
     """Exports a model in a process of its own; `None` where one of its packages is not installed."""
-    from foreign_models import EXPORTERS
-
     if any(importlib.util.find_spec(package) is None for package in EXPORTERS[name][0]):
+        print(f"{name} is left out: {' or '.join(EXPORTERS[name][0])} is not installed", file=sys.stderr)
         return None
     path = folder / f"{name}.onnx"
     code = (
-        "import sys, onnx; sys.path.insert(0, sys.argv[1]); from foreign_models import EXPORTERS; "
-        "model = EXPORTERS[sys.argv[2]][1](tuple(map(int, sys.argv[3].split(',')))); "
-        "model.ClearField('metadata_props'); onnx.save(model, sys.argv[4])"
+        "import sys, onnx; from benchmarks.foreign_models import EXPORTERS; "
+        "model = EXPORTERS[sys.argv[1]][1](tuple(map(int, sys.argv[2].split(',')))); "
+        "model.ClearField('metadata_props'); onnx.save(model, sys.argv[3])"
     )
-    here = str(Path(__file__).parent)
-    done = subprocess.run(
-        [sys.executable, "-c", code, here, name, shape, str(path)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(f"{name} cannot be exported:\n{done.stderr}")
+    output_of(code, name, shape, str(path))
     return path
 
 
-def models(options: argparse.Namespace, shape: str, folder: Path) -> dict[str, Path]:
-    """The model files to measure."""
-    from foreign_models import EXPORTERS
-
-    if options.source is not None:
-        found = sorted(options.source.glob("*.onnx"))
-        return {path.stem: path for path in found if not options.model or path.stem in options.model}
-    exported = {name: export(name, shape, folder) for name in options.model or EXPORTERS}
-    for name, path in exported.items():
-        if path is None:
-            print(f"{name} is left out: {' or '.join(EXPORTERS[name][0])} is not installed", file=sys.stderr)
-    return {name: path for name, path in exported.items() if path is not None}
-
-
-def table(rows: list[Figures]) -> str:
-    """The figures for people."""
-    times = f"{'before ms':>18}{'after ms':>18}{'ratio':>7}"
-    lines = [f"{'model':24}{'T,B,I,H':>16}{'body':>12}{'products':>10}{times}{'difference':>12}{'from float64':>20}"]
-    for row in rows:
-        errors = "" if row.error_before is None else f"{row.error_before:.0e} -> {row.error_after:.0e}"
-        lines.append(
-            f"{row.model:24}{row.shape:>16}{f'{row.nodes_before} -> {row.nodes_after}':>12}"
-            f"{f'{row.products_before} -> {row.products_after}':>10}"
-            f"{row.before_ms[0]:>9.2f} ({row.before_ms[1]:.2f}){row.after_ms[0]:>9.2f} ({row.after_ms[1]:.2f})"
-            f"{row.ratio:>7.2f}{row.difference:>12.0e}{errors:>20}"
-        )
-    lines.append(
-        "body, products: in all loop bodies, before -> after; times: median (minimum); ratio: median of rounds"
-    )
-    return "\n".join(lines)
+def print_table(rows: list[Figures]) -> None:
+    """The figures for people; times are medians, minima in brackets, and the ratio is the median of the rounds'."""
+    cells = [
+        [
+            row.model,
+            row.shape,
+            f"{row.nodes_before} -> {row.nodes_after}",
+            f"{row.products_before} -> {row.products_after}",
+            f"{row.before_ms[0]:.2f} ({row.before_ms[1]:.2f})",
+            f"{row.after_ms[0]:.2f} ({row.after_ms[1]:.2f})",
+            f"{row.ratio:.2f}",
+            f"{row.difference:.0e}",
+            "" if row.error_before is None else f"{row.error_before:.0e} -> {row.error_after:.0e}",
+        ]
+        for row in rows
+    ]
+    head = ["model", "T,B,I,H", "body", "products", "before ms", "after ms", "ratio", "difference", "from float64"]
+    console.table(*head, rows=cells, right=head[1:])
 
 
-def main() -> None:
-    """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", action="append", metavar="T,B,I,H", help=f"may be repeated; {SIZES[0]} without it")
-    parser.add_argument("--model", action="append", help="may be repeated; all models without it")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--schedule", default="auto")
-    parser.add_argument("--float64", action="store_true", help="also compare with the original in float64; slow")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--export", type=Path, metavar="DIR", help="only export the models")
-    parser.add_argument("--from", dest="source", type=Path, metavar="DIR", help="measure the models of a folder")
-    options = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    sys.path.insert(0, str(Path(__file__).parent))
-    rows: list[Figures] = []
-    for shape in options.shape or (["as filed"] if options.source else SIZES):
-        if options.export is not None:
-            options.export.mkdir(parents=True, exist_ok=True)
-            models(options, shape, options.export)
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            for name, path in models(options, shape, Path(folder)).items():
-                rows.append(measure(onnx.load(path), name, shape, options))
-    if options.export is None:
-        print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2) if options.json else table(rows))
-
-
-if __name__ == "__main__":
-    main()
+def foreign(
+    shape: Annotated[
+        list[str] | None, typer.Option("--shape", metavar="T,B,I,H", help=f"May be repeated; {SIZES} without it.")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help=f"{', '.join(EXPORTERS)}, or files of --from; may be repeated, all without it."),
+    ] = None,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of onnxruntime.")] = 1,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns of before and after.")] = 20,
+    schedule: ScheduleOption = "auto",
+    float64: Annotated[
+        bool, typer.Option("--float64", help="Also compare with the original in float64; slow.")
+    ] = False,
+    export_to: Annotated[
+        Path | None, typer.Option("--export", metavar="DIR", help="Only export the models.", show_default=False)
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Measure the models of a folder.", show_default=False)
+    ] = None,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Time models of other projects before and after the loop optimiser, in turns."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    with console.errors(as_json=as_json), tempfile.TemporaryDirectory() as scratch:
+        files: list[tuple[str, Path]] = []
+        if source is not None:
+            found = sorted(source.glob("*.onnx"))
+            files = [("as filed", path) for path in found if not model or path.stem in model]
+        for number, text in enumerate([] if source is not None else shape or [SIZES]):
+            parse_shape(text)
+            folder = export_to or Path(scratch) / str(number)
+            folder.mkdir(parents=True, exist_ok=True)
+            files += [(text, path) for name in model or EXPORTERS if (path := export(name, text, folder)) is not None]
+        if export_to is not None:
+            return
+        rows = [
+            measure(path, text, schedule=schedule, threads=threads, rounds=rounds, float64=float64)
+            for text, path in files
+        ]
+        if not as_json:
+            print_table(rows)
+        hand_out([dataclasses.asdict(row) for row in rows], output, as_json=as_json)

@@ -65,6 +65,7 @@ def torch_gru(sizes: Sizes) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(Network().eval(), arguments, dynamo=True, verbose=False)
+    assert program is not None
     stream = io.BytesIO()
     stream.write(program.model_proto.SerializeToString())
     model = onnx.load_from_string(stream.getvalue())

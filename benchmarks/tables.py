@@ -1,14 +1,11 @@
-"""Writes tables and pictures' places into the pages, from the figures in `results/`.
+"""`python -m benchmarks tables`: tables and pictures' places in the pages, from the figures in `results/`.
 
 A page says where: everything between `<!-- table NAME -->` and `<!-- end of table -->` is made of `results/NAME.json`;
 a picture `docs/images/bench_NAME.svg`, where there is one, stands above the table.
-
-Usage: python benchmarks/tables.py [--check]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -16,9 +13,12 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-ROOT = Path(__file__).resolve().parent.parent
+import typer
+
+from benchmarks.processes import ROOT
+
 RESULTS = ROOT / "benchmarks" / "results"
 PICTURES = ROOT / "docs" / "images"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
@@ -53,7 +53,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def label(row: Row) -> str:
     """A contestant's column."""
-    name = NAMES.get(row["contestant"], row["contestant"])
+    contestant: str = row["contestant"]
+    name = NAMES.get(contestant, contestant)
     return f"{name}, {row['schedule']}" if row["schedule"] not in ("", "auto") else name
 
 
@@ -117,7 +118,7 @@ KINDS = {"memory": memory, "lowering": lowering, "trainer": trainer}
 
 
 def caption(data: Mapping[str, Any]) -> str:
-    """What was run and where, and what else must be known of figures that `run.py` did not write."""
+    """What was run and where, and what else must be known of figures that `pages` did not write."""
     note = f" {data['note']}" if "note" in data else ""
     versions = ", ".join(f"{name} {version}" for name, version in data["machine"]["versions"].items())
     return f"`{data['command']}` on {data['machine']['processor']}, {data['machine']['cpus']} CPUs; {versions}.{note}\n"
@@ -127,7 +128,7 @@ def section(name: str, page: Path) -> str:
     """What stands between the marks of a page."""
     figures, picture = RESULTS / f"{name}.json", PICTURES / f"bench_{name}.svg"
     if not figures.is_file():
-        return f"Not measured yet: `python benchmarks/run.py {name}`.\n"
+        return f"Not measured yet: `python -m benchmarks pages {name}`.\n"
     data = json.loads(figures.read_text(encoding="utf-8"))
     shown = ""
     if picture.is_file():
@@ -149,17 +150,15 @@ def write() -> None:
         page.write_text(filled(page), encoding="utf-8")
 
 
-def main() -> None:
-    """Writes the tables, or says which page is out of date."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; fail where a table is not its figures'")
-    if not parser.parse_args().check:
+def tables(
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; fail where a table is not its figures'.")
+    ] = False,
+) -> None:
+    """Write the pages' tables from the figures that are there."""
+    if not check:
         write()
         return
     for path in PAGES:
         if path.read_text(encoding="utf-8") != filled(path):
-            sys.exit(f"{path.relative_to(ROOT)}: a table is out of date, run python benchmarks/tables.py")
-
-
-if __name__ == "__main__":
-    main()
+            sys.exit(f"{path.relative_to(ROOT)}: a table is out of date, run python -m benchmarks tables")

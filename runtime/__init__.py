@@ -1,1 +1,1 @@
-"""onnxruntime: sessions, providers, checks, benchmarks."""
+"""onnxruntime: sessions, the trainer, providers, checks."""

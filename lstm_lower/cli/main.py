@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 import lstm_lower
-from lstm_lower.cli.bench_command import bench
 from lstm_lower.cli.check_command import check
 from lstm_lower.cli.inspect_command import inspect
 from lstm_lower.cli.lower_command import lower
@@ -48,4 +47,3 @@ app.command()(train)
 app.command()(check)
 app.command()(ops)
 app.command()(optimize)
-app.command()(bench)

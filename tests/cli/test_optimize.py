@@ -1,4 +1,4 @@
-"""The commands of the loop optimiser and of the benchmark."""
+"""The commands of the loop optimiser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from typer.testing import CliRunner
 
 from lstm_lower.cli.main import app
@@ -54,22 +53,3 @@ def test_optimize_refuses_a_schedule_and_writes_nothing(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "schedule requires" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["loop.onnx"]
-
-
-def test_bench_races_the_floor(tmp_path: Path) -> None:
-    figures = tmp_path / "figures.json"
-    options = ["--shape", "3,2,4,4", "--against", "floor", "--seconds", "0.1", "--threads", "1", "--memory"]
-    result = CliRunner().invoke(app, ["bench", *options, "-o", str(figures), "--json"])
-    assert result.exit_code == 0, result.output
-    rows = json.loads(figures.read_text())
-    assert [row["contestant"] for row in rows] == ["lstm-lower", "floor"]
-    assert all(row["median_s"] >= row["minimum_s"] > 0 for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("--shape", "3,2,4"), ("--variant", "fast"), ("--against", "abacus"), ("--op", "LSTM")]
-)
-def test_bench_refuses_what_it_does_not_know(option: str, value: str) -> None:
-    result = CliRunner().invoke(app, ["bench", option, value])
-    assert result.exit_code == 1
-    assert f"{option} requires" in result.stderr

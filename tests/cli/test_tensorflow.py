@@ -58,25 +58,10 @@ def test_errors(tmp_path) -> None:
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_bench_times_an_import() -> None:
-    pytest.importorskip("tf2onnx")
-    code, text = invoke("bench", "--import", "--nodes", "500", "--json")
-    assert code == 0, text
-    figures = json.loads(text)
-    assert 300 < figures["nodes"] <= 500
-    assert figures["recurrent"] == 4, "two layers and their gradients"
-    assert figures["composites"] > figures["recurrent"]
-    assert figures["lowered_nodes"] > figures["imported_nodes"] > figures["composites"]
-    phases = [figures[f"{phase}_s"] for phase in ("plan", "fold", "convert", "finish")]
-    assert all(seconds > 0 for seconds in phases)
-    assert figures["import_s"] == pytest.approx(sum(phases))
-    assert 0 < figures["load_peak_mb"] <= figures["import_peak_mb"] <= figures["peak_mb"]
-
-
 def test_import_walks_once_for_all_outputs() -> None:
     """The quicker methods find and change the same as tf2onnx's own."""
     pytest.importorskip("tf2onnx")
-    from lstm_lower.runtime.bench_import import training_graph
+    from benchmarks.importing import training_graph
     from lstm_lower.tensorflow import convert, importer, quick
 
     planned = importer.plan(training_graph(200), outputs=["loss:0", "train"], weights="inputs")

@@ -9,10 +9,10 @@ import onnx_ir as ir
 import pytest
 
 import lstm_lower as ll
+from benchmarks import block
+from benchmarks.block import Case
 from lstm_lower.passes.loops.views.loop import BLOCKS, scans_of
 from lstm_lower.passes.trace import Trace
-from lstm_lower.runtime import bench_cases
-from lstm_lower.runtime.bench_cases import Case
 from tests.support.loop_checks import assert_same, run
 
 SHAPE = (7, 2, 3, 5)
@@ -20,7 +20,7 @@ PLAIN = Case("BlockLSTMGrad", SHAPE)
 
 
 def lowered(case: Case, schedule: str = "scan") -> ir.Model:
-    return ir.from_proto(ll.lower(bench_cases.model(case, bench_cases.arrays(case)), schedule=schedule))
+    return ir.from_proto(ll.lower(block.model(case, block.arrays(case)), schedule=schedule))
 
 
 @pytest.mark.parametrize("variant", ["plain", "peephole", "v2", "half", "short", "dynamic"])
@@ -59,8 +59,8 @@ def test_blocks_hold_an_inner_loop_and_add_once_per_block() -> None:
 @pytest.mark.parametrize("schedule", ["auto", "unroll", "chunk:3", "chunk:7", "chunk:1"])
 def test_schedules_agree(op: str, variant: str, schedule: str) -> None:
     case = Case(op, SHAPE, variant)
-    operands = bench_cases.arrays(case)
-    model, feeds = bench_cases.model(case, operands), bench_cases.feeds(case, operands)
+    operands = block.arrays(case)
+    model, feeds = block.model(case, operands), block.feeds(case, operands)
     expected = run(ll.lower(model, schedule="scan"), feeds)
     for optimised in (False, True):
         assert_same(expected, run(ll.lower(model, schedule=schedule), feeds, optimised=optimised), tolerance=1e-6)
@@ -72,7 +72,7 @@ def test_unrolling_leaves_no_control_flow() -> None:
 
 def test_the_trace_tells_what_changed_and_what_was_left_alone() -> None:
     trace = Trace(dump=True)
-    ll.lower(bench_cases.model(PLAIN, bench_cases.arrays(PLAIN)), schedule="scan", trace=trace)
+    ll.lower(block.model(PLAIN, block.arrays(PLAIN)), schedule="scan", trace=trace)
     names = {change.pass_name for change in trace.changes}
     assert {"distribute", "reassociate", "fuse_concat", "hoist", "sink_accumulators", "sink_outputs"} <= names
     assert trace.changes[0].before != trace.changes[-1].after
@@ -83,7 +83,7 @@ def test_large_loops_are_divided_and_small_ones_are_not() -> None:
     small = scans_of(lowered(PLAIN, "auto").graph)
     assert len(small) == 1
     large = Case("BlockLSTMGrad", (64, 64, 256, 256))
-    model = ir.from_proto(ll.lower(bench_cases.model(large, _shapes(large))))
+    model = ir.from_proto(ll.lower(block.model(large, _shapes(large))))
     assert any(BLOCKS in node.metadata_props for node in scans_of(model.graph))
 
 

@@ -1,4 +1,4 @@
-"""The optimiser on loops that other projects wrote: `tests/data/foreign/`, made by `benchmarks/foreign_loops.py`."""
+"""The optimiser on loops that other projects wrote: `tests/data/foreign/`, made by `python -m benchmarks foreign`."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import helper
 
 import lstm_lower as ll
+from benchmarks import block
 from lstm_lower import opdef
-from lstm_lower.runtime import bench_cases
 from tests.support.cudnn_cases import Case
 from tests.support.cudnn_models import attributes_of, node_model, training_model
 from tests.support.duplicates import RANDOM, all_nodes, duplicates
@@ -126,8 +126,8 @@ def test_masks_drawn_twice_are_two_masks() -> None:
 @pytest.mark.parametrize("variant", ["plain", "peephole"])
 def test_block(version: str, variant: str) -> None:
     """The backward op reads what the forward op saved, so that of the forward pass it repeats nothing at all."""
-    case = bench_cases.Case("BlockLSTMGrad", (6, 2, 3, 4), variant)
-    operands = bench_cases.arrays(case)
+    case = block.Case("BlockLSTMGrad", (6, 2, 3, 4), variant)
+    operands = block.arrays(case)
     forward, backward = (opdef.REGISTRY[f"{op}{version}"] for op in ("BlockLSTM", "BlockLSTMGrad"))
     saved = [output.name for output in forward.outputs]
     nodes = [

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 import lstm_lower as ll
+from benchmarks.lowering import unrolled_network
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.dump import dump
 from lstm_lower.passes.loops.common_subexpressions import Common
@@ -19,7 +20,6 @@ from lstm_lower.passes.loops.schedule import Unroll
 from lstm_lower.passes.loops.simplify import Simplify
 from lstm_lower.passes.pipeline import Pipeline, optimize_graphs
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.runtime.bench_compile import unrolled_network
 from tests.support.loop_models import LoopModel, loop_models
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from benchmarks.__main__ import app as benchmarks_app
 from lstm_lower.cli.main import app
 from tests.support import documentation
 from tests.support.documentation import COMMANDS, EXAMPLES, NOT_RUN, PAGES, PYTHON, QUICKER, ROOT, SHOWN, Block
@@ -101,16 +102,22 @@ def test_no_exception_is_left_over() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_in_the_prose_exist(page: Path) -> None:
     """Commands that a sentence mentions have options that exist, and scripts that exist."""
-    commands = typer.main.get_command(app).commands
+    programs = {"lstm-lower": app, "python -m benchmarks": benchmarks_app}
     for text in documentation.inline_commands(page):
-        program, first, *rest = text.split()
-        if program == "python":
+        program = next((start for start in programs if text.startswith(f"{start} ")), None)
+        if program is None:
+            _, first, *rest = text.split()
             script = rest[0].replace(".", "/") + ".py" if first == "-m" else first
             script = re.sub("^lstm_lower/(passes|runtime)/", r"\1/", script)
-            assert (ROOT / script).is_file() or (first == "-m" and rest[0] in ("pytest", "build", "lstm_lower")), text
+            known = ("pytest", "build", "lstm_lower", "benchmarks")
+            assert (ROOT / script).is_file() or (first == "-m" and rest[0] in known), text
+            continue
+        commands = typer.main.get_command(programs[program]).commands
+        first, *rest = text.removeprefix(f"{program} ").split()
+        if first == "--help":
             continue
         # `lstm-lower lower | inspect | run` lists commands.
-        for name in text.removeprefix("lstm-lower ").split(" | ") if "|" in text else [first]:
+        for name in text.removeprefix(f"{program} ").split(" | ") if "|" in text else [first]:
             assert name in commands, text
         options = {
             option for parameter in commands[first].params for option in (*parameter.opts, *parameter.secondary_opts)

@@ -97,11 +97,11 @@ def test_core_needs_neither_tensorflow_nor_torch() -> None:
 
 def text_files() -> dict[Path, str]:
     """Every text file of the project's own folders, but for this one."""
-    folders = ["lstm_lower", "passes", "runtime", "tests", "examples", "docs", ".ci"]
+    folders = ["lstm_lower", "passes", "runtime", "benchmarks", "tests", "examples", "docs", ".ci"]
     inner = [path for folder in folders for path in (ROOT / folder).rglob("*") if "__pycache__" not in path.parts]
     texts = {}
     for path in [*ROOT.glob("*.*"), *inner]:
-        if path.is_file() and path != Path(__file__).resolve():
+        if path.is_file() and path.name != ".git" and path != Path(__file__).resolve():
             content = path.read_bytes()
             if b"\0" not in content:
                 texts[path] = content.decode("utf-8", "replace")

@@ -40,13 +40,13 @@ NOT_RUN = {
 
 # A command that takes minutes -> the same command with smaller sizes, which is run in its place.
 QUICKER = {
-    "python benchmarks/run.py": "python benchmarks/run.py --quick trainer",
-    "python benchmarks/run.py backward memory": "python benchmarks/run.py --quick trainer",
-    "python benchmarks/foreign_loops.py --shape 50,32,128,128 --shape 100,8,256,256 --shape 100,1,256,256 --float64": (
-        "python benchmarks/foreign_loops.py --shape 4,2,3,4 --rounds 3 --float64"
+    "python -m benchmarks pages": "python -m benchmarks pages --quick trainer",
+    "python -m benchmarks pages backward memory": "python -m benchmarks pages --quick trainer",
+    "python -m benchmarks foreign --shape 50,32,128,128 --shape 100,8,256,256 --shape 100,1,256,256 --float64": (
+        "python -m benchmarks foreign --shape 4,2,3,4 --rounds 3 --float64"
     ),
-    "lstm-lower bench --shape 20,8,64,64 --threads 1 --seconds 1 --plot mine.svg -o mine.json": (
-        "lstm-lower bench --shape 4,2,3,4 --threads 1 --seconds 0.1 --against floor --plot mine.svg -o mine.json"
+    "python -m benchmarks race --shape 20,8,64,64 --threads 1 --seconds 1 --plot my.svg -o my.json": (
+        "python -m benchmarks race --shape 4,2,3,4 --threads 1 --seconds 0.1 --against floor --plot my.svg -o my.json"
     ),
 }
 

@@ -1,21 +1,20 @@
-"""Time of a trainer's step against the bare onnxruntime call with everything bound, in turns.
-
-Usage: python benchmarks/trainer_overhead.py [--rounds 15] [--steps 40]
-"""
+"""`python -m benchmarks trainer`: a trainer's step against the bare call with everything bound, in turns."""
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import time
-from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 
 import lstm_lower as ll
+from benchmarks.options import JsonOption, OutputOption, hand_out
+from benchmarks.processes import ROOT
+from lstm_lower.cli import console
 
-MODEL = Path(__file__).parent.parent / "examples" / "graphs" / "char_lstm_train.onnx"
+MODEL = ROOT / "examples" / "graphs" / "char_lstm_train.onnx"
 BATCHES = (4, 32, 128)
 
 
@@ -40,21 +39,15 @@ def ratios(rounds: int, steps: int, batch: int) -> list[float]:
     return found
 
 
-def overhead(rounds: int, steps: int, batch: int) -> float:
-    """The median of the rounds."""
-    return statistics.median(ratios(rounds, steps, batch))
-
-
-def main() -> None:
-    """Prints the median ratio."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=40)
-    options = parser.parse_args()
-    for batch in BATCHES:
-        found = overhead(options.rounds, options.steps, batch)
-        sys.stdout.write(f"batch {batch}: trainer step / bare run = {found:.3f} (median)\n")
-
-
-if __name__ == "__main__":
-    main()
+def trainer(
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns of both.")] = 15,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of each in a turn.")] = 40,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Time a trainer's step against the bare onnxruntime call; the median of the rounds."""
+    figures = [{"batch": batch, "ratio": statistics.median(ratios(rounds, steps, batch))} for batch in BATCHES]
+    if not as_json:
+        rows = [[row["batch"], f"{row['ratio']:.3f}"] for row in figures]
+        console.table("batch", "trainer step / bare run", rows=rows, right=["trainer step / bare run"])
+    hand_out(figures, output, as_json=as_json)

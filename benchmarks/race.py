@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from benchmarks.block import Case
+from benchmarks.processes import environment
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime.bench_cases import Case
-
-CONTESTANTS = ("lstm-lower", "textbook", "floor", "tensorflow", "pytorch", "floor-pytorch")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +43,13 @@ class Contestant:
 
     def __init__(self, name: str, case: Case, threads: int, schedule: str) -> None:
         self.name = name
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": _import_path()}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "lstm_lower.runtime.bench_worker"],
+            [sys.executable, "-m", "benchmarks.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=environment,
+            env=environment(OMP_NUM_THREADS=str(threads)),
         )
         self.facts = self._ask(
             {
@@ -102,15 +98,9 @@ class Contestant:
         self._process.stdout.close()
 
 
-def _import_path() -> str:
-    """Where a child process finds this very package."""
-    root = str(Path(__file__).resolve().parent.parent)
-    return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-
-
 def race(
     case: Case,
-    contestants: Sequence[str] = CONTESTANTS,
+    contestants: Sequence[str],
     *,
     threads: int = 2,
     schedules: Sequence[str] = ("auto",),
@@ -121,7 +111,7 @@ def race(
 
     Args:
         case: what to time.
-        contestants: names out of `CONTESTANTS`.
+        contestants: names out of `contestants.CONTESTANTS`.
         threads: threads of every contestant.
         schedules: our schedules; each makes a contestant.
         seconds: how long each contestant runs in all.

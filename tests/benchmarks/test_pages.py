@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import plot
+from benchmarks.block import Case
+from benchmarks.race import Result
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime import bench_plot
-from lstm_lower.runtime.bench import Result
-from lstm_lower.runtime.bench_cases import Case
 from tests.support import documentation
 from tests.support.documentation import ROOT
 
@@ -21,8 +21,19 @@ RESULTS = Path("benchmarks/results")
 
 
 def tables(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    script = folder / "benchmarks/tables.py"
-    return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
+    return benchmarks(folder, "tables", *arguments)
+
+
+def benchmarks(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command of a copy of the benchmarks."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture
@@ -56,23 +67,17 @@ def test_every_figure_has_its_table_and_every_picture_its_place() -> None:
     for picture in (ROOT / "docs/images").glob("bench_*.svg"):
         assert f"](images/{picture.name})" in page
     assert set(re.findall(r"<!-- table (\w+) -->", (ROOT / "README.md").read_text())) <= shown
-    known = measure(ROOT, "sideways").stderr
+    known = benchmarks(ROOT, "pages", "sideways").stderr
     assert shown == set(re.search(r"one of (.*), got sideways", known)[1].split(", "))
 
 
 def test_measuring_writes_figures_pictures_and_tables(folder: Path) -> None:
     picture = folder / "docs/images/bench_backward.svg"
     before = {path: path.read_bytes() for path in (picture, folder / "README.md")}
-    done = subprocess.run(
-        [sys.executable, folder / "benchmarks/run.py", "--quick", "backward"],
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = benchmarks(folder, "pages", "--quick", "backward")
     assert done.returncode == 0, done.stderr
     data = json.loads((folder / RESULTS / "backward.json").read_text())
-    assert data["command"] == "lstm-lower bench --threads 2"
+    assert data["command"] == "python -m benchmarks race --threads 2"
     assert {row["contestant"] for row in data["results"]} == {"lstm-lower", "floor"}
     assert "onnxruntime" in data["machine"]["versions"]
     assert all(path.read_bytes() != content for path, content in before.items())
@@ -81,22 +86,17 @@ def test_measuring_writes_figures_pictures_and_tables(folder: Path) -> None:
 
 
 def test_an_unknown_name_is_refused(folder: Path) -> None:
-    done = measure(folder, "sideways")
+    done = benchmarks(folder, "pages", "sideways")
     assert done.returncode == 2
     assert "got sideways" in done.stderr
 
 
-def measure(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, folder / "benchmarks/run.py", name]
-    return subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
-
-
 def test_a_picture_says_once_what_all_cases_share() -> None:
     cases = [(Case("BlockLSTMGrad", (10, 1, 32, 32), variant), 2) for variant in ("plain", "half")]
-    assert bench_plot._labels(cases) == ("BlockLSTMGrad, T,B,I,H = 10,1,32,32, 2 threads", ["plain", "half"])
+    assert plot._labels(cases) == ("BlockLSTMGrad, T,B,I,H = 10,1,32,32, 2 threads", ["plain", "half"])
     shapes = [(Case("BlockLSTM", (10, 1, size, 32)), threads) for size, threads in ((8, 1), (16, 2))]
-    assert bench_plot._labels(shapes) == ("BlockLSTM, plain", ["10,1,8,32\n1 thread", "10,1,16,32\n2 threads"])
-    assert bench_plot._labels(cases[:1])[1] == ["BlockLSTMGrad"]
+    assert plot._labels(shapes) == ("BlockLSTM, plain", ["10,1,8,32\n1 thread", "10,1,16,32\n2 threads"])
+    assert plot._labels(cases[:1])[1] == ["BlockLSTMGrad"]
 
 
 def test_equal_figures_give_equal_pictures(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_equal_figures_give_equal_pictures(tmp_path: Path) -> None:
     found = {"lstm-lower": 1.5, "floor": 1.0, "tensorflow": 4.0, "pytorch": None}
     results = [Result(name, case, 2, "", value, value) for name, value in found.items()]
     for name in ("one.svg", "other.svg"):
-        bench_plot.draw(results, tmp_path / name)
+        plot.draw(results, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
     with pytest.raises(InvalidInputError, match="--plot requires the floor among the contestants"):
-        bench_plot.draw(results[2:], tmp_path / "none.svg")
+        plot.draw(results[2:], tmp_path / "none.svg")

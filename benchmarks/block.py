@@ -1,8 +1,9 @@
-"""Models and arrays that the benchmark times: one op, given shapes, saved activations."""
+"""What is timed of the block family: models and arrays of one op, given shapes, saved activations."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
 Array = np.ndarray[Any, Any]
 DOMAIN = "ai.onnx.converters.tensorflow"
+# What each op is timed against.
+RIVALS = dict.fromkeys(("BlockLSTMGrad", "BlockLSTM"), ("textbook", "floor", "tensorflow", "pytorch", "floor-pytorch"))
 VARIANTS = ("plain", "peephole", "v2", "half", "short", "dynamic", "vanishing")
 
 
@@ -162,3 +165,29 @@ def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
         [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), values
+
+
+def in_pytorch(case: Case) -> Callable[[], Any]:
+    """PyTorch's `nn.LSTM`: backward alone for a gradient op, forward alone for a forward one."""
+    import torch
+
+    _, _, I, H = case.shape  # noqa: E741
+    operands = arrays(case)
+    lstm = torch.nn.LSTM(I, H)
+    x = torch.tensor(operands["x"], requires_grad=True)
+    states = [torch.tensor(operands[name][None], requires_grad=True) for name in ("h_prev", "cs_prev")]
+    if case.op != "BlockLSTMGrad":
+
+        def forward() -> Any:
+            with torch.no_grad():
+                return lstm(x, tuple(states))
+
+        return forward
+    output, _ = lstm(x, tuple(states))
+    gradient = torch.tensor(operands["h_grad"])
+    wanted = [x, *states, *lstm.parameters()]
+
+    def backward() -> Any:
+        return torch.autograd.grad(output, wanted, gradient, retain_graph=True)
+
+    return backward

@@ -1,26 +1,26 @@
-"""`lstm-lower bench`: how fast is it, next to TensorFlow, PyTorch and the bare matrix products?"""
+"""`python -m benchmarks race`: how fast is it, next to TensorFlow, PyTorch and the bare matrix products?"""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from benchmarks import block, contestants, cudnn, plot
+from benchmarks.block import Case
+from benchmarks.options import JsonOption, OutputOption, hand_out, parse_shape
+from benchmarks.race import Result
+from benchmarks.race import race as run_race
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption
 from lstm_lower.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from lstm_lower.runtime.bench import Result
+from lstm_lower.passes.pipeline import parse_schedule
 
 DEFAULT_SHAPES = ("10,1,32,32", "50,32,128,128", "100,32,256,256", "100,64,512,512", "500,16,256,256")
 
 
-def bench(
+def race(
     shape: Annotated[
         list[str] | None,
         typer.Option("--shape", metavar="T,B,I,H", help="Steps, batch, inputs, units; may be repeated."),
@@ -53,19 +53,10 @@ def bench(
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time for each contestant.")] = 3.0,
     memory: Annotated[bool, typer.Option("--memory", help="Also measure memory beyond the inputs.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the figures as JSON.", show_default=False)
-    ] = None,
-    plot: Annotated[
+    output: OutputOption = None,
+    picture: Annotated[
         Path | None, typer.Option("--plot", help="Draw them as .png or .svg (needs matplotlib).", show_default=False)
     ] = None,
-    lowering: Annotated[
-        bool, typer.Option("--lowering", help="Time lowering itself instead, on 20,000 nodes with 2,000 recurrent ops.")
-    ] = False,
-    importing: Annotated[
-        bool, typer.Option("--import", help="Time the import of a TensorFlow graph instead (needs TensorFlow).")
-    ] = False,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the graph that --import makes, about.")] = 5000,
     as_json: JsonOption = False,
 ) -> None:
     """Time one op side by side with others.
@@ -74,31 +65,20 @@ def bench(
     that nobody can leave out, timed in onnxruntime; `textbook` is our lowering without the loop optimiser. A contestant
     whose library is not installed is left out.
     """
-    if lowering:
-        _bench_lowering(as_json=as_json)
-        return
-    if importing:
-        _bench_import(nodes, as_json=as_json)
-        return
     with console.errors(as_json=as_json):
-        from lstm_lower.passes.pipeline import parse_schedule
-        from lstm_lower.runtime import bench_cases, bench_cudnn
-        from lstm_lower.runtime.bench import CONTESTANTS, race
-        from lstm_lower.runtime.bench_cases import Case
-
-        _choose("--op", [op], ("BlockLSTMGrad", "BlockLSTM", *bench_cudnn.RIVALS))
-        known = (bench_cudnn if op in bench_cudnn.RIVALS else bench_cases).VARIANTS
-        variants = _choose("--variant", variant or known[:1], known)
-        opponents = bench_cudnn.RIVALS.get(op, CONTESTANTS[1:])
+        _choose("--op", [op], [*block.RIVALS, *cudnn.RIVALS])
+        known = contestants.family(op)
+        variants = _choose("--variant", variant or known.VARIANTS[:1], known.VARIANTS)
+        opponents = known.RIVALS[op]
         rivals = _choose("--against", against or opponents, opponents)
         schedules = schedule or ["auto"]
         for text in schedules:
             parse_schedule(text)
         results: list[Result] = []
         for count in threads or [2]:
-            for sizes in map(_parse_shape, shape or DEFAULT_SHAPES):
+            for sizes in map(parse_shape, shape or DEFAULT_SHAPES):
                 for name in variants:
-                    results += race(
+                    results += run_race(
                         Case(op, sizes, name),
                         ["lstm-lower", *rivals],
                         threads=count,
@@ -108,57 +88,9 @@ def bench(
                     )
                     if not as_json:
                         _print(results[-len(rivals) - len(schedules) :])
-        data = [_plain(result) for result in results]
-        if output is not None:
-            output.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-        if plot is not None:
-            from lstm_lower.runtime.bench_plot import draw
-
-            draw(results, plot)
-        if as_json:
-            console.print_json(data)
-
-
-def _bench_lowering(*, as_json: bool) -> None:
-    from lstm_lower.runtime.bench_compile import measure
-
-    times = measure()
-    if as_json:
-        console.print_json(dataclasses.asdict(times))
-        return
-    rows = [
-        ["lower, onnx_ir in and out", f"{times.lower_s:.2f} s"],
-        ["lower and optimise, onnx_ir in and out", f"{times.lower_and_optimize_s:.2f} s"],
-        ["lower and optimise, protobuf in and out", f"{times.protobuf_s:.2f} s"],
-        ["peak memory of the last", f"{times.peak_mb:.0f} MB"],
-    ]
-    title = f"{times.nodes} nodes, {times.composites} recurrent: {times.nodes_after} nodes after"
-    console.table(title, "", rows=rows)
-
-
-def _bench_import(nodes: int, *, as_json: bool) -> None:
-    with console.errors(as_json=as_json):
-        from lstm_lower.runtime.bench_import import measure
-
-        times = measure(nodes)
-    if as_json:
-        console.print_json(dataclasses.asdict(times) | {"import_s": times.import_s})
-        return
-    rows = [
-        ["load TensorFlow and tf2onnx", f"{times.load_s:.2f} s"],
-        ["read, inline, make state explicit, check", f"{times.plan_s:.2f} s"],
-        ["TensorFlow's own optimiser", f"{times.fold_s:.2f} s"],
-        ["tf2onnx", f"{times.convert_s:.2f} s"],
-        ["name, complete, verify", f"{times.finish_s:.2f} s"],
-        ["import, the last four", f"{times.import_s:.2f} s"],
-        ["lower and optimise", f"{times.lower_s:.2f} s"],
-        ["peak memory with TensorFlow loaded", f"{times.load_peak_mb:.0f} MB"],
-        ["peak memory of the import", f"{times.import_peak_mb:.0f} MB"],
-        ["peak memory with lowering", f"{times.peak_mb:.0f} MB"],
-    ]
-    counts = f"{times.composites} of {times.imported_nodes} for our rules ({times.recurrent} recurrent)"
-    title = f"{times.nodes} TensorFlow nodes; imported, {counts}; {times.lowered_nodes} after lowering"
-    console.table(title, "", rows=rows)
+        if picture is not None:
+            plot.draw(results, picture)
+        hand_out([_plain(result) for result in results], output, as_json=as_json)
 
 
 def _choose(option: str, given: Sequence[str], allowed: Sequence[str]) -> list[str]:
@@ -166,14 +98,6 @@ def _choose(option: str, given: Sequence[str], allowed: Sequence[str]) -> list[s
         if name not in allowed:
             raise InvalidInputError(f"{option} requires one of {', '.join(allowed)}, got {name!r}")
     return list(given)
-
-
-def _parse_shape(text: str) -> tuple[int, int, int, int]:
-    parts = text.split(",")
-    if len(parts) != 4 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        raise InvalidInputError(f"--shape requires T,B,I,H, four sizes above 0, got {text!r}")
-    T, B, I, H = (int(part) for part in parts)  # noqa: E741
-    return T, B, I, H
 
 
 def _plain(result: Result) -> dict[str, object]:

@@ -1,14 +1,12 @@
-"""Benchmark rows of the cuDNN family.
+"""What is timed of the cuDNN family.
 
-Timed are forward and backward in one graph (op `CudnnRNN`) against PyTorch's forward and backward, and the backward op
-alone (op `CudnnRNNBackprop`), whose forward output is at hand. Contestants take turns in processes of their own, as in
-`bench`. A variant is a mode, perhaps followed by `-2x2`: two layers in both directions.
+Forward and backward in one graph (op `CudnnRNN`) against PyTorch's forward and backward, and the backward op alone (op
+`CudnnRNNBackprop`), whose forward output is at hand. A variant is a mode, perhaps followed by `-2x2`: two layers,
+both directions.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +14,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from benchmarks.block import DOMAIN, Case
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.layouts import ParamsLayout
-from lstm_lower.runtime.bench_cases import DOMAIN, Case
-from lstm_lower.runtime.bench_products import products_in_pytorch
-from lstm_lower.runtime.bench_session import Made, made_session
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
 Array = np.ndarray[Any, Any]
@@ -148,59 +144,12 @@ def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), values
 
 
-def _lowered(case: Case, threads: int, schedule: str, *, hide_output: bool = False, optimise: bool = True) -> Made:
-    import onnx_ir as ir
-
-    from lstm_lower.passes.lower import OptimizePass, lowering_passes
-
-    operands = arrays(case)
-    work = ir.from_proto(model(case, operands, hide_output=hide_output))
-    start = time.perf_counter()
-    for step in lowering_passes(schedule=schedule):
-        if optimise or not isinstance(step, OptimizePass):
-            step(work)
-    spent = time.perf_counter() - start
-    run, facts = made_session(ir.to_proto(work), operands, threads)
-    return run, {"lower_s": spent, **facts}
-
-
-def ours(case: Case, threads: int, schedule: str) -> Made:
-    """The lowered and optimised model."""
-    return _lowered(case, threads, schedule)
-
-
-def textbook(case: Case, threads: int, schedule: str) -> Made:
-    """The lowered model as the rules write it, without the loop optimiser."""
-    return _lowered(case, threads, schedule, optimise=False)
-
-
-def sequential(case: Case, threads: int, schedule: str) -> Made:
-    """The backward op alone, lowered without the use of its forward op's output."""
-    return _lowered(case, threads, schedule, hide_output=True)
-
-
-def floor(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001 (one signature for all)
-    """The bare matrix products."""
-    return made_session(*floor_model(case), threads, optimise=False)
-
-
-def floor_sequential(case: Case, threads: int, schedule: str) -> Made:
-    """The bare matrix products of a forward pass step by step and a backward pass."""
-    return floor(dataclasses.replace(case, op="CudnnRNN"), threads, schedule)
-
-
-def floor_pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
-    """The bare matrix products in PyTorch."""
-    return products_in_pytorch(*floor_model(case), threads), {}
-
-
-def pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+def in_pytorch(case: Case) -> Callable[[], Any]:
     """PyTorch's forward and backward."""
     import torch
 
     from lstm_lower.weights import unpack_torch
 
-    torch.set_num_threads(threads)
     layout, operands = layout_of(case), arrays(case)
     kind = torch.nn.LSTM if layout.rnn_mode == "lstm" else torch.nn.GRU
     module = kind(layout.input_size, layout.num_units, layout.num_layers, bidirectional=layout.directions == 2)
@@ -216,15 +165,4 @@ def pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
         finals = final if isinstance(final, tuple) else (final,)
         return torch.autograd.grad([output, *finals], wanted, cotangents)
 
-    return run, {}
-
-
-CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
-    "lstm-lower": ours,
-    "textbook": textbook,
-    "sequential": sequential,
-    "floor": floor,
-    "floor-sequential": floor_sequential,
-    "floor-pytorch": floor_pytorch,
-    "pytorch": pytorch,
-}
+    return run

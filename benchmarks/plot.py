@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.block import Case
+from benchmarks.race import Result
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime.bench import Result
-from lstm_lower.runtime.bench_cases import Case
 
 COLOURS = {
     "lstm-lower": "#1b6ca8",
@@ -38,7 +38,9 @@ def draw(results: Sequence[Result], path: Path) -> None:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise InvalidInputError("--plot requires matplotlib, got an installation without it") from error
+        raise InvalidInputError(
+            "--plot requires matplotlib (pip install matplotlib), got an installation without it"
+        ) from error
     mpl.use("agg")
     import matplotlib.pyplot as plt
 

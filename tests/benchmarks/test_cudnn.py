@@ -6,42 +6,42 @@ import numpy as np
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.runtime import bench_cases, bench_cudnn
-from lstm_lower.runtime.bench_cases import Case
-from lstm_lower.runtime.bench_products import products_in_pytorch
+from benchmarks import block, cudnn
+from benchmarks.block import Case
+from benchmarks.contestants import CONTESTANTS, products_in_pytorch
 from lstm_lower.runtime.proof.oracles.cudnn import cudnn_rnn, cudnn_rnn_backprop
 
 SHAPE = (4, 2, 3, 5)
 
 
-@pytest.mark.parametrize("variant", bench_cudnn.VARIANTS)
+@pytest.mark.parametrize("variant", cudnn.VARIANTS)
 @pytest.mark.parametrize("hide_output", [False, True])
 def test_backward_alone(variant: str, hide_output: bool) -> None:
     case = Case("CudnnRNNBackprop", SHAPE, variant)
-    operands = bench_cudnn.arrays(case)
-    session = ll.Session(ll.lower(bench_cudnn.model(case, operands, hide_output=hide_output)))
+    operands = cudnn.arrays(case)
+    session = ll.Session(ll.lower(cudnn.model(case, operands, hide_output=hide_output)))
     results = session.run({name: operands[name] for name in session.inputs})
-    for name, value in cudnn_rnn_backprop(**operands, **bench_cudnn.attributes(case)).items():
+    for name, value in cudnn_rnn_backprop(**operands, **cudnn.attributes(case)).items():
         np.testing.assert_allclose(results[name], value, rtol=0, atol=1e-5)
 
 
 def test_training() -> None:
     case = Case("CudnnRNN", SHAPE, "gru-2x2")
-    operands = bench_cudnn.arrays(case)
-    session = ll.Session(ll.lower(bench_cudnn.model(case, operands)))
+    operands = cudnn.arrays(case)
+    session = ll.Session(ll.lower(cudnn.model(case, operands)))
     results = session.run({name: operands[name] for name in session.inputs})
-    given = {name: operands[name] for name in bench_cudnn.FORWARD}
-    expected = cudnn_rnn(**given, **bench_cudnn.attributes(case))["output"]
+    given = {name: operands[name] for name in cudnn.FORWARD}
+    expected = cudnn_rnn(**given, **cudnn.attributes(case))["output"]
     np.testing.assert_allclose(results["output"], expected, rtol=0, atol=1e-5)
 
 
 def test_floor() -> None:
     """Per pseudo-layer two products per step, and four over all steps."""
-    model, values = bench_cudnn.floor_model(Case("CudnnRNN", SHAPE, "lstm-2x2"))
+    model, values = cudnn.floor_model(Case("CudnnRNN", SHAPE, "lstm-2x2"))
     assert len(model.graph.node) == 4 * (2 * SHAPE[0] + 4)
     ll.Session(model).run(values)
     # With the output at hand, the top layer's two forward products over all steps at once.
-    model, _ = bench_cudnn.floor_model(Case("CudnnRNNBackprop", SHAPE, "lstm-2x2"))
+    model, _ = cudnn.floor_model(Case("CudnnRNNBackprop", SHAPE, "lstm-2x2"))
     assert len(model.graph.node) == 2 * (2 * SHAPE[0] + 4) + 2 * (SHAPE[0] + 5)
 
 
@@ -49,7 +49,7 @@ def test_floor() -> None:
 def test_floor_in_pytorch(op: str) -> None:
     """Both libraries multiply the same matrices."""
     pytest.importorskip("torch")
-    maker = bench_cudnn if op == "CudnnRNN" else bench_cases
+    maker = cudnn if op == "CudnnRNN" else block
     model, values = maker.floor_model(Case(op, SHAPE, "lstm" if op == "CudnnRNN" else "plain"))
     expected = ll.Session(model).run(values)
     results = products_in_pytorch(model, values, 1)()
@@ -62,6 +62,6 @@ def test_floor_in_pytorch(op: str) -> None:
 def test_contestants_run(contestant: str) -> None:
     if contestant == "pytorch":
         pytest.importorskip("torch")
-    run, _ = bench_cudnn.CONTESTANTS[contestant](Case("CudnnRNNBackprop", SHAPE, "lstm"), 1, "auto")
+    run, _ = CONTESTANTS[contestant](Case("CudnnRNNBackprop", SHAPE, "lstm"), 1, "auto")
     results = run()
     assert len(results if contestant == "pytorch" else results.get_outputs()) >= 4

@@ -1,4 +1,4 @@
-"""How long the import of a TensorFlow graph takes, phase by phase, and how much memory: a deep recurrent training step.
+"""`python -m benchmarks import`: time per phase and memory of importing a TensorFlow graph, a deep training step.
 
 Needs the extra [tensorflow].
 """
@@ -9,16 +9,19 @@ import dataclasses
 import importlib.util
 import json
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import onnx_ir as ir
+import typer
 
+from benchmarks.options import JsonOption, OutputOption, hand_out
+from benchmarks.processes import output_of
+from lstm_lower.cli import console
 from lstm_lower.errors import InvalidInputError
 
 Result = TypeVar("Result")
@@ -125,18 +128,12 @@ def measure(nodes: int = NODES) -> ImportTimes:
     """
     for module in ("tensorflow", "tf2onnx"):
         if importlib.util.find_spec(module) is None:
-            raise InvalidInputError(
-                f"bench --import requires {module} (pip install 'lstm-lower[tensorflow]'), got none"
-            )
+            raise InvalidInputError(f"importing requires {module} (pip install 'lstm-lower[tensorflow]'), got none")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.pb"
-        _python(f"import sys; from {__name__} import write; write(sys.argv[1], {nodes})", path)
-        return ImportTimes(**json.loads(_python(f"import sys; from {__name__} import times; times(sys.argv[1])", path)))
-
-
-def _python(code: str, path: Path) -> str:
-    done = subprocess.run([sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True)  # noqa: S603
-    return done.stdout
+        output_of(f"import sys; from {__name__} import write; write(sys.argv[1], {nodes})", str(path))
+        found = output_of(f"import sys; from {__name__} import times; times(sys.argv[1])", str(path))
+        return ImportTimes(**json.loads(found))
 
 
 def write(path: str, nodes: int) -> None:
@@ -182,3 +179,30 @@ def _timed(run: Callable[[], Result]) -> tuple[float, Result]:
 
 def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def importing(
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the graph, about.")] = NODES,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Time the import of a TensorFlow graph, phase by phase (needs TensorFlow)."""
+    with console.errors(as_json=as_json):
+        times = measure(nodes)
+    if not as_json:
+        rows = [
+            ["load TensorFlow and tf2onnx", f"{times.load_s:.2f} s"],
+            ["read, inline, make state explicit, check", f"{times.plan_s:.2f} s"],
+            ["TensorFlow's own optimiser", f"{times.fold_s:.2f} s"],
+            ["tf2onnx", f"{times.convert_s:.2f} s"],
+            ["name, complete, verify", f"{times.finish_s:.2f} s"],
+            ["import, the last four", f"{times.import_s:.2f} s"],
+            ["lower and optimise", f"{times.lower_s:.2f} s"],
+            ["peak memory with TensorFlow loaded", f"{times.load_peak_mb:.0f} MB"],
+            ["peak memory of the import", f"{times.import_peak_mb:.0f} MB"],
+            ["peak memory with lowering", f"{times.peak_mb:.0f} MB"],
+        ]
+        counts = f"{times.composites} of {times.imported_nodes} for our rules ({times.recurrent} recurrent)"
+        title = f"{times.nodes} TensorFlow nodes; imported, {counts}; {times.lowered_nodes} after lowering"
+        console.table(title, "", rows=rows)
+    hand_out(dataclasses.asdict(times) | {"import_s": times.import_s}, output, as_json=as_json)

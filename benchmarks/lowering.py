@@ -1,17 +1,18 @@
-"""How long lowering itself takes, and how much memory: a large graph of unrolled cells."""
+"""`python -m benchmarks lowering`: how long lowering itself takes, and how much memory: a large graph of cells."""
 
 from __future__ import annotations
 
 import dataclasses
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 
+from benchmarks.options import JsonOption, OutputOption, hand_out
+from benchmarks.processes import output_of
+from lstm_lower.cli import console
 from lstm_lower.opdef import DOMAINS
 from lstm_lower.passes.lower import lower
 
@@ -108,18 +109,17 @@ def unrolled_network(nodes: int = NODES, composites: int = COMPOSITES, units: in
 
 def measure(repeats: int = 3) -> CompileTimes:
     """Times lowering in processes of its own, so that peak memory is its own too; the best of some repeats."""
-    after, lower_s, both_s, protobuf_s = _in_a_process(f"_times({repeats})")
-    (peak,) = _in_a_process("_peak_memory()")
+    after, lower_s, both_s, protobuf_s = _in_a_process(f"seconds_of_each({repeats})")
+    (peak,) = _in_a_process("peak_mb_of_one()")
     return CompileTimes(NODES, COMPOSITES, int(after), lower_s, both_s, protobuf_s, peak)
 
 
 def _in_a_process(call: str) -> list[float]:
-    code = f"import {__name__} as bench; print(*bench.{call})"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
-    return [float(word) for word in done.stdout.split()]
+    return [float(word) for word in output_of(f"from {__name__} import *; print(*{call})").split()]
 
 
-def _times(repeats: int) -> tuple[int, float, float, float]:
+def seconds_of_each(repeats: int) -> tuple[int, float, float, float]:
+    """Nodes of the lowered model, and the best time of each way to lower it."""
     model = unrolled_network()
     proto = ir.to_proto(model)
     runs: list[Callable[[], object]] = [
@@ -137,6 +137,22 @@ def _seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _peak_memory() -> tuple[float]:
+def peak_mb_of_one() -> tuple[float]:
+    """Peak memory of a process that lowers once."""
     lower(ir.to_proto(unrolled_network()))
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,)
+
+
+def lowering(output: OutputOption = None, as_json: JsonOption = False) -> None:
+    """Time lowering itself, on 20,000 nodes with 2,000 recurrent ops."""
+    times = measure()
+    if not as_json:
+        rows = [
+            ["lower, onnx_ir in and out", f"{times.lower_s:.2f} s"],
+            ["lower and optimise, onnx_ir in and out", f"{times.lower_and_optimize_s:.2f} s"],
+            ["lower and optimise, protobuf in and out", f"{times.protobuf_s:.2f} s"],
+            ["peak memory of the last", f"{times.peak_mb:.0f} MB"],
+        ]
+        title = f"{times.nodes} nodes, {times.composites} recurrent: {times.nodes_after} nodes after"
+        console.table(title, "", rows=rows)
+    hand_out(dataclasses.asdict(times), output, as_json=as_json)

@@ -1,0 +1,1 @@
+"""Time and memory, measured from a checkout: `python -m benchmarks --help`."""

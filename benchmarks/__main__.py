@@ -1,0 +1,33 @@
+"""The command line of the benchmarks, `python -m benchmarks`, in a checkout."""
+
+from __future__ import annotations
+
+import typer
+
+from benchmarks.foreign_loops import foreign
+from benchmarks.importing import importing
+from benchmarks.lowering import lowering
+from benchmarks.pages import pages
+from benchmarks.race_command import race
+from benchmarks.tables import tables
+from benchmarks.trainer import trainer
+
+app = typer.Typer(
+    name="python -m benchmarks",
+    help="Measures time and memory, and writes the pages that show them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(race)
+app.command()(lowering)
+app.command("import")(importing)
+app.command()(foreign)
+app.command()(trainer)
+app.command()(pages)
+app.command()(tables)
+
+if __name__ == "__main__":
+    app()

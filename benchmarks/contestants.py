@@ -1,0 +1,190 @@
+"""The contestants: each makes a run of a case, which is then timed; the libraries they need are imported in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+
+from benchmarks import block, cudnn
+from benchmarks.block import Case
+
+Array = np.ndarray[Any, Any]
+Run = Callable[[], Any]
+# A contestant's one run, and facts about its making.
+Made = tuple[Run, dict[str, Any]]
+# The same run with scratch memory given back afterwards, where that has to be asked for: memory is measured with it.
+LEAN_RUNS: dict[Run, Run] = {}
+
+
+def made_session(model: onnx.ModelProto, feeds: dict[str, Array], threads: int, *, optimise: bool = True) -> Made:
+    """A contestant's run and the time to make its session.
+
+    Args:
+        model: what runs.
+        feeds: values by name, of all inputs and perhaps others.
+        threads: onnxruntime's threads.
+        optimise: let onnxruntime optimise the graph. It would merge equal products of a floor.
+    """
+    import onnxruntime as ort
+
+    from lstm_lower.runtime.session import default_options
+
+    options = default_options()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    if not optimise:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    start = time.perf_counter()
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    load = time.perf_counter() - start
+    # Inputs are bound once, as the other contestants hold theirs as tensors; outputs are allocated anew by every run.
+    binding = session.io_binding()
+    outputs = [output.name for output in session.get_outputs()]
+    for value in session.get_inputs():
+        binding.bind_ortvalue_input(value.name, ort.OrtValue.ortvalue_from_numpy(feeds[value.name]))
+    lean = ort.RunOptions()
+    lean.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+
+    def run(options: Any = None) -> Any:
+        binding.clear_binding_outputs()
+        for output in outputs:
+            binding.bind_output(output)
+        session.run_with_iobinding(binding, options)
+        return binding
+
+    def lean_run() -> Any:
+        run(lean)
+        binding.clear_binding_outputs()
+
+    LEAN_RUNS[run] = lean_run
+    return run, {"load_s": load}
+
+
+def products_in_pytorch(model: onnx.ModelProto, values: Mapping[str, Array], threads: int) -> Run:
+    """A floor's matrix products, one after the other, in PyTorch.
+
+    Products alone differ between libraries: PyTorch's come from MKL, onnxruntime's from its own kernels. A contestant
+    compares fairly with the products of its own library, and the two floors together say how much of a distance lies in
+    the products and how much around them.
+
+    Args:
+        model: a floor: MatMul and Gemm nodes on two inputs of the graph each, matrices all.
+        values: the inputs.
+        threads: PyTorch's threads.
+
+    Raises:
+        ImportError: PyTorch is not installed.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    tensors = {name: torch.from_numpy(value) for name, value in values.items()}
+    pairs = []
+    for node in model.graph.node:
+        left, right = (tensors[name] for name in node.input)
+        turned = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
+        pairs.append((left.t() if turned else left, right))
+
+    def run() -> Any:
+        with torch.no_grad():
+            return [torch.mm(left, right) for left, right in pairs]
+
+    return run
+
+
+def family(op: str) -> ModuleType:
+    """The module that makes operands, models and floors of an op's cases, and names its variants and rivals."""
+    return cudnn if op in cudnn.RIVALS else block
+
+
+def _lowered(model: onnx.ModelProto, operands: dict[str, Array], threads: int, **options: Any) -> Made:
+    from lstm_lower.passes.lower import lower
+
+    start = time.perf_counter()
+    lowered = lower(model, **options)
+    spent = time.perf_counter() - start
+    run, facts = made_session(lowered, operands, threads)
+    return run, {"lower_s": spent, **facts}
+
+
+def ours(case: Case, threads: int, schedule: str) -> Made:
+    """The lowered and optimised model."""
+    operands = family(case.op).arrays(case)
+    return _lowered(family(case.op).model(case, operands), operands, threads, schedule=schedule)
+
+
+def textbook(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001 (one signature for all)
+    """The lowered model as the rules write it, without the loop optimiser."""
+    operands = family(case.op).arrays(case)
+    return _lowered(family(case.op).model(case, operands), operands, threads, optimize=False)
+
+
+def sequential(case: Case, threads: int, schedule: str) -> Made:
+    """A backward op of the cuDNN family alone, lowered without the use of its forward op's output."""
+    operands = cudnn.arrays(case)
+    return _lowered(cudnn.model(case, operands, hide_output=True), operands, threads, schedule=schedule)
+
+
+def floor(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """The bare matrix products, in onnxruntime, with its graph optimiser off: it would merge equal ones."""
+    products, values = family(case.op).floor_model(case)
+    return made_session(products, values, threads, optimise=False)
+
+
+def floor_sequential(case: Case, threads: int, schedule: str) -> Made:
+    """The bare matrix products of a forward pass step by step and a backward pass, of the cuDNN family."""
+    return floor(dataclasses.replace(case, op="CudnnRNN"), threads, schedule)
+
+
+def floor_pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """The bare matrix products in PyTorch."""
+    products, values = family(case.op).floor_model(case)
+    return products_in_pytorch(products, values, threads), {}
+
+
+def tensorflow(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """TensorFlow's own kernel."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    operands = {name: tf.constant(value) for name, value in block.arrays(case).items()}
+    kernel = getattr(tf.raw_ops, case.op_type)
+    given = {**operands, **block.attributes(case)}
+
+    def run() -> Any:
+        # Reading one element waits for the kernel.
+        results = kernel(**given)
+        results[0].numpy()
+        return results
+
+    return run, {}
+
+
+def pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """PyTorch's own `nn.LSTM` or `nn.GRU`."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return family(case.op).in_pytorch(case), {}
+
+
+CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
+    "lstm-lower": ours,
+    "textbook": textbook,
+    "sequential": sequential,
+    "floor": floor,
+    "floor-sequential": floor_sequential,
+    "tensorflow": tensorflow,
+    "pytorch": pytorch,
+    "floor-pytorch": floor_pytorch,
+}

@@ -1,0 +1,123 @@
+"""`python -m benchmarks pages`: figures into `results/`, pictures into `docs/images/`, tables into the pages.
+
+Contestants take turns, so that their ratios hold on a machine that is not quite idle; the figures themselves need one
+that is. All of it takes about half an hour on two CPUs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks import tables
+from benchmarks.processes import environment
+
+# What makes the figures of a name. All shapes of a race are its own unless said.
+COMMANDS = {
+    "backward": "race --threads 2",
+    "backward_1": "race --threads 1",
+    "forward": "race --op BlockLSTM --threads 2",
+    "variants": "race --shape 100,32,256,256 --variant plain --variant peephole --variant v2 --variant half "
+    "--variant short --variant dynamic --variant vanishing --against floor --against tensorflow --threads 2",
+    "memory": "race --shape 300,64,512,512 --against tensorflow --schedule auto --schedule scan --memory --threads 2",
+    "cudnn": "race --op CudnnRNN --variant lstm --variant gru --variant lstm-2x2 --variant gru-2x2 "
+    "--shape 50,32,128,128 --shape 100,32,256,256 --shape 100,1,256,256 --against floor --against pytorch --threads 2",
+    "cudnn_alone": "race --op CudnnRNNBackprop --variant lstm --variant gru --shape 100,1,256,256 --threads 2",
+    "lowering": "lowering",
+    "trainer": "trainer",
+}
+# Pictures are drawn relative to the bare products.
+DRAWN = ("backward", "backward_1", "forward", "variants", "cudnn")
+# What took part; the other names' contestants without one here.
+PACKAGES = {"lowering": ("onnx", "onnx-ir"), "trainer": ("onnxruntime",)}
+CONTESTANTS = ("onnxruntime", "tensorflow", "torch")
+QUICK_SHAPE = "4,2,3,4"
+
+
+def machine(packages: Sequence[str]) -> dict[str, Any]:
+    """Where the figures come from."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+        processor = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), processor)
+    versions = {}
+    for package in packages:
+        name = next((name for name in (package, f"{package}-cpu") if _is_installed(name)), None)
+        if name is not None:
+            versions[package] = metadata.version(name).partition("+")[0]
+    return {"processor": processor, "cpus": os.cpu_count(), "versions": versions}
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def quicker(words: Sequence[str]) -> list[str]:
+    """The same command with the smallest sizes; a race for a moment, against one other contestant."""
+    if words[0] != "race":
+        return [*words, *(["--rounds", "2", "--steps", "2"] if words[0] == "trainer" else [])]
+    kept = []
+    for option, value in zip(words, [*words[1:], "--"], strict=True):
+        if option.startswith("--") and option not in ("--shape", "--against"):
+            kept += [option] if value.startswith("--") else [option, value]
+    rival = "sequential" if "CudnnRNNBackprop" in words else "floor"
+    return ["race", *kept, "--shape", QUICK_SHAPE, "--against", rival]
+
+
+def measure(name: str, *, quick: bool, seconds: float) -> dict[str, Any]:
+    """One set of figures, and where they come from; `seconds` for each contestant of a race."""
+    words = COMMANDS[name].split()
+    if quick:
+        words, seconds = quicker(words), 0.1
+    if words[0] == "race":
+        words += ["--seconds", str(seconds)]
+    if name in DRAWN:
+        words += ["--plot", str(tables.PICTURES / f"bench_{name}.svg")]
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder) / "figures.json"
+        command = [sys.executable, "-m", "benchmarks", *words, "--output", str(figures)]
+        if subprocess.run(command, check=False, env=environment()).returncode:
+            sys.exit(f"failed: python -m benchmarks {' '.join(words)}")
+        results = json.loads(figures.read_text(encoding="utf-8"))
+    where = machine(PACKAGES.get(name, CONTESTANTS))
+    return {"command": f"python -m benchmarks {COMMANDS[name]}", "machine": where, "results": results}
+
+
+def pages(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help=f"{', '.join(COMMANDS)}; all without one.", show_default=False),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smallest sizes, to see that it works; figures mean nothing.")
+    ] = False,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time for each contestant of a race.")] = 5.0,
+) -> None:
+    """Measure what the pages show, draw it, and write the pages' tables."""
+    if unknown := sorted(set(names or []) - set(COMMANDS)):
+        raise typer.BadParameter(f"a name requires to be one of {', '.join(COMMANDS)}, got {unknown[0]}")
+    load = os.getloadavg()[0]
+    if load > 0.3 and not quick:
+        print(f"the load average is {load:.2f}: other work on this machine distorts the figures", file=sys.stderr)
+    tables.PICTURES.mkdir(parents=True, exist_ok=True)
+    tables.RESULTS.mkdir(parents=True, exist_ok=True)
+    for name in names or COMMANDS:
+        print(f"== {name}", flush=True)
+        text = json.dumps(measure(name, quick=quick, seconds=seconds), indent=1)
+        (tables.RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    tables.write()

@@ -1,0 +1,56 @@
+"""The commands that time: what they print and write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.__main__ import app
+
+FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
+
+
+def test_race_times_the_floor(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    options = ["--shape", "3,2,4,4", "--against", "floor", "--seconds", "0.1", "--threads", "1", "--memory"]
+    result = CliRunner().invoke(app, ["race", *options, "-o", str(figures), "--json"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(figures.read_text())
+    assert [row["contestant"] for row in rows] == ["lstm-lower", "floor"]
+    assert all(row["median_s"] >= row["minimum_s"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--shape", "3,2,4"), ("--variant", "fast"), ("--against", "abacus"), ("--op", "LSTM")]
+)
+def test_race_refuses_what_it_does_not_know(option: str, value: str) -> None:
+    result = CliRunner().invoke(app, ["race", option, value])
+    assert result.exit_code == 1
+    assert f"{option} requires" in result.stderr
+
+
+def test_trainer_and_foreign_write_their_figures(tmp_path: Path) -> None:
+    for words in (["trainer", "--rounds", "1", "--steps", "1"], ["foreign", "--from", str(FOREIGN), "--rounds", "1"]):
+        result = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "figures.json"), "--json"])
+        assert result.exit_code == 0, result.output
+        rows = json.loads((tmp_path / "figures.json").read_text())
+        assert rows == json.loads(result.stdout)
+        assert all(row["ratio"] > 0 for row in rows)
+
+
+def test_import_says_what_each_phase_took() -> None:
+    pytest.importorskip("tf2onnx")
+    result = CliRunner().invoke(app, ["import", "--nodes", "500", "--json"])
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert 300 < figures["nodes"] <= 500
+    assert figures["recurrent"] == 4, "two layers and their gradients"
+    assert figures["composites"] > figures["recurrent"]
+    assert figures["lowered_nodes"] > figures["imported_nodes"] > figures["composites"]
+    phases = [figures[f"{phase}_s"] for phase in ("plan", "fold", "convert", "finish")]
+    assert all(seconds > 0 for seconds in phases)
+    assert figures["import_s"] == pytest.approx(sum(phases))
+    assert 0 < figures["load_peak_mb"] <= figures["import_peak_mb"] <= figures["peak_mb"]
