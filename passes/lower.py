@@ -81,7 +81,7 @@ def lower(
     Returns:
         A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Names of graph inputs and outputs
         and symbolic dimensions are kept. An onnx_ir model keeps weights in external data where they are; a protobuf
-        holds them, unless they exceed 2 GB: then it refers to them, relative to the folder that they came from.
+        holds them.
 
     Raises:
         InvalidModelError: the model is malformed, or an operand does not fit its op.

@@ -42,7 +42,7 @@ from lstm_lower.passes.loops.widen import Widen
 from lstm_lower.passes.opset.versions import MIN_OPSET, ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.trace import Trace
-from lstm_lower.records.model_files import load
+from lstm_lower.records.model_files import load, to_proto
 
 __all__ = ["Pipeline", "Trace", "optimize", "optimize_graphs", "parse_schedule"]
 
@@ -239,4 +239,4 @@ def optimize(
     InferShapesPass()(work)
     verify(work)
     optimize_graphs(work, schedule=schedule, trace=trace, verify_each=verify_each)
-    return work if is_ir else ir.to_proto(work)
+    return work if is_ir else to_proto(work)

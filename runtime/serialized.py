@@ -38,15 +38,19 @@ def serialize(model: ir.Model) -> tuple[bytes, dict[str, Array]]:
         is mapped, not read.
     """
     weights: dict[str, Array] = {}
-    originals: dict[str, ir.TensorProtocol] = {}
-    initializers = model.graph.initializers
+    originals: dict[ir.Value, ir.TensorProtocol] = {}
+    model_io.read_attributes(model)
     try:
-        for name, value in initializers.items():
-            tensor = value.const_value
-            if tensor is None or (tensor.nbytes < _LARGE_BYTES and not isinstance(tensor, ir.ExternalTensor)):
+        for value in [value for graph in model.graphs() for value in graph.initializers.values()]:
+            name, tensor = value.name, value.const_value
+            if name is None or tensor is None:
                 continue
-            originals[name] = tensor
-            if tensor.nbytes < _LARGE_BYTES or tensor.dtype not in _PASSED_AS_NUMPY:
+            # onnxruntime takes the main graph's by name.
+            large = tensor.dtype in _PASSED_AS_NUMPY and tensor.nbytes >= _LARGE_BYTES and value.graph is model.graph
+            if not large and not isinstance(tensor, ir.ExternalTensor):
+                continue
+            originals[value] = tensor
+            if not large:
                 value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
                 continue
             weights[name] = tensor.numpy()
@@ -60,8 +64,8 @@ def serialize(model: ir.Model) -> tuple[bytes, dict[str, Array]]:
             )
         return ir.to_proto(model).SerializeToString(), weights
     finally:
-        for name, tensor in originals.items():
-            initializers[name].const_value = tensor
+        for value, tensor in originals.items():
+            value.const_value = tensor
 
 
 def open_session(

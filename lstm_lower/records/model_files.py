@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,8 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     """Reads a model; weights in external data are mapped, not copied.
 
     Raises:
-        InvalidModelError: the bytes are no ONNX model.
+        InvalidModelError: the bytes are no ONNX model, or its external data lies anywhere but in regular files in the
+            model's folder, where onnx allows it to lie.
         FileNotFoundError: there is no such file.
     """
     if isinstance(model, onnx.ModelProto):
@@ -47,14 +49,74 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         raise InvalidModelError(
             f"{label}: a well-formed ONNX model is required, got one that {_first_line(error)}"
         ) from error
-    if base is not None:
-        ir.external_data.set_base_dir(loaded.graph, base)
+    _find_external_data(loaded, base, label)
     return loaded
 
 
 def _first_line(error: Exception) -> str:
-    cause = error.__cause__ or error
+    cause: BaseException = error
+    while cause.__cause__ or cause.__context__:
+        cause = cause.__cause__ or cause.__context__ or cause
     return f"fails to load: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}"
+
+
+def _find_external_data(model: ir.Model, folder: Path | None, label: str) -> None:
+    """Says where weights in external data lie, and reads what attributes keep there, which is small."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                _locate(value.const_value, folder, label)
+    read_attributes(model, lambda tensor: _locate(tensor, folder, label))
+
+
+def read_attributes(model: ir.Model, before: Callable[[ir.ExternalTensor], object] = lambda _: None) -> None:
+    """Reads external data of attributes; `onnx_ir.external_data.load_to_model` reads that of initializers.
+
+    Args:
+        model: the model.
+        before: called with each such tensor before it is read.
+    """
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        for node in graph.all_nodes():
+            for name, attribute in list(node.attributes.items()):
+                tensor = attribute.value
+                if isinstance(tensor, ir.ExternalTensor):
+                    before(tensor)
+                    read = ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, name=tensor.name)
+                    tensor.release()
+                    node.attributes[name] = ir.AttrTensor(name, read)
+
+
+def _locate(tensor: ir.ExternalTensor, folder: Path | None, label: str) -> None:
+    location = os.fspath(tensor.location)
+    where = f"{label}: external data of '{tensor.name}'"
+    if folder is None:
+        raise InvalidModelError(
+            f"{where} requires a folder to lie in, got a protobuf, which has none, that refers to {location!r}; "
+            "onnx.load(path) reads the data into the protobuf, and a path may be given in its place"
+        )
+    tensor.base_dir = folder
+    path = Path(os.path.realpath(folder / location.replace("\0", "?")))
+    if Path(location).is_absolute() or not path.is_relative_to(os.path.realpath(folder)):
+        raise InvalidModelError(f"{where} requires a path inside the model's folder, got {location!r}")
+    try:
+        found = path.stat()
+    except OSError:
+        # Whoever does not read the weights does not miss them; whoever does gets this error.
+        return
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        kind = "another name of a file" if stat.S_ISREG(found.st_mode) else "none"
+        raise InvalidModelError(f"{where} requires a regular file of its own, got {kind}: {location!r}")
+    start, size = tensor.offset or 0, _size(tensor, where)
+    if start < 0 or tensor.length not in (None, size) or start + size > found.st_size:
+        got = f"{tensor.length} at {start} of the {found.st_size} in {location!r}"
+        raise InvalidModelError(f"{where} requires {size} bytes, got {got}")
+
+
+def _size(tensor: ir.TensorProtocol, where: str) -> int:
+    if tensor.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING) or min(tensor.shape.numpy(), default=0) < 0:
+        raise InvalidModelError(f"{where} requires numbers, got {tensor.dtype.name}{list(tensor.shape)}")
+    return tensor.dtype.bitwidth * tensor.size + 7 >> 3
 
 
 @contextlib.contextmanager
@@ -74,14 +136,17 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:
-    """A model as a protobuf of its own, weights included.
+    """A model as a protobuf of its own, weights included: a reference would be looked for in whatever folder is next.
 
-    Weights in external data are read, unless all together exceed what protobuf can write: then they stay references,
-    relative to the folder of the model that they came from.
+    Beyond 2 GB protobuf can hold weights, but not write them: `onnx.save(..., save_as_external_data=True)`.
     """
-    if weight_bytes(model) <= _PROTOBUF_LIMIT:
-        ir.external_data.load_to_model(model)
+    _read_all(model)
     return ir.to_proto(model)
+
+
+def _read_all(model: ir.Model) -> None:
+    ir.external_data.load_to_model(model)
+    read_attributes(model)
 
 
 def weight_bytes(model: ir.Model) -> int:
@@ -112,7 +177,7 @@ def save(
         if external:
             ir.save(as_ir, temporary, external_data=f"{path.name}.data")
         else:
-            ir.external_data.load_to_model(as_ir)
+            _read_all(as_ir)
             temporary.write_bytes(ir.to_proto(as_ir).SerializeToString())
         if check is not None:
             check(temporary)

@@ -26,8 +26,10 @@ loops (float[N,N] first, float[T,N,N] xs) => (float[N,N] last, float[T,N,N] ys)
         "t = Transpose <perm = [1, 0]> (s) y = Tanh(t) u = Add(t, x) s2 = Transpose <perm = [1, 0]> (u)",
         "t = Transpose <perm = [1, 0]> (x) u = Add(x, t) y = Transpose <perm = [1, 0]> (u) s2 = Mul(s, u)",
         "t = Transpose <perm = [1, 0]> (s) y = Transpose <perm = [1, 0]> (t) s2 = Mul(t, x)",
-        ("t = Transpose <perm = [1, 0]> (s) u = Mul(t, x) p = MatMul(t, x) q = Add(p, u) y = Identity(q) "
-        "s2 = Transpose <perm = [1, 0]> (q)"),
+        (
+            "t = Transpose <perm = [1, 0]> (s) u = Mul(t, x) p = MatMul(t, x) q = Add(p, u) y = Identity(q) "
+            "s2 = Transpose <perm = [1, 0]> (q)"
+        ),
     ],
 )
 def test_a_value_may_be_transposed_within_its_region(body: str, schedule: str) -> None:
