@@ -76,10 +76,8 @@ class Hoist(LoopPass):
                 continue
             step = behind_identity(output.step)
             try:
-                if level == Level.INVARIANT:
-                    sequences.load(loop.inputs[0].parameter)
-                    sequences.batch.sequences[step] = sequences.batch.spread(step, loop.inputs[0].parameter)
-                elif step not in sequences.batch.sequences and not sequences.load(step):
+                known = level == Level.INVARIANT or step in sequences.batch.sequences or sequences.load(step)
+                if not known:
                     continue
                 sequence = sequences.as_output(step, output)
             except NotBatchable as reason:

@@ -114,7 +114,7 @@ class _Known:
             return []
         before = self._before_each_step(node)
         if before is not None:
-            if elements(before) >= LEAST_COPIED:
+            if rank_of(before) is not None and elements(before) >= LEAST_COPIED:
                 self.found[node.outputs[0]] = before
             return self._add({node.outputs[0]: before})
         key = self._key(node, self.steps)

@@ -131,6 +131,8 @@ class Simplify(LoopPass):
                 rank = None if shape_of(parameter) is None else len(shape_of(parameter) or ())
                 if axis is not None and rank is None:
                     continue
+                if node.outputs[0].is_graph_output():
+                    continue
                 e = loop.before("shape")
                 shape = e.op("Shape", outer)
                 if axis is not None and rank is not None:
@@ -139,8 +141,6 @@ class Simplify(LoopPass):
                 start, end = attribute(node, "start", 0), attribute(node, "end", None)
                 if start or end is not None:
                     shape = e.slice(shape, start, np.iinfo(np.int64).max if end is None else end, 0)
-                if node.outputs[0].is_graph_output():
-                    continue
                 loop.substitute(node.outputs[0], shape)
                 detach(node)
                 modified = True
@@ -332,7 +332,7 @@ def _slice(s: Simplify, node: ir.Node) -> ir.Value | None:
     if inner is not None and axes is not None and (rank := len(shape_of(inner.inputs[0]) or ())):
         order = attribute(inner, "perm", None) or tuple(reversed(range(rank)))
         e = s.edit(node)
-        moved = e.ints(*[order[int(axis) % rank] for axis in axes])
+        moved = e.constant([order[int(axis) % rank] for axis in axes], ir.DataType.from_numpy(axes.dtype))
         cut = e.op("Slice", inner.inputs[0], *node.inputs[1:3], moved, *node.inputs[4:])
         return e.op("Transpose", cut, perm=list(order))
     steps = constant_of(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] is not None else np.ones(1)

@@ -25,6 +25,13 @@ from lstm_lower.passes.loops.views.sequences import Sequences
 
 # What is added may be kept for all steps when it is at most this many times larger than what it is computed from.
 LARGEST_GROWTH = 4
+# What onnxruntime sums up; its Add takes more.
+SUMMED = frozenset(
+    {
+        *(ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16),
+        *(ir.DataType.INT32, ir.DataType.INT64),
+    }
+)
 # Operators that lay out the elements of their first operand anew, whatever these are.
 MOVING = frozenset({"Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand", "Slice"})
 
@@ -271,6 +278,8 @@ class _Total:
     def _reduced(self, value: ir.Value, axes: list[int], *, keepdims: bool) -> ir.Value:
         """The sum over time and over axes of the step's value."""
         e = self.editor
+        if value.dtype not in SUMMED:
+            raise NotBatchable(f"onnxruntime has no sum over {value.dtype}")
         self._check_growth(value)
         sequence = self._stacked(value)
         if not keepdims or not axes:

@@ -128,6 +128,12 @@ def _elementwise(b: Batch, node: ir.Node) -> list[ir.Value]:
     return b.emit(node, [b.aligned(value, rank) for value in node.inputs])
 
 
+def _prelu(b: Batch, node: ir.Node) -> list[ir.Value]:
+    if not b.is_batched(node.inputs[0]):
+        raise NotBatchable("its slope differs from step to step and what it is applied to does not")
+    return _elementwise(b, node)
+
+
 def _unary(b: Batch, node: ir.Node) -> list[ir.Value]:
     b.require_shared(node, *range(1, len(node.inputs)))
     return b.emit(node, [b.outer(value) for value in node.inputs])
@@ -157,6 +163,8 @@ def _gemm(b: Batch, node: ir.Node) -> list[ir.Value]:
     if dtype is None:
         raise NotBatchable("its dtype is not known")
     alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
+    if not alpha or not beta:
+        raise NotBatchable("a factor of 0 stands for leaving out, also of what is not finite")
     if alpha != 1.0:
         result = e.op("Mul", result, e.constant(alpha, dtype))
     if len(node.inputs) > 2 and node.inputs[2] is not None:
@@ -189,7 +197,7 @@ def _axis_attribute(default: int) -> Rule:
 
 def _axes_input(b: Batch, node: ir.Node, position: int) -> ir.Value:
     axes = b.constant(node.inputs[position], "axes")
-    return b.editor.constant([_shift(int(axis)) for axis in axes.reshape(-1)])
+    return b.editor.constant([_shift(int(axis)) for axis in axes.reshape(-1)], ir.DataType.from_numpy(axes.dtype))
 
 
 def _slice(b: Batch, node: ir.Node) -> list[ir.Value]:
@@ -198,8 +206,9 @@ def _slice(b: Batch, node: ir.Node) -> list[ir.Value]:
     if len(inputs) > 3 and inputs[3] is not None:
         inputs[3] = _axes_input(b, node, 3)
     else:
-        count = len(b.constant(node.inputs[1], "starts"))
-        inputs[3:4] = [b.editor.ints(*range(1, count + 1))]
+        starts = b.constant(node.inputs[1], "starts")
+        # Of one integer type, as the bounds are.
+        inputs[3:4] = [b.editor.constant(range(1, len(starts) + 1), ir.DataType.from_numpy(starts.dtype))]
     return b.emit(node, inputs)
 
 
@@ -234,12 +243,15 @@ def _reshape(b: Batch, node: ir.Node) -> list[ir.Value]:
 
 
 def _squeeze(b: Batch, node: ir.Node) -> list[ir.Value]:
-    if len(node.inputs) > 1 and node.inputs[1] is not None:
+    if len(node.inputs) > 1 and node.inputs[1] is not None and b.constant(node.inputs[1], "axes").size:
         return b.emit(node, [b.outer(node.inputs[0]), _axes_input(b, node, 1)])
     shape = shape_of(node.inputs[0])
     if shape is None or not all(isinstance(dim, int) for dim in shape):
         raise NotBatchable("Squeeze without axes of a shape that is not known")
     axes = [axis + 1 for axis, dim in enumerate(shape) if dim == 1]
+    if not axes:
+        # Empty axes would take out time as well, where there is one step.
+        return [b.editor.op("Identity", b.outer(node.inputs[0]))]
     return b.emit(node, [b.outer(node.inputs[0]), b.editor.ints(*axes)])
 
 
@@ -255,7 +267,8 @@ def _reduce(b: Batch, node: ir.Node) -> list[ir.Value]:
         given = b.constant(node.inputs[1], "axes").reshape(-1).tolist()
     if not given:
         if attribute(node, "noop_with_empty_axes", 0):
-            return [b.editor.op("Identity", b.outer(value))]
+            # Elementwise: what is not summed is squared all the same.
+            return b.emit(node, [b.outer(operand) for operand in node.inputs])
         given = list(range(b.rank(value)))
         if not given:
             return [b.editor.op("Identity", b.outer(value))] if node.op_type in _SELF_REDUCING else _no_axes(node)
@@ -303,12 +316,14 @@ def _cumsum(b: Batch, node: ir.Node) -> list[ir.Value]:
 def _shape_op(b: Batch, node: ir.Node) -> list[ir.Value]:
     shape = b.editor.op("Shape", b.outer(node.inputs[0]))
     start, end = attribute(node, "start", 0), attribute(node, "end", None)
+    if start < -b.rank(node.inputs[0]):
+        start = 0
     return [b.editor.slice(shape, _shift(start), END if end is None else _shift(end), 0)]
 
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(
-        ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mean", "Sum", "Mod", "PRelu", "Where"), _elementwise
+        ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mean", "Sum", "Mod", "Where"), _elementwise
     ),
     **dict.fromkeys(("And", "Or", "Xor", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"), _elementwise),
     **dict.fromkeys(
@@ -330,6 +345,7 @@ _RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", "LayerNormalization"), _axis_attribute(-1)),
     **dict.fromkeys(("ArgMax", "ArgMin", "Split"), _axis_attribute(0)),
+    "PRelu": _prelu,
     "MatMul": _matmul,
     "Gemm": _gemm,
     "Concat": _concat,

@@ -49,10 +49,12 @@ class Sequences:
         """Makes the sequence of any value of the body known, by a scan output where nothing less does.
 
         Raises:
-            NotBatchable: see `load`.
+            NotBatchable: see `load`; its rank is not known, which onnxruntime asks of what leaves a loop.
         """
         if value in self.batch.sequences or self.load(value):
             return
+        if rank_of(value) is None:
+            raise NotBatchable(f"the rank of '{value.name}' is not known")
         state = self.state(value)
         if state is not None and self._made(state.update) is not None:
             # The values before each step: the initial one, then those after each step but the last.
@@ -73,12 +75,16 @@ class Sequences:
         return outputs[0] if outputs else None
 
     def as_output(self, value: ir.Value, output: ScanOutput) -> ir.Value:
-        """The sequence of a value laid out as an output wants it.
+        """The sequence of a value laid out as an output wants it; what is the same at every step is repeated.
 
         Raises:
-            NotBatchable: its rank is not known and the output's axis asks for it.
+            NotBatchable: its rank is not known and the output's axis, or repeating it, asks for it.
         """
-        sequence = self.batch.sequences[value]
+        sequence = self.batch.sequences.get(value)
+        if sequence is None:
+            like = self.loop.inputs[0].parameter
+            self.load(like)
+            sequence = self.batch.spread(value, like)
         if output.reverse != self.loop.reverse:
             sequence = self.editor.reverse(sequence, 0)
         if output.axis != 0:
