@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.extras import needed_by
 
 
 def draw(lines: Sequence[dict[str, Any]], folder: Path) -> None:
@@ -19,14 +19,10 @@ def draw(lines: Sequence[dict[str, Any]], folder: Path) -> None:
         folder: where to.
 
     Raises:
-        InvalidInputError: matplotlib is not installed.
+        MissingPackageError: matplotlib is not installed.
     """
-    try:
+    with needed_by("the plot", instead=", or --no-plot"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InvalidInputError(
-            "the plot requires matplotlib: pip install 'lstm-lower[train]', or --no-plot"
-        ) from error
     steps = np.array([line["step"] for line in lines])
     losses = np.array([line["loss"] for line in lines], np.float64)
     figure = Figure(figsize=(6, 3.5), layout="constrained")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -19,9 +21,9 @@ def ops(
 ) -> None:
     """List the ops that can be lowered, or show one of them in detail."""
     with console.errors(as_json=as_json):
-        described = {name: description for name, description in support_table().items() if op in (None, name)}
-        if not described:
-            raise InvalidInputError(f"op {op!r} requires to be one of {', '.join(support_table())}")
+        described = support_table()
+        if op is not None and op not in described:
+            raise InvalidInputError(f"ops requires an op that can be lowered, got {op!r}{_nearest(op, described)}")
     if as_json:
         console.print_json(list(described.values()) if op is None else described[op])
     elif op is not None:
@@ -30,6 +32,14 @@ def ops(
         rows = [[d["op"], _types(d["types"]), ", ".join(d["attributes"]), d["summary"]] for d in described.values()]
         console.table("op", "dtypes", "attributes", "meaning", rows=rows)
         console.out().print(f"\n{len(rows)} ops, as nodes of domain ai.onnx.converters.tensorflow or tf")
+
+
+def _nearest(op: str, known: Iterable[str]) -> str:
+    """What a mistaken name may have meant, and where all names stand."""
+    lower = {name.lower(): name for name in known}
+    found = [lower[name] for name in difflib.get_close_matches(op.lower(), lower)]
+    meant = f"; did you mean {' or '.join(found)}?" if found else ""
+    return f"{meant} (`lstm-lower ops` lists all)"
 
 
 def support_table() -> dict[str, dict[str, Any]]:

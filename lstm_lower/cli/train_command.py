@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import math
 import signal
 import time
@@ -15,7 +15,7 @@ import typer
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import ModelArgument, ProviderOption
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.extras import needed_by
 
 if TYPE_CHECKING:
     from lstm_lower.runtime.training.trainer import Trainer
@@ -99,14 +99,11 @@ def train(
 
 def _require_packages(*, plot: bool) -> None:
     """Says at once what a run would miss at its first checkpoint, or at its end."""
-    wanted = ["safetensors", "matplotlib"] if plot else ["safetensors"]
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
-    if missing:
-        instead = ", or --no-plot" if missing == ["matplotlib"] else ""
-        raise InvalidInputError(
-            f"train requires {' and '.join(missing)}, got an installation without: "
-            f"pip install 'lstm-lower[train]'{instead}"
-        )
+    with needed_by("train"):
+        importlib.import_module("safetensors")
+    if plot:
+        with needed_by("the plot", instead=", or --no-plot"):
+            importlib.import_module("matplotlib")
 
 
 def _note(text: str) -> None:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from lstm_lower.extras import needed_by
+
 __all__ = ["from_keras"]
 
 
 def __getattr__(name: str) -> Any:
     if name != "from_keras":
         raise AttributeError(f"module 'lstm_lower.keras' has no attribute {name!r}")
-    try:
+    with needed_by("the export of a Keras model"):
         from lstm_lower.keras.exporter import from_keras
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("tensorflow", "tf2onnx", "keras"):
-            raise
-        raise ImportError(
-            "from_keras requires TensorFlow, Keras and tf2onnx: pip install lstm-lower[tensorflow]"
-        ) from error
     globals()[name] = from_keras
     return from_keras

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lstm_lower.extras import needed_by
 from lstm_lower.tensorflow.plugin import tf2onnx_ops
 
 if TYPE_CHECKING:
@@ -15,13 +16,7 @@ __all__ = ["from_tensorflow", "tf2onnx_ops"]
 def __getattr__(name: str) -> Any:
     if name != "from_tensorflow":
         raise AttributeError(f"module 'lstm_lower.tensorflow' has no attribute {name!r}")
-    try:
+    with needed_by("the import of a TensorFlow graph"):
         from lstm_lower.tensorflow.importer import from_tensorflow
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("tensorflow", "tf2onnx"):
-            raise
-        raise ImportError(
-            "from_tensorflow requires TensorFlow and tf2onnx: pip install lstm-lower[tensorflow]"
-        ) from error
     globals()[name] = from_tensorflow
     return from_tensorflow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower.extras import needed_by
 
 DOMAIN = opdef.DOMAINS[0]
 
@@ -27,8 +28,9 @@ def tf2onnx_ops() -> dict[str, Any]:
     `extra_opset` belongs to it: without it tf2onnx ignores `custom_ops` without a word.
 
     Raises:
-        ImportError: tf2onnx is not installed.
+        MissingPackageError: tf2onnx is not installed.
     """
-    from tf2onnx import utils
+    with needed_by("tf2onnx_ops"):
+        from tf2onnx import utils
 
     return {"custom_ops": custom_ops(), "extra_opset": [utils.make_opsetid(DOMAIN, 1)]}

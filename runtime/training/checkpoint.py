@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.extras import needed_by
 
 FORMAT = "lstm_lower.checkpoint.1"
 
@@ -36,14 +37,15 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array], notes: Mapp
         notes: whatever else JSON can hold.
 
     Raises:
-        InvalidInputError: safetensors is not installed.
+        MissingPackageError: safetensors is not installed.
     """
-    numpy_format = _safetensors()
+    safetensors = _safetensors()
     path = Path(path)
     # One entry only: safetensors writes several in an order of chance, and equal checkpoints shall be equal files.
     metadata = {FORMAT: json.dumps(dict(notes))}
     partial = path.with_name(f".{path.name}.partial")
-    numpy_format.save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, partial, metadata)
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    safetensors.numpy.save_file(contiguous, partial, metadata)
     _sync(partial)
     if path.exists():
         link = path.with_name(f".{path.name}.link")
@@ -64,17 +66,15 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
         InvalidInputError: it is no checkpoint, or damaged; the message names the one before it, if there is one.
         FileNotFoundError: there is no such file.
     """
-    from safetensors import SafetensorError, safe_open
-
-    _safetensors()
+    safetensors = _safetensors()
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such checkpoint")
     try:
-        with safe_open(path, framework="numpy") as file:
+        with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (a file, not a dict)
-    except SafetensorError as error:
+    except safetensors.SafetensorError as error:
         before = previous_path(path)
         hint = f"; the one before it is {before}" if before.is_file() else ""
         raise InvalidInputError(
@@ -106,8 +106,6 @@ def _sync(path: Path) -> None:
 
 
 def _safetensors() -> Any:
-    try:
+    with needed_by("a checkpoint"):
         import safetensors.numpy
-    except ImportError as error:
-        raise InvalidInputError("checkpoints require safetensors: pip install 'lstm-lower[train]'") from error
-    return safetensors.numpy
+    return safetensors

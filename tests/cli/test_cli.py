@@ -197,7 +197,8 @@ def test_what_is_out_of_tolerance_is_not_written(tmp_path: Path, monkeypatch: py
         (("run", SALIENCY, "-i", GRAPHS / "char_lstm_train.npz"), "requires to be one of the inputs"),
         (("check", SALIENCY, "--lowered", "missing.onnx"), "missing.onnx"),
         (("inspect", "garbage.onnx"), "an ONNX model is required"),
-        (("ops", "LSTM"), "op 'LSTM' requires to be one of"),
+        (("ops", "Conv"), "ops requires an op that can be lowered, got 'Conv' (`lstm-lower ops` lists all)"),
+        (("ops", "blocklstmgard"), "got 'blocklstmgard'; did you mean BlockLSTMGrad or"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -344,9 +345,11 @@ def test_ops_shows_one_op() -> None:
 
 def test_version_and_help() -> None:
     assert succeed("--version").strip() == lstm_lower.__version__
-    for command in ("lower", "inspect", "run", "check", "ops"):
+    assert succeed("-h") == succeed("--help")
+    for command in ("lower", "inspect", "run", "check", "ops", "optimize", "train"):
         assert command in succeed("--help")
-        assert "--json" in succeed(command, "--help")
+        assert ("--data" if command == "train" else "--json") in succeed(command, "--help")
+        assert succeed(command, "-h") == succeed(command, "--help")
 
 
 def test_misuse_is_exit_code_2() -> None:

@@ -206,10 +206,10 @@ def test_a_file_in_place_of_the_folder(folder: Path) -> None:
         (
             ["matplotlib"],
             [],
-            "train requires matplotlib, got an installation without: pip install 'lstm-lower[train]', or",
+            "the plot requires matplotlib, got an installation without it: pip install 'lstm-lower[train]', or",
         ),
         (["safetensors"], ["--no-plot"], "train requires safetensors, got"),
-        (["safetensors", "matplotlib"], [], "train requires safetensors and matplotlib, got"),
+        (["safetensors", "matplotlib"], [], "train requires safetensors, got"),
     ],
 )
 def test_what_is_not_installed_is_said_before_the_run(

@@ -51,7 +51,7 @@ def test_marked_as_typed() -> None:
 @pytest.mark.parametrize("name", lstm_lower.__all__)
 def test_public_name_resolves(name: str) -> None:
     if name in ("from_tensorflow", "from_keras") and importlib.util.find_spec("tensorflow") is None:
-        with pytest.raises(ImportError, match="pip install lstm-lower"):
+        with pytest.raises(ImportError, match=r"pip install 'lstm-lower\[tensorflow\]'"):
             getattr(lstm_lower, name)
         return
     assert getattr(lstm_lower, name) is not None
