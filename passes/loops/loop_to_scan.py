@@ -3,10 +3,10 @@
 Some exporters write every loop as `Loop`: sequences are captured or carried along unchanged and read by
 `Gather(sequence, iteration)`.
 
-Precondition: the number of steps is a constant of at least one (a Scan of no steps is an error), the condition is never
-false, and every carried value is a tensor whose shape is known to stay the same. A sequence read at the iteration
-number, plus or minus a constant, is walked along; where the iteration number is used otherwise, the numbers themselves
-are.
+Precondition: the number of steps is a constant of at least one (a Scan of no steps is an error) and at most
+`MOST_STEPS`, the condition is never false, and every carried value is a tensor whose shape is known to stay the same. A
+sequence read at the iteration number, plus or minus a constant, is walked along; where the iteration number is used
+otherwise, the numbers themselves are.
 
 Postcondition: the Loop is gone, and no Gather by iteration number is left that could be a walk.
 """
@@ -28,6 +28,8 @@ from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, same_shape
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput
 
+# The numbers of the steps become a constant.
+MOST_STEPS = 1 << 20
 _LAYOUT = frozenset({"Identity", "Unsqueeze", "Squeeze", "Reshape"})
 _INDICES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
@@ -62,6 +64,9 @@ class LoopToScan(LoopPass):
         steps = 0 if given is None else int(given.reshape(-1)[0])
         if steps < 1:
             self.refuse(node, "the number of steps is not known to be one or more before the run")
+            return False
+        if steps > MOST_STEPS:
+            self.refuse(node, f"a Scan would walk along the numbers of its {steps} steps, more than {MOST_STEPS}")
             return False
         if not _always_true(node, body):
             self.refuse(node, "its condition may end it early")

@@ -24,6 +24,8 @@ BLOCK_BYTES = 32 << 20
 LEAST_STEPS = 8
 # A loop of unknown length is divided when fewer steps than these fill a block.
 LONG_LOOP_STEPS = 1024
+# Lengths tried, on either side of the wanted one, for one that divides the number of steps evenly.
+MOST_TRIED = 4096
 # What may stand between a product and the accumulator that it is added to.
 MOVING = frozenset({"Transpose", "Expand", "Reshape", "Unsqueeze", "Squeeze", "Identity"})
 
@@ -89,7 +91,8 @@ def block_steps(loop: Loop) -> int | None:
     wanted = max(LEAST_STEPS, BLOCK_BYTES // max(kept, 1))
     if not isinstance(length, int):
         return wanted if wanted < LONG_LOOP_STEPS else None
-    even = [steps for steps in range(max(LEAST_STEPS, wanted // 2), wanted * 3 // 2 + 1) if length % steps == 0]
+    reach = min(wanted // 2, MOST_TRIED)
+    even = [steps for steps in range(max(LEAST_STEPS, wanted - reach), wanted + reach + 1) if length % steps == 0]
     return min(even, key=lambda steps: abs(steps - wanted)) if even else wanted
 
 

@@ -21,6 +21,9 @@ from lstm_lower.passes.loops.edit import END, Editor, detach, substitute
 from lstm_lower.passes.loops.views.dependence import rank_of
 from lstm_lower.passes.loops.views.loop import BLOCKS, Loop, ScanInput, ScanOutput
 
+# Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
+MOST_PADDED = 1 << 16
+
 
 class NotChunkable(Exception):  # noqa: N818 (a verdict, not an error)
     """A loop cannot be divided into blocks; the message says why."""
@@ -37,7 +40,7 @@ def chunk(loop: Loop, steps: int) -> ir.Node:
         The Scan over blocks.
 
     Raises:
-        NotChunkable: a rank is not known.
+        NotChunkable: a rank is not known, or the number of steps is not while blocks are very long.
     """
     return _Chunking(loop, steps).run()
 
@@ -68,6 +71,10 @@ class _Chunking:
         for role in roles:
             if role.axis != 0 and self._rank(role) is None:
                 raise NotChunkable("the rank of a sequence is not known, and its axis of time is not the first")
+        if not isinstance(self.length, int) and self.steps > MOST_PADDED:
+            raise NotChunkable(
+                f"the number of steps is not known, and blocks of {self.steps} would be padded to that size"
+            )
         if not self.is_even and any(self._rank(output) is None for output in loop.outputs):
             raise NotChunkable("the rank of an output is not known, so that a shorter last block cannot be padded")
         sequences = [_Block(self._time_first(x), x.reverse) for x in loop.inputs]
@@ -106,14 +113,21 @@ class _Chunking:
         fed: list[tuple[ir.Value, ir.Value]] = []
         for block in sequences:
             shape = shape_of(block.sequence)
-            rest = e.slice(e.op("Shape", block.sequence), 1, END, 0)
-            target = e.op("Concat", e.ints(count, self.steps), rest, axis=0)
-            split = e.op("Reshape", block.sequence, target)
+            split = self._divided(e, e.unsqueeze(block.sequence, 0), e.ints(count, self.steps))
             if shape is not None:
                 split.shape = ir.Shape((count, self.steps, *shape[1:]))
             parameter = self._parameter(block.sequence.type, None if shape is None else (self.steps, *shape[1:]))
             fed.append((parameter, split))
         return fed, [parameter for parameter, _ in fed]
+
+    @staticmethod
+    def _divided(e: Editor, value: ir.Value, steps: ir.Value) -> ir.Value:
+        """A value with other sizes of its first two axes.
+
+        The others stay in their places: a 0 among the sizes that a Reshape asks for means the size in that place.
+        """
+        rest = e.slice(e.op("Shape", value), 2, END, 0)
+        return e.op("Reshape", value, e.op("Concat", steps, rest, axis=0))
 
     def _sliced_blocks(self, sequences: list[_Block]) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
         """The same where the last block may be shorter: blocks are cut out of the whole sequence inside."""
@@ -209,10 +223,13 @@ class _Chunking:
     def _joined(self, e: Editor, value: ir.Value, output: ScanOutput) -> ir.Value:
         """[blocks, K, ...] as one sequence, without the padding, time on the output's own axis."""
         shape = shape_of(output.step)
-        rest = e.slice(e.op("Shape", value), 2, END, 0)
         if shape is not None:
             value.shape = ir.Shape((None, self.steps, *shape))
-        joined = e.op("Reshape", value, e.op("Concat", e.ints(-1), rest, axis=0))
+        if isinstance(self.length, int):
+            padded = e.ints(1, -(-self.length // self.steps) * self.steps)
+        else:
+            padded = e.op("Concat", e.ints(1), e.op("Mul", self.count, e.ints(self.steps)), axis=0)
+        joined = e.op("Squeeze", self._divided(e, value, padded), e.ints(0))
         joined.shape = None if shape is None else ir.Shape((self.length if self.is_even else None, *shape))
         if not self.is_even:
             if output.reverse:

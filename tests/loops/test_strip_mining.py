@@ -1,0 +1,49 @@
+"""Loops divided into blocks: sizes of 0, and blocks longer than any loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.passes.trace import Trace
+from tests.support.loop_checks import run
+
+EMPTY = """
+loops (float[{T},B,3] xs, float[B,2] first) => (float[B,2] last, ys, zs)
+{{
+  last, ys, zs = Scan <num_scan_inputs = 1, scan_output_axes = [0, 2], scan_output_directions = [0, 1],
+    body = step (float[B,2] s, float[B,3] x) => (float[B,2] s2, float[2,B,3] y, float[B,2] z)
+    {{ k = Constant <value = float[2,1,1] {{1.0, 2.0}}> () y = Mul(k, x) s2 = Tanh(s) z = Identity(s) }}> (first, xs)
+}}"""
+
+
+@pytest.mark.parametrize("opset", [13, 21])
+@pytest.mark.parametrize("batch", [0, 1, 2])
+@pytest.mark.parametrize("length", ["4", "5", "T"])
+@pytest.mark.parametrize("steps", [2, 3])
+def test_sizes_of_0_stay_in_their_places(opset: int, batch: int, length: str, steps: int) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {EMPTY.format(T=length)}')
+    random = np.random.default_rng(0)
+    count = 5 if length == "T" else int(length)
+    feeds = {
+        name: random.standard_normal((*shape,)).astype(np.float32)
+        for name, shape in {"xs": (count, batch, 3), "first": (batch, 2)}.items()
+    }
+    trace = Trace()
+    after = ll.optimize(model, f"chunk:{steps}", trace=trace)
+    assert any(change.pass_name == "schedule" for change in trace.changes)
+    for optimised in (False, True):
+        for a, b in zip(run(model, feeds, optimised=optimised), run(after, feeds, optimised=optimised), strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-6)
+
+
+def test_blocks_are_not_padded_beyond_all_measure() -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {EMPTY.format(T="T")}')
+    trace = Trace()
+    feeds = {"xs": np.ones((3, 1, 3), np.float32), "first": np.ones((1, 2), np.float32)}
+    after = ll.optimize(model, "chunk:4000000000", trace=trace)
+    assert any("padded" in refusal.reason for refusal in trace.refusals)
+    for a, b in zip(run(model, feeds), run(after, feeds), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-6)
