@@ -274,6 +274,21 @@ def _unsqueezed_in_order(s: Simplify, node: ir.Node, order: list[int]) -> ir.Val
     return s.edit(node).unsqueeze(inner.inputs[0], *(place for place, axis in enumerate(order) if axis in added))
 
 
+def _matmul(s: Simplify, node: ir.Node) -> ir.Value | None:
+    """A transposed matrix times a vector is the vector times the matrix.
+
+    onnxruntime fuses the Transpose into the product, and reads the matrix wrongly where the right operand is a vector.
+    """
+    inner, vector = _before(node.inputs[0], "Transpose"), node.inputs[1]
+    rank = len(shape_of(inner.inputs[0]) or ()) if inner is not None else 0
+    if inner is None or rank < 2 or len(shape_of(vector) or ()) != 1:
+        return None
+    order = attribute(inner, "perm", None) or tuple(reversed(range(rank)))
+    if list(order) != [*range(rank - 2), rank - 1, rank - 2]:
+        return None
+    return s.edit(node).op("MatMul", vector, inner.inputs[0])
+
+
 def _reshape(_: Simplify, node: ir.Node) -> ir.Value | None:
     value = node.inputs[0]
     return value if value is not None and same_shape(value, node.outputs[0]) else None
@@ -397,6 +412,7 @@ _RULES: dict[str, Rule] = {
     "Identity": _identity,
     "Cast": _cast,
     "Transpose": _transpose,
+    "MatMul": _matmul,
     "Reshape": _reshape,
     "Concat": _concat,
     "Squeeze": _squeeze,

@@ -126,7 +126,8 @@ class _Chunking:
 
         The others stay in their places: a 0 among the sizes that a Reshape asks for means the size in that place.
         """
-        rest = e.slice(e.op("Shape", value), 2, END, 0)
+        rank = rank_of(value)
+        rest = e.slice(e.op("Shape", value), 2, END, 0) if rank is None else e.ints(*[0] * (rank - 2))
         return e.op("Reshape", value, e.op("Concat", steps, rest, axis=0))
 
     def _sliced_blocks(self, sequences: list[_Block]) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:

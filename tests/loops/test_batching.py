@@ -106,3 +106,19 @@ loops (float[2,3] x) => (float[3,1] y)
         x=(2, 3),
     )
     check(case, Simplify(), applies=True)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (3, 3), (4, 3, 2)])
+def test_a_transposed_matrix_times_a_vector(shape: tuple[int, ...]) -> None:
+    perm = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    made = [shape[axis] for axis in perm[:-1]]
+    case = parsed(
+        f"loops (float{list(shape)} a, float[3] v) => (float{made} y) "
+        f"{{ t = Transpose <perm = {perm}> (a) y = MatMul(t, v) }}",
+        a=shape,
+        v=(3,),
+    )
+    check(case, Simplify(), applies=True)
+    # onnxruntime reads the matrix wrongly in the original.
+    after = ll.optimize(case.model)
+    assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=True))
