@@ -1,0 +1,142 @@
+"""Tries every command of an installed `lstm-lower`: exit codes, what is said, and which files are there afterwards.
+
+Usage: python .ci/try_commands.py EXTRA GRAPHS TENSORFLOW_GRAPH
+
+Runs in an empty folder, with the Python that `lstm-lower` is installed for. EXTRA says what is installed: `none`,
+`train` or `tensorflow`. GRAPHS is the folder of the examples' models, TENSORFLOW_GRAPH a GraphDef.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+COMMANDS = ("lower", "inspect", "run", "train", "check", "ops", "optimize")
+
+
+class Try(NamedTuple):
+    """A command: its words, what it must say, its exit code, and the files that it leaves."""
+
+    words: str
+    says: str = ""
+    code: int = 0
+    leaves: tuple[str, ...] = ()
+
+
+def failing(words: str, says: str, code: int = 1) -> Try:
+    """A command that fails and leaves nothing."""
+    return Try(words, says, code)
+
+
+TRAIN = "train model.onnx --data data.npz --initial weights.npz --learning-rate 0.1 --batch-size 2 -o run"
+EVERYWHERE = [
+    Try("-h", "Usage: lstm-lower"),
+    Try("--version", "."),
+    *[Try(f"{command} -h", f"Usage: lstm-lower {command}") for command in COMMANDS],
+    failing("", "Usage", 2),
+    failing("bench", "No such command", 2),
+    failing("lower", "Missing argument", 2),
+    failing("lower model.onnx --fast", "No such option", 2),
+]
+WITHOUT_EXTRAS = [
+    Try("ops", "BlockLSTMGrad"),
+    Try("ops BlockLSTMGrad --json", '"seq_len_max"'),
+    failing("ops BlockLSTMGard", "did you mean BlockLSTMGrad"),
+    Try("inspect model.onnx", "BlockLSTMGrad"),
+    Try("inspect model.onnx --json", '"lowerable": true'),
+    Try("lower model.onnx -o low.onnx --check --verify-each", "wrote low.onnx", leaves=("low.onnx",)),
+    Try("lower model.onnx --opset 20 --schedule unroll --json", '"opset": 20', leaves=("model.lowered.onnx",)),
+    Try("lower model.onnx -o other.onnx --external-data", leaves=("other.onnx", "other.onnx.data")),
+    Try("optimize low.onnx -o fast.onnx --explain", "wrote fast.onnx", leaves=("fast.onnx",)),
+    Try("check model.onnx --lowered low.onnx", "passed"),
+    Try("check model.onnx -i data.npz --json", '"passed": true'),
+    Try("run low.onnx --dim batch=4 --seed 1 -o out.npz", "loss:0", leaves=("out.npz",)),
+    Try("run model.onnx -i data.npz --repeat 2 --json", '"seconds"'),
+    failing("lower missing.onnx -o x.onnx", "missing.onnx"),
+    failing("lower . -o x.onnx", "an ONNX file is required"),
+    failing("lower data.npz -o x.onnx", "an ONNX model is required"),
+    failing("lower model.onnx -o x.onnx --opset 12", "opset requires 13 to"),
+    failing("lower model.onnx -o x.onnx --schedule fast", "schedule requires"),
+    failing("lower model.onnx -o nowhere/x.onnx", "nowhere"),
+    failing("optimize model.onnx -o x.onnx --schedule chunk:0", "schedule requires"),
+    failing("inspect data.npz", "an ONNX model is required"),
+    failing("check model.onnx --lowered missing.onnx", "missing.onnx"),
+    failing("check model.onnx --lowered low.onnx --rtol 0 --atol 0", "tolerance"),
+    failing("run model.onnx --dim batch", "--dim requires NAME=SIZE"),
+    failing("run model.onnx -p abacus -o x.npz", "provider 'abacus' requires"),
+    failing("run model.onnx -i model.onnx -o x.npz", "a .npz file of arrays is required"),
+    failing("lower graph.pb -o x.onnx", "requires tensorflow, got an installation without it: pip install"),
+    failing("inspect graph.pb", "requires tensorflow, got an installation without it: pip install"),
+    failing(TRAIN, "train requires safetensors, got an installation without it: pip install"),
+]
+CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.safetensors.previous")
+WITH_TRAIN = [
+    Try(
+        f"{TRAIN} --epochs 2",
+        "step 4 of 4",
+        leaves=tuple(f"run/{name}" for name in (*CHECKPOINTS, "metrics.jsonl", "loss.png", "loss.svg")),
+    ),
+    Try(f"{TRAIN} --epochs 3", "resumed at step 4 of 6"),
+    failing(f"{TRAIN}2 --optimizer fast", "optimizer"),
+    failing("train model.onnx --data data.npz -o run2", "requires an initial value"),
+    failing("train model.onnx --data missing.npz -o run2", "missing.npz"),
+]
+WITH_TENSORFLOW = [
+    Try("inspect graph.pb", "BlockLSTMGrad"),
+    Try("lower graph.pb -o imported.onnx", "wrote imported.onnx", leaves=("imported.onnx",)),
+    failing("lower graph.pb --outputs nothing:0 -o x.onnx", "nothing"),
+    failing("lower broken.pb -o x.onnx", "broken.pb"),
+]
+GROUPS = {"none": WITHOUT_EXTRAS, "train": WITH_TRAIN, "tensorflow": WITH_TENSORFLOW}
+
+
+def prepare(graphs: Path, tensorflow_graph: Path) -> None:
+    """Copies and divides what the commands read."""
+    shutil.copy(graphs / "char_lstm_train.onnx", "model.onnx")
+    shutil.copy(tensorflow_graph, "graph.pb")
+    Path("broken.pb").write_bytes(tensorflow_graph.read_bytes()[:1000])
+    with np.load(graphs / "char_lstm_train.npz") as recorded:
+        np.savez("data.npz", **recorded)
+        fed = ("in:ids:0", "in:labels:0", "in:learning_rate:0")
+        np.savez("weights.npz", **{n: recorded[n] for n in recorded.files if n[:3] == "in:" and n not in fed})
+
+
+def files() -> dict[str, int]:
+    """Every file below the folder, and when it was written."""
+    return {str(path): path.stat().st_mtime_ns for path in Path().rglob("*") if path.is_file()}
+
+
+def attempt(trial: Try) -> str | None:
+    """Runs a command; what is wrong with it."""
+    before = files()
+    command = [sys.executable, "-m", "lstm_lower", *trial.words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    text, after = done.stdout + done.stderr, files()
+    if done.returncode != trial.code:
+        return f"exit code {done.returncode}, not {trial.code}\n{text}"
+    if trial.says not in text or "Traceback" in text:
+        return f"does not say {trial.says!r}\n{text}"
+    if trial.code and any(after.get(path) != written for path, written in before.items()):
+        return "changes a file although it fails"
+    if set(after) - set(before) != set(trial.leaves):
+        return f"leaves {sorted(set(after) - set(before))}, not {sorted(trial.leaves)}"
+    return None
+
+
+def main() -> None:
+    """Tries the commands of a group; fails with what went wrong."""
+    group, graphs, tensorflow_graph = sys.argv[1:]
+    prepare(Path(graphs), Path(tensorflow_graph))
+    trials = EVERYWHERE + GROUPS[group]
+    wrong = [f"lstm-lower {trial.words}: {fault}" for trial in trials if (fault := attempt(trial))]
+    print(*wrong, f"{len(trials) - len(wrong)} of {len(trials)} commands do as they should", sep="\n")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
