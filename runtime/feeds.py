@@ -15,7 +15,7 @@ from lstm_lower.dims import Dim
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.records.model_files import atomic_path
+from lstm_lower.records.files import atomic_path
 from lstm_lower.runtime.feeds_cudnn import with_forward_outputs
 from lstm_lower.runtime.ranges import integer_range
 

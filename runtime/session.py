@@ -12,7 +12,6 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from lstm_lower.dims import format_shape
-from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.verify import composite_nodes
 from lstm_lower.passes.lower import lower
@@ -20,20 +19,9 @@ from lstm_lower.records import contracts
 from lstm_lower.records import model_files as model_io
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.serialized import open_session
+from lstm_lower.runtime.values import as_array, dtype_of
 
 Array = np.ndarray[Any, Any]
-
-_DTYPES: dict[str, Any] = {
-    f"tensor({name})": np.dtype(numpy_name)
-    for name, numpy_name in {
-        "float": "float32",
-        "double": "float64",
-        "bool": "bool",
-        **{
-            name: name for name in ("float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        },
-    }.items()
-}
 
 
 class Session:
@@ -118,7 +106,7 @@ class Session:
         missing = [name for name in self.inputs if name not in feeds]
         if missing:
             raise InvalidInputError(f"input '{missing[0]}' requires a value, got nothing (missing: {missing})")
-        arrays = {name: _as_array(name, value, known[name]) for name, value in feeds.items()}
+        arrays = {name: as_array(value, dtype_of(known[name]), f"input '{name}'") for name, value in feeds.items()}
         # The same shapes need no second look, except where a contract reads values, such as a sequence length.
         signature = tuple((name, array.shape) for name, array in arrays.items())
         fresh = signature not in self._checked
@@ -176,23 +164,6 @@ def _open(
         return open_session(source, options, list(names))
     except Exception as error:
         raise InvalidModelError(f"onnxruntime refuses the model: {error}") from error
-
-
-def _as_array(name: str, value: Any, declared: Any) -> Array:
-    dtype = _DTYPES.get(declared.type)
-    array = native(value, f"input '{name}'")
-    if dtype is None:
-        return array
-    if array.dtype != dtype:
-        # A Python number or list has no dtype of its own; an array of another dtype is a mistake.
-        plain = not isinstance(value, (np.ndarray, np.generic))
-        if not plain or not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise InvalidInputError(f"input '{name}' requires dtype {dtype}, got {array.dtype}")
-        converted = array.astype(dtype)
-        if dtype.kind in "iu" and not np.array_equal(converted, array):
-            raise InvalidInputError(f"input '{name}' requires numbers that {dtype} holds, got {value}")
-        array = converted
-    return array
 
 
 def _check_shapes(arrays: Mapping[str, Array], declared: Mapping[str, Any]) -> None:

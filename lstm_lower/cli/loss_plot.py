@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lstm_lower.extras import needed_by
+from lstm_lower.records.files import atomic_path
 
 
 def draw(lines: Sequence[dict[str, Any]], folder: Path) -> None:
@@ -43,5 +44,6 @@ def draw(lines: Sequence[dict[str, Any]], folder: Path) -> None:
     axes.set(xlabel="step", ylabel="loss")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    figure.savefig(folder / "loss.png", dpi=120)
-    figure.savefig(folder / "loss.svg")
+    for name in ("loss.png", "loss.svg"):
+        with atomic_path(folder / name) as temporary:
+            figure.savefig(temporary, dpi=120)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import google.protobuf.message
@@ -14,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.records.files import atomic_path
 
 # Protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
 _PROTOBUF_LIMIT = 2**31 - 2**20
@@ -119,22 +118,6 @@ def _size(tensor: ir.TensorProtocol, where: str) -> int:
     return tensor.dtype.bitwidth * tensor.size + 7 >> 3
 
 
-@contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """A path to write to that becomes `path` when the block ends well, and leaves nothing behind otherwise.
-
-    It lies in a folder of its own on the same file system, so that the last step is a rename, and has the same name,
-    so that names of further files that are written beside it fit.
-    """
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        temporary = Path(folder) / path.name
-        yield temporary
-        for other in Path(folder).iterdir():
-            if other != temporary:
-                other.replace(path.with_name(other.name))
-        temporary.replace(path)
-
-
 def to_proto(model: ir.Model) -> onnx.ModelProto:
     """A model as a protobuf of its own, weights included: a reference would be looked for in whatever folder is next.
 
@@ -169,12 +152,16 @@ def save(
         external_data: keep weights in `<name>.data` beside the file; `None` does so only when the model would exceed
             protobuf's 2 GB.
         check: called with the path of the complete file before it takes its place; what it raises stops the writing.
+
+    Raises:
+        OSError: nothing can be written there.
     """
     path = Path(path)
-    as_ir = model if isinstance(model, ir.Model) else ir.from_proto(model)
+    as_ir = model if isinstance(model, ir.Model) else load(model)
     external = external_data if external_data is not None else weight_bytes(as_ir) > _PROTOBUF_LIMIT
     with atomic_path(path) as temporary:
         if external:
+            read_attributes(as_ir)
             ir.save(as_ir, temporary, external_data=f"{path.name}.data")
         else:
             _read_all(as_ir)

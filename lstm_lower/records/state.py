@@ -115,16 +115,28 @@ def parse(metadata_props: Mapping[str, str]) -> TrainingState:
     text = metadata_props.get(METADATA_KEY)
     if text is None:
         return TrainingState()
+    state = TrainingState()
     try:
         entries = json.loads(text)
         version = entries["version"]
-        pairs = tuple(StatePair(**entry) for entry in entries["pairs"])
-        state = TrainingState(pairs, entries["loss"], entries.get("learning_rate"))
-    except (ValueError, TypeError, KeyError) as error:
+        if version == VERSION:
+            pairs = tuple(StatePair(**entry) for entry in entries["pairs"])
+            state = TrainingState(pairs, entries["loss"], entries.get("learning_rate"))
+            _check_names(state)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidModelError(f"metadata '{METADATA_KEY}' requires the documented form, got {text[:80]!r}") from error
     if version != VERSION:
-        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {VERSION}, got {version}")
+        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {VERSION}, got {version!r}")
     return state
+
+
+def _check_names(state: TrainingState) -> None:
+    """Raises a TypeError where JSON held anything but a name."""
+    required = [name for pair in state.pairs for name in (pair.input, pair.role)]
+    optional = [name for pair in state.pairs for name in (pair.output, pair.gradient, pair.variable)]
+    for name in (*required, *(name for name in (*optional, state.loss, state.learning_rate) if name is not None)):
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r} is no name")
 
 
 def read(model: ir.Model) -> TrainingState:

@@ -17,6 +17,7 @@ import numpy as np
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
+from lstm_lower.records import files
 
 FORMAT = "lstm_lower.checkpoint.1"
 
@@ -29,7 +30,7 @@ def previous_path(path: Path) -> Path:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> None:
-    """Writes a checkpoint.
+    """Writes a checkpoint, also through a link, or into a device or pipe, which keeps none before it.
 
     Args:
         path: the file; its folder exists.
@@ -37,23 +38,44 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array], notes: Mapp
         notes: whatever else JSON can hold.
 
     Raises:
+        InvalidInputError: JSON cannot hold the notes.
         MissingPackageError: safetensors is not installed.
+        OSError: nothing can be written there, or the disk is full; what was there is as it was.
     """
-    safetensors = _safetensors()
     path = Path(path)
-    # One entry only: safetensors writes several in an order of chance, and equal checkpoints shall be equal files.
-    metadata = {FORMAT: json.dumps(dict(notes))}
+    try:
+        # One entry only: safetensors writes several in an order of chance, and equal checkpoints shall be equal files.
+        metadata = {FORMAT: json.dumps(dict(notes))}
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"notes of a checkpoint require what JSON can hold, got others: {error}") from error
+    if files.is_special(path):
+        with files.atomic_path(path) as complete:
+            _save(arrays, complete, metadata)
+        return
+    path = files.real_path(path)
     partial = path.with_name(f".{path.name}.partial")
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    safetensors.numpy.save_file(contiguous, partial, metadata)
-    _sync(partial)
-    if path.exists():
-        link = path.with_name(f".{path.name}.link")
-        link.unlink(missing_ok=True)
-        _link(path, link)
-        link.replace(previous_path(path))
-    partial.replace(path)
+    try:
+        _save(arrays, partial, metadata)
+        _sync(partial)
+        if path.exists():
+            link = path.with_name(f".{path.name}.link")
+            link.unlink(missing_ok=True)
+            _link(path, link)
+            link.replace(previous_path(path))
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     _sync(path.parent)
+
+
+def _save(arrays: Mapping[str, Array], path: Path, metadata: dict[str, str]) -> None:
+    safetensors = _safetensors()
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    try:
+        safetensors.numpy.save_file(contiguous, path, metadata)
+    except safetensors.SafetensorError as error:
+        raise OSError(f"{path}: the checkpoint cannot be written: {error}") from error
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -74,15 +96,39 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (a file, not a dict)
-    except safetensors.SafetensorError as error:
-        before = previous_path(path)
-        hint = f"; the one before it is {before}" if before.is_file() else ""
-        raise InvalidInputError(
-            f"{path}: a complete checkpoint is required, got a damaged one ({error}){hint}"
-        ) from error
+    except PermissionError:
+        raise
+    except Exception as error:
+        raise _damaged(path, error) from error
     if FORMAT not in metadata:
         raise InvalidInputError(f"{path}: a checkpoint of a trainer is required, got one with {sorted(metadata)}")
-    return arrays, json.loads(metadata[FORMAT])
+    try:
+        notes = json.loads(metadata[FORMAT])
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
+    if not isinstance(notes, dict):
+        raise _damaged(path, f"its notes are {type(notes).__name__}, not an object")
+    return arrays, notes
+
+
+def _damaged(path: Path, reason: object) -> InvalidInputError:
+    before = previous_path(path)
+    hint = f"; the one before it is {before}" if before.is_file() else ""
+    return InvalidInputError(f"{path}: a complete checkpoint is required, got a damaged one ({reason}){hint}")
+
+
+def progress(path: str | os.PathLike[str], notes: Mapping[str, Any]) -> tuple[int, float, dict[str, Any]]:
+    """What a trainer notes in a checkpoint: steps done, learning rate (NaN without one), and its caller's notes.
+
+    Raises:
+        InvalidInputError: the notes are not of that form.
+    """
+    match notes:
+        case {"steps": int(steps), "learning_rate": float(rate), "notes": dict(own)} if (
+            steps >= 0 and steps is not True
+        ):
+            return steps, rate, own
+    raise _damaged(Path(path), "its notes lack steps, a learning rate or notes of a run")
 
 
 def _link(source: Path, target: Path) -> None:

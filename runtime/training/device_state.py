@@ -14,6 +14,7 @@ import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.records.state import StatePair
+from lstm_lower.runtime.values import as_array
 
 Array = np.ndarray[Any, Any]
 Device = tuple[str, int]
@@ -63,6 +64,7 @@ class DeviceState:
     def __init__(self, pairs: Sequence[StatePair], values: Mapping[str, Array], devices: Mapping[str, Device]) -> None:
         self.pairs = list(pairs)
         self.turn = 0
+        self._forms = {pair.input: (values[pair.input].dtype, values[pair.input].shape) for pair in pairs}
         self._buffers: dict[str, tuple[ort.OrtValue, ort.OrtValue]] = {}
         for pair in pairs:
             first = buffer(values[pair.input], devices[pair.input])
@@ -87,7 +89,7 @@ class DeviceState:
         wanted = self._buffers if names is None else names
         return {name: host_copy(self._buffers[name][self.turn]) for name in wanted}
 
-    def write(self, values: Mapping[str, Array]) -> None:
+    def write(self, values: Mapping[str, Any]) -> None:
         """Copies values from the host in place of the current ones.
 
         Raises:
@@ -100,15 +102,12 @@ class DeviceState:
             some = ", ".join(f"'{name}'" for name in [*self._buffers][:4]) + (", …" if len(self._buffers) > 4 else "")
             what = f"'{unknown[0]}', which is none of them" if unknown else f"none of '{missing[0]}'"
             raise InvalidInputError(f"state requires the {len(self._buffers)} values {some}, got {what}")
-        for name, array in values.items():
-            held = self._buffers[name][self.turn]
-            dtype = held.data_type().removeprefix("tensor(").removesuffix(")")
-            got = {"float32": "float", "float64": "double"}.get(array.dtype.name, array.dtype.name)
-            if tuple(held.shape()) != array.shape or dtype != got:
-                raise InvalidInputError(
-                    f"state '{name}' requires {dtype} {list(held.shape())}, got {got} {list(array.shape)}"
-                )
-        for name, array in values.items():
+        arrays = {name: as_array(value, self._forms[name][0], f"state '{name}'") for name, value in values.items()}
+        for name, array in arrays.items():
+            shape = self._forms[name][1]
+            if array.shape != shape:
+                raise InvalidInputError(f"state '{name}' requires shape {list(shape)}, got {list(array.shape)}")
+        for name, array in arrays.items():
             if array.size:
                 self._buffers[name][self.turn].update_inplace(np.asarray(array, order="C"))
 

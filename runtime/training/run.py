@@ -21,6 +21,7 @@ from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.training import checkpoint
 from lstm_lower.runtime.training.trainer import Trainer
+from lstm_lower.runtime.values import number_dtype, signature
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +61,7 @@ class Samples:
             InvalidInputError: an array is missing, or of a wrong dtype or shape, or the numbers of samples differ.
         """
         declared = {value.name: value for value in trainer.session.ort.get_inputs()}
-        missing = [f"'{name}' {_signature(declared[name])}" for name in trainer.inputs if name not in arrays]
+        missing = [f"'{name}' {signature(declared[name])}" for name in trainer.inputs if name not in arrays]
         if missing:
             raise InvalidInputError(f"data requires an array {' and '.join(missing)}, got {sorted(arrays)}")
         self._arrays = {name: native(arrays[name], f"data '{name}'") for name in trainer.inputs}
@@ -69,19 +70,20 @@ class Samples:
             sizes = declared[name].shape
             if len(sizes) != array.ndim or not array.ndim:
                 raise InvalidInputError(
-                    f"data '{name}' requires rank {max(1, len(sizes))}, {_signature(declared[name])}, "
+                    f"data '{name}' requires rank {max(1, len(sizes))}, {signature(declared[name])}, "
                     f"got {list(array.shape)}"
                 )
-            if array.dtype.name != _dtype_name(declared[name]):
+            dtype = number_dtype(declared[name])
+            if array.dtype != dtype:
                 raise InvalidInputError(
-                    f"data '{name}' requires {_signature(declared[name])}, got {array.dtype.name}; "
-                    f"array.astype('{_dtype_name(declared[name])}') converts it"
+                    f"data '{name}' requires {signature(declared[name])}, got {array.dtype.name}; "
+                    f"array.astype('{dtype}') converts it"
                 )
             self._axes[name] = axis = next((i for i, size in enumerate(sizes) if not isinstance(size, int)), 0)
             for i, (size, got) in enumerate(zip(sizes, array.shape, strict=True)):
                 if isinstance(size, int) and size != got and i != axis:
                     raise InvalidInputError(
-                        f"data '{name}' requires {_signature(declared[name])}, got {list(array.shape)} (axis {i})"
+                        f"data '{name}' requires {signature(declared[name])}, got {list(array.shape)} (axis {i})"
                     )
         self._fixed = {size for name, axis in self._axes.items() if isinstance(size := declared[name].shape[axis], int)}
         counts = {name: array.shape[self._axes[name]] for name, array in self._arrays.items()}
@@ -219,14 +221,3 @@ class Run:
         partial = self.log.with_name(f".{self.log.name}.partial")
         partial.write_bytes(b"".join(kept))
         partial.replace(self.log)
-
-
-def _signature(declared: Any) -> str:
-    """Dtype and shape of a model's input, such as `float32[batch, 8, 8]`."""
-    return f"{_dtype_name(declared)}[{', '.join(map(str, declared.shape))}]"
-
-
-def _dtype_name(declared: Any) -> str:
-    """The numpy name of an input's dtype."""
-    name: str = declared.type.removeprefix("tensor(").removesuffix(")")
-    return {"float": "float32", "double": "float64"}.get(name, name)

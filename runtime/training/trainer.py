@@ -11,6 +11,7 @@ until `state_dict` or `save` asks.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.session import Session
 from lstm_lower.runtime.training import checkpoint
 from lstm_lower.runtime.training.device_state import HOST, DeviceState, buffer, host_copy, input_devices
+from lstm_lower.runtime.values import as_array, number_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -119,21 +121,19 @@ class Trainer:
         self.outputs = list(self.session.outputs)
         self.steps = 0
 
-        values = {name: native(value, f"initial value '{name}'") for name, value in (initial_values or {}).items()}
-        unknown = [name for name in values if name not in state_inputs]
+        given = dict(initial_values or {})
+        unknown = [name for name in given if name not in state_inputs]
         if unknown:
             raise InvalidInputError(f"initial value '{unknown[0]}' requires to be one of the state {state_inputs}")
-        missing = [name for name in state_inputs if name not in values and name not in defaults]
+        missing = [name for name in state_inputs if name not in given and name not in defaults]
         if missing:
             raise InvalidInputError(f"state '{missing[0]}' requires an initial value, got none (missing: {missing})")
-        values |= {name: defaults[name].numpy() for name in state_inputs if name not in values}
+        values = {name: self._initial_value(name, given.get(name), defaults.get(name)) for name in state_inputs}
         self._devices = input_devices(self.session.ort)
         # Stands for the state in checks of shapes, and takes no memory.
         self._shapes = {
             name: np.broadcast_to(np.zeros((), values[name].dtype), values[name].shape) for name in state_inputs
         }
-        for name, shape in self._shapes.items():
-            self._check_state_value(name, shape)
         self._device_state = DeviceState(self.state.pairs, values, self._devices)
 
         rules = contracts.read(self.session.ort.get_modelmeta().custom_metadata_map)
@@ -152,15 +152,21 @@ class Trainer:
         return self._learning_rate
 
     @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
+    def learning_rate(self, value: Any) -> None:
         name = self.state.learning_rate
         if name is None:
             raise InvalidInputError(
                 "learning_rate requires a model with a learning-rate input (learning_rate_input=...)"
             )
-        if value != self._learning_rate:
-            self._feed(name, np.asarray(value, _dtype(self._inputs[name])))
-            self._learning_rate = float(value)
+        try:
+            rate = float(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidInputError(f"learning_rate requires a number, got {value!r}") from error
+        if not math.isfinite(rate):
+            raise InvalidInputError(f"learning_rate requires a finite number, got {rate}")
+        if rate != self._learning_rate:
+            self._feed(name, np.asarray(rate, number_dtype(self._inputs[name])))
+            self._learning_rate = rate
 
     def step(self, feeds: Mapping[str, Any], outputs: Sequence[str] = ()) -> StepResult:
         """Runs one step.
@@ -173,10 +179,11 @@ class Trainer:
             InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value; or onnxruntime fails,
                 and then the state is as it was before.
         """
-        if self.state.learning_rate is not None and self.state.learning_rate in feeds:
-            self.learning_rate = float(feeds[self.state.learning_rate])
-            feeds = {name: value for name, value in feeds.items() if name != self.state.learning_rate}
-        for name, array in self._check_feeds(feeds).items():
+        data = {name: value for name, value in feeds.items() if name != self.state.learning_rate}
+        arrays = self._check_feeds(data)
+        if len(data) < len(feeds):
+            self.learning_rate = feeds[self.state.learning_rate or ""]
+        for name, array in arrays.items():
             self._feed(name, array)
         # State is not fetched but read from its buffer, and only if it is asked for.
         fetched = tuple(name for name in outputs if name not in self._read_as and name != self.state.loss)
@@ -203,7 +210,7 @@ class Trainer:
         Raises:
             InvalidInputError: a name is missing or unknown, or a value differs in dtype or shape; nothing is changed.
         """
-        self._device_state.write({name: native(value, f"state '{name}'") for name, value in values.items()})
+        self._device_state.write(values)
 
     def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
         """Writes a checkpoint, whole or not at all; the one before it stays as `<path>.previous`.
@@ -211,6 +218,10 @@ class Trainer:
         Args:
             path: a safetensors file.
             notes: whatever else `resume` shall return; JSON must be able to hold it.
+
+        Raises:
+            InvalidInputError: JSON cannot hold the notes.
+            OSError: nothing can be written there, or the disk is full; what was there is as it was.
         """
         held = {"steps": self.steps, "learning_rate": self._learning_rate, "notes": dict(notes or {})}
         checkpoint.write(path, self.state_dict(), held)
@@ -222,15 +233,17 @@ class Trainer:
             The notes that were given to `save`.
 
         Raises:
-            InvalidInputError: it is no checkpoint, damaged, or another model's.
+            InvalidInputError: it is no checkpoint, damaged, or another model's; nothing is changed.
             FileNotFoundError: there is no such file.
         """
         arrays, held = checkpoint.read(path)
+        steps, learning_rate, notes = checkpoint.progress(path, held)
+        if self.state.learning_rate is not None and not math.isfinite(learning_rate):
+            raise InvalidInputError(f"{path}: a learning rate is required, got {learning_rate}")
         self.load_state_dict(arrays)
-        self.steps = held["steps"]
+        self.steps = steps
         if self.state.learning_rate is not None:
-            self.learning_rate = held["learning_rate"]
-        notes: dict[str, Any] = held["notes"]
+            self.learning_rate = learning_rate
         return notes
 
     def _check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
@@ -253,13 +266,17 @@ class Trainer:
     def _rate_placeholder(self) -> dict[str, Any]:
         return {} if self.state.learning_rate is None else {self.state.learning_rate: 0.0}
 
-    def _check_state_value(self, name: str, value: Array) -> None:
+    def _initial_value(self, name: str, given: Any, default: ir.TensorProtocol | None) -> Array:
+        """The value that a state starts with: the one given, or the model's own."""
         declared = self._inputs[name]
         dims = declared.shape
-        if len(dims) != value.ndim or any(
-            isinstance(dim, int) and dim != size for dim, size in zip(dims, value.shape, strict=True)
+        value = default.numpy() if given is None and default is not None else given
+        array = as_array(value, number_dtype(declared), f"initial value '{name}'")
+        if len(dims) != array.ndim or any(
+            isinstance(dim, int) and dim != size for dim, size in zip(dims, array.shape, strict=True)
         ):
-            raise InvalidInputError(f"state '{name}' requires shape {dims}, got {list(value.shape)}")
+            raise InvalidInputError(f"state '{name}' requires shape {dims}, got {list(array.shape)}")
+        return array
 
     def _feed(self, name: str, array: Array) -> None:
         """Copies an array into the input's buffer; a new size gets a new buffer, bound everywhere."""
@@ -309,7 +326,7 @@ class Trainer:
             return
         if learning_rate is None and name not in defaults:
             raise InvalidInputError(f"learning_rate requires a value, since the model's '{name}' has no default")
-        self.learning_rate = float(defaults[name or ""].numpy()) if learning_rate is None else learning_rate
+        self.learning_rate = defaults[name or ""].numpy() if learning_rate is None else learning_rate
 
 
 def _check_state(state: TrainingState) -> None:
@@ -327,12 +344,5 @@ def _scalar_dtype(session: Session, loss: str | None) -> Any:
         if value.name == loss:
             if list(value.shape):
                 raise InvalidModelError(f"loss '{loss}' requires a scalar, got shape {value.shape}")
-            return _dtype(value)
+            return number_dtype(value)
     return np.dtype("float32")
-
-
-def _dtype(declared: Any) -> np.dtype[Any]:
-    """The numpy dtype of an input or output of a session."""
-    name = declared.type.removeprefix("tensor(").removesuffix(")")
-    found: np.dtype[Any] = np.dtype({"float": "float32", "double": "float64"}.get(name, name))
-    return found

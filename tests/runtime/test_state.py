@@ -103,12 +103,31 @@ def test_wrong_state_is_refused(wrong: TrainingState, message: str) -> None:
     assert model.metadata_props[state.METADATA_KEY] == before
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"version": 1}', '{"version": 1, "loss": null, "pairs": [{"in": 1}]}'])
+MALFORMED = [
+    "{",
+    "[]",
+    "null",
+    "[" * 10**5,
+    '{"version": 1}',
+    '{"version": 1, "loss": null, "pairs": 3}',
+    '{"version": 1, "loss": null, "pairs": ["w"]}',
+    '{"version": 1, "loss": null, "pairs": [{"in": 1}]}',
+    '{"version": 1, "loss": ["loss"], "pairs": []}',
+    '{"version": 1, "loss": null, "pairs": [], "learning_rate": {}}',
+    '{"version": 1, "loss": null, "pairs": [{"input": ["w"], "output": null}]}',
+    '{"version": 1, "loss": null, "pairs": [{"input": "w", "output": 1}]}',
+    '{"version": 1, "loss": null, "pairs": [{"input": "w", "output": null, "role": null}]}',
+    '{"version": 1, "loss": null, "pairs": [{"input": "w", "output": null, "gradient": {}}]}',
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED)
 def test_malformed_record_is_refused(text: str) -> None:
     model = quadratic()
     model.metadata_props[state.METADATA_KEY] = text
-    with pytest.raises(InvalidModelError, match="requires the documented form"):
-        state.read(model)
+    for use in (state.read, ll.Trainer):
+        with pytest.raises(InvalidModelError, match="requires the documented form"):
+            use(model)
 
 
 def test_newer_version_is_refused() -> None:

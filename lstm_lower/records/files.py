@@ -1,0 +1,71 @@
+"""Writing files: whole or not at all, through symbolic links, and into devices and pipes instead of over them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def is_special(path: Path) -> bool:
+    """Whether a path leads to a device, a pipe or a socket, which must not be replaced by a file."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def real_path(path: Path) -> Path:
+    """Where a file is that a path leads to; links are followed, so that they stay links when it is replaced.
+
+    Raises:
+        OSError: the path leads to a folder, or into none.
+    """
+    found = Path(os.path.realpath(path))
+    if found.is_dir():
+        raise IsADirectoryError(f"{path}: a file is required, got a folder")
+    if not found.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {found.parent}")
+    return found
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A path to write to that becomes `path` when the block ends well, and leaves nothing behind otherwise.
+
+    It lies in a folder of its own on the same file system, so that the last step is a rename, and has the same name,
+    so that names of further files that are written beside it fit. What is no regular file is written into: the bytes
+    lie in a temporary folder until they are complete.
+
+    Raises:
+        OSError: nothing can be written there, or further files were written beside what is no regular file.
+    """
+    special = is_special(path)
+    parent = None if special else real_path(path).parent
+    with tempfile.TemporaryDirectory(prefix=f".{path.name[:32]}.", dir=parent) as folder:
+        temporary = Path(folder) / path.name
+        yield temporary
+        others = [other for other in Path(folder).iterdir() if other != temporary]
+        if special and others:
+            raise OSError(f"{path}: a regular file is required for what has {others[0].name} beside it, got a device")
+        for other in others:
+            _move(other, path.with_name(other.name))
+        _move(temporary, path)
+
+
+def _move(source: Path, path: Path) -> None:
+    if is_special(path):
+        with source.open("rb") as complete, path.open("wb") as sink:
+            shutil.copyfileobj(complete, sink)
+        return
+    target = real_path(path)
+    if target.exists():
+        shutil.copymode(target, source)
+    if target.parent.samefile(source.parent.parent):
+        source.replace(target)
+        return
+    # A link led to another folder, perhaps on another file system.
+    with tempfile.TemporaryDirectory(prefix=f".{target.name[:32]}.", dir=target.parent) as folder:
+        copied = Path(folder) / target.name
+        shutil.copy(source, copied)
+        copied.replace(target)

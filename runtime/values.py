@@ -1,0 +1,71 @@
+"""The inputs and outputs that an onnxruntime session declares, and arrays that fit them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lstm_lower.dtypes import native
+from lstm_lower.errors import InvalidInputError, InvalidModelError
+
+Array = np.ndarray[Any, Any]
+
+# The types that onnxruntime takes from numpy and gives back.
+_DTYPES: dict[str, np.dtype[Any]] = {
+    f"tensor({name})": np.dtype(numpy_name)
+    for name, numpy_name in {
+        "float": "float32",
+        "double": "float64",
+        "bool": "bool",
+        **{
+            name: name for name in ("float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+        },
+    }.items()
+}
+
+
+def dtype_of(declared: Any) -> np.dtype[Any] | None:
+    """The numpy dtype of an input or output; `None` for strings, sequences and what numpy has no numbers for."""
+    return _DTYPES.get(declared.type)
+
+
+def number_dtype(declared: Any) -> np.dtype[Any]:
+    """The numpy dtype of an input or output that must have one.
+
+    Raises:
+        InvalidModelError: it has none.
+    """
+    dtype = dtype_of(declared)
+    if dtype is None:
+        raise InvalidModelError(f"'{declared.name}' requires numbers that numpy has, got {declared.type}")
+    return dtype
+
+
+def signature(declared: Any) -> str:
+    """Dtype and shape of an input, such as `float32[batch, 8, 8]`."""
+    return f"{dtype_of(declared) or declared.type}[{', '.join(map(str, declared.shape))}]"
+
+
+def as_array(value: Any, dtype: np.dtype[Any] | None, what: str) -> Array:
+    """A value as an array that onnxruntime can read.
+
+    Args:
+        value: an array, or a number or nested list, which have no dtype of their own.
+        dtype: the dtype required; `None` takes any.
+        what: what it is, for the error.
+
+    Raises:
+        InvalidInputError: numpy makes no array of it, or it has another dtype.
+    """
+    array = native(value, what)
+    if dtype is None or array.dtype == dtype:
+        return array
+    # An array of another dtype is a mistake.
+    plain = not isinstance(value, (np.ndarray, np.generic))
+    if not plain or not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise InvalidInputError(f"{what} requires dtype {dtype}, got {array.dtype}")
+    converted = array.astype(dtype)
+    if dtype.kind in "iu" and not np.array_equal(converted, array):
+        raise InvalidInputError(f"{what} requires numbers that {dtype} holds, got {value}")
+    return converted
