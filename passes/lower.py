@@ -14,6 +14,7 @@ import onnx_ir.passes.common as common_passes
 
 from lstm_lower import schemas
 from lstm_lower.errors import InvalidModelError, LstmLowerError, UnsupportedOpError
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.verify import VerifyPass, composite_nodes
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.opset.versions import MIN_OPSET, ConvertOpsetPass, check_opset
@@ -100,7 +101,7 @@ def lower(
         trace=trace,
     )
     with collection_paused(), malformed_models_explained(model):
-        work = model.clone() if isinstance(model, ir.Model) else load(model)
+        work = copy_model(model) if isinstance(model, ir.Model) else load(model)
         for step in needed_passes(steps, work):
             step(work)
             if verify_each:
@@ -156,6 +157,7 @@ def lowering_passes(
 ) -> list[ir.passes.InPlacePass]:
     """The passes that `lower` runs, for a pipeline of one's own: `onnx_ir.passes.Sequential(*lowering_passes())`."""
     return [
+        VerifyPass(),
         CheckSupportedPass(),
         InlineFunctionsPass(),
         VerifyPass(),

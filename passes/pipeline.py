@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import typing
 from collections.abc import Sequence
@@ -10,10 +11,11 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.graph.verify import verify
+from lstm_lower.graph.verify import VerifyPass, verify
 from lstm_lower.passes.loops.axis_order import Layout
 from lstm_lower.passes.loops.batched_products import Contract
 from lstm_lower.passes.loops.code_motion import Hoist
@@ -62,6 +64,18 @@ def parse_schedule(schedule: str) -> tuple[str, int]:
     if schedule in ("auto", "scan", "unroll"):
         return schedule, 0
     raise InvalidInputError(f"schedule requires auto, scan, unroll or chunk:K, got {schedule!r}")
+
+
+class SortPass(ir.passes.InPlacePass):
+    """Puts the nodes of every graph into an order in which they can run; where there is none, they stay."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Sorts."""
+        before = list(model.graph)
+        # The verifier says where the cycle is.
+        with contextlib.suppress(ValueError):
+            model.graph.sort()
+        return ir.passes.PassResult(model, modified=list(model.graph) != before)
 
 
 class Pipeline(ir.passes.InPlacePass):
@@ -232,11 +246,11 @@ def optimize(
     """
     parse_schedule(schedule)
     is_ir = isinstance(model, ir.Model)
-    work = model.clone() if isinstance(model, ir.Model) else load(model)
+    work = copy_model(model) if isinstance(model, ir.Model) else load(model)
+    SortPass()(work)
+    VerifyPass()(work)
     if work.graph.opset_imports.get("", MIN_OPSET) < MIN_OPSET:
         ConvertOpsetPass(None)(work)
-    work.graph.sort()
     InferShapesPass()(work)
-    verify(work)
     optimize_graphs(work, schedule=schedule, trace=trace, verify_each=verify_each)
     return work if is_ir else to_proto(work)

@@ -81,6 +81,7 @@ def _lower(
     source: ir.Model, opset: int | None, schedule: str, repair: bool, verify_each: bool, dump_passes: Path | None
 ) -> ir.Model:
     """Lowers as `passes.lower` does, pass by pass, with progress and dumps."""
+    from lstm_lower.graph.copies import copy_model
     from lstm_lower.graph.verify import VerifyPass
     from lstm_lower.passes.lower import (
         collection_paused,
@@ -95,7 +96,7 @@ def _lower(
     check_opset(opset)
     parse_schedule(schedule)
     trace = Trace(dump=dump_passes is not None)
-    work = source.clone()
+    work = copy_model(source)
     steps = lowering_passes(opset, schedule, repair_v2_gradient=repair, verify_each=verify_each, trace=trace)
     dumps = _Dumps(dump_passes, work)
     with collection_paused(), malformed_models_explained(source):

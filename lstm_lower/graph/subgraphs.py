@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -19,3 +19,24 @@ def subgraphs_of(node: ir.Node) -> Sequence[ir.Graph]:
         elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
             found += attribute.as_graphs()
     return found
+
+
+def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    """Every node of a graph and of the graphs within it; a node comes before those within it, at any depth."""
+    open_graphs = [iter(graph)]
+    while open_graphs:
+        for node in open_graphs[-1]:
+            yield node
+            if inner := subgraphs_of(node):
+                open_graphs += [iter(subgraph) for subgraph in reversed(inner)]
+                break
+        else:
+            open_graphs.pop()
+
+
+def all_graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    """Every graph of a model: the main one, the functions', and those within their nodes; outer ones first."""
+    for root in [model.graph, *(function.graph for function in model.functions.values())]:
+        yield root
+        for node in all_nodes(root):
+            yield from subgraphs_of(node)

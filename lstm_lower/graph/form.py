@@ -1,0 +1,234 @@
+"""Does a node have the form of its operator: operands, attributes and subgraphs as onnx's schemas have them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Mapping
+
+import onnx_ir as ir
+from onnx import defs
+
+from lstm_lower.errors import InvalidModelError, requires
+
+# The domains whose operators onnx defines itself.
+_DEFINED_BY_ONNX = ("", "ai.onnx.ml", "ai.onnx.preview.training")
+
+# From this version of ai.onnx on, a Scan has no batch axis and no lengths.
+_SCAN_WITHOUT_BATCH = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """What an operator takes and gives in one version of its domain.
+
+    Attributes:
+        inputs: fewest and most.
+        outputs: fewest and most.
+        mandatory: positions of inputs that cannot be left out in front of others.
+        attributes: name -> type.
+        required: the attributes without which a node means nothing.
+    """
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    mandatory: frozenset[int]
+    attributes: Mapping[str, ir.AttributeType]
+    required: tuple[str, ...]
+
+
+@functools.cache
+def form_of(op_type: str, domain: str, version: int) -> Form | None:
+    """The form that an operator has in a version; `None` where onnx has none, or none any more."""
+    if not defs.has(op_type, version, domain):
+        return None
+    schema = defs.get_schema(op_type, version, domain)
+    if schema.deprecated:
+        return None
+    single = defs.OpSchema.FormalParameterOption.Single
+    return Form(
+        inputs=(schema.min_input, schema.max_input),
+        outputs=(schema.min_output, schema.max_output),
+        mandatory=frozenset(i for i, parameter in enumerate(schema.inputs) if parameter.option == single),
+        attributes={
+            name: ir.AttributeType[str(found.type).rpartition(".")[2]] for name, found in schema.attributes.items()
+        },
+        required=tuple(name for name, found in schema.attributes.items() if found.required),
+    )
+
+
+def node_label(node: ir.Node) -> str:
+    """A node's name, or its first output's where it has none."""
+    return node.name or (node.outputs[0].name if node.outputs else None) or "?"
+
+
+def verify_form(
+    node: ir.Node,
+    imports: Mapping[str, int],
+    functions: Mapping[ir.OperatorIdentifier, ir.Function],
+    parameters: Collection[str] | None,
+) -> None:
+    """Verifies one node, what its subgraphs hold apart.
+
+    Args:
+        node: the node.
+        imports: domain -> version, of the model or function that it stands in.
+        functions: the model's functions.
+        parameters: the attributes of the function that it stands in; `None` outside of functions.
+
+    Raises:
+        InvalidModelError: the first fault found.
+    """
+    version = imports.get(node.domain, imports.get("ai.onnx") if node.domain == "" else None)
+    if version is None:
+        raise _fault(node, "the node", f"an opset import of domain '{node.domain}'", "none")
+    for name, attribute in node.attributes.items():
+        if attribute.is_ref():
+            if parameters is None:
+                what = f"a reference to attribute {attribute.ref_attr_name} outside of functions"
+                raise _fault(node, f"attribute {name}", "a value", what)
+        elif attribute.type == ir.AttributeType.TENSOR:
+            verify_dense(f"{node.op_type} '{node_label(node)}': attribute {name}", attribute.value)
+    function = functions.get(node.op_identifier()) if functions else None
+    if function is not None:
+        _verify_counts(node, (0, len(function.inputs)), (0, len(function.outputs)))
+    elif node.domain in _DEFINED_BY_ONNX:
+        form = form_of(node.op_type, node.domain, version)
+        if form is None:
+            what = f"an operator of {node.domain or 'ai.onnx'} {version}"
+            raise _fault(node, "the node", what, f"'{node.op_type}'")
+        _verify_counts(node, form.inputs, form.outputs)
+        _verify_attributes(node, form)
+        for index in form.mandatory:
+            if index < len(node.inputs) and node.inputs[index] is None:
+                raise _fault(node, f"input {index}", "a value", "none")
+        if node.op_type in _ARITIES and node.domain == "":
+            _ARITIES[node.op_type](node, version)
+
+
+def verify_dense(label: str, tensor: ir.TensorProtocol) -> None:
+    """Verifies that a tensor's bytes fill its shape; data in files of their own are not looked at.
+
+    Raises:
+        InvalidModelError: there are more or fewer, or its elements have no type.
+    """
+    if isinstance(tensor, ir.ExternalTensor):
+        return
+    shape = tensor.shape.numpy()
+    if min(shape, default=0) < 0:
+        raise InvalidModelError(f"{label} requires sizes of 0 and more, got {list(shape)}")
+    try:
+        tensor.numpy()
+    except Exception as error:
+        text = f"data of {list(shape)} {tensor.dtype.name}"
+        raise InvalidModelError(f"{label} requires {text}, got others: {error}") from error
+
+
+def _fault(node: ir.Node, operand: str, what: str, got: object) -> InvalidModelError:
+    return InvalidModelError(requires(node.op_type, node_label(node), operand, what, got))
+
+
+def _verify_counts(node: ir.Node, inputs: tuple[int, int], outputs: tuple[int, int]) -> None:
+    for values, (fewest, most), what in ((node.inputs, inputs, "inputs"), (node.outputs, outputs, "outputs")):
+        if not fewest <= len(values) <= most:
+            bounds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+            raise _fault(node, "the node", f"{bounds} {what}", len(values))
+
+
+def _verify_attributes(node: ir.Node, form: Form) -> None:
+    for name, attribute in node.attributes.items():
+        # onnx keeps these for its own use.
+        if name.startswith("__"):
+            continue
+        if name not in form.attributes:
+            raise _fault(node, "the node", f"no attributes but {', '.join(form.attributes) or 'none'}", name)
+        if attribute.type != form.attributes[name]:
+            raise _fault(node, f"attribute {name}", form.attributes[name].name, attribute.type.name)
+    for name in form.required:
+        if name not in node.attributes:
+            raise _fault(node, f"attribute {name}", "a value", "none")
+
+
+def _body(node: ir.Node, name: str) -> ir.Graph | None:
+    """A subgraph; `None` where a function's caller gives it."""
+    attribute = node.attributes[name]
+    return None if attribute.is_ref() else attribute.as_graph()
+
+
+def _verify_body(node: ir.Node, name: str, inputs: int, outputs: int) -> None:
+    body = _body(node, name)
+    if body is None:
+        return
+    for values, count, what in ((body.inputs, inputs, "inputs"), (body.outputs, outputs, "outputs")):
+        if len(values) != count:
+            raise _fault(node, name, f"{count} {what}", len(values))
+
+
+def _verify_if(node: ir.Node, _: int) -> None:
+    for branch in ("then_branch", "else_branch"):
+        _verify_body(node, branch, 0, len(node.outputs))
+
+
+def _verify_loop(node: ir.Node, _: int) -> None:
+    states = max(len(node.inputs) - 2, 0)
+    _verify_present(node, 2)
+    if len(node.outputs) < states:
+        raise _fault(node, "the node", f"an output for each of its {states} states", len(node.outputs))
+    _verify_body(node, "body", 2 + states, 1 + len(node.outputs))
+
+
+def _verify_scan(node: ir.Node, version: int) -> None:
+    first = 0 if version >= _SCAN_WITHOUT_BATCH else 1
+    _verify_present(node, first)
+    attribute = node.attributes["num_scan_inputs"]
+    if attribute.is_ref():
+        return
+    walked, operands = attribute.as_int(), len(node.inputs) - first
+    if not 1 <= walked <= operands:
+        raise _fault(node, "attribute num_scan_inputs", f"1 to {operands}", walked)
+    states = operands - walked
+    if len(node.outputs) < states:
+        raise _fault(node, "the node", f"an output for each of its {states} states", len(node.outputs))
+    _verify_body(node, "body", operands, len(node.outputs))
+    made = len(node.outputs) - states
+    for name, count in (
+        ("directions", walked),
+        ("scan_input_directions", walked),
+        ("scan_input_axes", walked),
+        ("scan_output_directions", made),
+        ("scan_output_axes", made),
+    ):
+        given = node.attributes.get(name)
+        if given is None or given.is_ref():
+            continue
+        values = given.as_ints()
+        if len(values) != count:
+            raise _fault(node, f"attribute {name}", f"{count} values", len(values))
+        if name.endswith("directions") and not set(values) <= {0, 1}:
+            raise _fault(node, f"attribute {name}", "values of 0 and 1", list(values))
+
+
+def _verify_sequence_map(node: ir.Node, _: int) -> None:
+    _verify_body(node, "body", len(node.inputs), len(node.outputs))
+
+
+def _verify_split(node: ir.Node, _: int) -> None:
+    # onnx's shape inference reads behind its own lists where these differ, and aborts.
+    count = node.attributes.get("num_outputs")
+    if count is not None and not count.is_ref() and count.as_int() != len(node.outputs):
+        raise _fault(node, "attribute num_outputs", f"{len(node.outputs)}, the number of outputs", count.as_int())
+
+
+def _verify_present(node: ir.Node, first: int) -> None:
+    for index, value in enumerate(node.inputs):
+        if value is None and index >= first:
+            raise _fault(node, f"input {index}", "a value", "none")
+
+
+_ARITIES: dict[str, Callable[[ir.Node, int], None]] = {
+    "If": _verify_if,
+    "Loop": _verify_loop,
+    "Scan": _verify_scan,
+    "SequenceMap": _verify_sequence_map,
+    "Split": _verify_split,
+}
