@@ -17,7 +17,8 @@ from lstm_lower.errors import InvalidModelError, LstmLowerError, UnsupportedOpEr
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.verify import VerifyPass, composite_nodes
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
-from lstm_lower.passes.opset.versions import MIN_OPSET, ConvertOpsetPass, check_opset
+from lstm_lower.passes.opset.installed import MIN_OPSET
+from lstm_lower.passes.opset.versions import ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import Trace, optimize_graphs, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
 from lstm_lower.passes.scatter import OrderedScatterPass

@@ -41,7 +41,8 @@ from lstm_lower.passes.loops.sum_rows import SumRows
 from lstm_lower.passes.loops.views.base import Context, LoopPass
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.loops.widen import Widen
-from lstm_lower.passes.opset.versions import MIN_OPSET, ConvertOpsetPass
+from lstm_lower.passes.opset.installed import MIN_OPSET
+from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.trace import Trace
 from lstm_lower.records.model_files import load, to_proto

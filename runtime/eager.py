@@ -17,7 +17,7 @@ from lstm_lower import dims, opdef
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.passes.lower import lower
-from lstm_lower.passes.opset.versions import newest_opset
+from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.runtime.session import default_options
 
 Array = np.ndarray[Any, Any]

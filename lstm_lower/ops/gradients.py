@@ -11,6 +11,10 @@ from lstm_lower.opdef import Call, OpDef, attr, operand
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 ANY = (*FLOATS, "int8", "int32", "int64", "bool")
 
+# Constants of the scaled exponential linear unit (Klambauer et al., Self-Normalizing Neural Networks, 2017).
+SELU_SCALE = 1.0507009873554804934193349852946
+SELU_SCALE_ALPHA = 1.7580993408473768599402175208123
+
 
 class _FeatureGradient(OpDef, abstract=True):
     """Gradient of an activation from its operand."""

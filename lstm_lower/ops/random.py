@@ -8,6 +8,17 @@ from __future__ import annotations
 from lstm_lower.dims import Dim
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 
+# Of Philox 4x32-10: factors and what is added to the key, round by round.
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+
+# TensorFlow scrambles the user's seed with this key first.
+SCRAMBLE_KEY = (0x3EC8F720, 0x02461E29)
+
+# Box and Muller's method takes the logarithm of a uniform number, which must not be 0.
+SMALLEST_FRACTION = 1e-7
+
 _SEEDS = ("int32", "int64", "uint32", "uint64")
 _INTEGERS = tuple(int(dtype) for dtype in (DType.INT32, DType.INT64, DType.UINT32, DType.UINT64))
 _DTYPES = (int(DType.FLOAT16), int(DType.FLOAT), int(DType.DOUBLE))

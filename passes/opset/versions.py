@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-
 import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
-import onnxruntime as ort
 from onnx import version_converter
 
 from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.passes.opset.convert import convert_operators
+from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset
 from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers
-
-# Rules write operators in the form they have had since 13 (axes of ReduceSum, Squeeze and Split as inputs).
-MIN_OPSET = 13
-
-
-@functools.cache
-def newest_opset() -> int:
-    """The newest `ai.onnx` version that both the installed onnx and onnxruntime know.
-
-    onnxruntime tells its newest version only by refusing a newer one, so tiny models are tried, newest first.
-    """
-    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
-    result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "probe", [value], [result])
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    for version in range(onnx.defs.onnx_opset_version(), MIN_OPSET, -1):
-        opset = onnx.helper.make_opsetid("", version)
-        ir_version = min(onnx.helper.find_min_ir_version_for([opset]), 10)
-        model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=ir_version)
-        try:
-            ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        except Exception:  # noqa: BLE001, S112 (onnxruntime's exceptions have no common base)
-            continue
-        return version
-    return MIN_OPSET
 
 
 def check_opset(opset: int | None) -> None:

@@ -6,6 +6,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph.emit import Expr
 from lstm_lower.ops.gradients import (
+    SELU_SCALE,
+    SELU_SCALE_ALPHA,
     BiasAddGrad,
     EluGrad,
     Erfc,
@@ -24,7 +26,6 @@ from lstm_lower.ops.gradients import (
     TanhGrad,
 )
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.runtime.proof.oracles.gradients import SELU_SCALE, SELU_SCALE_ALPHA
 
 
 @lowers(ReluGrad)

@@ -12,6 +12,11 @@ import onnx_ir as ir
 
 from lstm_lower.graph.emit import Builder, Expr, concat
 from lstm_lower.ops.random import (
+    KEY_STEPS,
+    MULTIPLIERS,
+    ROUNDS,
+    SCRAMBLE_KEY,
+    SMALLEST_FRACTION,
     StatelessRandomGetAlg,
     StatelessRandomGetKeyCounter,
     StatelessRandomNormalV2,
@@ -20,7 +25,6 @@ from lstm_lower.ops.random import (
     StatelessRandomUniformV2,
 )
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.runtime.proof.oracles.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY, SMALLEST_FRACTION
 
 INT64, UINT64 = ir.DataType.INT64, ir.DataType.UINT64
 END = 2**31 - 1

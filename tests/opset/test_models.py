@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import lstm_lower as ll
 from lstm_lower.passes.opset import convert as _tables  # noqa: F401 (fills the tables)
-from lstm_lower.passes.opset.versions import MIN_OPSET, ConvertOpsetPass, newest_opset
+from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset
+from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from tests.support.opset_case import Array, f32, i64
 from tests.support.opset_models import FLOAT, INT64, convert, info, model_of, run_ort
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from lstm_lower.passes.opset.forms import changes
-from lstm_lower.passes.opset.versions import newest_opset
+from lstm_lower.passes.opset.installed import newest_opset
 from tests.support.opset_case import Array, Case
 from tests.support.opset_cases import DOWNWARDS, UPWARDS
 from tests.support.opset_models import RUN, convert

@@ -14,7 +14,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.passes.loops.forward import ForwardScansPass
-from lstm_lower.passes.opset.versions import newest_opset
+from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.models import outputs_of, single_node_model, split_kwargs
 from tests.support.op_inputs import OPS, valid_inputs

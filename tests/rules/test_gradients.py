@@ -10,11 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import lstm_lower as ll
-from lstm_lower import (
-    ops,  # noqa: F401 (fills the registry)
-    oracles,  # noqa: F401 (fills the registry)
-)
+from lstm_lower import ops  # noqa: F401 (fills the registry)
 from lstm_lower.opdef import REGISTRY
+from lstm_lower.runtime.proof import oracles  # noqa: F401 (fills the registry)
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.gradient_cases import Array, Case, cases, recording
 

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.passes.opset.generators import _has_kernel
+from lstm_lower.passes.opset.generators import has_kernel
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf2onnx")
@@ -105,7 +105,7 @@ def test_generators_beyond_what_the_runtime_runs_are_refused(draw: Any) -> None:
     model = ll.from_tensorflow(function)
     onnxruntime.InferenceSession(ll.lower(model, 21).SerializeToString())
     refusal = r"Random.* requires opset 21 or older \(onnxruntime runs no newer form of it\), got 22"
-    if _has_kernel("RandomUniformLike", 22):
+    if has_kernel("RandomUniformLike", 22):
         onnxruntime.InferenceSession(ll.lower(model, 22).SerializeToString())
         return
     with pytest.raises(ll.UnsupportedOpError, match=refusal):

@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lstm_lower.ops.gradients import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.runtime.proof.oracles.numerics import Array, float64, round_attribute, sigmoid
 from lstm_lower.runtime.proof.oracles.registry import oracle
-
-# Constants of the scaled exponential linear unit (Klambauer et al., Self-Normalizing Neural Networks, 2017).
-SELU_SCALE = 1.0507009873554804934193349852946
-SELU_SCALE_ALPHA = 1.7580993408473768599402175208123
 
 
 @oracle("ReluGrad")

@@ -12,19 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lstm_lower.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY, SMALLEST_FRACTION
 from lstm_lower.runtime.proof.oracles.registry import oracle
 
 Words = npt.NDArray[np.uint64]
-
-MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-ROUNDS = 10
-
-# TensorFlow scrambles the user's seed with this key first.
-SCRAMBLE_KEY = (0x3EC8F720, 0x02461E29)
-
-# Box and Muller's method takes the logarithm of a uniform number, which must not be 0.
-SMALLEST_FRACTION = 1e-7
 
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
