@@ -79,7 +79,7 @@ WITH_TRAIN = [
     Try(
         f"{TRAIN} --epochs 2",
         "step 4 of 4",
-        leaves=tuple(f"run/{name}" for name in (*CHECKPOINTS, "metrics.jsonl", "loss.png", "loss.svg")),
+        leaves=tuple(f"run/{name}" for name in (*CHECKPOINTS, ".lock", "metrics.jsonl", "loss.png", "loss.svg")),
     ),
     Try(f"{TRAIN} --epochs 3", "resumed at step 4 of 6"),
     failing(f"{TRAIN}2 --optimizer fast", "optimizer"),

@@ -23,6 +23,10 @@ class UnsupportedOpError(LstmLowerError):
     """The graph holds ops that cannot be lowered; the message names each, with node name and reason."""
 
 
+class NotFiniteError(LstmLowerError):
+    """The loss of a training step, or what training made of a weight, is infinite or no number."""
+
+
 def requires(op: str, node: str | None, operand: str, what: str, got: object) -> str:
     """Returns the text of an error in the project's one form.
 

@@ -14,6 +14,7 @@ EXTRAS = {
     "tf2onnx": "tensorflow",
     "matplotlib": "train",
     "safetensors": "train",
+    "filelock": "train",
 }
 
 

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,6 +18,7 @@ from lstm_lower.cli.options import ModelArgument, ProviderOption
 from lstm_lower.extras import needed_by
 
 if TYPE_CHECKING:
+    from lstm_lower.runtime.training.run import Run
     from lstm_lower.runtime.training.trainer import Trainer
 
 # Called with epoch and loss after every step.
@@ -44,6 +45,10 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order of samples.")] = 0,
     shuffle: Annotated[bool, typer.Option(help="Change the order in every epoch.")] = True,
     save_every: Annotated[int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")] = 100,
+    on_nan: Annotated[
+        Literal["stop", "skip", "ignore"],
+        typer.Option("--on-nan", help="What becomes of a step whose loss is no finite number: stop, skip or ignore."),
+    ] = "stop",
     plot: Annotated[bool, typer.Option(help="Draw the loss into loss.png and loss.svg.")] = True,
     provider: ProviderOption = None,
 ) -> None:
@@ -67,40 +72,48 @@ def train(
             learning_rate=learning_rate,
             clip_norm=clip_norm,
             accumulate=accumulate,
+            on_nan=on_nan,
         )
         samples = Samples(trainer, arrays)
         options = {"optimizer": optimizer, "clip_norm": clip_norm, "accumulate": accumulate}
-        run = Run(trainer, samples, out, Plan(batch_size, seed, shuffle, options))
-        unread = sorted(set(arrays) - set(trainer.inputs))
-        if unread:
-            _note(f"not read from {data}: {', '.join(unread)}")
-        total = epochs * run.steps_per_epoch
-        if run.resumed and trainer.steps >= total:
-            _note(f"nothing to do: the run in {out} has done {trainer.steps} steps; more epochs would go on")
-            total = trainer.steps
-        elif run.resumed:
-            _note(f"resumed at step {trainer.steps} of {total}")
-            if learning_rate is not None and learning_rate != trainer.learning_rate:
-                _note(f"learning rate {learning_rate} from here on, {trainer.learning_rate} before")
-                trainer.learning_rate = learning_rate
-        with _stop_on_signal() as stopped, _progress(total, trainer.steps, epochs) as report:
-            finished = run.go(epochs, save_every, lambda: bool(stopped), _watched(trainer, report))
-        if plot:
-            from lstm_lower.cli.loss_plot import draw
+        with Run(trainer, samples, out, Plan(batch_size, seed, shuffle, options)) as run:
+            unread = sorted(set(arrays) - set(trainer.inputs))
+            if unread:
+                _note(f"not read from {data}: {', '.join(unread)}")
+            finished = _go(run, epochs, save_every, learning_rate)
+            losses = run.losses()
+            if plot:
+                from lstm_lower.cli.loss_plot import draw
 
-            draw(run.losses(), out)
-        last = run.losses()[-1:]
-        loss = f", loss {_number(last[0]['loss'])}" if last else ""
+                draw(losses, out)
+        loss = f", loss {_number(losses[-1]['loss'])}" if losses else ""
+        total = max(trainer.steps, epochs * run.steps_per_epoch)
         console.out().print(f"step {trainer.steps} of {total}{loss}; {out}")
         if not finished:
             _note("interrupted and saved; the same command goes on")
             raise typer.Exit(130)
 
 
+def _go(run: Run, epochs: int, save_every: int, learning_rate: float | None) -> bool:
+    """Trains, with progress, until all epochs are done or somebody interrupts; whether all are done."""
+    trainer, total = run.trainer, epochs * run.steps_per_epoch
+    if run.resumed and trainer.steps >= total:
+        _note(f"nothing to do: the run in {run.folder} has done {trainer.steps} steps; more epochs would go on")
+        return True
+    if run.resumed:
+        _note(f"resumed at step {trainer.steps} of {total}")
+        if learning_rate is not None and learning_rate != trainer.learning_rate:
+            _note(f"learning rate {learning_rate} from here on, {trainer.learning_rate} before")
+            trainer.learning_rate = learning_rate
+    with _stop_on_signal() as stopped, _progress(total, trainer.steps, epochs) as report:
+        return run.go(epochs, save_every, lambda: bool(stopped), _watched(trainer, report))
+
+
 def _require_packages(*, plot: bool) -> None:
     """Says at once what a run would miss at its first checkpoint, or at its end."""
     with needed_by("train"):
         importlib.import_module("safetensors")
+        importlib.import_module("filelock")
     if plot:
         with needed_by("the plot", instead=", or --no-plot"):
             importlib.import_module("matplotlib")
@@ -115,14 +128,15 @@ def _number(loss: float | None) -> str:
 
 
 def _watched(trainer: Trainer, report: Report) -> Report:
-    """Says once that the loss is no longer finite, since nothing good comes of such a run."""
+    """Says once that the loss is no longer finite, where the run goes on all the same."""
     said = False
 
     def watch(epoch: int, loss: float) -> None:
         nonlocal said
         if not said and not math.isfinite(loss) and trainer.state.loss is not None:
             said = True
-            _note(f"warning: the loss is {loss} at step {trainer.steps}")
+            what = "; its update is left out" if trainer.on_nan == "skip" else ""
+            _note(f"warning: the loss is {loss} at step {trainer.steps}{what}")
         report(epoch, loss)
 
     return watch

@@ -13,15 +13,19 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import numpy as np
 
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, NotFiniteError
+from lstm_lower.extras import needed_by
 from lstm_lower.runtime.training import checkpoint
 from lstm_lower.runtime.training.trainer import Trainer
 from lstm_lower.runtime.values import number_dtype, signature
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 Array = np.ndarray[Any, Any]
 
@@ -116,7 +120,7 @@ class Samples:
 
 
 class Run:
-    """A run in a folder.
+    """A run in a folder, which no other process uses while this one has it open.
 
     Attributes:
         epoch: the epoch it is in.
@@ -127,7 +131,9 @@ class Run:
         """Opens a folder; a run that stands there is continued.
 
         Raises:
-            InvalidInputError: the run there has another plan or other data, or its checkpoint is damaged.
+            InvalidInputError: the run there has another plan or other data, its checkpoint is damaged, or another
+                process trains there.
+            OSError: the folder cannot be made or written to.
         """
         self.trainer, self.samples, self.folder, self.plan = trainer, samples, folder, plan
         self.steps_per_epoch = samples.batches(plan)
@@ -135,10 +141,25 @@ class Run:
         if folder.exists() and not folder.is_dir():
             raise InvalidInputError(f"{folder}: a folder is required for the run, got a file")
         folder.mkdir(parents=True, exist_ok=True)
-        self.resumed = self.checkpoint.exists()
-        if self.resumed:
-            self._resume()
-        self._keep_lines(trainer.steps)
+        self._lock = _lock(folder)
+        try:
+            self.resumed = self.checkpoint.exists()
+            if self.resumed:
+                self._resume()
+            self._keep_lines(trainer.steps)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets others have the folder."""
+        self._lock.release()
 
     @property
     def checkpoint(self) -> Path:
@@ -167,57 +188,115 @@ class Run:
 
         Returns:
             Whether all epochs are done.
+
+        Raises:
+            NotFiniteError: a loss or a weight is no longer finite, and the trainer is to stop there.
+            OSError: the log or a checkpoint cannot be written, for example to a full disk.
+            After any error the last checkpoint is as it was.
         """
-        with self.log.open("a", encoding="utf-8") as log:
-            while self.epoch < epochs:
-                for feeds in self.samples.epoch(self.plan, self.epoch, self.batch):
-                    loss = self.trainer.step(feeds).loss
-                    # JSON has no name for what is not a number.
-                    kept = loss if math.isfinite(loss) else None
-                    log.write(json.dumps({"step": self.trainer.steps, "epoch": self.epoch, "loss": kept}) + "\n")
-                    report(self.epoch, loss)
-                    self.batch += 1
-                    if stopped():
-                        self._save(log)
-                        return False
-                    if self.trainer.steps % save_every == 0:
-                        self._save(log)
-                self.epoch, self.batch = self.epoch + 1, 0
-                self._save(log)
+        try:
+            with self.log.open("a", encoding="utf-8") as log:
+                return self._go(log, epochs, save_every, stopped, report)
+        except NotFiniteError as error:
+            raise NotFiniteError(f"{error}; {self._kept()}") from error
+        except OSError as error:
+            self._keep_lines(self.trainer.steps)
+            raise OSError(f"{self.folder}: the run cannot be written: {error}; {self._kept()}") from error
+
+    def _go(
+        self,
+        log: TextIO,
+        epochs: int,
+        save_every: int,
+        stopped: Callable[[], bool],
+        report: Callable[[int, float], None],
+    ) -> bool:
+        while self.epoch < epochs:
+            for feeds in self.samples.epoch(self.plan, self.epoch, self.batch):
+                loss = self.trainer.step(feeds).loss
+                # JSON has no name for what is not a number.
+                kept = loss if math.isfinite(loss) else None
+                log.write(json.dumps({"step": self.trainer.steps, "epoch": self.epoch, "loss": kept}) + "\n")
+                report(self.epoch, loss)
+                self.batch += 1
+                if stopped():
+                    self._save(log)
+                    return False
+                if self.trainer.steps % save_every == 0:
+                    self._save(log)
+            self.epoch, self.batch = self.epoch + 1, 0
+            self._save(log)
         return True
 
     def losses(self) -> list[dict[str, Any]]:
-        """The log's lines; a loss that is not finite is `None`."""
-        return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
+        """The log's lines; a loss that is not finite is `None`.
+
+        Raises:
+            InvalidInputError: a line is not one that a run writes.
+        """
+        lines = []
+        for number, line in enumerate(self.log.read_bytes().splitlines(), start=1):
+            try:
+                lines.append(json.loads(line))
+                match lines[-1]:
+                    case {"step": int(), "loss": int() | float() | None}:
+                        continue
+            except (ValueError, RecursionError):
+                pass
+            raise InvalidInputError(f"{self.log}: line {number} requires a step and a loss, got {line[:80]!r}")
+        return lines
 
     def _notes(self) -> dict[str, Any]:
         return {**self.plan.notes(), "samples": self.samples.count}
 
-    def _save(self, log: Any) -> None:
+    def _save(self, log: TextIO) -> None:
+        if self.trainer.on_nan != "ignore":
+            self.trainer.check_finite()
         # The log is on the disk first, so that a checkpoint's steps are always in it.
         log.flush()
         os.fsync(log.fileno())
         self.trainer.save(self.checkpoint, {**self._notes(), "epoch": self.epoch, "batch": self.batch})
 
+    def _kept(self) -> str:
+        kept = "is as it was" if self.checkpoint.exists() else "was not yet written"
+        return f"the checkpoint {self.checkpoint} {kept}"
+
     def _resume(self) -> None:
         # What says best why the run cannot go on is looked at first.
-        notes = checkpoint.read(self.checkpoint)[1]["notes"]
+        _, _, notes = checkpoint.progress(self.checkpoint, checkpoint.read(self.checkpoint)[1])
         for name, value in self._notes().items():
             if notes.get(name) != value:
                 raise InvalidInputError(
                     f"{self.folder}: {name} requires {notes.get(name)}, as the run there has it, got {value}"
                 )
+        match notes:
+            case {"epoch": int(epoch), "batch": int(batch)} if epoch >= 0 and 0 <= batch <= self.steps_per_epoch:
+                pass
+            case _:
+                raise InvalidInputError(f"{self.checkpoint}: a checkpoint of a run is required, got none of an epoch")
         try:
             self.trainer.resume(self.checkpoint)
         except InvalidInputError as error:
             raise InvalidInputError(f"{self.folder}: the run there does not fit the model: {error}") from error
-        self.epoch, self.batch = notes["epoch"], notes["batch"]
+        self.epoch, self.batch = epoch, batch
 
     def _keep_lines(self, steps: int) -> None:
-        """Drops what was logged after the checkpoint: those steps are done again."""
+        """Drops what was logged after the checkpoint, since those steps are done again, and a line that is cut off."""
         if not self.log.exists():
             return
-        kept = [line for line in self.log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")][:steps]
-        partial = self.log.with_name(f".{self.log.name}.partial")
-        partial.write_bytes(b"".join(kept))
-        partial.replace(self.log)
+        data = self.log.read_bytes()
+        kept = [line for line in data.splitlines(keepends=True) if line.endswith(b"\n")][:steps]
+        os.truncate(self.log, sum(map(len, kept)))
+
+
+def _lock(folder: Path) -> BaseFileLock:
+    with needed_by("a run"):
+        from filelock import FileLock, Timeout
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise InvalidInputError(
+            f"{folder}: a folder of its own is required for the run, got one in which another process trains"
+        ) from error
+    return lock

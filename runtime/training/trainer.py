@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import onnx
@@ -22,7 +22,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.errors import InvalidInputError, InvalidModelError, NotFiniteError
 from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import Optimizer, resolve
 from lstm_lower.passes.training.options import TrainingOptionsPass
@@ -38,7 +38,9 @@ from lstm_lower.runtime.values import as_array, number_dtype
 
 Array = np.ndarray[Any, Any]
 
-__all__ = ["StepResult", "Trainer"]
+OnNan = Literal["stop", "skip", "ignore"]
+
+__all__ = ["OnNan", "StepResult", "Trainer"]
 
 
 class StepResult(NamedTuple):
@@ -60,6 +62,8 @@ class Trainer:
         state: which inputs are state, the loss, the learning rate.
         inputs: names of the data inputs, which every step is fed with.
         outputs: names of the outputs that a step can return.
+        on_nan: what becomes of a step whose loss is infinite or no number: `stop` raises, `skip` leaves its update out,
+            `ignore` updates the state as ever.
         steps: steps done so far, those before a checkpoint that was resumed included.
         session: the session behind it.
     """
@@ -78,6 +82,7 @@ class Trainer:
         clip_norm: float | None = None,
         clip_value: float | None = None,
         accumulate: int = 1,
+        on_nan: OnNan = "stop",
     ) -> None:
         """Loads a model and puts its state on the device.
 
@@ -94,12 +99,16 @@ class Trainer:
             clip_norm: scale the gradients so that the norm of all together is at most this.
             clip_value: limit every element of the gradients to this magnitude.
             accumulate: average the gradients of this many steps into one update.
+            on_nan: see the attribute.
 
         Raises:
             InvalidModelError: the model is malformed, has no state, or does not fit the options.
             InvalidInputError: an option is out of range, or an initial value is missing or does not fit.
             UnsupportedOpError: the model holds ops that cannot be lowered.
         """
+        if on_nan not in get_args(OnNan):
+            raise InvalidInputError(f"on_nan requires one of {get_args(OnNan)}, got {on_nan!r}")
+        self.on_nan = on_nan
         edited = model.clone() if isinstance(model, ir.Model) else model_io.load(model)
         if state is not None:
             training_state.write(edited, state)
@@ -176,8 +185,9 @@ class Trainer:
             outputs: names of outputs to return, such as metrics, gradients, or new values of state.
 
         Raises:
-            InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value; or onnxruntime fails,
-                and then the state is as it was before.
+            InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value; or onnxruntime fails.
+            NotFiniteError: the loss is infinite or no number, and `on_nan` is `stop`.
+            After any error the state is as it was before.
         """
         data = {name: value for name, value in feeds.items() if name != self.state.learning_rate}
         arrays = self._check_feeds(data)
@@ -195,14 +205,36 @@ class Trainer:
             self.session.ort.run_with_iobinding(binding)
         except Exception as error:
             raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
-        self._device_state.flip()
-        self.steps += 1
         loss = host_copy(self._loss) if self.state.loss is not None else np.asarray(np.nan)
+        finite = self.state.loss is None or bool(np.isfinite(loss))
+        if not finite and self.on_nan == "stop":
+            raise NotFiniteError(
+                f"step {self.steps + 1}: the loss requires to be finite, got {loss}; the state is as before that step. "
+                "A smaller learning rate or clip_norm may prevent it; on_nan 'skip' leaves such steps out, 'ignore' "
+                "goes on regardless"
+            )
+        # What the step wrote lies beside the state; a step that is left out changes nothing.
+        if finite or self.on_nan == "ignore":
+            self._device_state.flip()
+        self.steps += 1
         return StepResult(float(loss), self._results(binding, outputs, fetched, loss) if outputs else {})
 
     def state_dict(self) -> dict[str, Array]:
         """The state by input name, copied to the host: later steps do not change it."""
         return self._device_state.read()
+
+    def check_finite(self) -> None:
+        """Checks the weights that steps update.
+
+        Raises:
+            NotFiniteError: one of them holds what is infinite or no number.
+        """
+        updated = [pair.input for pair in self.state.pairs if pair.role == "weight" and pair.output is not None]
+        for name, array in self._device_state.read(updated).items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise NotFiniteError(
+                    f"after step {self.steps} state '{name}' requires to be finite, got nan or infinity"
+                )
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Puts values in place of the whole state.

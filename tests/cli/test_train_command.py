@@ -42,6 +42,7 @@ def test_a_run_leaves_checkpoint_log_and_pictures(folder: Path) -> None:
         "metrics.jsonl",
         "loss.png",
         "loss.svg",
+        ".lock",
     }
     lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 17))
@@ -140,7 +141,15 @@ def test_a_loss_that_is_no_number_is_said_once_and_drawn(folder: Path) -> None:
         initial = dict(file)
     initial["dense_b:0"][:] = np.nan
     np.savez(folder / "initial.npz", **initial)
-    result = train(folder)
+    stopped = train(folder)
+    assert stopped.exit_code == 1
+    assert "step 1: the loss requires to be finite, got nan" in stopped.stderr
+    assert "was not yet written" in stopped.stderr
+    skipped = train(folder, "--on-nan", "skip")
+    assert skipped.exit_code == 1
+    assert "after step 8 state 'dense_b:0' requires to be finite" in skipped.stderr
+    assert not (folder / "run" / "checkpoint.safetensors").exists()
+    result = train(folder, "--on-nan", "ignore")
     assert result.exit_code == 0
     assert result.stderr.count("warning: the loss is nan at step 1\n") == 1
     assert "loss not a number" in result.stdout
