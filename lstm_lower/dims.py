@@ -10,8 +10,18 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-# A known size, the name of a symbolic one, or nothing known.
-Dim = int | str | None
+
+class Identity:
+    """A size that is known by its identity alone: equal where the object is the same."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "?"
+
+
+# A known size, the name of a symbolic one, one known by identity, or nothing known.
+Dim = int | str | Identity | None
 Shape = Sequence[Dim]
 
 _TERM = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)|(\d+)")
@@ -151,7 +161,8 @@ class Unifier:
                 if len(unknown) != 1:
                     continue
                 symbol, factor = unknown[0]
-                known = dim.constant + sum(f * int(self.sizes[s] or 0) for s, f in dim.terms if s != symbol)
+                others = [(self.sizes[s], f) for s, f in dim.terms if s != symbol]
+                known = dim.constant + sum(f * size for size, f in others if isinstance(size, int))
                 size, remainder = divmod(actual - known, factor)
                 if remainder or size < 0:
                     raise OperandMismatchError(operand, self._required(spec), format_shape(shape))

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 from onnx.defs import OpSchema
 
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower import dims, opdef, ops  # noqa: F401 (ops fills the registry)
 
 _ATTRIBUTE_TYPES = {
     bool: OpSchema.AttrType.INT,
@@ -125,7 +125,11 @@ def _infer(op: type[opdef.OpDef], context: Any) -> None:
         return
     for index, info in enumerate(op.output_infos(call, context.get_num_outputs())):
         if index < context.get_num_outputs() and info.dtype is not None:
-            context.set_output_type(index, onnx.helper.make_tensor_type_proto(int(info.dtype), info.shape))
+            context.set_output_type(index, onnx.helper.make_tensor_type_proto(int(info.dtype), _dims(info.shape)))
+
+
+def _dims(shape: Sequence[dims.Dim] | None) -> list[int | str | None] | None:
+    return None if shape is None else [dim if isinstance(dim, int | str) else None for dim in shape]
 
 
 def _tensor_info(type_: onnx.TypeProto | None) -> opdef.TensorInfo:

@@ -9,11 +9,11 @@ import onnx_ir as ir
 
 from lstm_lower import opdef
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.graph.emit import Builder, Expr
-from lstm_lower.graph.names import Names
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Constants, Workspace
+from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.verify import bind_node, node_label
 from lstm_lower.passes import rules  # noqa: F401 (importing the rules fills the registry)
-from lstm_lower.passes.infer import Shape, shape_of
 from lstm_lower.passes.rules.registry import REPEATABLE, RULES, Node
 from lstm_lower.passes.templates import Template, signature
 from lstm_lower.records import contracts
@@ -83,14 +83,15 @@ class _Lowering:
 
     def __init__(self, model: ir.Model, *, standard_rnn: bool) -> None:
         self.standard_rnn = standard_rnn
-        self.names = Names.of(model)
+        self.space = Workspace.of(model)
         self.main = model.graph
         self.contracts: list[contracts.Contract] = []
         self.reasons: list[str] = []
 
     def graph(self, graph: ir.Graph, opset: int) -> bool:
         """Lowers the composite nodes of one graph (not of its subgraphs); whether there were any."""
-        constants: dict[tuple[object, ...], ir.Value] = {}
+        constants = Constants(graph)
+        space = dataclasses.replace(self.space, opset=opset)
         templates: dict[Hashable, Template] = {}
         composites = [
             (node, definition)
@@ -98,15 +99,11 @@ class _Lowering:
             if (definition := opdef.definition(node.domain, node.op_type)) is not None and node.op_type in RULES
         ]
         for node, definition in composites:
-            builder = Builder(opset, self.names, node.name or node.op_type)
-            builder.constants = constants
+            builder = Builder.before(node, space, constants)
             try:
                 self._node(graph, node, definition, builder, templates)
             except UnsupportedOpError as error:
                 self.reasons.append(str(error))
-        made = [producer for value in constants.values() if (producer := value.producer()) is not None]
-        if made and (first := next(iter(graph), None)) is not None:
-            graph.insert_before(first, made)
         return bool(composites)
 
     def _node(
@@ -123,16 +120,15 @@ class _Lowering:
             call = dataclasses.replace(template.call, node=node_label(node))
             replacements = template.repeat(node, builder)
         else:
-            call = bind_node(node, definition)
+            call = bind_node(node, definition, self.space.facts)
             results = RULES[node.op_type](Node(node, call, builder, standard_rnn=self.standard_rnn))
             replacements = _replacements(builder, node, call, results)
-            _drop_unread(builder, {new for _, new in replacements})
+            builder.emitter.discard_unread(keep={new for _, new in replacements})
             if key is not None:
                 templates[key] = Template.record(node, call, builder, replacements)
         contract = contracts.contract_of(call, node, self.main)
         if contract is not None:
             self.contracts.append(contract)
-        graph.insert_before(node, builder.nodes)
         for old, new in replacements:
             name, old.name = old.name, None
             old.replace_all_uses_with(new, replace_graph_outputs=True)
@@ -156,33 +152,10 @@ def _replacements(
         result = expr if dtype is None else expr.cast(dtype)
         # The new value takes over the old one's name, so it must be the rule's own and serve one output only.
         if result.builder is not builder or result.value.producer() not in builder.nodes or result.value in taken:
-            result = builder.op("Identity", result)
+            result = builder.op(std.Identity, result)
         taken.add(result.value)
-        _sharpen(result.value, shape_of(old), infos[index].shape)
+        for shape in (builder.facts.shape(old), infos[index].shape):
+            if shape is not None:
+                builder.set_shape(result, shape)
         replacements.append((old, result.value))
     return replacements
-
-
-def _drop_unread(builder: Builder, results: set[ir.Value]) -> None:
-    """Drops the nodes that only outputs which nobody asked for would read."""
-    kept: list[ir.Node] = []
-    for node in reversed(builder.nodes):
-        if any(value in results or value.uses() for value in node.outputs):
-            kept.append(node)
-            continue
-        for index in range(len(node.inputs)):
-            node.replace_input_with(index, None)
-    builder.nodes = kept[::-1]
-
-
-def _sharpen(new: ir.Value, *sources: Shape | None) -> None:
-    """Gives the new value what the old value and the definition know of its shape."""
-    for source in sources:
-        mine = shape_of(new)
-        if source is None:
-            continue
-        if mine is None:
-            new.shape = ir.Shape(source)
-        elif len(mine) == len(source):
-            pairs = zip(mine, source, strict=True)
-            new.shape = ir.Shape([m if isinstance(m, int) or s is None else s for m, s in pairs])

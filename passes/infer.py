@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.dims import Dim
+from lstm_lower.graph.values import stated
 
 Shape = tuple[Dim, ...]
 Result = tuple[ir.DataType | None, Shape | None]
@@ -53,7 +54,7 @@ def infer(node: ir.Node) -> None:
         if dtype is not None and output.type is None:
             output.type = ir.TensorType(dtype)
         if shape is not None and output.shape is None:
-            output.shape = ir.Shape(shape)
+            output.shape = stated(shape)
 
 
 def inferred(node: ir.Node) -> list[Result]:

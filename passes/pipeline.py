@@ -102,7 +102,7 @@ class Pipeline(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Optimises a model."""
-        context = Context.of(model, self._names, self.trace)
+        context = Context.of(model, self.trace)
         # A pass is settled at the number of changes at which it last left the model alone: it would do so again.
         self._changes = 0
         self._settled: dict[type[LoopPass], int] = {}

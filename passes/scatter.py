@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Builder, Expr
-from lstm_lower.graph.names import Names
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Workspace
+from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.infer import attribute, shape_of
 from lstm_lower.passes.rules.indexing import INT64, flatten_rows, reshape_to, row_numbers
 from lstm_lower.passes.shapes import InferShapesPass
@@ -38,11 +39,11 @@ class OrderedScatterPass(ir.passes.InPlacePass):
         if not found:
             return ir.passes.PassResult(model, modified=False)
         if not all(_is_known(node) for _, node in found):
-            InferShapesPass(complete=True)(model)
-        opset, names = model.opset_imports.get("", 1), Names.of(model)
+            InferShapesPass()(model)
+        space = Workspace.of(model)
         known = [(graph, node) for graph, node in found if _is_known(node)]
         for graph, node in known:
-            _rewrite(graph, node, Builder(opset, names, node.name or node.op_type))
+            _rewrite(graph, node, Builder.before(node, space))
         return ir.passes.PassResult(model, modified=bool(known))
 
 
@@ -70,19 +71,16 @@ def _rewrite(graph: ir.Graph, node: ir.Node, b: Builder) -> None:
     rows = flatten_rows(updates, leading) if leading else updates.unsqueeze(0)
     tail = rank - depth
     number = number.unsqueeze(*range(1, 1 + tail)) if tail else number
-    where = b.op("Expand", number, b.op("Shape", rows))
+    where = b.op(std.Expand, number, b.op(std.Shape, rows))
     # onnxruntime combines no halves; float32 holds all of them and rounds once.
     kind = data.dtype
     wide = ir.DataType.FLOAT if kind in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) else kind
     table, rows = table.cast(wide), rows.cast(wide)
-    total = b.op("ScatterElements", table, where, rows, axis=0, reduction=attribute(node, "reduction", "none"))
+    total = b.op(std.ScatterElements, table, where, rows, axis=0, reduction=attribute(node, "reduction", "none"))
     total = total.cast(kind)
-    result = reshape_to(total, b.op("Shape", data)) if depth > 1 else total
+    result = reshape_to(total, b.op(std.Shape, data)) if depth > 1 else total
     old, new = node.outputs[0], result.value
-    known = shape_of(old)
-    new.shape = ir.Shape(data.shape if known is None else known)
-    constants = [producer for value in b.constants.values() if (producer := value.producer()) is not None]
-    graph.insert_before(node, [*constants, *b.nodes])
+    b.set_shape(result, data.shape)
     name, old.name = old.name, None
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     new.name = name
@@ -97,6 +95,6 @@ def _row_numbers(data: Expr, indices: Expr, depth: int) -> Expr:
         return indices.reshape(-1)
     places, sizes = [], [data.size(axis) for axis in range(depth)]
     for axis, size in enumerate(sizes):
-        place = b.op("Gather", indices, b.constant(axis, INT64), axis=-1).reshape(-1)
+        place = b.op(std.Gather, indices, b.constant(axis, INT64), axis=-1).reshape(-1)
         places.append(b.where(place < 0, place + size, place))
     return row_numbers(places, sizes)

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Builder
+from lstm_lower.graph.expressions import Builder
 from lstm_lower.opdef import Call
 from lstm_lower.passes.infer import shape_of
 
@@ -102,7 +102,7 @@ class Template:
                 for index, (type_, shape) in enumerate(step.outputs)
             ]
             made.append(ir.Node("", step.op_type, inputs, step.attributes, outputs=outputs, name=name))
-        builder.nodes.extend(made)
+        builder.emitter.place(*made)
         return [(node.outputs[index], made[ref.step].outputs[ref.output]) for index, ref in self.results]
 
 

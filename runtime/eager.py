@@ -16,6 +16,7 @@ import onnxruntime as ort
 from lstm_lower import dims, opdef
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, requires
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.runtime.session import default_options
@@ -198,7 +199,7 @@ def _model(
             operands[name] = _scalar(nodes, scalars[name], dtype)
             continue
         carrier = _CARRIERS.get(dtype, dtype)
-        value = ir.Value(name=name, type=ir.TensorType(carrier), shape=ir.Shape(symbols))
+        value = ir.Value(name=name, type=ir.TensorType(carrier), shape=stated(symbols))
         inputs.append(value)
         operands[name] = value if carrier == dtype else _cast(nodes, value, dtype)
     if window in (Window.WHOLE, Window.NOTHING):
@@ -239,7 +240,7 @@ def _steps(nodes: list[ir.Node], sequence: ir.Value) -> ir.Value:
     axes = ir.Node("", "Constant", [], [ir.AttrInt64s("value_ints", [0])])
     steps = ir.Node("", "Squeeze", [shape.outputs[0], axes.outputs[0]])
     steps.outputs[0].type = ir.TensorType(ir.DataType.INT64)
-    steps.outputs[0].shape = ir.Shape([])
+    steps.outputs[0].shape = stated([])
     nodes += [shape, axes, steps]
     return steps.outputs[0]
 

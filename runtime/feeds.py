@@ -74,7 +74,7 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
 
 
 def _size(dim: Dim, sizes: Mapping[str, int]) -> int:
-    return dim if isinstance(dim, int) else sizes.get(dim or "", DEFAULT_SIZE)
+    return dim if isinstance(dim, int) else sizes.get(str(dim), DEFAULT_SIZE)
 
 
 def _random(value: ir.Value, shape: tuple[int, ...], sizes: Mapping[str, int], rng: np.random.Generator) -> Array:

@@ -13,10 +13,10 @@ import onnx_ir as ir
 
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.errors import InvalidModelError, requires
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.infer import constant_of, shape_of
 from lstm_lower.passes.rules.registry import REPEATABLE
 from lstm_lower.passes.templates import signature
 
@@ -31,12 +31,13 @@ def composite_nodes(graph: ir.Graph | ir.Function) -> Iterator[tuple[ir.Node, ty
             yield node, definition
 
 
-def bind_node(node: ir.Node, definition: type[opdef.OpDef]) -> opdef.Call:
+def bind_node(node: ir.Node, definition: type[opdef.OpDef], facts: Facts | None = None) -> opdef.Call:
     """Verifies a composite node against its definition.
 
     Raises:
         InvalidModelError: an operand or attribute does not fit.
     """
+    facts = Facts(0) if facts is None else facts
     label = node_label(node)
     op = definition.op_type
     count = len(node.inputs)
@@ -51,7 +52,7 @@ def bind_node(node: ir.Node, definition: type[opdef.OpDef]) -> opdef.Call:
     operands: dict[str, opdef.TensorInfo] = {}
     for name, value in zip(names, node.inputs, strict=False):
         if value is not None:
-            operands[name] = opdef.TensorInfo(value.dtype, shape_of(value), constant_of(value))
+            operands[name] = opdef.TensorInfo(facts.dtype(value), facts.shape(value), facts.constant(value))
     attributes: dict[str, Any] = {}
     for name, attribute in node.attributes.items():
         if attribute.is_ref():
@@ -76,6 +77,7 @@ def verify(model: ir.Model) -> None:
     """
     verify_structure(model)
     fitting: set[Hashable] = set()
+    facts = Facts.of(model)
     for graph in [model.graph, *(function.graph for function in model.functions.values())]:
         for node, definition in composite_nodes(graph):
             # In a function's body an attribute may stand for the caller's, who is yet to come.
@@ -84,7 +86,7 @@ def verify(model: ir.Model) -> None:
             # An unrolled network holds thousands of nodes that are alike.
             key = signature(node) if node.op_type in REPEATABLE else None
             if key is None or key not in fitting:
-                bind_node(node, definition)
+                bind_node(node, definition, facts)
                 fitting.add(key)
 
 

@@ -98,7 +98,7 @@ def contract_of(call: opdef.Call, node: ir.Node, main: ir.Graph) -> Contract | N
     others: dict[str, tuple[str | None, list[int | str | None] | None]] = {}
     for name, info in call.operands.items():
         if name not in inputs:
-            shape = None if info.shape is None else list(info.shape)
+            shape = None if info.shape is None else [dim if isinstance(dim, int | str) else None for dim in info.shape]
             others[name] = (None if info.dtype is None else info.dtype.name, shape)
     return Contract(call.op.op_type, call.node or "", inputs, others, call.attributes)
 

@@ -17,8 +17,10 @@ import dataclasses
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import attribute, shape_of
-from lstm_lower.passes.loops.edit import Editor, substitute
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, elements, rank_of
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State
@@ -142,7 +144,7 @@ def _moved_after(node: ir.Node, order: Order, value: ir.Value) -> int:
 
 def _order_of(node: ir.Node) -> Order | None:
     """The order of axes that a Transpose makes."""
-    if node.op_type != "Transpose" or node.domain != "":
+    if not std.Transpose.matches(node):
         return None
     order = attribute(node, "perm", None)
     rank = rank_of(node.inputs[0])
@@ -240,7 +242,7 @@ class _Writer:
                     # The same move among axes that stand in another order.
                     place = _inverse(self.order)
                     attributes["perm"] = ir.AttrInt64s("perm", [place[own[axis]] for axis in self.order])
-                result = loop.inside(before=node).op(node.op_type, *operands, **attributes)
+                result = loop.inside(before=node).op(std.VIEWS[node.op_type], *operands, **attributes)
                 self.turned[node.outputs[0]] = self._described(result, node.outputs[0])
                 continue
             for value in node.outputs:
@@ -261,12 +263,12 @@ class _Writer:
         """Says of a turned value what is known of the upright one."""
         shape = shape_of(value)
         if shape is not None:
-            turned.shape = ir.Shape([shape[axis] for axis in self.order])
+            turned.shape = stated([shape[axis] for axis in self.order])
         return turned
 
     def _walk(self, x: ScanInput) -> None:
         first = self.before.move_axis(x.sequence, x.axis, 0, self.region.rank + 1)
-        turned = self.before.op("Transpose", first, perm=[0, *(axis + 1 for axis in self.order)])
+        turned = self.before.op(std.Transpose, first, perm=[0, *(axis + 1 for axis in self.order)])
         self.turned[x.parameter] = self._described(self.loop.add_input(turned, reverse=x.reverse), x.parameter)
 
     def _operand(self, value: ir.Value | None) -> ir.Value | None:
@@ -274,7 +276,7 @@ class _Writer:
             return value
         if value not in self.turned:
             # A value of an outer scope.
-            self.turned[value] = self.before.op("Transpose", value, perm=list(self.order))
+            self.turned[value] = self.before.op(std.Transpose, value, perm=list(self.order))
         return self.turned[value]
 
     def _bring(self, node: ir.Node, value: ir.Value) -> None:
@@ -284,15 +286,15 @@ class _Writer:
         if own is not None and source is not None and _inverse(own) == self.order:
             self.turned[value] = source
             return
-        turned = self._behind(node).op("Transpose", value, perm=list(self.order))
+        turned = self._behind(node).op(std.Transpose, value, perm=list(self.order))
         self.turned[value] = self._described(turned, value)
 
-    def _behind(self, node: ir.Node | None) -> Editor:
+    def _behind(self, node: ir.Node | None) -> Emitter:
         """Emits right behind a node of the body, or at its start."""
         loop, scope = self.loop, f"{self.loop.node.name}/layout"
         if node is not None and node.graph is loop.body:
-            return Editor(loop.body, loop.names, loop.opset, after=node, scope=scope)
-        return Editor(loop.body, loop.names, loop.opset, before=next(iter(loop.body)), scope=scope)
+            return Emitter(loop.space, loop.body, after=node, scope=scope)
+        return Emitter(loop.space, loop.body, before=next(iter(loop.body)), scope=scope)
 
     def _serve(self, value: ir.Value) -> None:
         """Lets readers outside the region read the turned value."""
@@ -308,7 +310,7 @@ class _Writer:
                 kept.append(reader)
         if not kept or not self._is_replaced(value):
             return
-        upright = self._behind(turned.producer()).op("Transpose", turned, perm=list(_inverse(self.order)))
+        upright = self._behind(turned.producer()).op(std.Transpose, turned, perm=list(_inverse(self.order)))
         upright.shape = value.shape
         for user, index in list(value.uses()):
             if user not in self.region.nodes:
@@ -322,17 +324,17 @@ class _Writer:
         output.step = self.turned[output.step]
         made = self.loop.add_output(output.step)
         made.reverse = output.reverse
-        upright = self.after.op("Transpose", made.sequence, perm=[0, *(axis + 1 for axis in _inverse(self.order))])
+        upright = self.after.op(std.Transpose, made.sequence, perm=[0, *(axis + 1 for axis in _inverse(self.order))])
         sequence = self.after.move_axis(upright, 0, output.axis, self.region.rank + 1)
         sequence.shape = output.sequence.shape
         self.loop.outputs.remove(output)
-        substitute(output.sequence, sequence, self.loop.names)
+        replace(output.sequence, sequence, self.loop.space)
 
     def _carry(self, state: State) -> None:
         final = self._twin(state.final, "final")
-        result = self.after.op("Transpose", final, perm=list(_inverse(self.order)))
+        result = self.after.op(std.Transpose, final, perm=list(_inverse(self.order)))
         result.shape = state.final.shape
-        substitute(state.final, result, self.loop.names)
-        state.initial = self.before.op("Transpose", state.initial, perm=list(self.order))
+        replace(state.final, result, self.loop.space)
+        state.initial = self.before.op(std.Transpose, state.initial, perm=list(self.order))
         state.parameter, state.final = self.turned[state.parameter], final
         state.update = self.turned[state.update]

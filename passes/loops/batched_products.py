@@ -16,8 +16,12 @@ import itertools
 
 import onnx_ir as ir
 
+from lstm_lower.dims import Dim
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import rank_of
 from lstm_lower.passes.loops.views.loop import Loop
@@ -44,7 +48,7 @@ class Contract(LoopPass):
         for node in list(graph):
             for subgraph in subgraphs_of(node):
                 modified |= self._graph(subgraph)
-            if node.op_type == "ReduceSum" and node.domain == "" and node.graph is not None:
+            if std.ReduceSum.matches(node) and node.graph is not None:
                 modified |= self._sum(graph, node)
         return modified
 
@@ -54,7 +58,7 @@ class Contract(LoopPass):
         axes = _summed_axes(node)
         if value is None or axes is None:
             return False
-        editor = Editor(graph, self.context.names, self.context.opset, before=node, scope=node.name or "contract")
+        editor = Emitter(self.context.space, graph, before=node, scope=node.name or "contract")
         lone = len(value.uses()) == 1 and not value.is_graph_output() and value.graph is graph
         result = None
         if lone and inner is not None and inner.domain == "" and inner.op_type == "Transpose":
@@ -67,12 +71,12 @@ class Contract(LoopPass):
             return False
         if result.shape is None:
             result.shape = node.outputs[0].shape
-        substitute(node.outputs[0], result, self.context.names)
+        replace(node.outputs[0], result, self.context.space)
         detach(node)
         return True
 
 
-def inner_beside(e: Editor, value: ir.Value, axis: int, inner: int) -> ir.Value:
+def inner_beside(e: Emitter, value: ir.Value, axis: int, inner: int) -> ir.Value:
     """A stack of matrices with one of the axes before the matrices merged into the inner one, counting slower.
 
     Args:
@@ -86,14 +90,14 @@ def inner_beside(e: Editor, value: ir.Value, axis: int, inner: int) -> ir.Value:
     rank = len(shape)
     order = [other for other in range(rank) if other != axis]
     order.insert(order.index(inner), axis)
-    turned = value if order == sorted(order) else e.op("Transpose", value, perm=order)
+    turned = value if order == sorted(order) else e.op(std.Transpose, value, perm=order)
     before = [0] * (rank - 2 if inner == rank - 1 else rank - 3)
     if inner == rank - 1:
-        return e.op("Reshape", turned, e.ints(*before, -1))
+        return e.op(std.Reshape, turned, e.ints(*before, -1))
     columns = shape[rank - 1]
     if isinstance(columns, int):
-        return e.op("Reshape", turned, e.ints(*before, -1, columns))
-    return e.op("Reshape", turned, e.op("Concat", e.ints(*before, -1), e.size(value, rank - 1), axis=0))
+        return e.op(std.Reshape, turned, e.ints(*before, -1, columns))
+    return e.op(std.Reshape, turned, e.op(std.Concat, e.ints(*before, -1), e.size(value, rank - 1), axis=0))
 
 
 def _summed_axes(node: ir.Node) -> list[int] | None:
@@ -104,23 +108,23 @@ def _summed_axes(node: ir.Node) -> list[int] | None:
     return sorted({int(axis) % rank for axis in given.reshape(-1)})
 
 
-def _before_transpose(e: Editor, node: ir.Node, inner: ir.Node, axes: list[int]) -> ir.Value | None:
+def _before_transpose(e: Emitter, node: ir.Node, inner: ir.Node, axes: list[int]) -> ir.Value | None:
     rank = rank_of(inner.inputs[0])
     if rank is None:
         return None
     order = list(attribute(inner, "perm", None) or reversed(range(rank)))
     keepdims = bool(attribute(node, "keepdims", 1))
-    total = e.op("ReduceSum", inner.inputs[0], e.ints(*(order[axis] for axis in axes)), keepdims=int(keepdims))
+    total = e.op(std.ReduceSum, inner.inputs[0], e.ints(*(order[axis] for axis in axes)), keepdims=int(keepdims))
     if not keepdims:
         gone = [order[axis] for axis in axes]
         left = [axis for axis in range(rank) if axis not in gone]
         order = [left.index(axis) for axis in order if axis not in gone]
     if order == sorted(order):
         return total
-    return e.op("Transpose", total, perm=order)
+    return e.op(std.Transpose, total, perm=order)
 
 
-def _merged(e: Editor, node: ir.Node, inner: ir.Node, axes: list[int]) -> ir.Value | None:
+def _merged(e: Emitter, node: ir.Node, inner: ir.Node, axes: list[int]) -> ir.Value | None:
     a, b = inner.inputs
     shapes = shape_of(a), shape_of(b)
     if a is None or b is None or shapes[0] is None or shapes[1] is None:
@@ -134,21 +138,21 @@ def _merged(e: Editor, node: ir.Node, inner: ir.Node, axes: list[int]) -> ir.Val
         inner_beside(e, value, len(shape) + merged, len(shape) - which)
         for value, shape, which in ((a, shapes[0], 1), (b, shapes[1], 2))
     ]
-    result = e.op("MatMul", *factors)
+    result = e.op(std.MatMul, *factors)
     keepdims = bool(attribute(node, "keepdims", 1))
     if keepdims:
         # The merged axis is gone from the product; the sum keeps it with size 1.
-        result = e.op("Unsqueeze", result, e.ints(rank + merged))
+        result = e.op(std.Unsqueeze, result, e.ints(rank + merged))
     rest = [axis - rank for axis in axes if axis - rank != merged]
     if rest:
         if not keepdims:
             # Axes before the merged one, counted from the end, have one axis less behind them.
             rest = [axis + 1 if axis < merged else axis for axis in rest]
-        result = e.op("ReduceSum", result, e.ints(*rest), keepdims=int(keepdims))
+        result = e.op(std.ReduceSum, result, e.ints(*rest), keepdims=int(keepdims))
     return result
 
 
-def _one_after_the_other(e: Editor, node: ir.Node, axes: list[int]) -> ir.Value | None:
+def _one_after_the_other(e: Emitter, node: ir.Node, axes: list[int]) -> ir.Value | None:
     """A sum over axes that lie apart, the outer ones first; `None` where the runtime is as fast over all at once."""
     shape = shape_of(node.inputs[0])
     assert shape is not None
@@ -158,12 +162,12 @@ def _one_after_the_other(e: Editor, node: ir.Node, axes: list[int]) -> ir.Value 
         return None
     first = [axis for axis in axes if all(other in axes for other in range(axes[0], axis))]
     rest = [axis for axis in axes if axis not in first]
-    total = e.op("ReduceSum", node.inputs[0], e.ints(*first), keepdims=1)
-    total = e.op("ReduceSum", total, e.ints(*rest), keepdims=1)
-    return total if attribute(node, "keepdims", 1) else e.op("Squeeze", total, e.ints(*axes))
+    total = e.op(std.ReduceSum, node.inputs[0], e.ints(*first), keepdims=1)
+    total = e.op(std.ReduceSum, total, e.ints(*rest), keepdims=1)
+    return total if attribute(node, "keepdims", 1) else e.op(std.Squeeze, total, e.ints(*axes))
 
 
-def _in_both(shapes: tuple[tuple[int | str | None, ...] | None, ...], axis: int) -> bool:
+def _in_both(shapes: tuple[tuple[Dim, ...] | None, ...], axis: int) -> bool:
     """Whether an axis, counted from the end, is a batch axis that both factors have in full."""
     dims = [shape[axis] if shape is not None and -axis <= len(shape) else 1 for shape in shapes]
     return dims[0] is not None and dims[0] != 1 and dims[0] == dims[1]

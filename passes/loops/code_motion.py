@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.passes.loops.edit import substitute
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import replace
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, elements
@@ -84,7 +85,7 @@ class Hoist(LoopPass):
                 self.refuse(output.sequence, str(reason))
                 continue
             loop.outputs.remove(output)
-            substitute(output.sequence, sequence, loop.names)
+            replace(output.sequence, sequence, loop.space)
             found = True
         return found
 
@@ -110,7 +111,7 @@ def hoist_invariant(loop: Loop) -> bool:
     for name, initializer in list(loop.body.initializers.items()):
         assert initializer.const_value is not None
         tensor = initializer.const_value
-        array = loop.before().op("Constant", value=ir.AttrTensor("value", tensor))
+        array = loop.before().op(std.Constant, value=ir.AttrTensor("value", tensor))
         del loop.body.initializers[name]
         loop.substitute(initializer, array)
     dependence = Dependence(loop)
@@ -128,10 +129,10 @@ def hoist_invariant(loop: Loop) -> bool:
         editor = loop.inside()
         for state in loop.states:
             if state.update in made:
-                state.update = editor.op("Identity", state.update)
+                state.update = editor.op(std.Identity, state.update)
         for output in loop.outputs:
             if output.step in made:
-                output.step = editor.op("Identity", output.step)
+                output.step = editor.op(std.Identity, output.step)
         loop.body.outputs.clear()
         loop.body.outputs.extend(loop.results())
     before = loop.before()
@@ -151,13 +152,13 @@ def is_anchor(loop: Loop, node: ir.Node) -> bool:
 
 def makes_result(node: ir.Node) -> bool:
     """Whether a node is an Identity that nothing but the body's outputs read: each output has to be made once."""
-    return node.op_type == "Identity" and node.domain == "" and not node.outputs[0].uses()
+    return std.Identity.matches(node) and not node.outputs[0].uses()
 
 
 def behind_identity(value: ir.Value) -> ir.Value:
     """The value that an Identity passes on."""
     producer = value.producer()
-    while producer is not None and producer.op_type == "Identity" and producer.domain == "":
+    while std.Identity.matches(producer):
         source = producer.inputs[0]
         assert source is not None
         value, producer = source, source.producer()

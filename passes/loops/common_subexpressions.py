@@ -14,7 +14,9 @@ from collections.abc import Hashable
 
 import onnx_ir as ir
 
-from lstm_lower.passes.loops.edit import detach, subgraphs_of, substitute
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import replace
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.loops.fusion import merge_outputs, merge_recurrences
 from lstm_lower.passes.loops.views.base import Context, LoopPass
 from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, is_pure
@@ -65,12 +67,12 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
         for old, new in zip(node.outputs, twin.outputs, strict=True):
             if new.shape is None:
                 new.shape = old.shape
-            substitute(old, new, context.names)
+            replace(old, new, context.space)
         detach(node)
         modified = True
     for loop in merge_recurrences(graph, scans, context):
         _merge(loop.body, context, outer)
-        merge_outputs(Loop(loop.node, context.names, context.opset))
+        merge_outputs(Loop(loop.node, context.space))
         modified = True
     return modified
 

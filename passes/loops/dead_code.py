@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph.edit import remove_unread
+from lstm_lower.graph.emit import replace
 from lstm_lower.passes.loops.code_motion import behind_identity
-from lstm_lower.passes.loops.edit import remove_unread, substitute
 from lstm_lower.passes.loops.fusion import merge_outputs
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
@@ -32,7 +33,7 @@ class Dead(LoopPass):
         modified |= merge_outputs(loop)
         for state in _unchanging(loop):
             loop.substitute(state.parameter, state.initial)
-            substitute(state.final, state.initial, loop.names)
+            replace(state.final, state.initial, loop.space)
             loop.drop_state(state)
             modified = True
         for state in _dead(loop):

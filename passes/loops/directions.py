@@ -15,8 +15,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import replace
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import detach, substitute
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, scans_of
 
@@ -31,7 +32,7 @@ class Directions(LoopPass):
         modified = False
         for turn in (self._turn_inputs, self._turn_outputs):
             for node in scans_of(model.graph):
-                modified |= turn(Loop(node, self.context.names, self.context.opset))
+                modified |= turn(Loop(node, self.context.space))
         return modified
 
     def rewrite(self, loop: Loop) -> bool:
@@ -73,7 +74,7 @@ def _turn_output(loop: Loop, output: ScanOutput) -> bool:
             return False
     output.reverse = not output.reverse
     for reader in readers:
-        substitute(reader.outputs[0], output.sequence, loop.names)
+        replace(reader.outputs[0], output.sequence, loop.space)
         detach(reader)
     return True
 

@@ -12,8 +12,9 @@ import dataclasses
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END, Emitter
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import END, Editor
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, rank_of
 from lstm_lower.passes.loops.views.loop import Loop
@@ -32,7 +33,7 @@ class Distribute(LoopPass):
         dependence = Dependence(loop)
         recurrent = dependence.recurrent()
         for node in dependence.order:
-            if node.op_type != "MatMul" or node.domain != "" or dependence.node_level(node) != Level.CARRIED:
+            if not std.MatMul.matches(node) or dependence.node_level(node) != Level.CARRIED:
                 continue
             if self._split_slices(loop, dependence, recurrent, node) or self._split_concat(loop, dependence, node):
                 modified = True
@@ -67,20 +68,20 @@ class Distribute(LoopPass):
             for group, end in zip(groups, ends, strict=True):
                 part = group.values[0]
                 if len(group.values) > 1:
-                    part = editor.op("Concat", *group.values, axis=attribute(concat, "axis", 0))
+                    part = editor.op(std.Concat, *group.values, axis=attribute(concat, "axis", 0))
                 cut = editor.slice(other, start, end, axis)
-                terms.append(editor.op("MatMul", *((part, cut) if side == 0 else (cut, part))))
+                terms.append(editor.op(std.MatMul, *((part, cut) if side == 0 else (cut, part))))
                 start = end
             result = terms[0]
             for term in terms[1:]:
-                result = editor.op("Add", result, term)
+                result = editor.op(std.Add, result, term)
             result.shape = node.outputs[0].shape
             loop.substitute(node.outputs[0], result)
             return True
         return False
 
     @staticmethod
-    def _ends(editor: Editor, groups: list[_Group], axis: int) -> list[int | ir.Value] | None:
+    def _ends(editor: Emitter, groups: list[_Group], axis: int) -> list[int | ir.Value] | None:
         """Where each group ends along the inner axis; the last one at the end."""
         ends: list[int | ir.Value] = []
         total: int | ir.Value = 0
@@ -97,7 +98,7 @@ class Distribute(LoopPass):
                 total = (
                     size
                     if total == 0
-                    else editor.op("Add", editor.ints(total) if isinstance(total, int) else total, size)
+                    else editor.op(std.Add, editor.ints(total) if isinstance(total, int) else total, size)
                 )
             ends.append(total)
         return [*ends, END]
@@ -121,7 +122,7 @@ class Distribute(LoopPass):
         for cut in cuts:
             editor = loop.inside(before=cut.node)
             columns = editor.slice(weight, cut.start, cut.end, weight_rank - 1)
-            part = editor.op("MatMul", node.inputs[0], columns)
+            part = editor.op(std.MatMul, node.inputs[0], columns)
             part.shape = cut.value.shape
             loop.substitute(cut.value, part)
         return True
@@ -186,22 +187,22 @@ def _open_gemms(loop: Loop) -> bool:
     """Writes Gemm as Transpose, MatMul, Mul and Add, so that the other rules see its parts; whether there were any."""
     modified = False
     for node in list(loop.body):
-        if node.op_type != "Gemm" or node.domain != "" or node.inputs[0] is None or node.inputs[0].dtype is None:
+        if not std.Gemm.matches(node) or node.inputs[0] is None or node.inputs[0].dtype is None:
             continue
         e = loop.inside(before=node)
         a, b = node.inputs[0], node.inputs[1]
         assert b is not None
-        a = e.op("Transpose", a, perm=[1, 0]) if attribute(node, "transA", 0) else a
-        b = e.op("Transpose", b, perm=[1, 0]) if attribute(node, "transB", 0) else b
-        result = e.op("MatMul", a, b)
+        a = e.op(std.Transpose, a, perm=[1, 0]) if attribute(node, "transA", 0) else a
+        b = e.op(std.Transpose, b, perm=[1, 0]) if attribute(node, "transB", 0) else b
+        result = e.op(std.MatMul, a, b)
         alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
         if alpha != 1.0:
-            result = e.op("Mul", result, e.constant(alpha, node.inputs[0].dtype))
+            result = e.op(std.Mul, result, e.constant(alpha, node.inputs[0].dtype))
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if bias is not None:
             if beta != 1.0:
-                bias = e.op("Mul", bias, e.constant(beta, node.inputs[0].dtype))
-            result = e.op("Add", result, bias)
+                bias = e.op(std.Mul, bias, e.constant(beta, node.inputs[0].dtype))
+            result = e.op(std.Add, result, bias)
         if result.shape is None:
             result.shape = node.outputs[0].shape
         loop.substitute(node.outputs[0], result)

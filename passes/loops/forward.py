@@ -11,8 +11,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Builder, Expr
-from lstm_lower.graph.names import Names
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter, Workspace
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import attribute
 
 # The start and end of a slice that walks the whole axis backwards.
@@ -24,17 +26,17 @@ class ForwardScansPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites."""
-        names = Names.of(model)
-        opset = model.opset_imports.get("", 1)
+        space = Workspace.of(model)
         modified = False
         for container in [model.graph, *(function.graph for function in model.functions.values())]:
             for graph in [container, *container.subgraphs()]:
                 for node in [node for node in graph if node.domain == "" and node.op_type == "Scan"]:
-                    modified |= _rewrite(graph, node, Builder(opset, names, node.name or "Scan"))
+                    modified |= _rewrite(node, space)
         return ir.passes.PassResult(model, modified=modified)
 
 
-def _rewrite(graph: ir.Graph, node: ir.Node, before: Builder) -> bool:
+def _rewrite(node: ir.Node, space: Workspace) -> bool:
+    before = Builder.before(node, space)
     inputs = attribute(node, "num_scan_inputs", 0)
     states = len(node.inputs) - inputs
     outputs = len(node.outputs) - states
@@ -47,16 +49,13 @@ def _rewrite(graph: ir.Graph, node: ir.Node, before: Builder) -> bool:
         assert value is not None
         turned = _turn(before.wrap(value), axis, reverse, to_front=True)
         node.replace_input_with(index, turned.value)
-    after = Builder(before.opset, before.names, before.scope)
-    after.constants = before.constants
+    assert node.graph is not None
+    after = Builder(Emitter(space, node.graph, after=node, scope=before.scope, constants=before.emitter.constants))
     for output, (axis, reverse) in zip(node.outputs[states:], output_forms, strict=True):
         if axis or reverse:
             _turn_output(after, output, axis, reverse)
     for name in ("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"):
         node.attributes.pop(name, None)
-    constants = [producer for value in before.constants.values() if (producer := value.producer()) is not None]
-    graph.insert_before(node, [*constants, *before.nodes])
-    graph.insert_after(node, after.nodes)
     return True
 
 
@@ -72,7 +71,7 @@ def _turn(x: Expr, axis: int, reverse: bool, *, to_front: bool) -> Expr:
         x = x.transpose(*_order(x, axis))
     if reverse:
         b = x.builder
-        x = b.op("Slice", x, b.ints(_LAST), b.ints(_BEFORE_FIRST), b.ints(0), b.ints(-1))
+        x = b.op(std.Slice, x, b.ints(_LAST), b.ints(_BEFORE_FIRST), b.ints(0), b.ints(-1))
     if axis and not to_front:
         order = _order(x, axis)
         x = x.transpose(*(order.index(position) for position in range(len(order))))
@@ -91,7 +90,7 @@ def _turn_output(after: Builder, output: ir.Value, axis: int, reverse: bool) -> 
     plain = ir.Value(name=after.names.fresh(f"{output.name}/plain"), type=output.type)
     if output.shape is not None:
         dims: list[Any] = list(output.shape.dims)
-        plain.shape = ir.Shape([dims[axis], *(d for i, d in enumerate(dims) if i != axis % len(dims))])
+        plain.shape = stated([dims[axis], *(d for i, d in enumerate(dims) if i != axis % len(dims))])
     turned = _turn(after.wrap(plain), axis, reverse, to_front=False)
     name, output.name = output.name, plain.name
     output.replace_all_uses_with(turned.value, replace_graph_outputs=True)

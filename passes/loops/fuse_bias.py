@@ -16,8 +16,11 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import END, Emitter, replace
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import END, Editor, detach, substitute
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
 from lstm_lower.passes.loops.views.dependence import rank_of
 
@@ -48,39 +51,41 @@ class FuseBias(AroundLoops, LoopPass):
         return bool(pairs)
 
     def _merge(self, graph: ir.Graph, pair: _Pair) -> None:
-        names, opset = self.context.names, self.context.opset
+        space = self.context.space
         scope = pair.product.name or "bias"
         maker = pair.rows.producer()
         assert maker is not None
         assert pair.rows.dtype is not None
-        before = Editor(graph, names, opset, before=pair.concat, scope=scope)
+        before = Emitter(space, graph, before=pair.concat, scope=scope)
         first = pair.concat.inputs[0]
         assert first is not None
-        sizes = before.op("Concat", before.slice(before.op("Shape", first), 0, 2, 0), before.ints(1), axis=0)
+        sizes = before.op(std.Concat, before.slice(before.op(std.Shape, first), 0, 2, 0), before.ints(1), axis=0)
         one = ir.Tensor(np.ones(1, pair.rows.dtype.numpy()), dtype=pair.rows.dtype)
-        ones = before.op("ConstantOfShape", sizes, value=one)
+        ones = before.op(std.ConstantOfShape, sizes, value=one)
         known = shape_of(first)
         if known is not None:
-            ones.shape = ir.Shape((*known[:2], 1))
-        wide = before.op("Concat", *pair.concat.inputs, ones, axis=2)
-        after = Editor(graph, names, opset, after=maker, scope=scope)
-        product = after.op("Gemm", after.op("Flatten", wide, axis=2), after.op("Flatten", pair.rows, axis=2), transA=1)
+            ones.shape = stated((*known[:2], 1))
+        wide = before.op(std.Concat, *pair.concat.inputs, ones, axis=2)
+        after = Emitter(space, graph, after=maker, scope=scope)
+        product = after.op(
+            std.Gemm, after.op(std.Flatten, wide, axis=2), after.op(std.Flatten, pair.rows, axis=2), transA=1
+        )
         weights = after.slice(product, 0, -1, 0)
         weights.shape = pair.product.outputs[0].shape
         bias = after.slice(product, -1, END, 0)
         bias = (
             after.unsqueeze(bias, 0)
             if attribute(pair.total, "keepdims", 1)
-            else after.op("Squeeze", bias, after.ints(0))
+            else after.op(std.Squeeze, bias, after.ints(0))
         )
         bias.shape = pair.total.outputs[0].shape
         for node, new in ((pair.product, weights), (pair.total, bias)):
-            substitute(node.outputs[0], new, names)
+            replace(node.outputs[0], new, space)
             detach(node)
 
 
 def _pair(node: ir.Node, places: dict[ir.Node, int]) -> _Pair | None:
-    if node.op_type != "Gemm" or node.domain != "" or len(node.inputs) != 2:
+    if not std.Gemm.matches(node) or len(node.inputs) != 2:
         return None
     if not attribute(node, "transA", 0) or attribute(node, "transB", 0) or attribute(node, "alpha", 1.0) != 1.0:
         return None
@@ -91,7 +96,7 @@ def _pair(node: ir.Node, places: dict[ir.Node, int]) -> _Pair | None:
     assert concat is not None
     maker = rows.producer()
     assert maker is not None
-    if concat.op_type != "Concat" or concat.domain != "" or attribute(concat, "axis", 0) not in (2, -1):
+    if not std.Concat.matches(concat) or attribute(concat, "axis", 0) not in (2, -1):
         return None
     if len(left.uses()) != 1 or places[concat] > places[maker]:
         return None
@@ -102,7 +107,7 @@ def _pair(node: ir.Node, places: dict[ir.Node, int]) -> _Pair | None:
 def _flattened(value: ir.Value | None) -> ir.Value | None:
     """The [T, B, N] that a matrix [T*B, N] is flattened from."""
     node = value.producer() if value is not None else None
-    if node is None or node.op_type != "Flatten" or node.domain != "" or attribute(node, "axis", 1) != 2:
+    if not std.Flatten.matches(node) or attribute(node, "axis", 1) != 2:
         return None
     source = node.inputs[0]
     return source if rank_of(source) == 3 else None
@@ -110,7 +115,7 @@ def _flattened(value: ir.Value | None) -> ir.Value | None:
 
 def _sums_rows(node: ir.Node, rows: ir.Value) -> bool:
     """Whether a node sums [T, B, N] over time and batch."""
-    if node.op_type != "ReduceSum" or node.domain != "" or node.inputs[0] is not rows or len(node.inputs) < 2:
+    if not std.ReduceSum.matches(node) or node.inputs[0] is not rows or len(node.inputs) < 2:
         return False
     axes = constant_of(node.inputs[1])
     return axes is not None and sorted(int(axis) % 3 for axis in axes.reshape(-1)) == [0, 1]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter
 from lstm_lower.passes.infer import attribute, shape_of
-from lstm_lower.passes.loops.edit import Editor
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, same_shape
 from lstm_lower.passes.loops.views.loop import Loop
@@ -30,7 +31,7 @@ class FuseConcat(LoopPass):
         dependence = Dependence(loop)
         modified = False
         for node in dependence.order:
-            if node.op_type == "Concat" and node.domain == "" and dependence.node_level(node) == Level.CARRIED:
+            if std.Concat.matches(node) and dependence.node_level(node) == Level.CARRIED:
                 modified |= self._fuse(loop, dependence, node)
         if modified:
             loop.commit()
@@ -64,8 +65,8 @@ class FuseConcat(LoopPass):
                 return False
             free.append(full)
         axis = attribute(node, "axis", 0)
-        wide = editor.op("Concat", *(carried for carried, _ in found), axis=axis)
-        product = editor.op("Mul", wide, editor.op("Concat", *free, axis=axis))
+        wide = editor.op(std.Concat, *(carried for carried, _ in found), axis=axis)
+        product = editor.op(std.Mul, wide, editor.op(std.Concat, *free, axis=axis))
         product.shape = node.outputs[0].shape
         loop.substitute(node.outputs[0], product)
         return True
@@ -74,7 +75,7 @@ class FuseConcat(LoopPass):
 def _factors(dependence: Dependence, value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
     """A product's carried factor and the one that needs no carried state."""
     node = value.producer()
-    if node is None or node.op_type != "Mul" or node.domain != "" or node.graph is not dependence.loop.body:
+    if not std.Mul.matches(node) or node.graph is not dependence.loop.body:
         return None
     a, b = node.inputs
     if a is None or b is None:
@@ -99,7 +100,7 @@ def _are_joinable(node: ir.Node, parts: list[ir.Value], factors: list[ir.Value])
     return len(rest) == 1 and [shape[axis] for shape in known[: len(parts)]] == [shape[axis] for shape in own]
 
 
-def _expanded(editor: Editor, part: ir.Value, factor: ir.Value, others: list[ir.Value]) -> ir.Value | None:
+def _expanded(editor: Emitter, part: ir.Value, factor: ir.Value, others: list[ir.Value]) -> ir.Value | None:
     """The factor in the part's shape."""
     if same_shape(factor, part):
         return factor
@@ -111,7 +112,7 @@ def _expanded(editor: Editor, part: ir.Value, factor: ir.Value, others: list[ir.
         like = next((other for other in others if same_shape(other, part)), None)
         if like is None:
             return None
-        target = editor.op("Shape", like)
-    result = editor.op("Expand", factor, target)
+        target = editor.op(std.Shape, like)
+    result = editor.op(std.Expand, factor, target)
     result.shape = part.shape
     return result

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter
 from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.loops.code_motion import hoist_invariant
-from lstm_lower.passes.loops.edit import Editor
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, rank_of, same_shape
 from lstm_lower.passes.loops.views.loop import Loop
@@ -53,11 +54,11 @@ class FuseProducts(LoopPass):
             e = loop.inside(before=nodes[0])
             nodes.sort(key=lambda node: position_in_whole(_weight(node)))
             weights = [node.inputs[1] for node in nodes]
-            wide = e.op("MatMul", left, e.op("Concat", *weights, axis=1))
+            wide = e.op(std.MatMul, left, e.op(std.Concat, *weights, axis=1))
             rank = rank_of(left)
             assert rank is not None
             sizes = _sizes(e, [weight for weight in weights if weight is not None])
-            parts = e.node("Split", [wide, sizes], len(nodes), axis=rank - 1)
+            parts = e.node(std.Split, [wide, sizes], len(nodes), axis=rank - 1)
             for node, part in zip(nodes, parts.outputs, strict=True):
                 part.shape = node.outputs[0].shape
                 loop.substitute(node.outputs[0], part)
@@ -69,7 +70,7 @@ class FuseProducts(LoopPass):
         inner: set[ir.Node] = set()
         modified = False
         for node in reversed(dependence.order):
-            if node.op_type != "Add" or node.domain != "" or node in inner:
+            if not std.Add.matches(node) or node in inner:
                 continue
             leaves = _leaves(dependence, node, results, inner)
             products = [leaf for leaf in leaves if _is_lone_product(dependence, leaf, results)]
@@ -90,11 +91,11 @@ class FuseProducts(LoopPass):
             return False
         e = loop.inside(before=node)
         rank = len(known[0]) + 1
-        wide = e.op("Concat", *(left for left, _ in factors), axis=rank - 1)
-        result = e.op("MatMul", wide, e.op("Concat", *(weight for _, weight in factors), axis=0))
+        wide = e.op(std.Concat, *(left for left, _ in factors), axis=rank - 1)
+        result = e.op(std.MatMul, wide, e.op(std.Concat, *(weight for _, weight in factors), axis=0))
         for leaf in leaves:
             if leaf not in products:
-                result = e.op("Add", leaf, result)
+                result = e.op(std.Add, leaf, result)
         result.shape = node.outputs[0].shape
         loop.substitute(node.outputs[0], result)
         return True
@@ -108,7 +109,7 @@ def _weight(node: ir.Node) -> ir.Value:
 
 def _is_product(dependence: Dependence, node: ir.Node) -> bool:
     """Whether a node is a product of carried rows with an invariant matrix."""
-    if node.op_type != "MatMul" or node.domain != "" or None in node.inputs:
+    if not std.MatMul.matches(node) or None in node.inputs:
         return False
     left, right = node.inputs
     rows = rank_of(left)
@@ -131,7 +132,7 @@ def _leaves(dependence: Dependence, node: ir.Node, results: set[ir.Value], inner
     for value in node.inputs:
         assert value is not None
         producer = value.producer()
-        is_sum = producer is not None and producer.op_type == "Add" and producer.domain == ""
+        is_sum = std.Add.matches(producer)
         lone = len(value.uses()) == 1 and value not in results
         if producer is not None and is_sum and lone and producer.graph is node.graph and shape_of(value) == shape:
             inner.add(producer)
@@ -141,10 +142,10 @@ def _leaves(dependence: Dependence, node: ir.Node, results: set[ir.Value], inner
     return found
 
 
-def _sizes(e: Editor, weights: list[ir.Value]) -> ir.Value:
+def _sizes(e: Emitter, weights: list[ir.Value]) -> ir.Value:
     """The numbers of columns."""
     columns = [shape[1] if (shape := shape_of(weight)) is not None else None for weight in weights]
     known = [size for size in columns if isinstance(size, int)]
     if len(known) == len(columns):
         return e.ints(*known)
-    return e.op("Concat", *(e.size(weight, 1) for weight in weights), axis=0)
+    return e.op(std.Concat, *(e.size(weight, 1) for weight in weights), axis=0)

@@ -17,8 +17,10 @@ from collections.abc import Hashable, Sequence
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach, operands
+from lstm_lower.graph.emit import replace
 from lstm_lower.passes.loops.code_motion import behind_identity
-from lstm_lower.passes.loops.edit import detach, operands, substitute
 from lstm_lower.passes.loops.views.base import Context
 from lstm_lower.passes.loops.views.keys import node_key
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, is_scan
@@ -38,7 +40,7 @@ def merge_recurrences(graph: ir.Graph, scans: Sequence[ir.Node], context: Contex
     Returns:
         The loops that took in others. Their bodies hold equal nodes, and outputs that make the same sequence.
     """
-    loops = [_Recurrence(Loop(node, context.names, context.opset)) for node in _candidates(scans)]
+    loops = [_Recurrence(Loop(node, context.space)) for node in _candidates(scans)]
     if not loops:
         return []
     _classify(loops)
@@ -67,7 +69,7 @@ def merge_outputs(loop: Loop) -> bool:
     for output in loop.outputs:
         twin = seen.setdefault((behind_identity(output.step), output.axis, output.reverse), output)
         if twin is not output:
-            substitute(output.sequence, twin.sequence, loop.names)
+            replace(output.sequence, twin.sequence, loop.space)
             modified = True
     if modified:
         loop.commit()
@@ -144,7 +146,7 @@ def _number_body(loop: Loop, classes: dict[State, int], number: _Numbers) -> dic
     values.update((x.parameter, number(("element", *_walk(x)))) for x in loop.inputs)
     values.update((value, number(("initializer", value.const_value))) for value in loop.body.initializers.values())
     for node in loop.body:
-        source = node.inputs[0] if node.op_type == "Identity" and node.domain == "" else None
+        source = node.inputs[0] if std.Identity.matches(node) else None
         if source is not None:
             values[node.outputs[0]] = values.get(source, id(source))
             continue
@@ -208,7 +210,7 @@ def _absorb(host: _Recurrence, other: _Recurrence, needed: list[ir.Node], order:
     loop.outputs += old.outputs
     loop.commit()
     for final, state in same:
-        substitute(final, state.final, loop.names)
+        replace(final, state.final, loop.space)
     host.walks |= other.walks
     order[loop.node] = place
     detach(old.node)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import replace
 from lstm_lower.passes.infer import attribute, shape_of
 from lstm_lower.passes.loops.code_motion import behind_identity
-from lstm_lower.passes.loops.edit import substitute
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, rank_of
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
@@ -31,7 +32,7 @@ class JoinOutputs(LoopPass):
         modified = False
         recurrent = Dependence(loop).recurrent()
         for node in list(loop.body):
-            if node.op_type == "Concat" and node.domain == "" and node in recurrent:
+            if std.Concat.matches(node) and node in recurrent:
                 modified |= _join(loop, node)
         if modified:
             loop.commit()
@@ -53,11 +54,11 @@ def _join(loop: Loop, node: ir.Node) -> bool:
     whole = loop.add_output(node.outputs[0])
     whole.reverse = found[0].reverse
     e = loop.after("joined")
-    split = e.node("Split", [whole.sequence, e.ints(*known)], len(parts), axis=axis + 1)
+    split = e.node(std.Split, [whole.sequence, e.ints(*known)], len(parts), axis=axis + 1)
     for output, part in zip(found, split.outputs, strict=True):
         part.shape = output.sequence.shape
         loop.outputs.remove(output)
-        substitute(output.sequence, part, loop.names)
+        replace(output.sequence, part, loop.space)
     return True
 
 

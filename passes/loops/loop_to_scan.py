@@ -19,9 +19,13 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
 from lstm_lower.passes.loops.code_motion import behind_identity
-from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.refine import refine_graph, sharpen
 from lstm_lower.passes.loops.sizes import Dims
 from lstm_lower.passes.loops.views.base import LoopPass
@@ -54,7 +58,7 @@ class LoopToScan(LoopPass):
                 continue
             for subgraph in subgraphs_of(node):
                 modified |= self._graph(subgraph)
-            if node.op_type == "Loop" and node.domain == "":
+            if std.Loop.matches(node):
                 modified |= self._convert(node)
         return modified
 
@@ -79,10 +83,10 @@ class LoopToScan(LoopPass):
 
     def _rebuild(self, node: ir.Node, body: ir.Graph, steps: int) -> None:
         assert node.graph is not None
-        names, opset = self.context.names, self.context.opset
-        before = Editor(node.graph, names, opset, before=node, scope=f"{node.name or 'Loop'}/steps")
+        space, names = self.context.space, self.context.names
+        before = Emitter(space, node.graph, before=node, scope=f"{node.name or 'Loop'}/steps")
         iteration, condition = body.inputs[0], body.inputs[1]
-        iteration.shape = ir.Shape([])
+        iteration.shape = stated([])
         always = before.constant(np.asarray(1), ir.DataType.BOOL)
         for user, position in list(condition.uses()):
             user.replace_input_with(position, always)
@@ -107,9 +111,9 @@ class LoopToScan(LoopPass):
         )
         node.graph.insert_before(node, scan)
         for old, new in zip(node.outputs, scan.outputs, strict=True):
-            substitute(old, new, names)
+            replace(old, new, space)
         detach(node)
-        loop = Loop(scan, names, opset)
+        loop = Loop(scan, space)
         for reader in list(loop.body):
             _walk(loop, reader, _Index(iteration, steps))
         loop.commit()
@@ -235,7 +239,7 @@ class _Index:
 
 def _walk(loop: Loop, node: ir.Node, index: _Index) -> None:
     """Turns a Gather by iteration number into a sequence that the loop walks along."""
-    if node.op_type != "Gather" or node.domain != "" or node.inputs[0] is None:
+    if not std.Gather.matches(node) or node.inputs[0] is None:
         return
     form, rank = index.affine(node.inputs[1]), shape_of(node.inputs[1])
     source = _outside(loop, node.inputs[0])
@@ -254,7 +258,7 @@ def _walk(loop: Loop, node: ir.Node, index: _Index) -> None:
     parameter = ir.Value(
         name=loop.names.fresh(f"{loop.node.name}/element"),
         type=source.type,
-        shape=ir.Shape((*shape[:axis], *shape[axis + 1 :])),
+        shape=stated((*shape[:axis], *shape[axis + 1 :])),
     )
     loop.inputs.append(ScanInput(sequence, parameter, axis, form[0] < 0))
     element = loop.inside(before=node).unsqueeze(parameter, axis) if rank else parameter

@@ -29,8 +29,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import replace
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import substitute
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, rank_of
 from lstm_lower.passes.loops.views.loop import Loop, State
@@ -58,7 +60,7 @@ class Orient(LoopPass):
         dependence = Dependence(loop)
         modified = False
         for node in dependence.order:
-            if node.op_type != "MatMul" or node.domain != "" or dependence.node_level(node) != Level.CARRIED:
+            if not std.MatMul.matches(node) or dependence.node_level(node) != Level.CARRIED:
                 continue
             value, weight = node.inputs
             if value is None or weight is None or (rank_of(value), rank_of(weight)) != (2, 2):
@@ -94,8 +96,8 @@ class Orient(LoopPass):
         if source is not None and source.op_type == "Transpose" and attribute(source, "perm", (1, 0))[0] == 1:
             turned = source.inputs[0]
         else:
-            turned = loop.before("orient").op("Transpose", weight, perm=[1, 0])
-        result = loop.inside(before=node).op("Gemm", value, turned, transB=1)
+            turned = loop.before("orient").op(std.Transpose, weight, perm=[1, 0])
+        result = loop.inside(before=node).op(std.Gemm, value, turned, transB=1)
         result.shape = node.outputs[0].shape
         loop.substitute(node.outputs[0], result)
 
@@ -103,28 +105,28 @@ class Orient(LoopPass):
     def _exchange_state(loop: Loop, node: ir.Node, value: ir.Value, weight: ir.Value, state: State) -> None:
         """Keeps the state that the product makes transposed."""
         before, after = loop.before("orient"), loop.after("orient")
-        turned = loop.inside(before=node).op("Gemm", before.op("Transpose", weight, perm=[1, 0]), value, transB=1)
+        turned = loop.inside(before=node).op(std.Gemm, before.op(std.Transpose, weight, perm=[1, 0]), value, transB=1)
         first = next(iter(loop.body))
         shape = shape_of(state.parameter)
         flipped = None if shape is None else (shape[1], shape[0])
         parameter = ir.Value(
             name=loop.names.fresh(f"{loop.node.name}/state"),
             type=state.parameter.type,
-            shape=None if flipped is None else ir.Shape(flipped),
+            shape=None if flipped is None else stated(flipped),
         )
-        upright = loop.inside(before=first).op("Transpose", parameter, perm=[1, 0])
+        upright = loop.inside(before=first).op(std.Transpose, parameter, perm=[1, 0])
         upright.shape = state.parameter.shape
         loop.substitute(state.parameter, upright)
         loop.substitute(node.outputs[0], turned)
         final = ir.Value(
             name=loop.names.fresh(f"{loop.node.name}/final"),
             type=state.final.type,
-            shape=None if flipped is None else ir.Shape(flipped),
+            shape=None if flipped is None else stated(flipped),
         )
-        result = after.op("Transpose", final, perm=[1, 0])
+        result = after.op(std.Transpose, final, perm=[1, 0])
         result.shape = state.final.shape
-        substitute(state.final, result, loop.names)
-        state.initial = before.op("Transpose", state.initial, perm=[1, 0])
+        replace(state.final, result, loop.space)
+        state.initial = before.op(std.Transpose, state.initial, perm=[1, 0])
         state.parameter, state.final = parameter, final
 
     @staticmethod
@@ -132,17 +134,17 @@ class Orient(LoopPass):
         loop: Loop, dependence: Dependence, node: ir.Node, value: ir.Value, weight: ir.Value
     ) -> None:
         """Transposes the result on the spot, in a form that the runtime does not fold back."""
-        turned = loop.before("orient").op("Transpose", weight, perm=[1, 0])
+        turned = loop.before("orient").op(std.Transpose, weight, perm=[1, 0])
         addition = _bias_addition(dependence, node)
         if addition is None:
             e, old = loop.inside(before=node), node.outputs[0]
-            product = e.op("MatMul", turned, e.op("Transpose", value, perm=[1, 0]))
+            product = e.op(std.MatMul, turned, e.op(std.Transpose, value, perm=[1, 0]))
         else:
             add, bias = addition
             e, old = loop.inside(before=add), add.outputs[0]
             before = loop.before("orient")
-            product = e.op("Gemm", turned, value, before.op("Reshape", bias, before.ints(-1, 1)), transB=1)
-        result = e.op("Transpose", product, perm=[1, 0])
+            product = e.op(std.Gemm, turned, value, before.op(std.Reshape, bias, before.ints(-1, 1)), transB=1)
+        result = e.op(std.Transpose, product, perm=[1, 0])
         result.shape = old.shape
         loop.substitute(old, result)
 
@@ -154,7 +156,7 @@ def _bias_addition(dependence: Dependence, node: ir.Node) -> tuple[ir.Node, ir.V
     if len(readers) != 1 or product in set(dependence.loop.results()):
         return None
     (add,) = readers
-    if add.op_type != "Add" or add.domain != "" or len(set(add.inputs)) != 2:
+    if not std.Add.matches(add) or len(set(add.inputs)) != 2:
         return None
     bias = next(value for value in add.inputs if value is not product)
     shape, columns = shape_of(bias), shape_of(product)

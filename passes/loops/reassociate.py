@@ -14,7 +14,8 @@ import dataclasses
 
 import onnx_ir as ir
 
-from lstm_lower.passes.loops.edit import Editor
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
@@ -241,18 +242,18 @@ class _Writer:
                 for term in terms
             ]
 
-    def _sum(self, e: Editor, terms: list[Term]) -> ir.Value:
+    def _sum(self, e: Emitter, terms: list[Term]) -> ir.Value:
         result: ir.Value | None = None
         for atom, group in _grouped(terms):
             value, negative = self._term(e, atom, group)
             if result is None:
-                result = e.op("Neg", value) if negative else value
+                result = e.op(std.Neg, value) if negative else value
             else:
-                result = e.op("Sub" if negative else "Add", result, value)
+                result = e.op(std.Sub if negative else std.Add, result, value)
         assert result is not None
         return result
 
-    def _term(self, e: Editor, atom: ir.Value | None, group: list[Term]) -> tuple[ir.Value, bool]:
+    def _term(self, e: Emitter, atom: ir.Value | None, group: list[Term]) -> tuple[ir.Value, bool]:
         """One atom's part of a sum, and whether it is to be subtracted."""
         if atom is not None and not _needs_product(group):
             return atom, group[0].negative
@@ -262,10 +263,10 @@ class _Writer:
             group = sorted(group, key=lambda term: term.negative)
             factor, negative = self._factor(e, group[0], atom), group[0].negative
             for term in group[1:]:
-                factor = e.op("Sub" if term.negative != negative else "Add", factor, self._factor(e, term, atom))
-        return (factor if atom is None else e.op("Mul", atom, factor)), negative
+                factor = e.op(std.Sub if term.negative != negative else std.Add, factor, self._factor(e, term, atom))
+        return (factor if atom is None else e.op(std.Mul, atom, factor)), negative
 
-    def _factor(self, e: Editor, term: Term, atom: ir.Value | None) -> ir.Value:
+    def _factor(self, e: Emitter, term: Term, atom: ir.Value | None) -> ir.Value:
         if not term.factors:
             assert atom is not None
             assert atom.dtype is not None
@@ -274,5 +275,5 @@ class _Writer:
         ordered = sorted(term.factors, key=self.dependence.level)
         result = ordered[0]
         for factor in ordered[1:]:
-            result = e.op("Mul", result, factor)
+            result = e.op(std.Mul, result, factor)
         return result

@@ -16,8 +16,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.dims import Dim
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import attribute, broadcast, infer, inferred, shape_of
-from lstm_lower.passes.loops.edit import subgraphs_of
 from lstm_lower.passes.loops.sizes import Dims, sizes_of
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW
@@ -51,7 +52,7 @@ def name_open_dimensions(graph: ir.Graph) -> None:
     for value in graph.inputs:
         shape = shape_of(value)
         if shape is not None and None in shape:
-            value.shape = ir.Shape(
+            value.shape = stated(
                 [f"{OPEN}{value.name}:{axis}" if dim is None else dim for axis, dim in enumerate(shape)]
             )
 
@@ -66,7 +67,7 @@ def forget_names(model: ir.Model) -> None:
         for value in [*graph.inputs, *(output for node in graph for output in node.outputs)]:
             shape = shape_of(value)
             if shape is not None and any(_is_open(dim) for dim in shape):
-                value.shape = ir.Shape([None if _is_open(dim) else dim for dim in shape])
+                value.shape = stated([None if _is_open(dim) else dim for dim in shape])
 
 
 def _is_open(dim: Dim) -> bool:
@@ -117,7 +118,7 @@ def sharpen(value: ir.Value, shape: Dims | None) -> None:
     """Merges what was found out into a value's shape."""
     merged = merge(shape_of(value), shape)
     if merged is not None and merged != shape_of(value):
-        value.shape = ir.Shape(merged)
+        value.shape = stated(merged)
 
 
 def merge(declared: Dims | None, found: Dims | None) -> Dims | None:

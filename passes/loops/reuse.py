@@ -28,10 +28,12 @@ from collections.abc import Hashable, Iterator
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.passes.infer import attribute, constant_of
 from lstm_lower.passes.loops.axis_order import ELEMENTWISE
 from lstm_lower.passes.loops.code_motion import behind_identity
-from lstm_lower.passes.loops.edit import Editor, detach, substitute
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, elements, rank_of
 from lstm_lower.passes.loops.views.keys import node_key
@@ -58,7 +60,7 @@ class Reuse(LoopPass):
         for value, step in reversed(known.found.items()):
             node = value.producer()
             if value.uses() or value.is_graph_output():
-                substitute(value, known.sequence(step), loop.names)
+                replace(value, known.sequence(step), loop.space)
                 modified = True
             _detach_unread(node)
         if modified:
@@ -96,7 +98,7 @@ class _Known:
         while pending:
             for reader in _readers(pending.pop(), loop):
                 # A sequence put together from a part of another is read behind the part.
-                cut = reader.op_type == "Slice" and reader.domain == ""
+                cut = std.Slice.matches(reader)
                 for node in list(_readers(reader.outputs[0], loop)) if cut else [reader]:
                     pending += self._learn(node)
 
@@ -150,11 +152,11 @@ class _Known:
 
     def _before_each_step(self, node: ir.Node) -> ir.Value | None:
         """The state whose values before each step a node puts together."""
-        if node.op_type != "Concat" or node.domain != "" or attribute(node, "axis", 0) != 0 or len(node.inputs) != 2:
+        if not std.Concat.matches(node) or attribute(node, "axis", 0) != 0 or len(node.inputs) != 2:
             return None
         first, rest = reversed(node.inputs) if self.loop.reverse else node.inputs
         cut = rest.producer() if rest is not None else None
-        if cut is None or cut.op_type != "Slice" or cut.domain != "" or first is None:
+        if not std.Slice.matches(cut) or first is None:
             return None
         whole = cut.inputs[0]
         state = self._previous.get(self.steps[whole]) if whole is not None and whole in self.steps else None
@@ -248,7 +250,7 @@ def _roots(known: _Known) -> list[ir.Node]:
 
 
 def _is_product(node: ir.Node) -> bool:
-    return node.op_type == "Mul" and node.domain == ""
+    return std.Mul.matches(node)
 
 
 def _lone_reader(node: ir.Node) -> ir.Node | None:
@@ -277,19 +279,17 @@ class _Factor:
 def _regroup(known: _Known, chain: _Chain) -> bool:
     """Writes a chain with products of the body; whether there were any."""
     factors = [_Factor(value, known.steps.get(value)) for value in chain.factors]
-    e = Editor(
-        known.loop.graph, known.loop.names, known.loop.opset, before=chain.root, scope=f"{known.loop.node.name}/reused"
-    )
+    e = Emitter(known.loop.space, known.loop.graph, before=chain.root, scope=f"{known.loop.node.name}/reused")
     while (better := _pair(known, factors) or _complement(known, factors, e)) is not None:
         factors = better
     if len(factors) == len(chain.factors):
         return False
     result, *rest = [known.sequence_of(factor) for factor in factors]
     for value in rest:
-        result = e.op("Mul", result, value)
+        result = e.op(std.Mul, result, value)
     old = chain.root.outputs[0]
     result.shape = old.shape
-    substitute(old, result, known.loop.names)
+    replace(old, result, known.loop.space)
     _detach_unread(chain.root)
     return True
 
@@ -303,7 +303,7 @@ def _pair(known: _Known, factors: list[_Factor]) -> list[_Factor] | None:
     return None
 
 
-def _complement(known: _Known, factors: list[_Factor], e: Editor) -> list[_Factor] | None:
+def _complement(known: _Known, factors: list[_Factor], e: Emitter) -> list[_Factor] | None:
     """The factors with some `a`, `1 - b` and `1 + b` written as `a - p*b`, or two of them as `1 - b*b`."""
     for (i, minus), (j, plus) in itertools.permutations(enumerate(factors), 2):
         b = _complemented(minus.value, "Sub")
@@ -314,13 +314,13 @@ def _complement(known: _Known, factors: list[_Factor], e: Editor) -> list[_Facto
         for k, a in others if any(lone) else []:
             product = known.product(a.step, known.steps.get(b))
             if product is not None:
-                lost = e.op("Mul", known.sequence(product), b)
-                kept = e.op("Sub", known.sequence_of(a), lost)
+                lost = e.op(std.Mul, known.sequence(product), b)
+                kept = e.op(std.Sub, known.sequence_of(a), lost)
                 return [_Factor(kept, None), *(factor for n, factor in others if n != k)]
         if all(lone):
             maker = minus.value.producer() if minus.value is not None else None
             assert maker is not None
-            kept = e.op("Sub", maker.inputs[0], e.op("Mul", b, b))
+            kept = e.op(std.Sub, maker.inputs[0], e.op(std.Mul, b, b))
             return [_Factor(kept, None), *(factor for _, factor in others)]
     return None
 

@@ -117,7 +117,7 @@ def kept_bytes(loop: Loop) -> int | None:
                 return None
             size = value.dtype.itemsize
             for dim in shape:
-                size *= int(dim or 0)
+                size *= dim if isinstance(dim, int) else 0
             total += round(size)
     return total
 

@@ -14,9 +14,12 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.infer import attribute, constant_of, infer, shape_of
 from lstm_lower.passes.loops.directions import turned_round
-from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.fold import fold
 from lstm_lower.passes.loops.sizes import sizes_of
 from lstm_lower.passes.loops.uniform import Uniform
@@ -50,7 +53,7 @@ class Simplify(LoopPass):
                 continue
             if node.op_type in CONTROL_FLOW:
                 if is_scan(node):
-                    loop = Loop(node, self.context.names, self.context.opset)
+                    loop = Loop(node, self.context.space)
                     self._uniform.enter(loop)
                     modified |= self._parameter_shapes(loop)
                 for subgraph in subgraphs_of(node):
@@ -60,7 +63,7 @@ class Simplify(LoopPass):
 
     def _node(self, graph: ir.Graph, node: ir.Node) -> bool:
         """Simplifies a node, and then what the rules put in its place; the graph's walk has passed that by."""
-        self._editors: list[Editor] = []
+        self._editors: list[Emitter] = []
         if not self._apply(graph, node):
             return False
         waiting = [emitted for editor in self._editors for emitted in editor.emitted]
@@ -96,12 +99,12 @@ class Simplify(LoopPass):
         self._replace(node, replacement)
         return True
 
-    def _editor(self, graph: ir.Graph, node: ir.Node) -> Editor:
+    def _editor(self, graph: ir.Graph, node: ir.Node) -> Emitter:
         scope = node.name or "simplify"
-        self._editors.append(Editor(graph, self.context.names, self.context.opset, before=node, scope=scope))
+        self._editors.append(Emitter(self.context.space, graph, before=node, scope=scope))
         return self._editors[-1]
 
-    def edit(self, node: ir.Node) -> Editor:
+    def edit(self, node: ir.Node) -> Emitter:
         """Emits before a node."""
         assert node.graph is not None
         return self._editor(node.graph, node)
@@ -114,7 +117,7 @@ class Simplify(LoopPass):
         (output,) = node.outputs
         if replacement.shape is None:
             replacement.shape = output.shape
-        substitute(output, replacement, self.context.names)
+        replace(output, replacement, self.context.space)
         detach(node)
 
     def _parameter_shapes(self, loop: Loop) -> bool:
@@ -126,7 +129,7 @@ class Simplify(LoopPass):
         ]
         for parameter, outer, axis in sources:
             for node, _ in list(parameter.uses()):
-                if node.op_type != "Shape" or node.domain != "" or node.graph is not loop.body:
+                if not std.Shape.matches(node) or node.graph is not loop.body:
                     continue
                 rank = None if shape_of(parameter) is None else len(shape_of(parameter) or ())
                 if axis is not None and rank is None:
@@ -134,10 +137,10 @@ class Simplify(LoopPass):
                 if node.outputs[0].is_graph_output():
                     continue
                 e = loop.before("shape")
-                shape = e.op("Shape", outer)
+                shape = e.op(std.Shape, outer)
                 if axis is not None and rank is not None:
                     kept = [index for index in range(rank + 1) if index != axis % (rank + 1)]
-                    shape = e.op("Gather", shape, e.ints(*kept), axis=0)
+                    shape = e.op(std.Gather, shape, e.ints(*kept), axis=0)
                 start, end = attribute(node, "start", 0), attribute(node, "end", None)
                 if start or end is not None:
                     shape = e.slice(shape, start, np.iinfo(np.int64).max if end is None else end, 0)
@@ -178,7 +181,7 @@ def _sub(s: Simplify, node: ir.Node) -> ir.Value | None:
     if s.uniform(b) == 0.0 and _fits(a, node.outputs[0]):
         return a
     if s.uniform(a) == 0.0 and b is not None and _fits(b, node.outputs[0]):
-        return s.edit(node).op("Neg", b)
+        return s.edit(node).op(std.Neg, b)
     return None
 
 
@@ -190,7 +193,7 @@ def _mul(s: Simplify, node: ir.Node) -> ir.Value | None:
         if known == 1.0 and _fits(value, node.outputs[0]):
             return value
         if known == -1.0 and value is not None and _fits(value, node.outputs[0]):
-            return s.edit(node).op("Neg", value)
+            return s.edit(node).op(std.Neg, value)
         if known == 0.0 and _fits(factor, node.outputs[0]) and s._uniform.is_finite(value):
             return factor
     return None
@@ -210,7 +213,7 @@ def _sigmoid(s: Simplify, node: ir.Node) -> ir.Value | None:
         exp = _before(power, "Exp") if s.uniform(one) == 1.0 else None
         negated = _before(exp.inputs[0], "Neg") if exp is not None else None
         if negated is not None and _fits(negated.inputs[0], node.outputs[0]):
-            return s.edit(node).op("Sigmoid", negated.inputs[0])
+            return s.edit(node).op(std.Sigmoid, negated.inputs[0])
     return None
 
 
@@ -225,7 +228,7 @@ def _reduce(s: Simplify, node: ir.Node) -> ir.Value | None:
     if any(shape[axis] != 1 for axis in axes):
         return None
     e = s.edit(node)
-    return value if attribute(node, "keepdims", 1) else e.op("Squeeze", value, e.ints(*axes))
+    return value if attribute(node, "keepdims", 1) else e.op(std.Squeeze, value, e.ints(*axes))
 
 
 def _identity(_: Simplify, node: ir.Node) -> ir.Value | None:
@@ -258,7 +261,7 @@ def _transpose(s: Simplify, node: ir.Node) -> ir.Value | None:
     first = attribute(inner, "perm", None) or tuple(reversed(range(len(order)))) if inner is not None else None
     if inner is None or first is None:
         return None
-    return s.edit(node).op("Transpose", inner.inputs[0], perm=[first[axis] for axis in order])
+    return s.edit(node).op(std.Transpose, inner.inputs[0], perm=[first[axis] for axis in order])
 
 
 def _unsqueezed_in_order(s: Simplify, node: ir.Node, order: list[int]) -> ir.Value | None:
@@ -286,7 +289,7 @@ def _matmul(s: Simplify, node: ir.Node) -> ir.Value | None:
     order = attribute(inner, "perm", None) or tuple(reversed(range(rank)))
     if list(order) != [*range(rank - 2), rank - 1, rank - 2]:
         return None
-    return s.edit(node).op("MatMul", vector, inner.inputs[0])
+    return s.edit(node).op(std.MatMul, vector, inner.inputs[0])
 
 
 def _reshape(_: Simplify, node: ir.Node) -> ir.Value | None:
@@ -348,8 +351,8 @@ def _slice(s: Simplify, node: ir.Node) -> ir.Value | None:
         order = attribute(inner, "perm", None) or tuple(reversed(range(rank)))
         e = s.edit(node)
         moved = e.constant([order[int(axis) % rank] for axis in axes], ir.DataType.from_numpy(axes.dtype))
-        cut = e.op("Slice", inner.inputs[0], *node.inputs[1:3], moved, *node.inputs[4:])
-        return e.op("Transpose", cut, perm=list(order))
+        cut = e.op(std.Slice, inner.inputs[0], *node.inputs[1:3], moved, *node.inputs[4:])
+        return e.op(std.Transpose, cut, perm=list(order))
     steps = constant_of(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] is not None else np.ones(1)
     if steps is None or not (steps == 1).all():
         return None
@@ -393,7 +396,7 @@ def _sum(s: Simplify, node: ir.Node) -> ir.Value | None:
     result = node.inputs[0]
     editor = s.edit(node)
     for value in node.inputs[1:]:
-        result = editor.op("Add", result, value)
+        result = editor.op(std.Add, result, value)
     return result
 
 

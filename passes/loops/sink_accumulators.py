@@ -13,10 +13,11 @@ import dataclasses
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
 from lstm_lower.passes.loops.batched_products import inner_beside
 from lstm_lower.passes.loops.code_motion import hoist_invariant
-from lstm_lower.passes.loops.edit import Editor, substitute
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, elements, rank_of
@@ -70,7 +71,7 @@ class SinkAccumulators(LoopPass):
                 loop.outputs = outputs
                 continue
             loop.drop_state(state)
-            substitute(state.final, total, loop.names)
+            replace(state.final, total, loop.space)
             sequences.editor.discard_unread()
             loop.commit()
             modified = True
@@ -117,14 +118,14 @@ class _Total:
         self.loop = loop
         self.dependence = dependence
         self.sequences = sequences
-        self.editor: Editor = sequences.editor
+        self.editor: Emitter = sequences.editor
 
     def of_addends(self, state: State, addends: list[Addend]) -> ir.Value:
         """The state's final value."""
         result = state.initial
         for addend in addends:
             total = self.of(addend.value)
-            result = self.editor.op("Sub" if addend.negative else "Add", result, total)
+            result = self.editor.op(std.Sub if addend.negative else std.Add, result, total)
         if shape_of(result) is None or None in (shape_of(result) or ()):
             result.shape = state.final.shape
         return result
@@ -146,11 +147,11 @@ class _Total:
         e = self.editor
         op, inputs = node.op_type, [value for value in node.inputs if value is not None]
         if op in ("Add", "Sub") and self._same_rank(inputs):
-            return e.op(op, *(self.of(x) for x in inputs))
+            return e.op(std.VIEWS[op], *(self.of(x) for x in inputs))
         if op == "Neg" or op == "Identity":
-            return e.op(op, self.of(inputs[0]))
+            return e.op(std.VIEWS[op], self.of(inputs[0]))
         if op == "Transpose":
-            return e.op(op, self.of(inputs[0]), **dict(node.attributes.items()))
+            return e.op(std.VIEWS[op], self.of(inputs[0]), **dict(node.attributes.items()))
         if op in MOVING:
             return self._moved(node, inputs)
         if op == "Mul":
@@ -170,7 +171,7 @@ class _Total:
         if any(self.dependence.level(value) != Level.INVARIANT for value in inputs[1:]):
             return None
         total = self.of(inputs[0])
-        return self.editor.op(node.op_type, total, *inputs[1:], **dict(node.attributes.items()))
+        return self.editor.op(std.VIEWS[node.op_type], total, *inputs[1:], **dict(node.attributes.items()))
 
     def _same_rank(self, values: list[ir.Value]) -> bool:
         shapes = [shape_of(value) for value in values]
@@ -179,7 +180,7 @@ class _Total:
     def _scaled(self, inputs: list[ir.Value]) -> ir.Value | None:
         for value, factor in (inputs, inputs[::-1]):
             if self.dependence.level(factor) == Level.INVARIANT and self.dependence.level(value) != Level.INVARIANT:
-                return self.editor.op("Mul", self.of(value), factor)
+                return self.editor.op(std.Mul, self.of(value), factor)
         return None
 
     def _gemm(self, node: ir.Node, inputs: list[ir.Value]) -> ir.Value | None:
@@ -192,12 +193,12 @@ class _Total:
             raise NotBatchable("its dtype is not known")
         alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
         if alpha != 1.0:
-            result = self.editor.op("Mul", result, self.editor.constant(alpha, dtype))
+            result = self.editor.op(std.Mul, result, self.editor.constant(alpha, dtype))
         if len(inputs) > 2:
             added = self.of(inputs[2])
             if beta != 1.0:
-                added = self.editor.op("Mul", added, self.editor.constant(beta, dtype))
-            result = self.editor.op("Add", result, added)
+                added = self.editor.op(std.Mul, added, self.editor.constant(beta, dtype))
+            result = self.editor.op(std.Add, result, added)
         return result
 
     def _product(self, a: ir.Value, b: ir.Value, *, transposed: tuple[bool, bool], node: ir.Node) -> ir.Value | None:
@@ -211,15 +212,15 @@ class _Total:
             right = b if levels[1] == Level.INVARIANT else self.of(b)
             if any(transposed):
                 flags = {"transA": int(transposed[0]), "transB": int(transposed[1])}
-                return e.op("Gemm", left, right, **flags)
-            return e.op("MatMul", left, right)
+                return e.op(std.Gemm, left, right, **flags)
+            return e.op(std.MatMul, left, right)
         # Both sides as [T*K, .]: time and the inner axis lie side by side there, so that nothing has to be copied.
         left = self._rows(a, inner_first=transposed[0])
         right = self._rows(b, inner_first=not transposed[1])
         if a.dtype is not None and a.dtype.is_floating_point():
-            result = e.op("Gemm", left, right, transA=1)
+            result = e.op(std.Gemm, left, right, transA=1)
         else:
-            result = e.op("MatMul", e.op("Transpose", left, perm=[1, 0]), right)
+            result = e.op(std.MatMul, e.op(std.Transpose, left, perm=[1, 0]), right)
         result.shape = node.outputs[0].shape
         return result
 
@@ -231,16 +232,16 @@ class _Total:
             return None
         levels = self.dependence.level(a), self.dependence.level(b)
         if levels[1] == Level.INVARIANT:
-            return e.op("MatMul", self.of(a), b)
+            return e.op(std.MatMul, self.of(a), b)
         if levels[0] == Level.INVARIANT:
-            return e.op("MatMul", a, self.of(b))
+            return e.op(std.MatMul, a, self.of(b))
         if rows == 2:
-            left = e.op("Transpose", self._rows(a, inner_first=False), perm=[1, 0])
+            left = e.op(std.Transpose, self._rows(a, inner_first=False), perm=[1, 0])
         else:
             left = inner_beside(e, self._stacked(a), 0, rows)
         beside = columns - 1
         right = self._rows(b, inner_first=True) if columns == 2 else inner_beside(e, self._stacked(b), 0, beside)
-        return e.op("MatMul", left, right)
+        return e.op(std.MatMul, left, right)
 
     def _stacked(self, value: ir.Value) -> ir.Value:
         self.sequences.stack(value)
@@ -255,8 +256,8 @@ class _Total:
                 return self._rows(source, inner_first=not inner_first)
         sequence = self._stacked(value)
         if not inner_first:
-            sequence = self.editor.op("Transpose", sequence, perm=[0, 2, 1])
-        return self.editor.op("Flatten", sequence, axis=2)
+            sequence = self.editor.op(std.Transpose, sequence, perm=[0, 2, 1])
+        return self.editor.op(std.Flatten, sequence, axis=2)
 
     def _sum_of_sums(self, node: ir.Node) -> ir.Value | None:
         value = node.inputs[0]
@@ -283,9 +284,9 @@ class _Total:
         self._check_growth(value)
         sequence = self._stacked(value)
         if not keepdims or not axes:
-            return e.op("ReduceSum", sequence, e.ints(0, *(axis + 1 for axis in axes)), keepdims=0)
-        kept = e.op("ReduceSum", sequence, e.ints(0, *(axis + 1 for axis in axes)), keepdims=1)
-        return e.op("Squeeze", kept, e.ints(0))
+            return e.op(std.ReduceSum, sequence, e.ints(0, *(axis + 1 for axis in axes)), keepdims=0)
+        kept = e.op(std.ReduceSum, sequence, e.ints(0, *(axis + 1 for axis in axes)), keepdims=1)
+        return e.op(std.Squeeze, kept, e.ints(0))
 
     def _check_growth(self, value: ir.Value) -> None:
         producer = value.producer()
@@ -307,5 +308,5 @@ class _Total:
                 raise NotBatchable(f"the rank of '{x.sequence.name}' is not known")
             axis %= rank + 1
         e = self.editor
-        steps = e.op("Squeeze", e.op("Gather", e.op("Shape", x.sequence), e.ints(axis), axis=0), e.ints(0))
-        return e.op("Mul", value, e.op("Cast", steps, to=int(dtype)))
+        steps = e.op(std.Squeeze, e.op(std.Gather, e.op(std.Shape, x.sequence), e.ints(axis), axis=0), e.ints(0))
+        return e.op(std.Mul, value, e.op(std.Cast, steps, to=int(dtype)))

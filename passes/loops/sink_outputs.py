@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import replace
 from lstm_lower.passes.loops.code_motion import hoist_invariant, makes_result
-from lstm_lower.passes.loops.edit import substitute
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, elements, is_pure
@@ -48,7 +48,7 @@ class SinkOutputs(LoopPass):
                 self.refuse(output.sequence, str(reason))
                 continue
             loop.outputs.remove(output)
-            substitute(output.sequence, sequence, loop.names)
+            replace(output.sequence, sequence, loop.space)
             modified = True
         sequences.editor.discard_unread()
         loop.commit()

@@ -16,8 +16,10 @@ import dataclasses
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import Editor, detach, substitute
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
 from lstm_lower.passes.loops.views.dependence import elements, rank_of
 
@@ -46,32 +48,32 @@ class SplitProducts(AroundLoops, LoopPass):
         return bool(found)
 
     def _write(self, graph: ir.Graph, c: _Candidate) -> None:
-        names, opset = self.context.names, self.context.opset
-        e = Editor(graph, names, opset, before=c.split, scope=c.split.name or "split")
+        space = self.context.space
+        e = Emitter(space, graph, before=c.split, scope=c.split.name or "split")
         sizes = e.ints(*c.sizes)
         count = len(c.sizes)
         weights = _weights(e, c.weight, sizes, count)
-        biases = [None] * count if c.bias is None else list(e.node("Split", [c.bias, sizes], count, axis=0).outputs)
+        biases = [None] * count if c.bias is None else list(e.node(std.Split, [c.bias, sizes], count, axis=0).outputs)
         for output, weight, bias in zip(list(c.split.outputs), weights, biases, strict=True):
-            result = e.op("MatMul", c.rows, weight)
+            result = e.op(std.MatMul, c.rows, weight)
             if bias is not None:
-                result = e.op("Add", result, bias)
+                result = e.op(std.Add, result, bias)
             result.shape = output.shape
-            substitute(output, result, names)
+            replace(output, result, space)
         detach(c.split)
 
 
-def _weights(e: Editor, weight: ir.Value, sizes: ir.Value, count: int) -> list[ir.Value]:
+def _weights(e: Emitter, weight: ir.Value, sizes: ir.Value, count: int) -> list[ir.Value]:
     """The parts of a weight's columns; of a transposed one transposed rows, which the runtime takes into products."""
     maker = weight.producer()
-    if maker is not None and maker.op_type == "Transpose" and maker.domain == "":
-        parts = e.node("Split", [maker.inputs[0], sizes], count, axis=0).outputs
-        return [e.op("Transpose", part, perm=[1, 0]) for part in parts]
-    return list(e.node("Split", [weight, sizes], count, axis=1).outputs)
+    if std.Transpose.matches(maker):
+        parts = e.node(std.Split, [maker.inputs[0], sizes], count, axis=0).outputs
+        return [e.op(std.Transpose, part, perm=[1, 0]) for part in parts]
+    return list(e.node(std.Split, [weight, sizes], count, axis=1).outputs)
 
 
 def _candidate(split: ir.Node) -> _Candidate | None:
-    if split.op_type != "Split" or split.domain != "" or len(split.inputs) < 2:
+    if not std.Split.matches(split) or len(split.inputs) < 2:
         return None
     whole, sizes = split.inputs[0], constant_of(split.inputs[1])
     rank = rank_of(whole)

@@ -15,9 +15,12 @@ from typing import Any
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import END, Emitter, replace
 from lstm_lower.graph.names import Names
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.loops.edit import END, Editor, detach, substitute
 from lstm_lower.passes.loops.views.dependence import rank_of
 from lstm_lower.passes.loops.views.loop import BLOCKS, Loop, ScanInput, ScanOutput
 
@@ -57,12 +60,13 @@ class _Chunking:
     def __init__(self, loop: Loop, steps: int) -> None:
         self.loop = loop
         self.steps = steps
+        self.space = loop.space
         self.names: Names = loop.names
         self.length = loop.length
         self.is_even = isinstance(self.length, int) and self.length % steps == 0
         self.outside = loop.before("blocks")
         self.graph = ir.Graph([], [], nodes=[], name=self.names.fresh(f"{loop.node.name}/blocks"))
-        self.inside = Editor(self.graph, loop.names, loop.opset, scope=f"{loop.node.name}/block")
+        self.inside = Emitter(loop.space, self.graph, scope=f"{loop.node.name}/block")
 
     def run(self) -> ir.Node:
         """Builds the two loops in the place of the one."""
@@ -103,7 +107,7 @@ class _Chunking:
 
     def _parameter(self, type_: ir.TypeProtocol | None, shape: Any) -> ir.Value:
         name = self.names.fresh(f"{self.loop.node.name}/block/input")
-        return ir.Value(name=name, type=type_, shape=None if shape is None else ir.Shape(shape))
+        return ir.Value(name=name, type=type_, shape=None if shape is None else stated(shape))
 
     def _even_blocks(self, sequences: list[_Block]) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
         """Parameters of the outer body with what they are fed, and the blocks that the inner loop walks along."""
@@ -115,41 +119,41 @@ class _Chunking:
             shape = shape_of(block.sequence)
             split = self._divided(e, e.unsqueeze(block.sequence, 0), e.ints(count, self.steps))
             if shape is not None:
-                split.shape = ir.Shape((count, self.steps, *shape[1:]))
+                split.shape = stated((count, self.steps, *shape[1:]))
             parameter = self._parameter(block.sequence.type, None if shape is None else (self.steps, *shape[1:]))
             fed.append((parameter, split))
         return fed, [parameter for parameter, _ in fed]
 
     @staticmethod
-    def _divided(e: Editor, value: ir.Value, steps: ir.Value) -> ir.Value:
+    def _divided(e: Emitter, value: ir.Value, steps: ir.Value) -> ir.Value:
         """A value with other sizes of its first two axes.
 
         The others stay in their places: a 0 among the sizes that a Reshape asks for means the size in that place.
         """
         rank = rank_of(value)
-        rest = e.slice(e.op("Shape", value), 2, END, 0) if rank is None else e.ints(*[0] * (rank - 2))
-        return e.op("Reshape", value, e.op("Concat", steps, rest, axis=0))
+        rest = e.slice(e.op(std.Shape, value), 2, END, 0) if rank is None else e.ints(*[0] * (rank - 2))
+        return e.op(std.Reshape, value, e.op(std.Concat, steps, rest, axis=0))
 
     def _sliced_blocks(self, sequences: list[_Block]) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
         """The same where the last block may be shorter: blocks are cut out of the whole sequence inside."""
         e, inner, steps = self.outside, self.inside, self.steps
         self.total = e.size(sequences[0].sequence, 0)
-        last = e.op("Div", e.op("Add", self.total, e.ints(steps - 1)), e.ints(steps))
+        last = e.op(std.Div, e.op(std.Add, self.total, e.ints(steps - 1)), e.ints(steps))
         self.count = last
-        scalars = [e.constant(0), e.op("Squeeze", last, e.ints(0)), e.constant(1)]
-        numbers = e.op("Range", *scalars)
+        scalars = [e.constant(0), e.op(std.Squeeze, last, e.ints(0)), e.constant(1)]
+        numbers = e.op(std.Range, *scalars)
         number = self._parameter(ir.TensorType(ir.DataType.INT64), ())
-        start = inner.op("Mul", inner.unsqueeze(number, 0), inner.ints(steps))
-        end = inner.op("Min", inner.op("Add", start, inner.ints(steps)), self.total)
-        self.missing = inner.op("Sub", inner.ints(steps), inner.op("Sub", end, start))
-        backward = inner.op("Sub", self.total, end), inner.op("Sub", self.total, start)
+        start = inner.op(std.Mul, inner.unsqueeze(number, 0), inner.ints(steps))
+        end = inner.op(std.Min, inner.op(std.Add, start, inner.ints(steps)), self.total)
+        self.missing = inner.op(std.Sub, inner.ints(steps), inner.op(std.Sub, end, start))
+        backward = inner.op(std.Sub, self.total, end), inner.op(std.Sub, self.total, start)
         blocks = []
         for block in sequences:
             bounds = backward if block.reverse else (start, end)
             cut = inner.slice(block.sequence, *bounds, 0)
             shape = shape_of(block.sequence)
             if shape is not None:
-                cut.shape = ir.Shape((None, *shape[1:]))
+                cut.shape = stated((None, *shape[1:]))
             blocks.append(cut)
         return [(number, numbers)], blocks
 
@@ -185,9 +189,9 @@ class _Chunking:
         before = [inner.ints(0)] if not output.reverse else [self.missing]
         after = [self.missing] if not output.reverse else [inner.ints(0)]
         rest = [inner.ints(*[0] * (rank - 1))] if rank > 1 else []
-        padded = inner.op("Pad", value, inner.op("Concat", *before, *rest, *after, *rest, axis=0))
+        padded = inner.op(std.Pad, value, inner.op(std.Concat, *before, *rest, *after, *rest, axis=0))
         shape = shape_of(value)
-        padded.shape = None if shape is None else ir.Shape((self.steps, *shape[1:]))
+        padded.shape = None if shape is None else stated((self.steps, *shape[1:]))
         return padded
 
     def _outer_loop(self, fed: list[ir.Value], reverse: list[bool]) -> ir.Node:
@@ -210,35 +214,35 @@ class _Chunking:
             metadata_props={**old.metadata_props, BLOCKS: str(self.steps)},
         )
         loop.graph.insert_before(old, node)
-        after = Editor(loop.graph, loop.names, loop.opset, after=node, scope=f"{old.name}")
+        after = Emitter(loop.space, loop.graph, after=node, scope=f"{old.name}")
         for state, value in zip(loop.states, results, strict=False):
-            substitute(state.final, value, self.names)
+            replace(state.final, value, self.space)
         for output, value in zip(loop.outputs, results[len(loop.states) :], strict=True):
-            substitute(output.sequence, self._joined(after, value, output), self.names)
+            replace(output.sequence, self._joined(after, value, output), self.space)
         detach(old)
         return node
 
     def _result(self, old: ir.Value) -> ir.Value:
         return ir.Value(name=self.names.fresh(old.name or "output"), type=old.type, shape=old.shape)
 
-    def _joined(self, e: Editor, value: ir.Value, output: ScanOutput) -> ir.Value:
+    def _joined(self, e: Emitter, value: ir.Value, output: ScanOutput) -> ir.Value:
         """[blocks, K, ...] as one sequence, without the padding, time on the output's own axis."""
         shape = shape_of(output.step)
         if shape is not None:
-            value.shape = ir.Shape((None, self.steps, *shape))
+            value.shape = stated((None, self.steps, *shape))
         if isinstance(self.length, int):
             padded = e.ints(1, -(-self.length // self.steps) * self.steps)
         else:
-            padded = e.op("Concat", e.ints(1), e.op("Mul", self.count, e.ints(self.steps)), axis=0)
-        joined = e.op("Squeeze", self._divided(e, value, padded), e.ints(0))
-        joined.shape = None if shape is None else ir.Shape((self.length if self.is_even else None, *shape))
+            padded = e.op(std.Concat, e.ints(1), e.op(std.Mul, self.count, e.ints(self.steps)), axis=0)
+        joined = e.op(std.Squeeze, self._divided(e, value, padded), e.ints(0))
+        joined.shape = None if shape is None else stated((self.length if self.is_even else None, *shape))
         if not self.is_even:
             if output.reverse:
-                padding = e.op("Sub", e.op("Mul", self.count, e.ints(self.steps)), self.total)
+                padding = e.op(std.Sub, e.op(std.Mul, self.count, e.ints(self.steps)), self.total)
                 joined = e.slice(joined, padding, END, 0)
             else:
                 joined = e.slice(joined, 0, self.total, 0)
-            joined.shape = None if shape is None else ir.Shape((self.length, *shape))
+            joined.shape = None if shape is None else stated((self.length, *shape))
         if output.axis == 0:
             return joined
         rank = self._rank(output)

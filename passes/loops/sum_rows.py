@@ -15,8 +15,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import Editor, detach, substitute
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
 from lstm_lower.passes.loops.views.dependence import elements, rank_of
 
@@ -36,26 +38,26 @@ class SumRows(AroundLoops, LoopPass):
         return bool(found)
 
     def _write(self, graph: ir.Graph, node: ir.Node) -> None:
-        e = Editor(graph, self.context.names, self.context.opset, before=node, scope=node.name or "sum")
+        e = Emitter(self.context.space, graph, before=node, scope=node.name or "sum")
         value, total = node.inputs[0], node.outputs[0]
         assert value is not None
         rank = rank_of(value)
         assert rank is not None
-        rows = value if rank == 2 else e.op("Flatten", value, axis=rank - 1)
-        sizes = e.op("Concat", e.ints(1), e.size(rows, 0), axis=0)
+        rows = value if rank == 2 else e.op(std.Flatten, value, axis=rank - 1)
+        sizes = e.op(std.Concat, e.ints(1), e.size(rows, 0), axis=0)
         one = ir.Tensor(np.ones(1, np.float32), dtype=ir.DataType.FLOAT)
-        result = e.op("MatMul", e.op("ConstantOfShape", sizes, value=one), rows)
+        result = e.op(std.MatMul, e.op(std.ConstantOfShape, sizes, value=one), rows)
         if not attribute(node, "keepdims", 1):
-            result = e.op("Squeeze", result, e.ints(0))
+            result = e.op(std.Squeeze, result, e.ints(0))
         else:
             result = e.unsqueeze(result, *range(rank - 2))
         result.shape = total.shape
-        substitute(total, result, e.names)
+        replace(total, result, e.space)
         detach(node)
 
 
 def _sums_rows(node: ir.Node) -> bool:
-    if node.op_type != "ReduceSum" or node.domain != "" or len(node.inputs) < 2:
+    if not std.ReduceSum.matches(node) or len(node.inputs) < 2:
         return False
     value, axes = node.inputs[0], constant_of(node.inputs[1])
     shape = shape_of(value)

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.names import Names
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.views.dependence import rank_of
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput
 
@@ -50,43 +53,43 @@ def unroll(loop: Loop) -> None:
         for values, value in zip(made, results[len(carried) :], strict=True):
             values.append(value)
     for state, value in zip(loop.states, carried, strict=True):
-        substitute(state.final, value, loop.names)
+        replace(state.final, value, loop.space)
     for output, values in zip(loop.outputs, made, strict=True):
-        substitute(output.sequence, _stacked(editor, output, values), loop.names)
+        replace(output.sequence, _stacked(editor, output, values), loop.space)
     detach(loop.node)
 
 
-def _element(editor: Editor, x: ScanInput, step: int) -> ir.Value:
+def _element(editor: Emitter, x: ScanInput, step: int) -> ir.Value:
     axis = x.axis
     shape = shape_of(x.sequence)
     if shape is not None:
         axis %= len(shape)
-    element = editor.op("Gather", x.sequence, editor.constant(step), axis=axis)
+    element = editor.op(std.Gather, x.sequence, editor.constant(step), axis=axis)
     if element.shape is None:
         element.shape = x.parameter.shape
     return element
 
 
-def _stacked(editor: Editor, output: ScanOutput, values: list[ir.Value]) -> ir.Value:
+def _stacked(editor: Emitter, output: ScanOutput, values: list[ir.Value]) -> ir.Value:
     axis = output.axis
     if axis < 0:
         rank = rank_of(output.step)
         assert rank is not None
         axis %= rank + 1
     parts = [editor.unsqueeze(value, axis) for value in (reversed(values) if output.reverse else values)]
-    sequence = editor.op("Concat", *parts, axis=axis)
+    sequence = editor.op(std.Concat, *parts, axis=axis)
     if sequence.shape is None:
         sequence.shape = output.sequence.shape
     return sequence
 
 
-def _copy(loop: Loop, editor: Editor, arguments: list[ir.Value]) -> list[ir.Value]:
+def _copy(loop: Loop, editor: Emitter, arguments: list[ir.Value]) -> list[ir.Value]:
     """Puts one step's nodes before the loop; returns the body's results."""
     body = loop.body.clone(allow_outer_scope_values=True)
     for initializer in list(body.initializers.values()):
         tensor = initializer.const_value
         assert tensor is not None
-        _redirect(initializer, editor.op("Constant", value=ir.AttrTensor("value", tensor)), body)
+        _redirect(initializer, editor.op(std.Constant, value=ir.AttrTensor("value", tensor)), body)
         if initializer.name is not None:
             del body.initializers[initializer.name]
     results = list(body.outputs)

@@ -19,8 +19,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import Editor, detach, subgraphs_of, substitute
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, Dependence, Level, elements, rank_of
 from lstm_lower.passes.loops.views.loop import Loop, is_scan
@@ -49,7 +52,7 @@ class Widen(LoopPass):
         modified = False
         for node in list(graph):
             if node.op_type in CONTROL_FLOW:
-                inner = Loop(node, self.context.names, self.context.opset) if is_scan(node) else None
+                inner = Loop(node, self.context.space) if is_scan(node) else None
                 for subgraph in list(subgraphs_of(node)):
                     modified |= self._graph(subgraph, inner)
         place = _Place(self, graph, loop)
@@ -141,29 +144,29 @@ class _Widening:
         if before is None:
             return None
         context = self.place.context
-        e = Editor(self.place.graph, context.names, context.opset, before=before, scope=node.name or "widen")
+        e = Emitter(context.space, self.place.graph, before=before, scope=node.name or "widen")
         made = self._whole(e, nodes)
         if made is None:
             e.discard_unread()
             return None
         result, axis = made
-        split = e.node("Split", [result, e.ints(*self.parts.sizes)], len(nodes), axis=axis)
+        split = e.node(std.Split, [result, e.ints(*self.parts.sizes)], len(nodes), axis=axis)
         for member, part in zip(nodes, split.outputs, strict=True):
             part.shape = member.outputs[0].shape if part.shape is None else part.shape
             if self.loop is not None:
                 self.loop.substitute(member.outputs[0], part)
             else:
-                substitute(member.outputs[0], part, context.names)
+                replace(member.outputs[0], part, context.space)
             detach(member)
         return result
 
-    def _whole(self, e: Editor, nodes: list[ir.Node]) -> tuple[ir.Value, int] | None:
+    def _whole(self, e: Emitter, nodes: list[ir.Node]) -> tuple[ir.Value, int] | None:
         """The work on the whole, and the axis that its result is cut along."""
         node, axis = nodes[0], self.parts.axis
         position = list(node.inputs).index(self.parts.values[0])
         attributes = dict(node.attributes.items())
         if node.op_type in UNARY:
-            return e.op(node.op_type, self.parts.whole, **attributes), axis
+            return e.op(std.VIEWS[node.op_type], self.parts.whole, **attributes), axis
         if node.op_type in BINARY:
             return self._elementwise(e, nodes, position)
         shared = all(member.inputs[i] is x for member in nodes for i, x in enumerate(node.inputs) if i != position)
@@ -176,7 +179,7 @@ class _Widening:
         inputs = [self.parts.whole if i == position else x for i, x in enumerate(node.inputs)]
         if node.op_type == "Transpose":
             order = list(attribute(node, "perm", None) or reversed(range(rank)))
-            return e.op("Transpose", self.parts.whole, perm=order), order.index(axis)
+            return e.op(std.Transpose, self.parts.whole, perm=order), order.index(axis)
         if node.op_type == "MatMul" and rank_of(node.inputs[1 - position]) is not None:
             return self._product(e, inputs, position, rank)
         if node.op_type == "ReduceSum":
@@ -185,7 +188,7 @@ class _Widening:
             return self._reshape(e, node)
         return None
 
-    def _elementwise(self, e: Editor, nodes: list[ir.Node], position: int) -> tuple[ir.Value, int] | None:
+    def _elementwise(self, e: Emitter, nodes: list[ir.Node], position: int) -> tuple[ir.Value, int] | None:
         whole, axis = self.parts.whole, self.parts.axis
         rank = rank_of(whole)
         assert rank is not None
@@ -211,9 +214,9 @@ class _Widening:
             rest = [(*shape[:from_end], 0, *(shape[from_end:][1:])) for shape in known]
             if any(shape != rest[0] or None in shape for shape in rest) or not self._is_free_to_join(nodes, present):
                 return None
-            joined = e.op("Concat", *present, axis=from_end)
+            joined = e.op(std.Concat, *present, axis=from_end)
         operands = [whole, joined] if position == 0 else [joined, whole]
-        return e.op(nodes[0].op_type, *operands), axis
+        return e.op(std.VIEWS[nodes[0].op_type], *operands), axis
 
     def _is_free_to_join(self, nodes: list[ir.Node], others: list[ir.Value]) -> bool:
         if self.place.dependence is not None:
@@ -228,7 +231,7 @@ class _Widening:
         return sum(map(elements, others)) * SMALL <= elements(self.parts.whole)
 
     def _product(
-        self, e: Editor, inputs: list[ir.Value | None], position: int, rank: int
+        self, e: Emitter, inputs: list[ir.Value | None], position: int, rank: int
     ) -> tuple[ir.Value, int] | None:
         axis = self.parts.axis
         other_rank = rank_of(inputs[1 - position])
@@ -237,9 +240,9 @@ class _Widening:
             return None
         if axis < rank - 2 and other_rank > 2:
             return None
-        return e.op("MatMul", *inputs), axis + max(rank, other_rank) - rank
+        return e.op(std.MatMul, *inputs), axis + max(rank, other_rank) - rank
 
-    def _sum(self, e: Editor, node: ir.Node, rank: int) -> tuple[ir.Value, int] | None:
+    def _sum(self, e: Emitter, node: ir.Node, rank: int) -> tuple[ir.Value, int] | None:
         axes = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
         if axes is None or axes.size == 0:
             return None
@@ -247,12 +250,12 @@ class _Widening:
         axis = self.parts.axis
         if axis in summed:
             return None
-        result = e.op("ReduceSum", self.parts.whole, e.ints(*summed), **dict(node.attributes.items()))
+        result = e.op(std.ReduceSum, self.parts.whole, e.ints(*summed), **dict(node.attributes.items()))
         if attribute(node, "keepdims", 1):
             return result, axis
         return result, axis - sum(other < axis for other in summed)
 
-    def _reshape(self, e: Editor, node: ir.Node) -> tuple[ir.Value, int] | None:
+    def _reshape(self, e: Emitter, node: ir.Node) -> tuple[ir.Value, int] | None:
         """A Reshape of equally large parts that has the same dimensions before the axis as before."""
         target, made = constant_of(node.inputs[1]), shape_of(node.outputs[0])
         shape = shape_of(self.parts.whole)
@@ -267,7 +270,7 @@ class _Widening:
             if dim == size and int(target[axis]) == size and size > 1 and (same or last):
                 wanted = [int(x) for x in target]
                 wanted[axis] = sum(self.parts.sizes)
-                return e.op("Reshape", self.parts.whole, e.ints(*wanted), **dict(node.attributes.items())), axis
+                return e.op(std.Reshape, self.parts.whole, e.ints(*wanted), **dict(node.attributes.items())), axis
         return None
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
-from lstm_lower.graph.emit import Builder, Expr
-from lstm_lower.graph.names import Names
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Constants, Workspace
+from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.verify import node_label
 from lstm_lower.passes.opset import (  # noqa: F401 (importing the rewrites fills the tables)
     arithmetic,
@@ -32,7 +34,7 @@ def convert_operators(model: ir.Model, source: int, target: int) -> None:
     Raises:
         UnsupportedOpError: names every node that has no equivalent in the version; the model is then half converted.
     """
-    conversion = _Conversion(Names.of(model), target)
+    conversion = _Conversion(Workspace.of(model), target)
     conversion.graph(model.graph, source, target)
     _remove_unused(conversion.touched)
     if conversion.reasons:
@@ -44,8 +46,8 @@ def convert_operators(model: ir.Model, source: int, target: int) -> None:
 class _Conversion:
     """The conversion of one model: what is shared between its nodes."""
 
-    def __init__(self, names: Names, target: int) -> None:
-        self.names = names
+    def __init__(self, space: Workspace, target: int) -> None:
+        self.space = space
         self.target = target
         self.reasons: list[str] = []
         self.origin = ""
@@ -53,15 +55,11 @@ class _Conversion:
 
     def graph(self, graph: ir.Graph, source: int, target: int) -> None:
         """Converts a graph whose nodes are of one version."""
-        constants: dict[tuple[object, ...], ir.Value] = {}
+        constants = Constants(graph)
         for node in tuple(graph):
             self._node(node, source, target, constants)
-        made = [producer for value in constants.values() if (producer := value.producer()) is not None]
-        first = next(iter(graph), None)
-        if made and first is not None:
-            graph.insert_before(first, made)
 
-    def _node(self, node: ir.Node, source: int, target: int, constants: dict[tuple[object, ...], ir.Value]) -> None:
+    def _node(self, node: ir.Node, source: int, target: int, constants: Constants) -> None:
         if node.domain in STANDARD_DOMAINS:
             node.domain = ""
             label = node_label(node)
@@ -82,9 +80,7 @@ class _Conversion:
             for subgraph in _subgraphs(node):
                 self.graph(subgraph, source, target)
 
-    def _convert(
-        self, node: ir.Node, source: int, target: int, constants: dict[tuple[object, ...], ir.Value]
-    ) -> tuple[list[ir.Node], int]:
+    def _convert(self, node: ir.Node, source: int, target: int, constants: Constants) -> tuple[list[ir.Node], int]:
         """Takes a node through the versions at which its operator changed, until other nodes take its place.
 
         Returns:
@@ -97,12 +93,11 @@ class _Conversion:
         down = source > target
         for change in changes(node.op_type, source, target):
             self.touched.update(dict.fromkeys(value for value in node.inputs if value is not None))
-            builder = Builder(change - 1 if down else change, self.names, node.name or node.op_type)
-            builder.constants = constants
+            space = dataclasses.replace(self.space, opset=change - 1 if down else change)
+            builder = Builder.before(node, space, constants)
             site = Site(node, builder, self.target)
             results = self._before(site, source, change) if down else _since(site, change)
             assert node.graph is not None
-            node.graph.insert_before(node, builder.nodes)
             for new in builder.nodes:
                 new.metadata_props.update(node.metadata_props)
             if results is not None:
@@ -136,7 +131,7 @@ class _Conversion:
                 self.graph(subgraph, source, change)
             results = expanded(node, change, site.builder)
             if results is not None:
-                site.builder.opset = change
+                site.builder.emitter.space = dataclasses.replace(self.space, opset=change)
                 return results
         operand, got = fault
         if got == "it":
@@ -191,9 +186,7 @@ def _replace(node: ir.Node, builder: Builder, results: Sequence[Expr | None]) ->
         new = result.value
         own = new.producer() in builder.nodes and new not in taken
         if not own and old.is_graph_output():
-            identity = builder.node("Identity", [new])
-            graph.insert_before(node, [identity])
-            new, own = identity.outputs[0], True
+            new, own = builder.emitter.op(std.Identity, new), True
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         if own:
             taken.add(new)

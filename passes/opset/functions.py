@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 from onnx import inliner
 
-from lstm_lower.graph.emit import Builder, Expr
+from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.opset.forms import form
 
 
@@ -33,7 +33,7 @@ def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr] | None
     graph.remove(nodes)
     for emitted in nodes:
         _rename(emitted, builder)
-        builder.nodes.append(emitted)
+        builder.emitter.place(emitted)
     return [builder.wrap(value) for value in outputs]
 
 

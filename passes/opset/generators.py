@@ -11,17 +11,18 @@ from typing import Any
 
 import onnx
 
+from lstm_lower.graph import standard as std
 from lstm_lower.passes.opset.installed import runs
 from lstm_lower.passes.opset.registry import Site, since
 
 # What a node needs beyond a matrix of zeros as its input.
-_ATTRIBUTES: dict[str, dict[str, Any]] = {
-    "Bernoulli": {},
-    "RandomNormal": {"shape": [1, 1]},
-    "RandomNormalLike": {},
-    "RandomUniform": {"shape": [1, 1]},
-    "RandomUniformLike": {},
-    "Multinomial": {"dtype": onnx.TensorProto.INT32},
+_ATTRIBUTES: dict[type[std.Standard], dict[str, Any]] = {
+    std.Bernoulli: {},
+    std.RandomNormal: {"shape": [1, 1]},
+    std.RandomNormalLike: {},
+    std.RandomUniform: {"shape": [1, 1]},
+    std.RandomUniformLike: {},
+    std.Multinomial: {"dtype": onnx.TensorProto.INT32},
 }
 
 
@@ -35,6 +36,6 @@ def generator_with_a_kernel(site: Site) -> None:
 @functools.cache
 def has_kernel(op_type: str, version: int) -> bool:
     """Whether onnxruntime loads the operator."""
-    attributes = _ATTRIBUTES[op_type]
+    attributes = _ATTRIBUTES[std.VIEWS[op_type]]
     node = onnx.helper.make_node(op_type, [] if "shape" in attributes else ["x"], ["y"], **attributes)
     return runs(node, version, attributes.get("dtype", onnx.TensorProto.FLOAT))

@@ -6,20 +6,21 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.opset.registry import Site, before, since
 
 _D = ir.DataType
 
 
-@before(15, "BatchNormalization")
+@before(15, std.BatchNormalization)
 def batch_normalization_types(site: Site) -> None:
     """Since 15 the scale may have a type of its own."""
     if site.dtype(1) != site.dtype(0):
         raise site.refusal("scale", f"the type of X in opset {site.target}", site.dtype(1).name.lower())
 
 
-@before(14, "BatchNormalization")
+@before(14, std.BatchNormalization)
 def batch_normalization(site: Site) -> Sequence[Expr | None] | None:
     """With the statistics of the batch, by the operator's formulas; the old training form computes others."""
     if site.dtype(3) != site.dtype(0):
@@ -32,10 +33,10 @@ def batch_normalization(site: Site) -> Sequence[Expr | None] | None:
     x, scale, bias, old_mean, old_variance = (site.input(index).cast(wide) for index in range(5))
     axes = [axis for axis in range(site.rank()) if axis != 1]
     per_channel = (-1, *[1] * (site.rank() - 2))
-    mean = b.op("ReduceMean", x, axes=axes)
+    mean = b.op(std.ReduceMean, x, axes=axes)
     centered = x - mean
-    variance = b.op("ReduceMean", centered * centered, axes=axes)
-    normal = centered / b.op("Sqrt", variance + epsilon)
+    variance = b.op(std.ReduceMean, centered * centered, axes=axes)
+    normal = centered / b.op(std.Sqrt, variance + epsilon)
     y = normal * scale.reshape(*per_channel) + bias.reshape(*per_channel)
     running = [
         old * momentum + new.reshape(-1) * (1 - momentum) for old, new in ((old_mean, mean), (old_variance, variance))
@@ -43,7 +44,7 @@ def batch_normalization(site: Site) -> Sequence[Expr | None] | None:
     return [result.cast(dtype) for result in (y, *running)][: len(site.node.outputs)]
 
 
-@since(14, "BatchNormalization")
+@since(14, std.BatchNormalization)
 def batch_normalization_inference(site: Site) -> Sequence[Expr | None] | None:
     """The old training form, which more than one output asks for, has no equal."""
     if any(value.uses() or value.is_graph_output() for value in site.node.outputs[1:]):
@@ -51,22 +52,22 @@ def batch_normalization_inference(site: Site) -> Sequence[Expr | None] | None:
     if len(site.node.outputs) == 1:
         return None
     inputs = [site.input(index) for index in range(5)]
-    y = site.builder.op("BatchNormalization", *inputs, **site.attributes())
+    y = site.builder.op(std.BatchNormalization, *inputs, **site.attributes())
     return [y, *[None] * (len(site.node.outputs) - 1)]
 
 
-@before(18, "GroupNormalization")
-@since(21, "GroupNormalization")
+@before(18, std.GroupNormalization)
+@since(21, std.GroupNormalization)
 def group_normalization(site: Site) -> Sequence[Expr]:
     """The form of 18, with scale and bias per group: an InstanceNormalization over the groups."""
     x, b = site.input(0), site.builder
     grouped = x.reshape(0, site.attribute("num_groups"), -1)
     epsilon = site.attribute("epsilon", 1e-5)
-    normal = b.op("InstanceNormalization", grouped, site.input(1), site.input(2), epsilon=epsilon)
-    return [b.op("Reshape", normal, b.op("Shape", x))]
+    normal = b.op(std.InstanceNormalization, grouped, site.input(1), site.input(2), epsilon=epsilon)
+    return [b.op(std.Reshape, normal, b.op(std.Shape, x))]
 
 
-@before(14, "GRU", "LSTM", "RNN")
+@before(14, std.GRU, std.LSTM, std.RNN)
 def recurrent_layout(site: Site) -> Sequence[Expr | None] | None:
     """Batch before time: axes are exchanged around the layer."""
     layout = site.attribute("layout", 0)
@@ -79,7 +80,7 @@ def recurrent_layout(site: Site) -> Sequence[Expr | None] | None:
         if index < len(inputs) and (batch_first := inputs[index]) is not None:
             inputs[index] = batch_first.transpose(1, 0, 2)
     count = len(site.node.outputs)
-    outputs = site.builder.ops(site.node.op_type, *inputs, outputs=count, **site.attributes())
+    outputs = site.builder.ops(site.operator, *inputs, outputs=count, **site.attributes())
     orders = ((2, 0, 1, 3), (1, 0, 2), (1, 0, 2))
     return [
         output.transpose(*order) if value.uses() or value.is_graph_output() else None
@@ -87,8 +88,8 @@ def recurrent_layout(site: Site) -> Sequence[Expr | None] | None:
     ]
 
 
-@before(18, "LpPool")
-@before(19, "AveragePool")
+@before(18, std.LpPool)
+@before(19, std.AveragePool)
 def pooling_dilations(site: Site) -> None:
     """Windows without gaps are the only ones of older forms."""
     dilations = site.attribute("dilations", None)
@@ -96,7 +97,7 @@ def pooling_dilations(site: Site) -> None:
         site.drop("dilations")
 
 
-@before(20, "GridSample")
+@before(20, std.GridSample)
 def grid_sample_modes(site: Site) -> None:
     """The older names of the modes; images only."""
     if site.rank() != 4:
@@ -106,7 +107,7 @@ def grid_sample_modes(site: Site) -> None:
     site.set("mode", names.get(mode, mode))
 
 
-@since(20, "GridSample")
+@since(20, std.GridSample)
 def grid_sample_new_modes(site: Site) -> None:
     """The newer names of the modes."""
     names = {"bilinear": "linear", "bicubic": "cubic"}
@@ -114,7 +115,7 @@ def grid_sample_new_modes(site: Site) -> None:
     site.set("mode", names.get(mode, mode))
 
 
-@before(20, "AffineGrid")
+@before(20, std.AffineGrid)
 def affine_grid(site: Site) -> None:
     """The function body of onnx squeezes the batch away where it is 1, and then fails."""
     shape = site.input(0).shape
@@ -123,7 +124,7 @@ def affine_grid(site: Site) -> None:
         raise site.refusal("theta", f"a known batch other than 1 to be written in opset {site.target}", batch)
 
 
-@before(16, "RoiAlign")
+@before(16, std.RoiAlign)
 def roi_align_pixels(site: Site) -> None:
     """The older form never shifted by half a pixel."""
     mode = site.attribute("coordinate_transformation_mode", "half_pixel")
@@ -132,13 +133,13 @@ def roi_align_pixels(site: Site) -> None:
     site.drop("coordinate_transformation_mode")
 
 
-@since(16, "RoiAlign")
+@since(16, std.RoiAlign)
 def roi_align_old_pixels(site: Site) -> None:
     """What the older form did has to be said now."""
     site.set("coordinate_transformation_mode", "output_half_pixel")
 
 
-@before(20, "DFT")
+@before(20, std.DFT)
 def dft_axis(site: Site) -> None:
     """The axis as an attribute."""
     axis = site.constant(2)
@@ -150,7 +151,7 @@ def dft_axis(site: Site) -> None:
     site.set_inputs(site.input(0), site.input(1) if site.has(1) else None)
 
 
-@since(20, "DFT")
+@since(20, std.DFT)
 def dft_axis_input(site: Site) -> None:
     """The axis as an input."""
     axis = site.builder.constant(site.attribute("axis", 1), _D.INT64)
@@ -158,14 +159,14 @@ def dft_axis_input(site: Site) -> None:
     site.set_inputs(site.input(0), site.input(1) if site.has(1) else None, axis)
 
 
-@before(19, "QuantizeLinear")
+@before(19, std.QuantizeLinear)
 def quantize_saturation(site: Site) -> None:
     """Saturation speaks of 8-bit floats only."""
     if not site.has(2) or not site.dtype(2).name.startswith("FLOAT8"):
         site.drop("saturate")
 
 
-@before(21, "QuantizeLinear")
+@before(21, std.QuantizeLinear)
 def quantize_type(site: Site) -> None:
     """The result's type follows from the zero point."""
     dtype = _D(site.attribute("output_dtype", 0))
@@ -174,25 +175,25 @@ def quantize_type(site: Site) -> None:
     site.drop("output_dtype")
     if not site.has(2) and dtype != _D.UINT8:
         zero = ir.tensor([0], dtype=dtype)
-        zeros = site.builder.op("ConstantOfShape", site.builder.op("Shape", site.input(1)), value=zero)
+        zeros = site.builder.op(std.ConstantOfShape, site.builder.op(std.Shape, site.input(1)), value=zero)
         site.set_inputs(site.input(0), site.input(1), zeros)
 
 
-@before(23, "QuantizeLinear")
+@before(23, std.QuantizeLinear)
 def quantize_precision(site: Site) -> None:
     """The precision of the division is that of the scale, when both operands share it."""
     if _D(site.attribute("precision", 0)) == site.dtype(1) == site.dtype(0):
         site.drop("precision")
 
 
-@before(23, "DequantizeLinear")
+@before(23, std.DequantizeLinear)
 def dequantize_type(site: Site) -> None:
     """The result's type is the scale's."""
     if _D(site.attribute("output_dtype", 0)) == site.dtype(1):
         site.drop("output_dtype")
 
 
-@before(18, "OptionalHasElement")
+@before(18, std.OptionalHasElement)
 def has_element(site: Site) -> Sequence[Expr] | None:
     """Nothing holds no element, and what is not optional does."""
     if site.has(0) and _is_optional(site):
@@ -200,7 +201,7 @@ def has_element(site: Site) -> Sequence[Expr] | None:
     return [site.builder.constant(site.has(0), _D.BOOL)]
 
 
-@before(18, "OptionalGetElement")
+@before(18, std.OptionalGetElement)
 def get_element(site: Site) -> Sequence[Expr] | None:
     """The element of what is not optional is itself."""
     return None if _is_optional(site) else [site.input(0)]

@@ -6,31 +6,32 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.opset.registry import Site, before
 
 # What a reduction over no axes at all leaves of the operator: it is applied to each element.
-_ELEMENTWISE: dict[str, Callable[[Expr], Expr]] = {
-    "ReduceL1": lambda x: x.builder.op("Abs", x),
-    "ReduceL2": lambda x: x.builder.op("Abs", x),
-    "ReduceLogSum": lambda x: x.builder.op("Log", x),
-    "ReduceLogSumExp": lambda x: x.builder.op("Identity", x),
-    "ReduceMax": lambda x: x.builder.op("Identity", x),
-    "ReduceMean": lambda x: x.builder.op("Identity", x),
-    "ReduceMin": lambda x: x.builder.op("Identity", x),
-    "ReduceProd": lambda x: x.builder.op("Identity", x),
-    "ReduceSumSquare": lambda x: x * x,
+_ELEMENTWISE: dict[type[std.Standard], Callable[[Expr], Expr]] = {
+    std.ReduceL1: lambda x: x.builder.op(std.Abs, x),
+    std.ReduceL2: lambda x: x.builder.op(std.Abs, x),
+    std.ReduceLogSum: lambda x: x.builder.op(std.Log, x),
+    std.ReduceLogSumExp: lambda x: x.builder.op(std.Identity, x),
+    std.ReduceMax: lambda x: x.builder.op(std.Identity, x),
+    std.ReduceMean: lambda x: x.builder.op(std.Identity, x),
+    std.ReduceMin: lambda x: x.builder.op(std.Identity, x),
+    std.ReduceProd: lambda x: x.builder.op(std.Identity, x),
+    std.ReduceSumSquare: lambda x: x * x,
 }
 
 
-@before(20, "ReduceMax", "ReduceMin")
+@before(20, std.ReduceMax, std.ReduceMin)
 def reduce_bool(site: Site) -> Sequence[Expr] | None:
     """The largest bool is the largest of 0 and 1."""
     if site.known_dtype() != ir.DataType.BOOL:
         return None
     numbers = site.input(0).cast(ir.DataType.UINT8)
     axes = site.input(1) if site.has(1) else None
-    return [site.builder.op(site.node.op_type, numbers, axes, **site.attributes()).cast(ir.DataType.BOOL)]
+    return [site.builder.op(site.operator, numbers, axes, **site.attributes()).cast(ir.DataType.BOOL)]
 
 
 @before(18, *_ELEMENTWISE)
@@ -42,7 +43,7 @@ def reduce_axes(site: Site) -> Sequence[Expr] | None:
         return _over_computed_axes(site)
     if axes is None or axes.size == 0:
         if noop:
-            return [_ELEMENTWISE[site.node.op_type](site.input(0))]
+            return [_ELEMENTWISE[site.operator](site.input(0))]
     else:
         site.set("axes", [int(axis) for axis in axes.reshape(-1)])
     site.drop("noop_with_empty_axes")
@@ -55,20 +56,19 @@ def _over_computed_axes(site: Site) -> Sequence[Expr]:
     attributes = site.attributes()
 
     def total(values: Expr) -> Expr:
-        return op("ReduceSum", values, axes, **attributes)
+        return op(std.ReduceSum, values, axes, **attributes)
 
-    match site.node.op_type:
-        case "ReduceL1":
-            return [total(op("Abs", x))]
-        case "ReduceL2":
-            return [op("Sqrt", total(x * x))]
-        case "ReduceSumSquare":
-            return [total(x * x)]
-        case "ReduceLogSum":
-            return [op("Log", total(x))]
-        case "ReduceMean":
-            ones = op("ConstantOfShape", op("Shape", x), value=_one(site.dtype()))
-            return [total(x) / total(ones)]
+    if site.operator is std.ReduceL1:
+        return [total(op(std.Abs, x))]
+    if site.operator is std.ReduceL2:
+        return [op(std.Sqrt, total(x * x))]
+    if site.operator is std.ReduceSumSquare:
+        return [total(x * x)]
+    if site.operator is std.ReduceLogSum:
+        return [op(std.Log, total(x))]
+    if site.operator is std.ReduceMean:
+        ones = op(std.ConstantOfShape, op(std.Shape, x), value=_one(site.dtype()))
+        return [total(x) / total(ones)]
     raise site.refusal("axes", f"a constant below opset 18 (the model is moved to {site.target})", "a computed value")
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
-from lstm_lower.graph.emit import Builder, Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.verify import node_label
 from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.opset.folding import folded
@@ -29,6 +30,11 @@ class Site:
     node: ir.Node
     builder: Builder
     target: int
+
+    @property
+    def operator(self) -> type[std.Standard]:
+        """The node's operator."""
+        return std.VIEWS[self.node.op_type]
 
     def has(self, index: int) -> bool:
         """Whether an input is given."""
@@ -120,23 +126,23 @@ BEFORE: dict[tuple[str, int], Rewrite] = {}
 SINCE: dict[tuple[str, int], Rewrite] = {}
 
 
-def before(version: int, *op_types: str) -> Callable[[Rewrite], Rewrite]:
+def before(version: int, *ops: type[std.Standard]) -> Callable[[Rewrite], Rewrite]:
     """Registers a rewrite from the form that an operator got in a version to the one it had before."""
-    return _register(BEFORE, version, op_types)
+    return _register(BEFORE, version, ops)
 
 
-def since(version: int, *op_types: str) -> Callable[[Rewrite], Rewrite]:
+def since(version: int, *ops: type[std.Standard]) -> Callable[[Rewrite], Rewrite]:
     """Registers a rewrite to the form that an operator got in a version from the one it had before."""
-    return _register(SINCE, version, op_types)
+    return _register(SINCE, version, ops)
 
 
 def _register(
-    table: dict[tuple[str, int], Rewrite], version: int, op_types: tuple[str, ...]
+    table: dict[tuple[str, int], Rewrite], version: int, ops: tuple[type[std.Standard], ...]
 ) -> Callable[[Rewrite], Rewrite]:
     def decorate(rewrite: Rewrite) -> Rewrite:
-        for op_type in op_types:
-            assert (op_type, version) not in table
-            table[op_type, version] = rewrite
+        for op in ops:
+            assert (op.op_type, version) not in table
+            table[op.op_type, version] = rewrite
         return rewrite
 
     return decorate

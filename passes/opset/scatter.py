@@ -6,21 +6,24 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import END, Builder, Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.opset.registry import Site, before
 
 _INT64 = ir.DataType.INT64
-_COMBINE = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
+_COMBINE: dict[str, type[std.Standard]] = {"add": std.Add, "mul": std.Mul, "max": std.Max, "min": std.Min}
 
 
-@before(18, "ScatterND", "ScatterElements")
+@before(18, std.ScatterND, std.ScatterElements)
 def scatter_extremes(site: Site) -> Sequence[Expr] | None:
     """Reductions max and min are of 18."""
     return _written_out(site) if site.attribute("reduction", "none") in ("max", "min") else None
 
 
-@before(16, "ScatterND", "ScatterElements")
+@before(16, std.ScatterND, std.ScatterElements)
 def scatter_sums(site: Site) -> Sequence[Expr] | None:
     """Reductions add and mul are of 16."""
     return _written_out(site) if site.attribute("reduction", "none") != "none" else None
@@ -35,7 +38,7 @@ def _written_out(site: Site) -> Sequence[Expr]:
             "data", f"numbers for reduction {reduction} in opset {site.target}", site.dtype().name.lower()
         )
     data, indices, updates = (site.input(index) for index in range(3))
-    if site.node.op_type == "ScatterND":
+    if site.operator is std.ScatterND:
         shape = shape_of(indices.value)
         depth = shape[-1] if shape else None
         if not isinstance(depth, int):
@@ -45,8 +48,8 @@ def _written_out(site: Site) -> Sequence[Expr]:
         indices = _coordinates(site, indices)
         depth, rank = site.rank(), site.rank() + 1
     if rank != 2:
-        rest = site.builder.op("Shape", data).slice(depth, END, axis=0)
-        updates = site.builder.op("Reshape", updates, site.builder.concat([site.builder.ints(-1), rest], axis=0))
+        rest = site.builder.op(std.Shape, data).slice(depth, END, axis=0)
+        updates = site.builder.op(std.Reshape, updates, site.builder.concat([site.builder.ints(-1), rest], axis=0))
         indices = indices.reshape(-1, depth)
     return [_scatter(site.builder, data, indices, updates, depth, _COMBINE[reduction])]
 
@@ -55,21 +58,21 @@ def _coordinates(site: Site, indices: Expr) -> Expr:
     """The full index [..., rank] in `data` of every element of ScatterElements' `indices`."""
     b, rank = site.builder, site.rank()
     axis = site.attribute("axis", 0) % rank
-    sizes = b.op("Shape", indices)
+    sizes = b.op(std.Shape, indices)
     parts = []
     for place in range(rank):
         if place == axis:
             part = indices.cast(_INT64)
         else:
-            size = b.op("Gather", sizes, b.constant(place, _INT64))
-            steps = b.op("Range", b.constant(0, _INT64), size, b.constant(1, _INT64))
+            size = b.op(std.Gather, sizes, b.constant(place, _INT64))
+            steps = b.op(std.Range, b.constant(0, _INT64), size, b.constant(1, _INT64))
             others = [other for other in range(rank) if other != place]
-            part = b.op("Expand", steps.unsqueeze(*others) if others else steps, sizes)
+            part = b.op(std.Expand, steps.unsqueeze(*others) if others else steps, sizes)
         parts.append(part.unsqueeze(rank))
     return b.concat(parts, axis=rank)
 
 
-def _scatter(b: Builder, data: Expr, indices: Expr, updates: Expr, depth: int, combine: str) -> Expr:
+def _scatter(b: Builder, data: Expr, indices: Expr, updates: Expr, depth: int, combine: type[std.Standard]) -> Expr:
     """Applies the updates in rounds: in round `r` the r-th update of every place, so that no place comes twice.
 
     The order of the updates of a place is kept, hence results are those of a sequential loop, bit for bit. Sorting
@@ -84,45 +87,42 @@ def _scatter(b: Builder, data: Expr, indices: Expr, updates: Expr, depth: int, c
         depth: leading axes of `data` that are indexed.
         combine: operator that combines the old value with an update.
     """
-    sizes = b.op("Shape", data).slice(0, depth, axis=0)
+    sizes = b.op(std.Shape, data).slice(0, depth, axis=0)
     indices = b.where(indices < 0, indices + sizes, indices)
     place = indices.slice(0, 1, axis=1)
     for axis in range(1, depth):
         place = place * sizes.slice(axis, axis + 1, axis=0) + indices.slice(axis, axis + 1, axis=1)
     place = place.reshape(-1)
-    count = b.op("Shape", place)
+    count = b.op(std.Shape, place)
 
     by_place = _Groups(b, place, count)
-    one_of_each = b.op("Gather", indices, b.op("Gather", by_place.order, by_place.starts))
+    one_of_each = b.op(std.Gather, indices, b.op(std.Gather, by_place.order, by_place.starts))
     step = b.constant(1, _INT64)
-    position = b.op("Range", b.constant(0, _INT64), count.squeeze(0), step)
+    position = b.op(std.Range, b.constant(0, _INT64), count.squeeze(0), step)
     # Every sorted element's number of its group, and how many of the group stand before it.
-    group = b.op("CumSum", by_place.is_start, b.constant(0, _INT64)) - 1
-    round_ = position - b.op("Gather", by_place.starts, group)
+    group = b.op(std.CumSum, by_place.is_start, b.constant(0, _INT64)) - 1
+    round_ = position - b.op(std.Gather, by_place.starts, group)
 
     by_round = _Groups(b, round_, count)
-    group = b.op("Gather", group, by_round.order)
-    updates = b.op("Gather", updates, b.op("Gather", by_place.order, by_round.order))
+    group = b.op(std.Gather, group, by_round.order)
+    updates = b.op(std.Gather, updates, b.op(std.Gather, by_place.order, by_round.order))
     bounds = b.concat([by_round.starts, count], axis=0)
-    rounds = b.op("Shape", by_round.starts).squeeze(0)
-    values = b.op("GatherND", data, one_of_each)
+    rounds = b.op(std.Shape, by_round.starts).squeeze(0)
+    values = b.op(std.GatherND, data, one_of_each)
 
-    inner = Builder(b.opset, b.names, f"{b.scope}/round", outer=b)
+    inner = b.inner("round")
     index = _parameter(inner, "index", _INT64, ())
     condition = _parameter(inner, "condition", ir.DataType.BOOL, ())
     carried = _parameter(inner, "values", data.dtype, None)
-    first, last = (inner.op("Gather", bounds, number).unsqueeze(0) for number in (index, index + 1))
+    first, last = (inner.op(std.Gather, bounds, number).unsqueeze(0) for number in (index, index + 1))
     now = group.slice(first, last, axis=0)
-    new = inner.op(combine, inner.op("Gather", carried, now), updates.slice(first, last, axis=0))
-    after = inner.op("ScatterND", carried, now.unsqueeze(1), new)
-    body = ir.Graph(
-        [index.value, condition.value, carried.value],
-        [inner.op("Identity", condition).value, after.value],
-        nodes=inner.nodes,
-        name=b.names.fresh(f"{b.scope}/round"),
-    )
-    values = b.op("Loop", rounds, b.constant(value=True, dtype=ir.DataType.BOOL), values, body=body)
-    return b.op("ScatterND", data, one_of_each, values)
+    new = inner.op(combine, inner.op(std.Gather, carried, now), updates.slice(first, last, axis=0))
+    after = inner.op(std.ScatterND, carried, now.unsqueeze(1), new)
+    body = inner.emitter.graph
+    body.inputs.extend([index.value, condition.value, carried.value])
+    body.outputs.extend([inner.op(std.Identity, condition).value, after.value])
+    values = b.op(std.Loop, rounds, b.constant(value=True, dtype=ir.DataType.BOOL), values, body=body)
+    return b.op(std.ScatterND, data, one_of_each, values)
 
 
 class _Groups:
@@ -135,19 +135,19 @@ class _Groups:
     """
 
     def __init__(self, b: Builder, values: Expr, count: Expr) -> None:
-        ordered, self.order = b.ops("TopK", values, count, outputs=2, axis=0, largest=0, sorted=1)
+        ordered, self.order = b.ops(std.TopK, values, count, outputs=2, axis=0, largest=0, sorted=1)
         ordered.value.type = self.order.value.type = ir.TensorType(_INT64)
         # Without elements the last of the shifted ones is cut off by broadcasting.
         before_ = b.concat([b.ints(-1), ordered.slice(0, -1, axis=0)], axis=0)
-        differs = b.op("Not", b.op("Equal", ordered, before_))
+        differs = b.op(std.Not, b.op(std.Equal, ordered, before_))
         self.is_start = differs.cast(_INT64)
-        self.starts = b.op("NonZero", differs).squeeze(0)
+        self.starts = b.op(std.NonZero, differs).squeeze(0)
 
 
 def _parameter(builder: Builder, role: str, dtype: ir.DataType, shape: tuple[int, ...] | None) -> Expr:
     value = ir.Value(
         name=builder.names.fresh(f"{builder.scope}/{role}"),
         type=ir.TensorType(dtype),
-        shape=None if shape is None else ir.Shape(shape),
+        shape=None if shape is None else stated(shape),
     )
     return Expr(builder, value)

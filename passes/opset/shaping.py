@@ -7,14 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import END, Builder, Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.opset.registry import Site, before
 
 _INT64 = ir.DataType.INT64
 
 
-@before(15, "Shape")
+@before(15, std.Shape)
 def shape_bounds(site: Site) -> Sequence[Expr] | None:
     """Some sizes: a slice of all sizes."""
     start, end = site.attribute("start", 0), site.attribute("end", None)
@@ -22,10 +24,10 @@ def shape_bounds(site: Site) -> Sequence[Expr] | None:
     site.drop("end")
     if start == 0 and end is None:
         return None
-    return [site.builder.op("Shape", site.input(0)).slice(start, END if end is None else end, axis=0)]
+    return [site.builder.op(std.Shape, site.input(0)).slice(start, END if end is None else end, axis=0)]
 
 
-@before(14, "Reshape")
+@before(14, std.Reshape)
 def reshape_allow_zero(site: Site) -> Sequence[Expr] | None:
     """A size 0 means 0 instead of "as before": the result has no elements, so it can be made from its shape."""
     allow_zero = site.attribute("allowzero", 0)
@@ -36,18 +38,16 @@ def reshape_allow_zero(site: Site) -> Sequence[Expr] | None:
     data, target, b = site.input(0), site.input(1), site.builder
     empty = {"value": ir.tensor([0], dtype=site.dtype())}
     if sizes is not None:
-        return [b.op("ConstantOfShape", target, **empty)]
-    no_zero = b.op("Equal", b.op("Size", b.op("NonZero", target)), b.op("Size", target))
-    reshaping, filling = (Builder(b.opset, b.names, f"{b.scope}/{name}", outer=b) for name in ("reshape", "fill"))
-    reshaped, filled = reshaping.op("Reshape", data, target), filling.op("ConstantOfShape", target, **empty)
-    branches = {
-        name: ir.Graph([], [result.value], nodes=inner.nodes, name=b.names.fresh(inner.scope))
-        for name, inner, result in (("then_branch", reshaping, reshaped), ("else_branch", filling, filled))
-    }
-    return [b.op("If", no_zero, **branches)]
+        return [b.op(std.ConstantOfShape, target, **empty)]
+    no_zero = b.op(std.Equal, b.op(std.Size, b.op(std.NonZero, target)), b.op(std.Size, target))
+    return b.branch(
+        no_zero,
+        lambda then: [then.op(std.Reshape, data, target)],
+        lambda otherwise: [otherwise.op(std.ConstantOfShape, target, **empty)],
+    )
 
 
-@before(18, "Split")
+@before(18, std.Split)
 def split_count(site: Site) -> Sequence[Expr] | None:
     """Parts of which only the last may be smaller, their sizes written out where they are not equal."""
     count = site.attribute("num_outputs", None)
@@ -69,7 +69,7 @@ def split_count(site: Site) -> Sequence[Expr] | None:
     else:
         total = _size(x, axis)
         parts = (total + (count - 1)) / count
-        repeated = site.builder.op("Expand", parts, site.builder.ints(count - 1)) if count > 1 else None
+        repeated = site.builder.op(std.Expand, parts, site.builder.ints(count - 1)) if count > 1 else None
         rest = total - parts * (count - 1)
         sizes = rest if repeated is None else site.builder.concat([repeated, rest], axis=0)
     site.set_inputs(x, sizes)
@@ -78,10 +78,10 @@ def split_count(site: Site) -> Sequence[Expr] | None:
 
 def _size(x: Expr, axis: int) -> Expr:
     """The size along an axis that may be counted from the end, as an int64 tensor of shape [1]."""
-    return x.builder.op("Gather", x.builder.op("Shape", x), x.builder.ints(axis), axis=0)
+    return x.builder.op(std.Gather, x.builder.op(std.Shape, x), x.builder.ints(axis), axis=0)
 
 
-@before(18, "Pad")
+@before(18, std.Pad)
 def pad_axes(site: Site) -> None:
     """Pads of some axes: those of the other axes are 0."""
     if not site.has(3):
@@ -94,14 +94,14 @@ def pad_axes(site: Site) -> None:
         everywhere = b.ints(*full.reshape(-1).tolist())
     else:
         axes = site.input(3).cast(_INT64)
-        rank = b.op("Shape", b.op("Shape", x)) if x.shape is None else b.ints(len(x.shape))
+        rank = b.op(std.Shape, b.op(std.Shape, x)) if x.shape is None else b.ints(len(x.shape))
         axes = b.where(axes < 0, axes + rank, axes)
-        zeros = b.op("ConstantOfShape", rank + rank, value=ir.tensor([0], dtype=_INT64))
-        everywhere = b.op("ScatterElements", zeros, b.concat([axes, axes + rank], axis=0), pads, axis=0)
+        zeros = b.op(std.ConstantOfShape, rank + rank, value=ir.tensor([0], dtype=_INT64))
+        everywhere = b.op(std.ScatterElements, zeros, b.concat([axes, axes + rank], axis=0), pads, axis=0)
     site.set_inputs(x, everywhere, site.input(2) if site.has(2) else None)
 
 
-@before(19, "Pad")
+@before(19, std.Pad)
 def pad_wrapped(site: Site) -> Sequence[Expr] | None:
     """Mode "wrap": along each axis, elements -begin to size + end, modulo the size."""
     if site.attribute("mode", "constant") != "wrap":
@@ -113,14 +113,14 @@ def pad_wrapped(site: Site) -> Sequence[Expr] | None:
             "axes", f"a constant for mode wrap below opset 19 (the model is moved to {site.target})", "no constant"
         )
     for position, axis in enumerate(int(axis) for axis in known.reshape(-1)):
-        begin, end = (b.op("Gather", pads, b.constant(index, _INT64)) for index in (position, position + known.size))
-        size = b.op("Gather", b.op("Shape", result), b.constant(axis, _INT64))
-        places = b.op("Range", -begin, size + end, b.constant(1, _INT64))
-        result = b.op("Gather", result, b.op("Mod", places, size), axis=axis)
+        begin, end = (b.op(std.Gather, pads, b.constant(index, _INT64)) for index in (position, position + known.size))
+        size = b.op(std.Gather, b.op(std.Shape, result), b.constant(axis, _INT64))
+        places = b.op(std.Range, -begin, size + end, b.constant(1, _INT64))
+        result = b.op(std.Gather, result, b.op(std.Mod, places, size), axis=axis)
     return [result]
 
 
-@before(18, "Resize")
+@before(18, std.Resize)
 def resize_axes(site: Site) -> None:
     """Scales, sizes and regions of some axes: the other axes keep their size."""
     if site.attribute("axes", None) is None:
@@ -131,40 +131,40 @@ def resize_axes(site: Site) -> None:
     if site.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize" and region is not None:
         everything = b.constant([0] * rank + [1] * rank, site.dtype(1))
         both = b.ints(*axes, *[axis + rank for axis in axes])
-        region = b.op("ScatterElements", everything, both, region, axis=0)
+        region = b.op(std.ScatterElements, everything, both, region, axis=0)
     else:
         region = None
     if scales is not None and shape_of(scales.value) != (0,):
         ones = b.constant([1] * rank, ir.DataType.FLOAT)
-        scales = b.op("ScatterElements", ones, b.ints(*axes), scales, axis=0)
+        scales = b.op(std.ScatterElements, ones, b.ints(*axes), scales, axis=0)
     if sizes is not None:
-        sizes = b.op("ScatterElements", b.op("Shape", x), b.ints(*axes), sizes, axis=0)
+        sizes = b.op(std.ScatterElements, b.op(std.Shape, x), b.ints(*axes), sizes, axis=0)
     site.drop("axes")
     site.set_inputs(x, region, scales, sizes)
 
 
-@before(19, "Resize")
+@before(19, std.Resize)
 def resize_symmetric(site: Site) -> None:
     """A coordinate mode of 19."""
     if site.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel_symmetric":
         raise site.too_new("coordinate_transformation_mode half_pixel_symmetric", 19)
 
 
-@before(14, "Identity")
-@before(16, "Identity")
+@before(14, std.Identity)
+@before(16, std.Identity)
 def identity(site: Site) -> Sequence[Expr] | None:
     """A sequence or an optional: the readers of the copy read the original."""
     wrapped = isinstance(site.node.inputs[0] and site.node.inputs[0].type, ir.SequenceType | ir.OptionalType)
     return [site.input(0)] if wrapped and not site.node.outputs[0].is_graph_output() else None
 
 
-@before(14, "Trilu")
+@before(14, std.Trilu)
 def triangle(site: Site) -> Sequence[Expr]:
     """Row `r` of the upper triangle holds the columns from `r + k`, of the lower one those up to it."""
     x, b = site.input(0), site.builder
     zero, one = b.constant(0, _INT64), b.constant(1, _INT64)
-    shape = b.op("Shape", x)
-    rows, columns = (b.op("Range", zero, b.op("Gather", shape, b.constant(axis, _INT64)), one) for axis in (-2, -1))
+    shape = b.op(std.Shape, x)
+    rows, columns = (b.op(std.Range, zero, b.op(std.Gather, shape, b.constant(axis, _INT64)), one) for axis in (-2, -1))
     diagonal = rows.unsqueeze(1)
     if site.has(1):
         # Any tensor of one element will do for k.
@@ -173,5 +173,5 @@ def triangle(site: Site) -> Sequence[Expr]:
     outside = columns < diagonal if site.attribute("upper", 1) else columns > diagonal
     if site.dtype() == ir.DataType.BOOL:
         # onnxruntime has learned to choose between bools only lately.
-        return [b.op("And", b.op("Not", outside), x)]
-    return [b.op("Where", outside, b.constant(0, site.dtype()), x)]
+        return [b.op(std.And, b.op(std.Not, outside), x)]
+    return [b.op(std.Where, outside, b.constant(0, site.dtype()), x)]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from lstm_lower.graph import standard as std
 from lstm_lower.passes.opset.registry import Site, since
 
 
 @since(
     18,
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
+    std.ReduceL1,
+    std.ReduceL2,
+    std.ReduceLogSum,
+    std.ReduceLogSumExp,
+    std.ReduceMax,
+    std.ReduceMean,
+    std.ReduceMin,
+    std.ReduceProd,
+    std.ReduceSumSquare,
 )
 def reduce_axes_input(site: Site) -> None:
     """Axes become an input."""
@@ -26,7 +27,7 @@ def reduce_axes_input(site: Site) -> None:
         site.set_inputs(site.input(0), site.builder.ints(*axes))
 
 
-@since(18, "Split")
+@since(18, std.Split)
 def split_into_equal_parts(site: Site) -> None:
     """The number of parts has to be said."""
     if not site.has(1):

@@ -9,6 +9,7 @@ from onnx import version_converter
 
 from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.graph import standard as std
 from lstm_lower.passes.opset.convert import convert_operators
 from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset
 from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers
@@ -62,7 +63,7 @@ class ConvertOpsetPass(ir.passes.InPlacePass):
             common_passes.InlinePass()(model)
         if own < MIN_OPSET:
             _convert_by_onnx(model, own)
-        InferShapesPass(complete=True)(model)
+        InferShapesPass()(model)
         convert_operators(model, max(own, MIN_OPSET), target)
         model.graph.opset_imports[""] = target
         _check(model, own, target)

@@ -8,7 +8,8 @@ import operator
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Builder, Expr, concat
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr, concat
 from lstm_lower.ops.arrays import (
     CumulativeLogsumexp,
     Diag,
@@ -33,15 +34,15 @@ def scatter_nd(n: Node) -> dict[str, Expr]:
     b = n.builder
     indices, shape = n.indices.cast(INT64), n.shape.cast(INT64)
     if b.opset >= 16:
-        zeros = b.op("ConstantOfShape", shape, value=ir.tensor([0], dtype=n.updates.dtype))
-        return {"output": b.op("ScatterND", zeros, indices, n.updates, reduction="add")}
+        zeros = b.op(std.ConstantOfShape, shape, value=ir.tensor([0], dtype=n.updates.dtype))
+        return {"output": b.op(std.ScatterND, zeros, indices, n.updates, reduction="add")}
     depth = indices.size(-1)
     if not isinstance(depth, int) or not depth:
         got = "an unknown one" if depth else "0"
         raise n.unsupported("indices", "a known size of the last axis, at least 1 (before opset 16)", got)
     updates = flatten_rows(n.updates, rank_of(n, "indices", indices) - 1)
     sizes = [shape.slice(axis, axis + 1, axis=0) for axis in range(depth)]
-    places = [b.op("Gather", indices, b.constant(axis, INT64), axis=-1).reshape(-1) for axis in range(depth)]
+    places = [b.op(std.Gather, indices, b.constant(axis, INT64), axis=-1).reshape(-1) for axis in range(depth)]
     rows = functools.reduce(operator.mul, sizes)
     return {"output": reshape_to(add_rows(updates, row_numbers(places, sizes), rows), shape)}
 
@@ -55,12 +56,12 @@ def euclidean_norm(n: Node) -> dict[str, Expr]:
     squares = n.input * n.input
     if axes.size:
         squares = squares.sum([int(axis) for axis in axes.reshape(-1)], keepdims=bool(n.keep_dims))
-    return {"output": n.builder.op("Sqrt", squares)}
+    return {"output": n.builder.op(std.Sqrt, squares)}
 
 
 def _numbers(b: Builder, count: Expr) -> Expr:
     """0, 1, ... up to a count of shape [] or [1]."""
-    return b.op("Range", b.constant(0, INT64), count.reshape(), b.constant(1, INT64))
+    return b.op(std.Range, b.constant(0, INT64), count.reshape(), b.constant(1, INT64))
 
 
 @lowers(LinSpace)
@@ -71,7 +72,7 @@ def lin_space(n: Node) -> dict[str, Expr]:
     numbers = _numbers(b, last + 1)
     step = (n.stop - n.start) / last.maximum(1).cast(n.start.dtype)
     values = n.start + numbers.cast(n.start.dtype) * step
-    at_end = b.op("And", b.op("Equal", numbers, last), last > 0)
+    at_end = b.op(std.And, b.op(std.Equal, numbers, last), last > 0)
     return {"output": b.where(at_end, n.stop, values)}
 
 
@@ -80,7 +81,7 @@ def rank(n: Node) -> dict[str, Expr]:
     """The length of the shape."""
     if n.input.shape is not None:
         return {"output": n.builder.constant(len(n.input.shape), ir.DataType.INT32)}
-    return {"output": n.builder.op("Size", n.builder.op("Shape", n.input)).cast(ir.DataType.INT32)}
+    return {"output": n.builder.op(std.Size, n.builder.op(std.Shape, n.input)).cast(ir.DataType.INT32)}
 
 
 @lowers(Reverse)
@@ -94,7 +95,7 @@ def reverse(n: Node) -> dict[str, Expr]:
     if not axes:
         return {"output": n.tensor}
     starts, ends = [-1] * len(axes), [-(2**31)] * len(axes)
-    return {"output": b.op("Slice", n.tensor, b.ints(*starts), b.ints(*ends), b.ints(*axes), b.ints(*starts))}
+    return {"output": b.op(std.Slice, n.tensor, b.ints(*starts), b.ints(*ends), b.ints(*axes), b.ints(*starts))}
 
 
 @lowers(Diag)
@@ -102,9 +103,9 @@ def diag(n: Node) -> dict[str, Expr]:
     """The flattened operand where row and column are the same."""
     b = n.builder
     flat = n.diagonal.reshape(-1)
-    numbers = _numbers(b, b.op("Size", flat))
-    table = b.where(b.op("Equal", numbers.unsqueeze(1), numbers.unsqueeze(0)), flat, 0)
-    shape = b.op("Shape", n.diagonal)
+    numbers = _numbers(b, b.op(std.Size, flat))
+    table = b.where(b.op(std.Equal, numbers.unsqueeze(1), numbers.unsqueeze(0)), flat, 0)
+    shape = b.op(std.Shape, n.diagonal)
     return {"output": reshape_to(table, concat([shape, shape], 0))}
 
 
@@ -112,12 +113,12 @@ def diag(n: Node) -> dict[str, Expr]:
 def diag_part(n: Node) -> dict[str, Expr]:
     """Every (size + 1)-th element."""
     b = n.builder
-    shape = b.op("Shape", n.input)
-    half = b.op("Div", b.op("Shape", shape), b.ints(2)) if n.input.shape is None else len(n.input.shape) // 2
+    shape = b.op(std.Shape, n.input)
+    half = b.op(std.Div, b.op(std.Shape, shape), b.ints(2)) if n.input.shape is None else len(n.input.shape) // 2
     shape = shape.slice(0, half, axis=0)
-    size = b.op("ReduceProd", shape, keepdims=1)
+    size = b.op(std.ReduceProd, shape, keepdims=1)
     places = _numbers(b, size) * (size + 1)
-    return {"diagonal": reshape_to(b.op("Gather", n.input.reshape(-1), places, axis=0), shape)}
+    return {"diagonal": reshape_to(b.op(std.Gather, n.input.reshape(-1), places, axis=0), shape)}
 
 
 @lowers(InTopK, InTopKV2)
@@ -125,16 +126,16 @@ def in_top_k(n: Node) -> dict[str, Expr]:
     """Counts the classes ahead of the target, where all are finite and the target is one of them."""
     b = n.builder
     scores, targets = n.predictions, n.targets.cast(INT64).unsqueeze(1)
-    classes = _numbers(b, b.op("Gather", b.op("Shape", scores), b.constant(1, INT64), axis=0))
-    hot = b.op("Equal", targets, classes)
+    classes = _numbers(b, b.op(std.Gather, b.op(std.Shape, scores), b.constant(1, INT64), axis=0))
+    hot = b.op(std.Equal, targets, classes)
     score = b.where(hot, scores, 0).sum(1, keepdims=True)
     ahead = (scores > score).cast(INT64).sum(1)
     # A class is missing if none is hot; a comparison with NaN is false.
-    finite = b.op("Less", b.op("Abs", scores), scores.like(float("inf")))
-    faults = b.op("Not", finite).cast(INT64).sum(1)
-    known = b.op("And", hot.cast(INT64).sum(1) > 0, faults < 1)
+    finite = b.op(std.Less, b.op(std.Abs, scores), scores.like(float("inf")))
+    faults = b.op(std.Not, finite).cast(INT64).sum(1)
+    known = b.op(std.And, hot.cast(INT64).sum(1) > 0, faults < 1)
     k = ahead.like(n.k) if isinstance(n.k, int) else n.k.cast(INT64)
-    return {"precision": b.op("And", known, ahead < k)}
+    return {"precision": b.op(std.And, known, ahead < k)}
 
 
 @lowers(UniqueV2)
@@ -146,7 +147,7 @@ def unique(n: Node) -> dict[str, Expr]:
         raise n.unsupported("axis", "a constant", "a value known at run time only")
     values = n.x.cast(INT64) if n.x.dtype == ir.DataType.INT32 else n.x
     along = int(axis[0]) if axis.size else 0
-    y, _, inverse, _ = b.ops("Unique", values, outputs=4, axis=along, sorted=0)
+    y, _, inverse, _ = b.ops(std.Unique, values, outputs=4, axis=along, sorted=0)
     for value, dtype in ((y, values.dtype), (inverse, INT64)):
         value.value.type = ir.TensorType(dtype)
     return {"y": y, "idx": inverse}
@@ -176,5 +177,5 @@ def cumulative_logsumexp(n: Node) -> dict[str, Expr]:
 def _log_add(x: Expr, y: Expr) -> Expr:
     """log(exp(x) + exp(y)); two infinite numbers have no difference."""
     b = x.builder
-    distance = b.where(b.op("Equal", x, y), 0, b.op("Abs", x - y))
-    return x.maximum(y) + log1p_of(b.op("Exp", -distance))
+    distance = b.where(b.op(std.Equal, x, y), 0, b.op(std.Abs, x - y))
+    return x.maximum(y) + log1p_of(b.op(std.Exp, -distance))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lstm_lower.graph.emit import END, Expr, concat
+from lstm_lower.graph.emit import END
+from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.ops.block import (
     ICFO,
     BlockLSTM,

@@ -6,9 +6,8 @@ x with dy, in which stride and dilation have changed places and batch and channe
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.convolution import (
     Conv2DBackpropFilter,
     Conv2DBackpropInput,
@@ -66,7 +65,7 @@ def _spread(n: Node, weights: Expr, sizes: list[Size], groups: int) -> Expr:
     known = [place.padding for place in places]
     pads = [pair or (0, 0) for pair in known]
     spread = b.op(
-        "ConvTranspose",
+        std.ConvTranspose,
         arranged(n.out_backprop, n.data_format, "NCHW"),
         weights,
         group=groups,
@@ -137,7 +136,7 @@ def _gathered(n: Node, image: Expr, kernel: list[int], groups: int) -> Expr:
         (0, 0) if pair is not None else (place.before, place.after) for place, pair in zip(places, known, strict=True)
     ]
     gradient = n.builder.op(
-        "Conv",
+        std.Conv,
         padded(image, rest),
         arranged(n.out_backprop, n.data_format, "CNHW"),
         group=groups,
@@ -146,5 +145,5 @@ def _gathered(n: Node, image: Expr, kernel: list[int], groups: int) -> Expr:
         pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
     )
     shape = gradient.shape or (None, None)
-    gradient.value.shape = ir.Shape([shape[0], shape[1], *kernel])
+    n.builder.set_shape(gradient, [shape[0], shape[1], *kernel])
     return gradient

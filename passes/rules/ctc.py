@@ -10,7 +10,8 @@ import dataclasses
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Builder, Expr, concat
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr, concat
 from lstm_lower.ops.losses import CTCLoss, CTCLossV2
 from lstm_lower.passes.rules.registry import Node, lowers
 
@@ -46,9 +47,9 @@ def ctc_loss(n: Node) -> dict[str, Expr]:
     b = n.builder
     blank = b.constant(0, INT64) if n.op is CTCLossV2 else b.sizes([n.size("C")]).reshape() - 1
     paths = _paths(n, blank)
-    scores = b.op("LogSoftmax", n.inputs, axis=2)
-    shape = concat([b.sizes([n.size("T")]), b.op("Shape", paths.classes)], 0)
-    emissions = b.op("GatherElements", scores, b.op("Expand", paths.classes.unsqueeze(0), shape), axis=2)
+    scores = b.op(std.LogSoftmax, n.inputs, axis=2)
+    shape = concat([b.sizes([n.size("T")]), b.op(std.Shape, paths.classes)], 0)
+    emissions = b.op(std.GatherElements, scores, b.op(std.Expand, paths.classes.unsqueeze(0), shape), axis=2)
     lengths = n.sequence_length.cast(INT64).unsqueeze(1)
     active = _step_numbers(n) < lengths.unsqueeze(0)
 
@@ -56,17 +57,17 @@ def ctc_loss(n: Node) -> dict[str, Expr]:
     final = _final(paths, emissions)
     betas = _backward(paths, emissions, final, _step_numbers(n) < (lengths - 1).unsqueeze(0))
     last = alphas.slice(-1, END, axis=0).squeeze(0)
-    total = shifts.sum(0) + _reduce("ReduceLogSumExp", last + final)
+    total = shifts.sum(0) + (last + final).reduce(std.ReduceLogSumExp, 1)
     possible = total > LOG_ZERO / 2
     counted = lengths > 0
     if n.ignore_longer_outputs_than_inputs:
-        counted = b.op("And", counted, b.op("LessOrEqual", paths.counts, lengths))
+        counted = b.op(std.And, counted, b.op(std.LessOrEqual, paths.counts, lengths))
 
     # At each step the states share one probability, that of the labels; their scores are known up to a factor.
-    occupation = b.where(possible, b.op("Softmax", alphas + betas, axis=2), 0)
+    occupation = b.where(possible, b.op(std.Softmax, alphas + betas, axis=2), 0)
     occupied = _by_class(n, paths, occupation)
-    kept = b.op("And", active, counted.unsqueeze(0))
-    gradient = b.where(kept, b.op("Exp", scores) - occupied, 0)
+    kept = b.op(std.And, active, counted.unsqueeze(0))
+    gradient = b.where(kept, b.op(std.Exp, scores) - occupied, 0)
     infinite = total.like(float("inf"))
     loss = b.where(counted, b.where(possible, -total, infinite), 0).squeeze(1)
     return {"loss": loss, "gradient": gradient}
@@ -76,7 +77,7 @@ def _step_numbers(n: Node) -> Expr:
     """The number of each step, [T, 1, 1]."""
     b = n.builder
     steps = b.sizes([n.size("T")]).reshape()
-    return b.op("Range", b.constant(0, INT64), steps, b.constant(1, INT64)).unsqueeze(1, 2)
+    return b.op(std.Range, b.constant(0, INT64), steps, b.constant(1, INT64)).unsqueeze(1, 2)
 
 
 def _paths(n: Node, blank: Expr) -> Paths:
@@ -84,35 +85,35 @@ def _paths(n: Node, blank: Expr) -> Paths:
     rows = n.labels_indices.slice(0, 1, axis=1)
     values = n.labels_values.cast(INT64).unsqueeze(1)
     batch = b.sizes([n.size("B")])
-    numbers = b.op("Range", b.constant(0, INT64), batch.reshape(), b.constant(1, INT64)).unsqueeze(0)
-    member = b.op("Equal", rows, numbers)
+    numbers = b.op(std.Range, b.constant(0, INT64), batch.reshape(), b.constant(1, INT64)).unsqueeze(0)
+    member = b.op(std.Equal, rows, numbers)
     kept = _kept(n, rows, values, blank)
     if kept is not None:
-        member = b.op("And", member, kept)
+        member = b.op(std.And, member, kept)
     member = member.cast(INT64)
     counts = member.sum(0, keepdims=True).transpose()
     # At least one, so that no axis is empty.
-    longest = b.op("ReduceMax", counts, keepdims=0).reshape(1).maximum(1)
-    before = b.op("CumSum", member, b.constant(0, INT64), exclusive=1)
+    longest = b.op(std.ReduceMax, counts, keepdims=0).reshape(1).maximum(1)
+    before = b.op(std.CumSum, member, b.constant(0, INT64), exclusive=1)
     position = (before * member).sum(1, keepdims=True)
     if kept is not None:
         # A label that does not count goes to a column that is cut off.
         position = b.where(kept, position, longest.unsqueeze(0))
-    empty = b.op("Expand", blank, concat([batch, longest + 1], 0))
-    table = b.op("ScatterND", empty, concat([rows, position], 1), values.squeeze(1))
+    empty = b.op(std.Expand, blank, concat([batch, longest + 1], 0))
+    table = b.op(std.ScatterND, empty, concat([rows, position], 1), values.squeeze(1))
     labels = table.slice(0, longest, axis=1).unsqueeze(2)
-    blanks = b.op("Expand", blank, b.op("Shape", labels))
+    blanks = b.op(std.Expand, blank, b.op(std.Shape, labels))
     pairs = concat([blanks, labels], 2).reshape(0, -1)
-    classes = concat([pairs, b.op("Expand", blank, concat([batch, b.ints(1)], 0))], 1)
+    classes = concat([pairs, b.op(std.Expand, blank, concat([batch, b.ints(1)], 0))], 1)
     states = longest * 2 + 1
-    places = b.op("Range", b.constant(0, INT64), states.reshape(), b.constant(1, INT64)).unsqueeze(0)
-    is_blank = b.op("Equal", classes, blank)
-    may_skip = b.op("And", b.op("Not", is_blank), places > 1)
+    places = b.op(std.Range, b.constant(0, INT64), states.reshape(), b.constant(1, INT64)).unsqueeze(0)
+    is_blank = b.op(std.Equal, classes, blank)
+    may_skip = b.op(std.And, b.op(std.Not, is_blank), places > 1)
     stay = None
     if n.ctc_merge_repeated:
         # Two equal labels need the blank between them.
-        before_last = b.op("Pad", classes, b.ints(0, 2, 0, -2))
-        may_skip = b.op("And", may_skip, b.op("Not", b.op("Equal", classes, before_last)))
+        before_last = b.op(std.Pad, classes, b.ints(0, 2, 0, -2))
+        may_skip = b.op(std.And, may_skip, b.op(std.Not, b.op(std.Equal, classes, before_last)))
     else:
         stay = _log_of(is_blank, n.inputs)
     return Paths(classes, counts, stay, _log_of(may_skip, n.inputs), places)
@@ -125,10 +126,10 @@ def _kept(n: Node, rows: Expr, values: Expr, blank: Expr) -> Expr | None:
     if n.preprocess_collapse_repeated:
         # -1 is the row and the class of no label, in front of the first.
         shift = b.ints(1, 0, -1, 0)
-        same_row = b.op("Equal", rows, b.op("Pad", rows, shift, rows.like(-1)))
-        same_value = b.op("Equal", values, b.op("Pad", values, shift, values.like(-1)))
-        first = b.op("Not", b.op("And", same_row, same_value))
-        kept = first if kept is None else b.op("And", kept, first)
+        same_row = b.op(std.Equal, rows, b.op(std.Pad, rows, shift, rows.like(-1)))
+        same_value = b.op(std.Equal, values, b.op(std.Pad, values, shift, values.like(-1)))
+        first = b.op(std.Not, b.op(std.And, same_row, same_value))
+        kept = first if kept is None else b.op(std.And, kept, first)
     return kept
 
 
@@ -139,25 +140,17 @@ def _log_of(allowed: Expr, like: Expr) -> Expr:
 def _shifted(x: Expr, by: int) -> Expr:
     """States moved along the path [B, U]; the logarithm of zero comes in at the end."""
     pads = x.builder.ints(0, by, 0, -by)
-    return x.builder.op("Pad", x, pads, x.like(LOG_ZERO))
+    return x.builder.op(std.Pad, x, pads, x.like(LOG_ZERO))
 
 
 def _log_sum_of(*terms: Expr) -> Expr:
     """The logarithm of the sum of exponentials, elementwise."""
     b = terms[0].builder
-    largest = b.op("Max", *terms)
-    total = b.op("Exp", terms[0] - largest)
+    largest = b.op(std.Max, *terms)
+    total = b.op(std.Exp, terms[0] - largest)
     for term in terms[1:]:
-        total = total + b.op("Exp", term - largest)
-    return largest + b.op("Log", total)
-
-
-def _reduce(op_type: str, x: Expr) -> Expr:
-    """A reduction over the states [B, U], which stay as an axis of size 1."""
-    b = x.builder
-    if b.opset >= 18:
-        return b.op(op_type, x, b.ints(1), keepdims=1)
-    return b.op(op_type, x, axes=[1], keepdims=1)
+        total = total + b.op(std.Exp, term - largest)
+    return largest + b.op(std.Log, total)
 
 
 def _forward(paths: Paths, emissions: Expr, active: Expr) -> tuple[Expr, Expr]:
@@ -173,26 +166,26 @@ def _forward(paths: Paths, emissions: Expr, active: Expr) -> tuple[Expr, Expr]:
         (alpha,), (emission, running) = states, inputs
         stayed = alpha if paths.stay is None else alpha + paths.stay
         arrived = _log_sum_of(stayed, _shifted(alpha, 1), _shifted(alpha, 2) + paths.skip) + emission
-        shift = _reduce("ReduceMax", arrived)
+        shift = arrived.reduce(std.ReduceMax, 1)
         alpha = b.where(running, arrived - shift, alpha)
         return [alpha], [alpha, b.where(running, shift, 0)]
 
     # Before the first step the path stands where one step leads to the first two states only.
-    first = _log_of(b.op("Equal", paths.places, paths.places.like(0)), emissions)
+    first = _log_of(b.op(std.Equal, paths.places, paths.places.like(0)), emissions)
     start = first + _zeros(b, paths, emissions)
     _, (alphas, shifts) = b.scan(body, states=[start], inputs=[emissions, active])
     return alphas, shifts
 
 
 def _zeros(b: Builder, paths: Paths, like: Expr) -> Expr:
-    return b.op("ConstantOfShape", b.op("Shape", paths.classes), value=ir.tensor([0], dtype=like.dtype))
+    return b.op(std.ConstantOfShape, b.op(std.Shape, paths.classes), value=ir.tensor([0], dtype=like.dtype))
 
 
 def _final(paths: Paths, like: Expr) -> Expr:
     """0 for the two states in which a path may end, the logarithm of zero elsewhere [B, U]."""
     b = like.builder
     end = paths.counts * 2
-    ends = b.op("Or", b.op("Equal", paths.places, end), b.op("Equal", paths.places, end - 1))
+    ends = b.op(std.Or, b.op(std.Equal, paths.places, end), b.op(std.Equal, paths.places, end - 1))
     return _log_of(ends, like)
 
 
@@ -204,7 +197,7 @@ def _backward(paths: Paths, emissions: Expr, final: Expr, before_last: Expr) -> 
         (after,), (emission, running) = states, inputs
         stayed = after if paths.stay is None else after + paths.stay
         left = _log_sum_of(stayed, _shifted(after, -1), _shifted(after + paths.skip, -2))
-        beta = b.where(running, left - _reduce("ReduceMax", left), final)
+        beta = b.where(running, left - left.reduce(std.ReduceMax, 1), final)
         return [beta + emission], [beta]
 
     _, (betas,) = b.scan(body, states=[_zeros(b, paths, emissions)], inputs=[emissions, before_last], reverse=True)
@@ -214,6 +207,6 @@ def _backward(paths: Paths, emissions: Expr, final: Expr, before_last: Expr) -> 
 def _by_class(n: Node, paths: Paths, occupation: Expr) -> Expr:
     """Sums what the states of each class have [T, B, C], as a product with the table of which state is which class."""
     b = n.builder
-    numbers = b.op("Range", b.constant(0, INT64), b.sizes([n.size("C")]).reshape(), b.constant(1, INT64))
-    table = b.op("Equal", paths.classes.unsqueeze(2), numbers).cast(occupation.dtype)
+    numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([n.size("C")]).reshape(), b.constant(1, INT64))
+    table = b.op(std.Equal, paths.classes.unsqueeze(2), numbers).cast(occupation.dtype)
     return (occupation.transpose(1, 0, 2) @ table).transpose(1, 0, 2)

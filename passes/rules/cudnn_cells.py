@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from lstm_lower.graph.emit import Expr, concat, sigmoid, tanh
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
 
 X = TypeVar("X")
 
@@ -156,7 +157,7 @@ def _ru_and_n(side: Expr) -> list[Expr]:
     """One side of the gates r, u, n, divided into r with u, and n."""
     size = given(side.shape)[-1]
     assert isinstance(size, int)
-    return side.builder.ops("Split", side, side.builder.ints(size // 3 * 2, size // 3), outputs=2, axis=-1)
+    return side.builder.ops(std.Split, side, side.builder.ints(size // 3 * 2, size // 3), outputs=2, axis=-1)
 
 
 class Simple:
@@ -169,7 +170,7 @@ class Simple:
 
     def activations(self, gx: Expr, gh: Expr) -> list[Expr]:
         pre = gx + gh
-        return [pre.builder.op("Relu", pre) if self.relu else tanh(pre)]
+        return [pre.builder.op(std.Relu, pre) if self.relu else tanh(pre)]
 
     def advance(self, acts: Sequence[Expr], state: State) -> State:  # noqa: ARG002 (h is not carried over)
         return State(acts[0], None)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr, concat
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.layouts import ParamsLayout
 from lstm_lower.passes.rules.registry import Node
 
@@ -25,11 +26,11 @@ def draw_masks(n: Node, layout: ParamsLayout, x: Expr) -> Expr:
         return b.fill(0, [layout.num_layers - 1, *sizes], x.dtype).reshape(-1)
     # ONNX's own generators end with opset 21 in onnxruntime; Dropout draws in all of them. It draws on data of the run,
     # for a Dropout of constants would be folded into one draw for ever.
-    data = b.op("Expand", x.slice(0, 1, axis=2), b.sizes(sizes))
+    data = b.op(std.Expand, x.slice(0, 1, axis=2), b.sizes(sizes))
     ratio, training = b.constant(n.dropout, ir.DataType.FLOAT), b.constant(True, ir.DataType.BOOL)  # noqa: FBT003
     masks = []
     for boundary in range(layout.num_layers - 1):
-        _, keep = b.ops("Dropout", data, ratio, training, outputs=2, **_seed(n, boundary))
+        _, keep = b.ops(std.Dropout, data, ratio, training, outputs=2, **_seed(n, boundary))
         masks.append((keep.cast(x.dtype) * (1 / (1 - n.dropout))).reshape(-1))
     return concat(masks, 0)
 
@@ -45,6 +46,6 @@ def read_masks(reserve_space: Expr, layout: ParamsLayout, x: Expr) -> list[Expr]
     """The masks between layers, each `[T, B, D*H]`, out of a flat buffer."""
     b, count = x.builder, layout.num_layers - 1
     shape = b.sizes([count, *mask_sizes(layout, x)])
-    stacked = b.op("Reshape", reserve_space, shape)
+    stacked = b.op(std.Reshape, reserve_space, shape)
     parts = stacked.split(count, axis=0) if count > 1 else [stacked]
     return [part.squeeze(0) for part in parts]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from lstm_lower.graph.emit import END, Builder, Expr, concat
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
+from lstm_lower.graph.expressions import Builder, Expr, concat
 from lstm_lower.layouts import Block, PseudoLayer
 from lstm_lower.passes.rules.cudnn_cells import Cell, State, Step, given
 
@@ -202,7 +204,7 @@ def backward(run: Run, saved: Forward, dy: Expr, dh: Expr, dc: Expr | None) -> B
     if saved.c_prev is not None and saved.c_steps is not None:
         sequences += [saved.c_prev, saved.c_steps]
     if run.running is not None and not cell.keeps_h:
-        sequences.append(b.op("Not", run.running).cast(dy.dtype))
+        sequences.append(b.op(std.Not, run.running).cast(dy.dtype))
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         dh, dc = states[0], states[1] if cell.has_cell else None
@@ -243,4 +245,4 @@ def _product_over_steps(left: Expr, right: Expr, matrix: Expr) -> Expr:
     rows, columns = given(matrix.shape)
     assert isinstance(rows, int)
     assert isinstance(columns, int)
-    return left.builder.op("Gemm", left.reshape(-1, rows), right.reshape(-1, columns), transA=1)
+    return left.builder.op(std.Gemm, left.reshape(-1, rows), right.reshape(-1, columns), transA=1)

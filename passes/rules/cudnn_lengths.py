@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.dims import Dim
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.infer import constant_of
 from lstm_lower.passes.known import known_entries
 from lstm_lower.passes.rules.registry import Node
@@ -24,7 +25,7 @@ def running_steps(n: Node) -> Expr | None:
         times = b.constant(list(range(steps)), ir.DataType.INT32)
     else:
         zero, one = (b.constant(value, ir.DataType.INT32) for value in (0, 1))
-        times = b.op("Range", zero, steps.cast(ir.DataType.INT32).squeeze(0), one)
+        times = b.op(std.Range, zero, steps.cast(ir.DataType.INT32).squeeze(0), one)
     running: Expr = times.unsqueeze(1, 2) < lengths.unsqueeze(0, 2)
     return running
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.elementwise import (
     Expm1,
     FloorDiv,
@@ -30,7 +31,7 @@ _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 @lowers(L2Loss)
 def l2_loss(n: Node) -> dict[str, Expr]:
     """Half the sum of squares; a sum without axes is over all of them, even where the rank is open."""
-    return {"output": n.builder.op("ReduceSum", n.t * n.t, keepdims=0) * 0.5}
+    return {"output": n.builder.op(std.ReduceSum, n.t * n.t, keepdims=0) * 0.5}
 
 
 def log1p_of(x: Expr) -> Expr:
@@ -43,8 +44,8 @@ def log1p_of(x: Expr) -> Expr:
     u = 1 + x
     shift = u - 1
     # Equal where 1 + x is exact, and for an infinite x, whose factor would be no number.
-    result = b.where(b.op("Equal", shift, x), b.op("Log", u), b.op("Log", u) * (x / shift))
-    return b.where(b.op("Equal", shift, shift.like(0)), x, result)
+    result = b.where(b.op(std.Equal, shift, x), b.op(std.Log, u), b.op(std.Log, u) * (x / shift))
+    return b.where(b.op(std.Equal, shift, shift.like(0)), x, result)
 
 
 @lowers(Log1p)
@@ -56,7 +57,7 @@ def log1p(n: Node) -> dict[str, Expr]:
 @lowers(Expm1)
 def expm1(n: Node) -> dict[str, Expr]:
     """exp(x) - 1 = tanh(x / 2) (exp(x) + 1), in which nothing cancels."""
-    return {"y": n.builder.op("Tanh", n.x * 0.5) * (n.builder.op("Exp", n.x) + 1)}
+    return {"y": n.builder.op(std.Tanh, n.x * 0.5) * (n.builder.op(std.Exp, n.x) + 1)}
 
 
 @lowers(Inv)
@@ -73,7 +74,7 @@ def snapshot(n: Node) -> dict[str, Expr]:
 
 def _unless_zero(condition: Expr, value: Expr) -> dict[str, Expr]:
     b = value.builder
-    return {"z": b.where(b.op("Equal", condition, condition.like(0)), 0, value)}
+    return {"z": b.where(b.op(std.Equal, condition, condition.like(0)), 0, value)}
 
 
 @lowers(Xdivy)
@@ -85,7 +86,7 @@ def xdivy(n: Node) -> dict[str, Expr]:
 @lowers(Xlogy)
 def xlogy(n: Node) -> dict[str, Expr]:
     """The product of x and log(y), and 0 where x is 0."""
-    return _unless_zero(n.x, n.x * n.builder.op("Log", n.y))
+    return _unless_zero(n.x, n.x * n.builder.op(std.Log, n.y))
 
 
 @lowers(Xlog1py)
@@ -107,7 +108,7 @@ def truncate_mod(n: Node) -> dict[str, Expr]:
 
 
 def _truncated(n: Node) -> Expr:
-    return n.builder.op("Mod", n.x, n.y, fmod=1)
+    return n.builder.op(std.Mod, n.x, n.y, fmod=1)
 
 
 @lowers(FloorMod)
@@ -115,9 +116,9 @@ def floor_mod(n: Node) -> dict[str, Expr]:
     """C's remainder, moved to y's side of 0; on integers ONNX's remainder has y's sign already."""
     b = n.builder
     if n.x.dtype in _INTEGERS:
-        return {"z": b.op("Mod", n.x, n.y)}
+        return {"z": b.op(std.Mod, n.x, n.y)}
     remainder = _truncated(n)
-    right = b.op("Or", b.op("Equal", remainder < 0, n.y < 0), b.op("Equal", remainder, n.x.like(0)))
+    right = b.op(std.Or, b.op(std.Equal, remainder < 0, n.y < 0), b.op(std.Equal, remainder, n.x.like(0)))
     return {"z": b.where(right, remainder, remainder + n.y)}
 
 
@@ -126,8 +127,8 @@ def floor_div(n: Node) -> dict[str, Expr]:
     """The quotient, rounded down; on integers ONNX's quotient is exact once the remainder is taken off."""
     b = n.builder
     if n.x.dtype in _INTEGERS:
-        return {"z": (n.x - b.op("Mod", n.x, n.y)) / n.y}
-    return {"z": b.op("Floor", n.x / n.y)}
+        return {"z": (n.x - b.op(std.Mod, n.x, n.y)) / n.y}
+    return {"z": b.op(std.Floor, n.x / n.y)}
 
 
 @lowers(SelectV2)
@@ -140,8 +141,8 @@ def _choice(condition: Expr, x: Expr, y: Expr) -> Expr:
     b = condition.builder
     if x.dtype == ir.DataType.BOOL:
         # onnxruntime has no Where on truth values.
-        return b.op("Or", b.op("And", condition, x), b.op("And", b.op("Not", condition), y))
-    return b.op("Where", condition, x, y)
+        return b.op(std.Or, b.op(std.And, condition, x), b.op(std.And, b.op(std.Not, condition), y))
+    return b.op(std.Where, condition, x, y)
 
 
 @lowers(Select)

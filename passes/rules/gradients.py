@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.gradients import (
     SELU_SCALE,
     SELU_SCALE_ALPHA,
@@ -37,7 +38,7 @@ def relu_grad(n: Node) -> dict[str, Expr]:
 @lowers(Relu6Grad)
 def relu6_grad(n: Node) -> dict[str, Expr]:
     """The gradient where the operand lies between 0 and 6."""
-    within = n.builder.op("And", n.features > 0, n.features < 6)
+    within = n.builder.op(std.And, n.features > 0, n.features < 6)
     return {"backprops": n.builder.where(within, n.gradients, 0)}
 
 
@@ -53,13 +54,13 @@ def softplus_grad(n: Node) -> dict[str, Expr]:
 
     Written out: onnxruntime's Sigmoid is exact to an absolute 1e-8 only, which shows where the result is small.
     """
-    return {"backprops": n.gradients / (1 + n.builder.op("Exp", -n.features))}
+    return {"backprops": n.gradients / (1 + n.builder.op(std.Exp, -n.features))}
 
 
 @lowers(SoftsignGrad)
 def softsign_grad(n: Node) -> dict[str, Expr]:
     """The gradient over (1 + |x|) squared."""
-    scale = 1 + n.builder.op("Abs", n.features)
+    scale = 1 + n.builder.op(std.Abs, n.features)
     return {"backprops": n.gradients / scale / scale}
 
 
@@ -108,7 +109,7 @@ def reciprocal_grad(n: Node) -> dict[str, Expr]:
 
 def _unless_zero(n: Node, z: Expr) -> Expr:
     """Zero wherever dy is, as TensorFlow has it, also beside an infinite slope: a root of 0 that nothing depends on."""
-    return n.builder.where(n.builder.op("Equal", n.dy, n.builder.zeros_like(n.dy)), 0, z)
+    return n.builder.where(n.builder.op(std.Equal, n.dy, n.builder.zeros_like(n.dy)), 0, z)
 
 
 @lowers(Erfc)
@@ -116,7 +117,7 @@ def erfc(n: Node) -> dict[str, Expr]:
     """1 - erf(x): right to the rounding of 1, so not in relative terms far out on the right, where it nears 0."""
     if n.x.dtype == ir.DataType.DOUBLE:
         raise n.unsupported("x", "dtype float32 or a half (onnxruntime has no Erf in float64)", "float64")
-    return {"y": 1 - n.builder.op("Erf", n.x)}
+    return {"y": 1 - n.builder.op(std.Erf, n.x)}
 
 
 @lowers(PreventGradient)
@@ -137,4 +138,4 @@ def bias_add_grad(n: Node) -> dict[str, Expr]:
         # 0 keeps the batch and the channels.
         return {"output": gradient.reshape(0, 0, -1).sum([0, 2])}
     sizes = n.builder.sizes([-1, gradient.size(-1)])
-    return {"output": n.builder.op("Reshape", gradient, sizes).sum(0)}
+    return {"output": n.builder.op(std.Reshape, gradient, sizes).sum(0)}

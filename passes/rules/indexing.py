@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr, concat
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.ops.indexing import (
     BroadcastGradientArgs,
     ConcatOffset,
@@ -44,28 +45,28 @@ def broadcast_gradient_args(n: Node) -> dict[str, Expr]:
             constants.append([axis for axis in range(rank) if padded[axis] == 1 and first != second])
         return {"r0": b.ints(*constants[0]), "r1": b.ints(*constants[1])}
     shapes = [n.s0.cast(INT64), n.s1.cast(INT64)]
-    lengths = [b.op("Shape", shape) for shape in shapes]
+    lengths = [b.op(std.Shape, shape) for shape in shapes]
     rank_ = lengths[0].maximum(lengths[1])
     padded_ = [concat([_ones(rank_ - length), shape], 0) for shape, length in zip(shapes, lengths, strict=True)]
     # Two shapes are equal when the padded ones are and nothing was padded.
-    differ = b.op("Not", b.op("Equal", padded_[0], padded_[1])).cast(INT64).sum(0, keepdims=True)
+    differ = b.op(std.Not, b.op(std.Equal, padded_[0], padded_[1])).cast(INT64).sum(0, keepdims=True)
     unequal = (differ + (lengths[0] - lengths[1]) * (lengths[0] - lengths[1])) > 0
     axes = []
     for shape in padded_:
-        chosen = b.op("And", b.op("Equal", shape, shape.like(1)), unequal)
-        axes.append(b.op("NonZero", chosen).reshape(-1))
+        chosen = b.op(std.And, b.op(std.Equal, shape, shape.like(1)), unequal)
+        axes.append(b.op(std.NonZero, chosen).reshape(-1))
     return {"r0": axes[0], "r1": axes[1]}
 
 
 def _ones(length: Expr) -> Expr:
     tensor = ir.tensor([1], dtype=INT64)
-    return length.builder.op("ConstantOfShape", length, value=tensor)
+    return length.builder.op(std.ConstantOfShape, length, value=tensor)
 
 
 @lowers(ShapeN)
 def shape_n(n: Node) -> dict[str, Expr]:
     """A Shape for each operand."""
-    return {f"output[{number}]": n.builder.op("Shape", operand) for number, operand in enumerate(n.variadic("input"))}
+    return {f"output[{number}]": n.builder.op(std.Shape, operand) for number, operand in enumerate(n.variadic("input"))}
 
 
 @lowers(ConcatOffset)
@@ -73,11 +74,11 @@ def concat_offset(n: Node) -> dict[str, Expr]:
     """Along the axis the sizes of the operands before, elsewhere 0."""
     b = n.builder
     shapes = n.variadic("shape")
-    length = b.op("Shape", shapes[0])
+    length = b.op(std.Shape, shapes[0])
     axis = n.concat_dim.cast(INT64).reshape(1)
     axis = b.where(axis < 0, axis + length, axis)
-    places = b.op("Range", b.constant(0, INT64), length.reshape(), b.constant(1, INT64))
-    mask = b.op("Equal", places, axis).cast(shapes[0].dtype)
+    places = b.op(std.Range, b.constant(0, INT64), length.reshape(), b.constant(1, INT64))
+    mask = b.op(std.Equal, places, axis).cast(shapes[0].dtype)
     offset = shapes[0] - shapes[0]
     offsets = {}
     for number, shape in enumerate(shapes):
@@ -103,14 +104,14 @@ def dynamic_stitch(n: Node) -> dict[str, Expr]:
     # The 0 in front stands for the row of zeros, and gives an empty set of indices a largest one.
     keys = concat([b.ints(0), index + 1], 0)
     zero_row = b.op(
-        "ConstantOfShape", concat([b.ints(1), tail_of(values, 1)], 0), value=ir.tensor([0], dtype=values.dtype)
+        std.ConstantOfShape, concat([b.ints(1), tail_of(values, 1)], 0), value=ir.tensor([0], dtype=values.dtype)
     )
     count = largest(keys)
-    targets = b.op("Range", b.constant(1, INT64), (count + 1).reshape(), b.constant(1, INT64))
-    positions = b.op("Range", b.constant(0, INT64), b.op("Size", keys), b.constant(1, INT64))
-    match = b.op("Equal", targets.unsqueeze(1), keys.unsqueeze(0)).cast(INT64)
+    targets = b.op(std.Range, b.constant(1, INT64), (count + 1).reshape(), b.constant(1, INT64))
+    positions = b.op(std.Range, b.constant(0, INT64), b.op(std.Size, keys), b.constant(1, INT64))
+    match = b.op(std.Equal, targets.unsqueeze(1), keys.unsqueeze(0)).cast(INT64)
     last = _reduce_max(match * positions, 1)
-    return {"merged": b.op("Gather", concat([zero_row, values], 0), last, axis=0)}
+    return {"merged": b.op(std.Gather, concat([zero_row, values], 0), last, axis=0)}
 
 
 def row_numbers(places: Sequence[Expr], sizes: Sequence[int | Expr]) -> Expr:
@@ -126,15 +127,15 @@ def flatten_rows(values: Expr, rank: int) -> Expr:
     if rank == 1:
         return values
     b = values.builder
-    leading = b.op("Shape", values)
-    count = b.op("ReduceProd", leading.slice(0, rank, axis=0), keepdims=1) if rank else b.ints(1)
+    leading = b.op(std.Shape, values)
+    count = b.op(std.ReduceProd, leading.slice(0, rank, axis=0), keepdims=1) if rank else b.ints(1)
     return reshape_to(values, concat([count, tail_of(values, rank)], 0))
 
 
 def reshape_to(x: Expr, sizes: Expr) -> Expr:
     """Another shape, given at run time, in which 0 is a size: before opset 14 it can only mean "as it was"."""
     allow_zero = {"allowzero": 1} if x.builder.opset >= 14 else {}
-    return x.builder.op("Reshape", x, sizes, **allow_zero)
+    return x.builder.op(std.Reshape, x, sizes, **allow_zero)
 
 
 def tail_of(values: Expr, start: int) -> Expr:
@@ -142,19 +143,19 @@ def tail_of(values: Expr, start: int) -> Expr:
     b = values.builder
     if values.shape is not None and all(isinstance(size, int) for size in values.shape[start:]):
         return b.ints(*[size for size in values.shape[start:] if isinstance(size, int)])
-    return b.op("Shape", values).slice(start, 2**31 - 1, axis=0)
+    return b.op(std.Shape, values).slice(start, 2**31 - 1, axis=0)
 
 
 def largest(vector: Expr) -> Expr:
     """The largest entry, as a vector of one."""
-    return vector.builder.op("ReduceMax", vector, keepdims=1)
+    return vector.builder.op(std.ReduceMax, vector, keepdims=1)
 
 
 def _reduce_max(x: Expr, axis: int) -> Expr:
     b = x.builder
     if b.opset >= 18:
-        return b.op("ReduceMax", x, b.ints(axis), keepdims=0)
-    return b.op("ReduceMax", x, axes=[axis], keepdims=0)
+        return b.op(std.ReduceMax, x, b.ints(axis), keepdims=0)
+    return b.op(std.ReduceMax, x, axes=[axis], keepdims=0)
 
 
 @lowers(UnsortedSegmentSum)
@@ -178,22 +179,22 @@ def add_rows(rows: Expr, ids: Expr, segments: Size) -> Expr:
     if b.opset < 16:
         return _segment_product(rows, ids, segments)
     zeros = b.op(
-        "ConstantOfShape",
+        std.ConstantOfShape,
         concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0),
         value=ir.tensor([0], dtype=rows.dtype),
     )
-    total = b.op("ScatterND", zeros, ids.unsqueeze(1), rows, reduction="add")
+    total = b.op(std.ScatterND, zeros, ids.unsqueeze(1), rows, reduction="add")
     return total.slice(0, segments, axis=0)
 
 
 def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
     """The sum as a product with the table of which row belongs to which segment: opset 13 has no adding scatter."""
     b = rows.builder
-    numbers = b.op("Range", b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
-    table = b.op("Equal", numbers.unsqueeze(1), ids.unsqueeze(0)).cast(rows.dtype)
+    numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
+    table = b.op(std.Equal, numbers.unsqueeze(1), ids.unsqueeze(0)).cast(rows.dtype)
     if rows.shape is not None and len(rows.shape) == 2:
         return table @ rows
-    matrix = b.op("Reshape", rows, concat([b.op("Shape", ids), b.ints(-1)], 0))
+    matrix = b.op(std.Reshape, rows, concat([b.op(std.Shape, ids), b.ints(-1)], 0))
     return reshape_to(table @ matrix, concat([b.sizes([segments]), tail_of(rows, 1)], 0))
 
 
@@ -226,12 +227,12 @@ def _unfold(gradient: Expr, axis: int, before: Size, after: Size, shift: int) ->
     right = _turned(gradient.slice(before + inner, size, axis=axis), axis)
     left = _placed(left, axis, shift, inner - before - shift)
     right = _placed(right, axis, inner - after - shift, shift)
-    return b.op("Add", b.op("Add", middle, left), right)
+    return b.op(std.Add, b.op(std.Add, middle, left), right)
 
 
 def _turned(x: Expr, axis: int) -> Expr:
     b = x.builder
-    return b.op("Slice", x, b.ints(-1), b.ints(-(2**31)), b.ints(axis), b.ints(-1))
+    return b.op(std.Slice, x, b.ints(-1), b.ints(-(2**31)), b.ints(axis), b.ints(-1))
 
 
 def _placed(x: Expr, axis: int, before: Size, after: Size) -> Expr:
@@ -239,4 +240,4 @@ def _placed(x: Expr, axis: int, before: Size, after: Size) -> Expr:
     assert x.shape is not None
     widths: list[Size] = [0] * (2 * len(x.shape))
     widths[axis], widths[axis + len(x.shape)] = before, after
-    return x.builder.op("Pad", x, x.builder.sizes(widths))
+    return x.builder.op(std.Pad, x, x.builder.sizes(widths))

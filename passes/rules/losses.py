@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
 def _shifted(logits: Expr) -> Expr:
     """Logits less their largest, so that no exponential overflows."""
-    return logits - _reduce("ReduceMax", logits)
-
-
-def _reduce(op_type: str, x: Expr) -> Expr:
-    """A reduction over the last axis, which stays with size 1."""
-    if op_type == "ReduceSum":
-        return x.sum(1, keepdims=True)
-    # The other reductions take their axes as an input from opset 18 on only.
-    if x.builder.opset >= 18:
-        return x.builder.op(op_type, x, x.builder.ints(1), keepdims=1)
-    return x.builder.op(op_type, x, axes=[1], keepdims=1)
+    return logits - logits.reduce(std.ReduceMax, 1)
 
 
 @lowers(SoftmaxCrossEntropyWithLogits)
@@ -28,12 +19,12 @@ def softmax_cross_entropy(n: Node) -> dict[str, Expr]:
     logits = n.features
     if not _same_shape(logits, n.labels):
         # A row of logits, or a single logit, may stand for many.
-        logits = logits.builder.op("Expand", logits, n.builder.op("Shape", n.labels))
+        logits = logits.builder.op(std.Expand, logits, n.builder.op(std.Shape, n.labels))
     shifted = _shifted(logits)
-    exponentials = n.builder.op("Exp", shifted)
-    total = _reduce("ReduceSum", exponentials)
+    exponentials = n.builder.op(std.Exp, shifted)
+    total = exponentials.sum(1, keepdims=True)
     return {
-        "loss": (n.labels * (n.builder.op("Log", total) - shifted)).sum(1),
+        "loss": (n.labels * (n.builder.op(std.Log, total) - shifted)).sum(1),
         "backprop": exponentials / total - n.labels,
     }
 
@@ -52,16 +43,16 @@ def sparse_softmax_cross_entropy(n: Node) -> dict[str, Expr]:
     b = n.builder
     classes = n.size("C")
     label = n.labels.unsqueeze(1)
-    numbers = b.op("Range", label.like(0), _scalar(classes, label), label.like(1))
-    outside = b.op("Or", label < 0, b.op("GreaterOrEqual", label, _scalar(classes, label)))
+    numbers = b.op(std.Range, label.like(0), _scalar(classes, label), label.like(1))
+    outside = b.op(std.Or, label < 0, b.op(std.GreaterOrEqual, label, _scalar(classes, label)))
     penalty = b.where(outside, n.features.like(float("nan")), 0)
-    hot = b.op("Equal", label, numbers)
+    hot = b.op(std.Equal, label, numbers)
     shifted = _shifted(n.features)
-    exponentials = b.op("Exp", shifted)
-    total = _reduce("ReduceSum", exponentials) + penalty
+    exponentials = b.op(std.Exp, shifted)
+    total = exponentials.sum(1, keepdims=True) + penalty
     picked = b.where(hot, shifted, 0).sum(1, keepdims=True)
     return {
-        "loss": (b.op("Log", total) - picked).squeeze(1),
+        "loss": (b.op(std.Log, total) - picked).squeeze(1),
         "backprop": exponentials / total - hot.cast(shifted.dtype),
     }
 

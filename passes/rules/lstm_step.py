@@ -10,7 +10,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from lstm_lower.graph.emit import Expr, concat, sigmoid, tanh
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
 from lstm_lower.passes.rules.registry import Node
 
 
@@ -70,7 +71,7 @@ def clip(x: Expr, bound: float) -> Expr:
     """Limits to -bound..bound; a NaN stays NaN."""
     if math.isinf(bound):
         return x
-    return x.builder.op("Clip", x, x.like(-bound), x.like(bound))
+    return x.builder.op(std.Clip, x, x.like(-bound), x.like(bound))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,8 @@ import math
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.normalization import (
     FusedBatchNorm,
     FusedBatchNormGrad,
@@ -34,8 +35,10 @@ class _Channels:
         sizes = [image.size(axis) for axis in self._over]
         if all(isinstance(size, int) for size in sizes):
             return image.like(math.prod(size for size in sizes if isinstance(size, int)))
-        shape = image.builder.op("Gather", image.builder.op("Shape", image), image.builder.ints(*self._over), axis=0)
-        return image.builder.op("ReduceProd", shape, keepdims=0).cast(image.dtype)
+        shape = image.builder.op(
+            std.Gather, image.builder.op(std.Shape, image), image.builder.ints(*self._over), axis=0
+        )
+        return image.builder.op(std.ReduceProd, shape, keepdims=0).cast(image.dtype)
 
     def total(self, image: Expr) -> Expr:
         """The sum of each channel [C]."""
@@ -51,7 +54,7 @@ class _Channels:
 
 
 def _deviation(n: Node, variance: Expr) -> Expr:
-    return n.builder.op("Reciprocal", n.builder.op("Sqrt", variance + n.epsilon))
+    return n.builder.op(std.Reciprocal, n.builder.op(std.Sqrt, variance + n.epsilon))
 
 
 @lowers(FusedBatchNorm, FusedBatchNormV2, FusedBatchNormV3)

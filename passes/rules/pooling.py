@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.pooling import AvgPoolGrad, MaxPoolGrad
 from lstm_lower.passes.rules.indexing import INT64, reshape_to
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -30,18 +31,18 @@ def max_pool_grad(n: Node) -> dict[str, Expr]:
     image = arranged(n.orig_input, n.data_format, "NCHW")
     places = [margins(axis, n.size(size), n.size(count)) for axis, size, count in zip(axes, "HW", "PQ", strict=True)]
     _, where = b.ops(
-        "MaxPool",
+        std.MaxPool,
         image,
         outputs=2,
         kernel_shape=[axis.kernel for axis in axes],
         strides=[axis.stride for axis in axes],
         **_padding(axes, places),
     )
-    flat = b.op("ConstantOfShape", b.op("Size", image).reshape(1), value=ir.tensor([0], dtype=image.dtype))
+    flat = b.op(std.ConstantOfShape, b.op(std.Size, image).reshape(1), value=ir.tensor([0], dtype=image.dtype))
     gradient = arranged(n.grad, n.data_format, "NCHW").reshape(-1)
     adding = {"reduction": "add"} if overlap else {}
-    total = b.op("ScatterElements", flat, where.reshape(-1), gradient, axis=0, **adding)
-    result = reshape_to(total, b.op("Shape", image))
+    total = b.op(std.ScatterElements, flat, where.reshape(-1), gradient, axis=0, **adding)
+    result = reshape_to(total, b.op(std.Shape, image))
     if image.shape is not None:
         b.set_shape(result, image.shape)
     return {"output": arranged(result, "NCHW", n.data_format)}
@@ -77,7 +78,7 @@ def avg_pool_grad(n: Node) -> dict[str, Expr]:
     gradient = arranged(n.grad, n.data_format, "NCHW")
     share = gradient / rows.unsqueeze(1) / columns
     spread = b.op(
-        "ConvTranspose",
+        std.ConvTranspose,
         share.reshape(-1, 1, 0, 0),
         b.fill(1, [1, 1, *(axis.kernel for axis in axes)], share.dtype),
         kernel_shape=[axis.kernel for axis in axes],
@@ -98,6 +99,6 @@ def _elements(n: Node, axis: SpatialAxis, place: Margins, size: Size, windows: S
         starts = [number * axis.stride - place.before for number in range(windows)]
         return b.constant([min(start + axis.kernel, size) - max(start, 0) for start in starts], dtype)
     count = b.sizes([windows]).reshape()
-    start = b.op("Range", b.constant(0, INT64), count, b.constant(1, INT64)) * axis.stride - b.sizes([place.before])
+    start = b.op(std.Range, b.constant(0, INT64), count, b.constant(1, INT64)) * axis.stride - b.sizes([place.before])
     end = (start + axis.kernel).minimum(b.sizes([size]))
     return (end - start.maximum(0)).cast(dtype)

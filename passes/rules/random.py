@@ -10,7 +10,8 @@ import math
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Builder, Expr, concat
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr, concat
 from lstm_lower.ops.random import (
     KEY_STEPS,
     MULTIPLIERS,
@@ -31,16 +32,16 @@ END = 2**31 - 1
 
 
 def _and(x: Expr, mask: int) -> Expr:
-    return x.builder.op("BitwiseAnd", x, x.like(mask))
+    return x.builder.op(std.BitwiseAnd, x, x.like(mask))
 
 
 def _xor(x: Expr, y: Expr) -> Expr:
-    return x.builder.op("BitwiseXor", x, y)
+    return x.builder.op(std.BitwiseXor, x, y)
 
 
 def _shift(x: Expr, direction: str) -> Expr:
     """Shifts uint64 by a word."""
-    return x.builder.op("BitShift", x, x.like(32), direction=direction)
+    return x.builder.op(std.BitShift, x, x.like(32), direction=direction)
 
 
 def _low(x: Expr) -> Expr:
@@ -53,16 +54,16 @@ def _split(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _joined(low: Expr, high: Expr) -> Expr:
-    return low.builder.op("BitwiseOr", low.cast(UINT64), _shift(high.cast(UINT64), "LEFT"))
+    return low.builder.op(std.BitwiseOr, low.cast(UINT64), _shift(high.cast(UINT64), "LEFT"))
 
 
 def _product(words: Expr, factors: Expr) -> tuple[Expr, Expr]:
     """High and low word of the products, by halves of words: no intermediate result needs more than 49 bits."""
     b = words.builder
     half = words.like(2**16)
-    upper = b.op("Div", words, half) * factors
+    upper = b.op(std.Div, words, half) * factors
     lower = _and(words, 0xFFFF) * factors
-    high = b.op("Div", upper + b.op("Div", lower, half), half)
+    high = b.op(std.Div, upper + b.op(std.Div, lower, half), half)
     return high, _low(_and(upper, 0xFFFF) * half + lower)
 
 
@@ -74,7 +75,7 @@ def _philox(b: Builder, even: Expr, odd: Expr, key: Expr) -> tuple[Expr, Expr]:
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:  # noqa: ARG001
         even, odd, key = states
-        high, low = (part.builder.op("Gather", part, swapped, axis=0) for part in _product(even, factors))
+        high, low = (part.builder.op(std.Gather, part, swapped, axis=0) for part in _product(even, factors))
         return [_xor(_xor(high, odd), key), low, _low(key + steps)], []
 
     (even, odd, _), _ = b.scan(body, states=[even, odd, key], inputs=[b.ints(*range(ROUNDS))])
@@ -110,8 +111,8 @@ def uniform(n: Node) -> dict[str, Expr]:
     """Numbers in the order of their words."""
     shape = n.shape.cast(INT64)
     dtype = ir.DataType(n.call.attributes["dtype"])
-    flat = _fractions(n, n.builder.op("ReduceProd", shape, keepdims=0).reshape(1), dtype)
-    return {"output": n.builder.op("Reshape", flat, shape, allowzero=1)}
+    flat = _fractions(n, n.builder.op(std.ReduceProd, shape, keepdims=0).reshape(1), dtype)
+    return {"output": n.builder.op(std.Reshape, flat, shape, allowzero=1)}
 
 
 @lowers(StatelessRandomNormalV2)
@@ -120,15 +121,15 @@ def normal(n: Node) -> dict[str, Expr]:
     b = n.builder
     shape = n.shape.cast(INT64)
     dtype = ir.DataType(n.call.attributes["dtype"])
-    count = b.op("ReduceProd", shape, keepdims=0).reshape(1)
-    pairs = b.op("Div", count + 1, b.ints(2))
+    count = b.op(std.ReduceProd, shape, keepdims=0).reshape(1)
+    pairs = b.op(std.Div, count + 1, b.ints(2))
     wide = dtype if dtype == ir.DataType.DOUBLE else ir.DataType.FLOAT
     fractions = _fractions(n, pairs * 2, wide).reshape(-1, 2)
-    radius = b.op("Sqrt", b.op("Log", fractions.slice(0, 1, axis=1).maximum(SMALLEST_FRACTION)) * -2.0)
+    radius = b.op(std.Sqrt, b.op(std.Log, fractions.slice(0, 1, axis=1).maximum(SMALLEST_FRACTION)) * -2.0)
     angle = fractions.slice(1, 2, axis=1) * (2 * math.pi)
-    numbers = concat([b.op("Sin", angle), b.op("Cos", angle)], 1) * radius
+    numbers = concat([b.op(std.Sin, angle), b.op(std.Cos, angle)], 1) * radius
     flat = numbers.cast(dtype).reshape(-1).slice(0, count, axis=0)
-    return {"output": b.op("Reshape", flat, shape, allowzero=1)}
+    return {"output": b.op(std.Reshape, flat, shape, allowzero=1)}
 
 
 def _fractions(n: Node, count: Expr, dtype: ir.DataType) -> Expr:
@@ -148,8 +149,8 @@ def _words(n: Node, count: Expr, each: int) -> Expr:
     """Groups of four words [groups, 2, 2] for so many numbers, of which a group makes `each`."""
     _require_bitwise(n)
     b = n.builder
-    groups = b.op("Div", count + (each - 1), b.ints(each))
-    numbers = b.op("Range", b.constant(0, INT64), groups.reshape(), b.constant(1, INT64))
+    groups = b.op(std.Div, count + (each - 1), b.ints(each))
+    numbers = b.op(std.Range, b.constant(0, INT64), groups.reshape(), b.constant(1, INT64))
     even, odd = _philox(b, *_counters(n.counter, numbers), concat(list(_split(n.key)), 0).unsqueeze(1))
     # [2, N] twice -> N groups of words 0, 1, 2, 3.
     return concat([even.unsqueeze(2), odd.unsqueeze(2)], 2).transpose(1, 0, 2)
@@ -161,7 +162,7 @@ def integers(n: Node) -> dict[str, Expr]:
     b, shape, dtype = n.builder, n.shape.cast(INT64), n.call.types["dtype"]
     assert dtype is not None
     wide = dtype in (INT64, UINT64)
-    count = b.op("ReduceProd", shape, keepdims=0).reshape(1)
+    count = b.op(std.ReduceProd, shape, keepdims=0).reshape(1)
     words = _words(n, count, 2 if wide else 4)
     if wide:
         pairs = words.reshape(-1, 2)
@@ -171,12 +172,12 @@ def integers(n: Node) -> dict[str, Expr]:
     numbers = numbers.reshape(-1).slice(0, count, axis=0)
     if n.op is StatelessRandomUniformIntV2:
         low, high = n.minval.cast(INT64), n.maxval.cast(INT64)
-        remainder = b.op("Mod", numbers, (high - low).cast(numbers.dtype))
+        remainder = b.op(std.Mod, numbers, (high - low).cast(numbers.dtype))
         numbers = remainder.cast(INT64) + low
     elif dtype == ir.DataType.INT32:
         # A word from 2**31 on stands for a negative number.
         numbers = b.where(numbers < 2**31, numbers, numbers - 2**32)
-    return {"output": b.op("Reshape", numbers.cast(dtype), shape, allowzero=1)}
+    return {"output": b.op(std.Reshape, numbers.cast(dtype), shape, allowzero=1)}
 
 
 def _counters(start: Expr, numbers: Expr) -> tuple[Expr, Expr]:
@@ -188,5 +189,5 @@ def _counters(start: Expr, numbers: Expr) -> tuple[Expr, Expr]:
         for part in (low, high):
             total = part.slice(half, half + 1, axis=0) + carried
             words.append(_low(total).unsqueeze(0))
-            carried = total.builder.op("Div", total, total.like(2**32))
+            carried = total.builder.op(std.Div, total, total.like(2**32))
     return concat([words[0], words[2]], 0), concat([words[1], words[3]], 0)

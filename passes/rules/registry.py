@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
-from lstm_lower.graph.emit import Builder, Expr
+from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.opdef import Call, OpDef
 from lstm_lower.passes.infer import constant_of
 from lstm_lower.passes.known import known_entries

@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from ml_dtypes import finfo
 
-from lstm_lower.graph.emit import Expr, Scalar, concat
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, Scalar, concat
 from lstm_lower.ops.segments import (
     SegmentMax,
     SegmentMean,
@@ -54,7 +55,7 @@ def _given_number(n: Node, operand: str) -> Size:
 def _row_counts(ids: Expr, segments: Size, dtype: ir.DataType) -> Expr:
     """The number of rows of each segment, at least 1, as [S]."""
     b = ids.builder
-    ones = b.op("ConstantOfShape", b.op("Shape", ids), value=ir.tensor([1], dtype=dtype))
+    ones = b.op(std.ConstantOfShape, b.op(std.Shape, ids), value=ir.tensor([1], dtype=dtype))
     return add_rows(ones.unsqueeze(1), ids, segments).reshape(-1).maximum(1)
 
 
@@ -63,13 +64,13 @@ def _per_row(values: Expr, rows: Expr) -> Expr:
     b = values.builder
     if rows.shape is not None:
         return values.unsqueeze(*range(1, len(rows.shape))) if len(rows.shape) > 1 else values
-    rank = b.op("Size", b.op("Shape", rows)).reshape(1)
-    ones = b.op("ConstantOfShape", rank - 1, value=ir.tensor([1], dtype=INT64))
-    return b.op("Reshape", values, concat([b.ints(-1), ones], 0))
+    rank = b.op(std.Size, b.op(std.Shape, rows)).reshape(1)
+    ones = b.op(std.ConstantOfShape, rank - 1, value=ir.tensor([1], dtype=INT64))
+    return b.op(std.Reshape, values, concat([b.ints(-1), ones], 0))
 
 
 def _scale(counts: Expr, power: float) -> Expr:
-    return counts if power == 1 else counts.builder.op("Sqrt", counts)
+    return counts if power == 1 else counts.builder.op(std.Sqrt, counts)
 
 
 def _sum(rows: Expr, ids: Expr, segments: Size, power: float) -> dict[str, Expr]:
@@ -115,7 +116,7 @@ def sparse_segment_sum(n: Node) -> dict[str, Expr]:
     """Rows picked, added, and divided by a power of their number."""
     ids = n.segment_ids.cast(INT64)
     segments = _given_number(n, "num_segments") if "num_segments" in n.call.operands else _last_number(n, ids)
-    return _sum(n.builder.op("Gather", n.data, n.indices, axis=0), ids, segments, _POWERS[n.op])
+    return _sum(n.builder.op(std.Gather, n.data, n.indices, axis=0), ids, segments, _POWERS[n.op])
 
 
 @lowers(SparseSegmentSumGrad, SparseSegmentMeanGrad, SparseSegmentSqrtNGrad)
@@ -128,11 +129,11 @@ def sparse_segment_gradient(n: Node) -> dict[str, Expr]:
 def sparse_segment_rows(n: Node) -> dict[str, Expr]:
     """The same, added where the row stands among the different ones that were read."""
     b = n.builder
-    unique, _, places, _ = b.ops("Unique", n.indices.cast(INT64), outputs=4, sorted=1)
+    unique, _, places, _ = b.ops(std.Unique, n.indices.cast(INT64), outputs=4, sorted=1)
     for value in (unique, places):
         value.value.type = ir.TensorType(INT64)
         b.set_shape(value, [None])
-    output = add_rows(_shares(n), places, b.op("Shape", unique))
+    output = add_rows(_shares(n), places, b.op(std.Shape, unique))
     return {"output": output, "sorted_unique_indices": unique}
 
 
@@ -142,7 +143,7 @@ def _shares(n: Node) -> Expr:
     if power:
         counts = _row_counts(ids, gradient.size(0), gradient.dtype)
         gradient = gradient / _per_row(_scale(counts, power), gradient)
-    return n.builder.op("Gather", gradient, ids, axis=0)
+    return n.builder.op(std.Gather, gradient, ids, axis=0)
 
 
 def _extreme(n: Node, rows: Expr, ids: Expr, segments: Size) -> Expr:
@@ -152,30 +153,30 @@ def _extreme(n: Node, rows: Expr, ids: Expr, segments: Size) -> Expr:
     sizes = concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0)
     first = ir.Tensor(np.asarray([start], rows.dtype.numpy()), dtype=rows.dtype)
     if b.opset >= 18:
-        initial = b.op("ConstantOfShape", sizes, value=first)
-        return b.op("ScatterND", initial, ids.unsqueeze(1), rows, reduction=scatter).slice(0, segments, axis=0)
+        initial = b.op(std.ConstantOfShape, sizes, value=first)
+        return b.op(std.ScatterND, initial, ids.unsqueeze(1), rows, reduction=scatter).slice(0, segments, axis=0)
     # Earlier opsets have no such scatter: a table of all rows, with the first value in place of other segments' rows.
     # A row of first values leaves no segment without any.
     rank = rank_of(n, "data", rows)
-    row = b.op("ConstantOfShape", concat([b.ints(1), tail_of(rows, 1)], 0), value=first)
-    numbers = b.op("Range", b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
-    member = b.op("Equal", numbers.unsqueeze(1), concat([ids, b.ints(-1)], 0).unsqueeze(0))
+    row = b.op(std.ConstantOfShape, concat([b.ints(1), tail_of(rows, 1)], 0), value=first)
+    numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
+    member = b.op(std.Equal, numbers.unsqueeze(1), concat([ids, b.ints(-1)], 0).unsqueeze(0))
     member = member.unsqueeze(*range(2, rank + 1)) if rank > 1 else member
     table = b.where(member, concat([rows, row], 0).unsqueeze(0), start)
-    return b.op(reduction, table, axes=[1], keepdims=0)
+    return table.reduce(reduction, 1, keepdims=False)
 
 
-def _reduction(n: Node) -> tuple[str, str, Scalar]:
+def _reduction(n: Node) -> tuple[str, type[std.Reduction], Scalar]:
     """What ScatterND and the reductions of ONNX call the op, and where it starts."""
     if n.op in (SegmentProd, UnsortedSegmentProd):
-        return "mul", "ReduceProd", 1
+        return "mul", std.ReduceProd, 1
     dtype = n.call.types["T"]
     assert dtype is not None
     whole = dtype in (ir.DataType.INT32, ir.DataType.INT64)
     limits = np.iinfo(dtype.numpy()) if whole else finfo(dtype.numpy())  # type: ignore[no-untyped-call]
     if n.op in (SegmentMax, UnsortedSegmentMax):
-        return "max", "ReduceMax", np.asarray(limits.min).item()
-    return "min", "ReduceMin", np.asarray(limits.max).item()
+        return "max", std.ReduceMax, np.asarray(limits.min).item()
+    return "min", std.ReduceMin, np.asarray(limits.max).item()
 
 
 @lowers(UnsortedSegmentProd, UnsortedSegmentMax, UnsortedSegmentMin)
@@ -197,7 +198,7 @@ def segment_extreme(n: Node) -> dict[str, Expr]:
     segments = _last_number(n, ids)
     result = _extreme(n, n.data, ids, segments)
     if n.op is not SegmentProd:
-        ones = b.op("ConstantOfShape", b.op("Shape", ids), value=ir.tensor([1], dtype=n.data.dtype))
+        ones = b.op(std.ConstantOfShape, b.op(std.Shape, ids), value=ir.tensor([1], dtype=n.data.dtype))
         filled = add_rows(ones.unsqueeze(1), ids, segments).reshape(-1) > 0
         result = b.where(_per_row(filled, n.data), result, 0)
     return {"output": result}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.known import known_entries
 
 Size = int | Expr

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.rules.registry import Node
 from lstm_lower.passes.rules.sizes import Size, at_least
 from lstm_lower.spatial import SpatialAxis
@@ -53,7 +54,7 @@ def padded(image: Expr, amounts: Sequence[tuple[Size, Size]]) -> Expr:
     if all(isinstance(side, int) and side == 0 for pair in amounts for side in pair):
         return image
     (top, bottom), (left, right) = amounts
-    return image.builder.op("Pad", image, image.builder.sizes([0, 0, top, left, 0, 0, bottom, right]))
+    return image.builder.op(std.Pad, image, image.builder.sizes([0, 0, top, left, 0, 0, bottom, right]))
 
 
 def arranged(image: Expr, data_format: str, order: str) -> Expr:

@@ -10,15 +10,16 @@ import dataclasses
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr, concat
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.passes.rules.registry import Node
 
 # The standard operators' gate orders, as positions in cuDNN's: LSTM i, o, f, c; GRU z (our u), r, h (our n).
 _OPERATORS = {
-    "lstm": ("LSTM", (0, 3, 1, 2)),
-    "gru": ("GRU", (1, 0, 2)),
-    "rnn_tanh": ("RNN", (0,)),
-    "rnn_relu": ("RNN", (0,)),
+    "lstm": (std.LSTM, (0, 3, 1, 2)),
+    "gru": (std.GRU, (1, 0, 2)),
+    "rnn_tanh": (std.RNN, (0,)),
+    "rnn_relu": (std.RNN, (0,)),
 }
 
 

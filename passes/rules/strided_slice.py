@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import onnx_ir as ir
-
-from lstm_lower.graph.emit import Expr, concat
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.values import stated
 from lstm_lower.ops.indexing import StridedSliceGrad
 from lstm_lower.passes.known import known_entries
 from lstm_lower.passes.rules.indexing import INT64
@@ -59,9 +59,9 @@ def strided_slice_grad(n: Node) -> dict[str, Expr]:
         else:
             gradient = _spread(gradient, position, axis, sizes[position])
     if any(not isinstance(pad, int) or pad for pad in pads):
-        gradient = n.builder.op("Pad", gradient, n.builder.sizes(pads))
+        gradient = n.builder.op(std.Pad, gradient, n.builder.sizes(pads))
     if gradient.value is not n.dy.value:
-        gradient.value.shape = ir.Shape(known_entries(n.shape.value) or [None] * len(sizes))
+        gradient.value.shape = stated(known_entries(n.shape.value) or [None] * len(sizes))
     return {"output": gradient}
 
 
@@ -120,15 +120,17 @@ def _spread(gradient: Expr, position: int, axis: Axis, size: Size) -> Expr:
     if axis.begin is not None:
         begin = from_end(axis.begin, size)
         first = at_most(at_least(begin, 0), size) if axis.stride > 0 else at_most(at_least(begin, -1), size - 1)
-    places = b.op("Range", b.constant(0, INT64), b.sizes([size]).reshape(), b.constant(1, INT64))
+    places = b.op(std.Range, b.constant(0, INT64), b.sizes([size]).reshape(), b.constant(1, INT64))
     distance = (places - first) * (1 if axis.stride > 0 else -1)
     step = abs(axis.stride)
-    element = b.op("Div", distance, distance.like(step))
-    on_grid = b.op("Equal", element * step, distance)
-    valid = b.op("And", b.op("And", on_grid, b.op("GreaterOrEqual", distance, distance.like(0))), element < length)
+    element = b.op(std.Div, distance, distance.like(step))
+    on_grid = b.op(std.Equal, element * step, distance)
+    valid = b.op(
+        std.And, b.op(std.And, on_grid, b.op(std.GreaterOrEqual, distance, distance.like(0))), element < length
+    )
     # The element past the last is a zero, for the places that have none.
     padded = concat([gradient, _zero_slice(gradient, position)], position)
-    return b.op("Gather", padded, b.where(valid, element, length), axis=position)
+    return b.op(std.Gather, padded, b.where(valid, element, length), axis=position)
 
 
 def _zero_slice(x: Expr, axis: int) -> Expr:

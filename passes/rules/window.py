@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lstm_lower.graph.emit import Builder, Expr, concat
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr, concat
 from lstm_lower.passes.rules.registry import Node
 
 # One step of a loop: states and inputs to new states and outputs.
@@ -88,7 +89,7 @@ class Window:
         b = sequence.builder
         missing = b.sizes([self._steps]) - b.sizes([self.length])
         pads = b.concat([b.ints(0, 0, 0), missing, b.ints(0, 0)], 0)
-        padded = b.op("Pad", sequence, pads)
+        padded = b.op(std.Pad, sequence, pads)
         if sequence.shape is not None:
             steps = self._steps if isinstance(self._steps, int) else None
             return b.set_shape(padded, (steps, *sequence.shape[1:]))

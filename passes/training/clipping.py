@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 
 _FLOAT = ir.DataType.FLOAT
 
@@ -23,7 +24,7 @@ def by_global_norm(gradients: Sequence[Expr], limit: float) -> list[Expr]:
     total = squares[0]
     for square in squares[1:]:
         total = total + square
-    norm = total.builder.op("Sqrt", total)
+    norm = total.builder.op(std.Sqrt, total)
     # A norm of zero must not divide; beyond the limit the maximum is the norm itself.
     factor = limit / norm.maximum(limit)
     return [gradient * factor.cast(gradient.dtype) for gradient in gradients]
@@ -36,4 +37,4 @@ def by_value(gradients: Sequence[Expr], limit: float) -> list[Expr]:
 
 def _sum(x: Expr) -> Expr:
     """The sum of all elements, a scalar."""
-    return x.builder.op("ReduceSum", x, keepdims=0)
+    return x.builder.op(std.ReduceSum, x, keepdims=0)

@@ -12,7 +12,8 @@ from typing import Protocol
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.graph.emit import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 
 _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
@@ -117,12 +118,12 @@ class Adam:
     ) -> tuple[Expr, dict[str, Expr]]:
         """Kingma and Ba, 2014, the form before section 2.1."""
         b = gradient.builder
-        correction_1 = 1.0 - b.op("Pow", step.like(self.beta_1), step)
-        correction_2 = 1.0 - b.op("Pow", step.like(self.beta_2), step)
-        rate = learning_rate * b.op("Sqrt", correction_2) / correction_1
+        correction_1 = 1.0 - b.op(std.Pow, step.like(self.beta_1), step)
+        correction_2 = 1.0 - b.op(std.Pow, step.like(self.beta_2), step)
+        rate = learning_rate * b.op(std.Sqrt, correction_2) / correction_1
         m = slots["m"] * self.beta_1 + gradient * (1.0 - self.beta_1)
         v = slots["v"] * self.beta_2 + gradient * gradient * (1.0 - self.beta_2)
-        moved = _decayed(weight, learning_rate, self.weight_decay) - m * rate / (b.op("Sqrt", v) + self.epsilon)
+        moved = _decayed(weight, learning_rate, self.weight_decay) - m * rate / (b.op(std.Sqrt, v) + self.epsilon)
         return moved, {"m": m, "v": v}
 
 
@@ -155,7 +156,7 @@ class RMSprop:
     ) -> tuple[Expr, dict[str, Expr]]:
         """S = rho s + (1-rho) g^2; w - lr g / sqrt(s + epsilon)."""
         mean_square = slots["mean_square"] * self.rho + gradient * gradient * (1.0 - self.rho)
-        root = gradient.builder.op("Sqrt", mean_square + self.epsilon)
+        root = gradient.builder.op(std.Sqrt, mean_square + self.epsilon)
         return weight - gradient * learning_rate / root, {"mean_square": mean_square}
 
 

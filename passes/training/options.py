@@ -10,7 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.graph.emit import Builder, Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.training import clipping
 from lstm_lower.passes.training.optimizers import Optimizer, working_dtype
 from lstm_lower.passes.training.step import TrainingStep, zeros_of
@@ -140,7 +141,7 @@ class _Accumulation:
 
         with step.building("accumulate") as b:
             following = b.wrap(counter) + 1
-            self.last = b.op("Equal", following, following.like(count))
+            self.last = b.op(std.Equal, following, following.like(count))
             restarted = b.where(self.last, 0, following)
         step.replace_gradients("accumulate", mean)
         with step.building("accumulate") as b:

@@ -11,10 +11,12 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
-from lstm_lower.graph.emit import Builder, Expr
-from lstm_lower.graph.names import Names
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import operands
+from lstm_lower.graph.emit import Emitter, Workspace
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.loops.edit import operands
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import Role, StatePair, TrainingState
 
@@ -31,7 +33,7 @@ class TrainingStep:
     def __init__(self, model: ir.Model, state: TrainingState) -> None:
         self.model = model
         self.state = state
-        self._names = Names.of(model)
+        self._space = Workspace.of(model)
         self._outputs = {value.name: value for value in model.graph.outputs}
         self.gradients: dict[str, ir.Value] = {
             pair.input: _source(self._outputs[pair.gradient]) for pair in state.pairs if pair.gradient is not None
@@ -50,10 +52,7 @@ class TrainingStep:
     @contextlib.contextmanager
     def building(self, scope: str) -> Iterator[Builder]:
         """A builder whose nodes join the graph when the block ends."""
-        builder = Builder(self.model.graph.opset_imports[""], self._names, scope)
-        yield builder
-        constants = [node for value in builder.constants.values() if (node := value.producer()) is not None]
-        self.model.graph.extend([*constants, *builder.nodes])
+        yield Builder(Emitter(self._space, self.model.graph, scope=scope))
         self.model.graph.sort()
 
     def replace_gradients(self, scope: str, change: Callable[[list[Expr]], list[Expr]]) -> None:
@@ -89,7 +88,7 @@ class TrainingStep:
     def add_input(self, hint: str, initial: np.ndarray[Any, Any]) -> ir.Value:
         """Adds an input with a default value."""
         dtype = ir.DataType.from_numpy(initial.dtype)
-        value = ir.Value(name=self._names.fresh(hint), type=ir.TensorType(dtype), shape=ir.Shape(initial.shape))
+        value = ir.Value(name=self._space.names.fresh(hint), type=ir.TensorType(dtype), shape=stated(initial.shape))
         self.model.graph.inputs.append(value)
         assert value.name is not None
         training_state.set_initial_value(self.model, value.name, initial)
@@ -98,8 +97,8 @@ class TrainingStep:
     def add_pair(self, before: ir.Value, after: Expr, role: Role, **more: Any) -> StatePair:
         """Makes an expression the next value of an input."""
         with self.building("state") as builder:
-            new = builder.op("Identity", after).value
-        new.name = self._names.fresh(f"new_{before.name}")
+            new = builder.op(std.Identity, after).value
+        new.name = self._space.names.fresh(f"new_{before.name}")
         new.shape = before.shape
         self.model.graph.outputs.append(new)
         assert before.name is not None
@@ -118,8 +117,8 @@ class TrainingStep:
         """Puts another value in an output's place, under the output's name."""
         old = self.outputs[name]
         with self.building(scope) as builder:
-            new = builder.op("Identity", change(builder.wrap(old))).value
-        old.name, new.name, new.shape = self._names.fresh(f"{scope}/{name}"), name, old.shape
+            new = builder.op(std.Identity, change(builder.wrap(old))).value
+        old.name, new.name, new.shape = self._space.names.fresh(f"{scope}/{name}"), name, old.shape
         graph_outputs = self.model.graph.outputs
         graph_outputs[next(i for i, value in enumerate(graph_outputs) if value is old)] = new
 
@@ -153,7 +152,7 @@ def _source(value: ir.Value) -> ir.Value:
     """The value behind a chain of Identity nodes; it gets the dtype and shape of the graph output."""
     dtype, shape = value.dtype, value.shape
     node = value.producer()
-    while node is not None and node.op_type == "Identity" and node.domain == "" and node.inputs[0] is not None:
+    while std.Identity.matches(node) and node.inputs[0] is not None:
         value = node.inputs[0]
         node = value.producer()
     if value.type is None and dtype is not None:
@@ -166,7 +165,7 @@ def _source(value: ir.Value) -> ir.Value:
 def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
     """Who reads a value, directly or through Identity nodes; Identities that make a graph output are no readers."""
     for node, index in value.uses():
-        if node.op_type == "Identity" and node.domain == "":
+        if std.Identity.matches(node):
             yield from _readers(node.outputs[0])
         else:
             yield node, index

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.graph.names import Names
+from lstm_lower.graph.emit import Workspace
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
 from tests.support.cell_loops import T, expected, feeds, gru_loops, gru_steps
 from tests.support.duplicates import all_nodes, duplicates
@@ -32,7 +32,7 @@ def test_every_schedule_computes_the_same(build: Callable[[], onnx.ModelProto], 
 
 def test_bodies_of_gru_loops() -> None:
     model = ir.from_proto(ll.lower(gru_loops(), schedule="scan"))
-    forward, backward = (Loop(node, Names.of(model), 18) for node in scans_of(model.graph))
+    forward, backward = (Loop(node, Workspace.of(model)) for node in scans_of(model.graph))
     for loop, nodes in ((forward, 13), (backward, 10)):
         body = list(loop.body)
         # Of each cell the two recurrent products stay; no gradient of a weight is carried.

@@ -7,6 +7,8 @@ import dataclasses
 
 import onnx_ir as ir
 
+from lstm_lower.graph.emit import Workspace
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
 from lstm_lower.passes.loops.views.loop import Loop, infer_body, scans_of
 from lstm_lower.passes.trace import Trace
@@ -17,20 +19,27 @@ class Context:
     """What passes on one model share.
 
     Attributes:
-        names: gives out unique names; one for the whole model.
-        opset: the model's version of `ai.onnx`.
+        space: names, facts and version of the model.
         trace: where changes and refusals are recorded.
     """
 
-    names: Names
-    opset: int
+    space: Workspace
     trace: Trace
 
     @classmethod
-    def of(cls, model: ir.Model, names: Names | None = None, trace: Trace | None = None) -> Context:
+    def of(cls, model: ir.Model, trace: Trace | None = None) -> Context:
         """The context of a model."""
-        opset = model.graph.opset_imports.get("", 0)
-        return cls(names if names is not None else Names.of(model), opset, trace if trace is not None else Trace())
+        return cls(Workspace.of(model), trace if trace is not None else Trace())
+
+    @property
+    def names(self) -> Names:
+        """Gives out unique names; one for the whole model."""
+        return self.space.names
+
+    @property
+    def opset(self) -> int:
+        """The model's version of `ai.onnx`."""
+        return self.space.opset
 
 
 class LoopPass(ir.passes.InPlacePass):
@@ -56,13 +65,19 @@ class LoopPass(ir.passes.InPlacePass):
         assert self._context is not None
         return self._context
 
+    @property
+    def facts(self) -> Facts:
+        """What is known of the model's values while this call runs."""
+        return self.context.space.facts
+
     def refuse(self, where: ir.Node | ir.Value | str, reason: str) -> None:
         """Records why a candidate is left alone."""
         self.context.trace.refuse(self.name, where, reason)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Runs the pass on every loop of the model."""
-        self._context = self._given if self._given is not None else Context.of(model)
+        context = self._given if self._given is not None else Context.of(model)
+        self._context = Context(dataclasses.replace(context.space, facts=Facts.of(model)), context.trace)
         return ir.passes.PassResult(model, self.run(model))
 
     def run(self, model: ir.Model) -> bool:
@@ -71,7 +86,7 @@ class LoopPass(ir.passes.InPlacePass):
         for node in scans_of(model.graph):
             if node.graph is None:
                 continue
-            loop = Loop(node, self.context.names, self.context.opset)
+            loop = Loop(node, self.context.space)
             infer_body(loop)
             modified |= self.rewrite(loop)
         return modified

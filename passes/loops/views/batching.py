@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END, Emitter
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import END, Editor, subgraphs_of
 from lstm_lower.passes.loops.views.dependence import rank_of
 
 
@@ -30,7 +33,7 @@ class Batch:
         shared: values of the body that turned out the same at every step, and their outer values.
     """
 
-    def __init__(self, editor: Editor) -> None:
+    def __init__(self, editor: Emitter) -> None:
         self.editor = editor
         self.sequences: dict[ir.Value, ir.Value] = {}
         self.shared: dict[ir.Value, ir.Value] = {}
@@ -68,7 +71,7 @@ class Batch:
         for output, sequence in zip(node.outputs, results, strict=True):
             step_shape = shape_of(output)
             if step_shape is not None:
-                sequence.shape = ir.Shape((length, *step_shape))
+                sequence.shape = stated((length, *step_shape))
             if sequence.type is None:
                 sequence.type = output.type
             self.sequences[output] = sequence
@@ -110,14 +113,14 @@ class Batch:
         rank = self.rank(value)
         sizes = self.editor.size(self.sequences[like], 0)
         if rank:
-            sizes = self.editor.op("Concat", sizes, self.editor.ints(*[1] * rank), axis=0)
-        return self.editor.op("Expand", self.editor.unsqueeze(outer, 0), sizes)
+            sizes = self.editor.op(std.Concat, sizes, self.editor.ints(*[1] * rank), axis=0)
+        return self.editor.op(std.Expand, self.editor.unsqueeze(outer, 0), sizes)
 
     def emit(self, node: ir.Node, inputs: list[ir.Value | None], **changed: Any) -> list[ir.Value]:
         """Emits a node of the same type with other inputs; `changed` attributes replace the node's own."""
         attributes: dict[str, Any] = {**dict(node.attributes.items()), **changed}
         kept = {key: value for key, value in attributes.items() if value is not None}
-        return list(self.editor.node(node.op_type, inputs, len(node.outputs), **kept).outputs)
+        return list(self.editor.node(std.VIEWS[node.op_type], inputs, len(node.outputs), **kept).outputs)
 
 
 Rule = Callable[[Batch, ir.Node], list[ir.Value]]
@@ -156,9 +159,9 @@ def _gemm(b: Batch, node: ir.Node) -> list[ir.Value]:
         outer = b.outer(value)
         assert outer is not None
         if attribute(node, flag, 0):
-            outer = e.op("Transpose", outer, perm=[0, 2, 1] if b.is_batched(value) else [1, 0])
+            outer = e.op(std.Transpose, outer, perm=[0, 2, 1] if b.is_batched(value) else [1, 0])
         factors.append(outer)
-    result = e.op("MatMul", *factors)
+    result = e.op(std.MatMul, *factors)
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
     if dtype is None:
         raise NotBatchable("its dtype is not known")
@@ -166,12 +169,12 @@ def _gemm(b: Batch, node: ir.Node) -> list[ir.Value]:
     if not alpha or not beta:
         raise NotBatchable("a factor of 0 stands for leaving out, also of what is not finite")
     if alpha != 1.0:
-        result = e.op("Mul", result, e.constant(alpha, dtype))
+        result = e.op(std.Mul, result, e.constant(alpha, dtype))
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         bias = b.aligned(node.inputs[2], 2)
         if beta != 1.0:
-            bias = e.op("Mul", bias, e.constant(beta, dtype))
-        result = e.op("Add", result, bias)
+            bias = e.op(std.Mul, bias, e.constant(beta, dtype))
+        result = e.op(std.Add, result, bias)
     return [result]
 
 
@@ -238,7 +241,7 @@ def _reshape(b: Batch, node: ir.Node) -> list[ir.Value]:
     elif attribute(node, "allowzero", 0):
         raise NotBatchable("allowzero leaves no way to copy the number of steps")
     else:
-        target = b.editor.op("Concat", b.editor.ints(0), b.outer(node.inputs[1]), axis=0)
+        target = b.editor.op(std.Concat, b.editor.ints(0), b.outer(node.inputs[1]), axis=0)
     return b.emit(node, [b.outer(node.inputs[0]), target], allowzero=None)
 
 
@@ -251,7 +254,7 @@ def _squeeze(b: Batch, node: ir.Node) -> list[ir.Value]:
     axes = [axis + 1 for axis, dim in enumerate(shape) if dim == 1]
     if not axes:
         # Empty axes would take out time as well, where there is one step.
-        return [b.editor.op("Identity", b.outer(node.inputs[0]))]
+        return [b.editor.op(std.Identity, b.outer(node.inputs[0]))]
     return b.emit(node, [b.outer(node.inputs[0]), b.editor.ints(*axes)])
 
 
@@ -271,7 +274,7 @@ def _reduce(b: Batch, node: ir.Node) -> list[ir.Value]:
             return b.emit(node, [b.outer(operand) for operand in node.inputs])
         given = list(range(b.rank(value)))
         if not given:
-            return [b.editor.op("Identity", b.outer(value))] if node.op_type in _SELF_REDUCING else _no_axes(node)
+            return [b.editor.op(std.Identity, b.outer(value))] if node.op_type in _SELF_REDUCING else _no_axes(node)
     axes = [_shift(int(axis)) for axis in given]
     if as_input:
         return b.emit(node, [b.outer(value), b.editor.ints(*axes)], axes=None)
@@ -293,7 +296,7 @@ def _expand(b: Batch, node: ir.Node) -> list[ir.Value]:
         raise NotBatchable("the rank that Expand makes is not known")
     rank = max(b.rank(value), lengths[0])
     ones = b.editor.ints(*[1] * (1 + rank - lengths[0]))
-    return b.emit(node, [b.aligned(value, rank), b.editor.op("Concat", ones, b.outer(target), axis=0)])
+    return b.emit(node, [b.aligned(value, rank), b.editor.op(std.Concat, ones, b.outer(target), axis=0)])
 
 
 def _pad(b: Batch, node: ir.Node) -> list[ir.Value]:
@@ -314,7 +317,7 @@ def _cumsum(b: Batch, node: ir.Node) -> list[ir.Value]:
 
 
 def _shape_op(b: Batch, node: ir.Node) -> list[ir.Value]:
-    shape = b.editor.op("Shape", b.outer(node.inputs[0]))
+    shape = b.editor.op(std.Shape, b.outer(node.inputs[0]))
     start, end = attribute(node, "start", 0), attribute(node, "end", None)
     if start < -b.rank(node.inputs[0]):
         start = 0

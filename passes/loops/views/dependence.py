@@ -11,8 +11,9 @@ from collections.abc import Iterable
 import networkx as nx
 import onnx_ir as ir
 
+from lstm_lower.graph.edit import operands
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.loops.edit import operands, subgraphs_of
 from lstm_lower.passes.loops.views.loop import Loop
 
 # Results that differ from call to call, or that act on something outside: never moved, merged or repeated.

@@ -13,9 +13,14 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.graph.names import Names
+from lstm_lower.dims import Dim
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import captures, detach, remove_unread
+from lstm_lower.graph.emit import Emitter, Workspace, replace
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.infer import attribute, infer, shape_of
-from lstm_lower.passes.loops.edit import Editor, captures, detach, remove_unread, subgraphs_of, substitute
 
 # Mark, in a node's metadata, of a Scan over blocks of steps that the schedule made: its body is a loop's surroundings,
 # not a loop body to take work out of.
@@ -84,21 +89,21 @@ class Loop:
         outputs: sequences made.
     """
 
-    def __init__(self, node: ir.Node, names: Names, opset: int) -> None:
+    def __init__(self, node: ir.Node, space: Workspace) -> None:
         """Reads a Scan node.
 
         Args:
             node: a Scan of opset 9 or newer.
-            names: gives out names for what is emitted.
-            opset: the model's version of `ai.onnx`.
+            space: names, facts and version of the model.
         """
         assert is_scan(node)
         if not node.name:
             # What is taken out of the loop, and what is left alone, is named after it.
-            node.name = names.fresh("loop")
+            node.name = space.names.fresh("loop")
         self.node = node
-        self.names = names
-        self.opset = opset
+        self.space = space
+        self.names = space.names
+        self.opset = space.opset
         self.body = node.attributes["body"].as_graph()
         count = int(attribute(node, "num_scan_inputs", 0))
         split = len(node.inputs) - count
@@ -136,6 +141,11 @@ class Loop:
         self._written = self._operand_list()
 
     @property
+    def facts(self) -> Facts:
+        """What is known of the model's values."""
+        return self.space.facts
+
+    @property
     def graph(self) -> ir.Graph:
         """The graph that the Scan stands in."""
         graph = self.node.graph
@@ -154,22 +164,22 @@ class Loop:
         return sum(directions) * 2 > len(directions)
 
     @property
-    def length(self) -> int | str | None:
+    def length(self) -> Dim:
         """The number of steps: a number, the name of a symbolic size, or not known."""
         dims = [shape[x.axis] for x in self.inputs if (shape := shape_of(x.sequence)) is not None]
         return next((dim for dim in dims if isinstance(dim, int)), next((d for d in dims if d is not None), None))
 
-    def before(self, scope: str = "hoisted") -> Editor:
+    def before(self, scope: str = "hoisted") -> Emitter:
         """Emits before the loop."""
-        return Editor(self.graph, self.names, self.opset, before=self.node, scope=f"{self.node.name}/{scope}")
+        return Emitter(self.space, self.graph, before=self.node, scope=f"{self.node.name}/{scope}")
 
-    def after(self, scope: str = "sunk") -> Editor:
+    def after(self, scope: str = "sunk") -> Emitter:
         """Emits after the loop."""
-        return Editor(self.graph, self.names, self.opset, after=self.node, scope=f"{self.node.name}/{scope}")
+        return Emitter(self.space, self.graph, after=self.node, scope=f"{self.node.name}/{scope}")
 
-    def inside(self, before: ir.Node | None = None, scope: str = "body") -> Editor:
+    def inside(self, before: ir.Node | None = None, scope: str = "body") -> Emitter:
         """Emits in the body, at its end or before one of its nodes."""
-        return Editor(self.body, self.names, self.opset, before=before, scope=f"{self.node.name}/{scope}")
+        return Emitter(self.space, self.body, before=before, scope=f"{self.node.name}/{scope}")
 
     def captures(self) -> list[ir.Value]:
         """Values of outer scopes that the body reads."""
@@ -203,7 +213,7 @@ class Loop:
         parameter = ir.Value(
             name=self.names.fresh(f"{self.node.name}/input"),
             type=sequence.type,
-            shape=None if shape is None else ir.Shape(shape[1:]),
+            shape=None if shape is None else stated(shape[1:]),
         )
         self.inputs.append(ScanInput(sequence, parameter, 0, self.reverse if reverse is None else reverse))
         return parameter
@@ -214,7 +224,7 @@ class Loop:
         sequence = ir.Value(
             name=self.names.fresh(f"{self.node.name}/output"),
             type=step.type,
-            shape=None if shape is None else ir.Shape((self.length, *shape)),
+            shape=None if shape is None else stated((self.length, *shape)),
         )
         output = ScanOutput(step, sequence, 0, self.reverse)
         self.outputs.append(output)
@@ -269,7 +279,7 @@ class Loop:
             value: ir.Value = getattr(holder, field)
             producer = value.producer()
             if producer is None or producer.graph is not self.body or value in seen:
-                value = editor.op("Identity", value)
+                value = editor.op(std.Identity, value)
                 setattr(holder, field, value)
             seen.add(value)
 
@@ -297,6 +307,7 @@ class Loop:
             name=old.name,
             metadata_props=dict(old.metadata_props),
         )
+        self.space.facts.enter(node)
         graph.insert_before(old, node)
         finals, sequences = results[: len(self.states)], results[len(self.states) :]
         for state, value in zip(self.states, finals, strict=True):
@@ -321,7 +332,7 @@ class Loop:
 
     def _hand_over(self, old: ir.Value, new: ir.Value) -> ir.Value:
         if old is not new:
-            substitute(old, new, self.names)
+            replace(old, new, self.space)
         return new
 
 
@@ -348,16 +359,16 @@ def _infer_graph(graph: ir.Graph) -> None:
         infer(node)
 
 
-def _adopt(value: ir.Value, type_: ir.TypeProtocol | None, shape: tuple[int | str | None, ...] | None) -> None:
+def _adopt(value: ir.Value, type_: ir.TypeProtocol | None, shape: tuple[Dim, ...] | None) -> None:
     if value.type is None:
         value.type = type_
     if value.shape is None and shape is not None:
-        value.shape = ir.Shape(shape)
+        value.shape = stated(shape)
 
 
 def is_scan(node: ir.Node) -> bool:
     """Whether a node is a Scan of opset 9 or newer (the older one has a batch axis and a lengths input)."""
-    return node.op_type == "Scan" and node.domain == "" and "body" in node.attributes and None not in node.inputs
+    return std.Scan.matches(node) and "body" in node.attributes and None not in node.inputs
 
 
 def scans_of(graph: ir.Graph) -> list[ir.Node]:

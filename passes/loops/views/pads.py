@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import Editor
 
 
-def joined_pads(e: Editor, node: ir.Node) -> ir.Value | None:
+def joined_pads(e: Emitter, node: ir.Node) -> ir.Value | None:
     """The concatenation that a sum of padded tensors is; `None` where it is none.
 
     Args:
@@ -30,7 +31,7 @@ def joined_pads(e: Editor, node: ir.Node) -> ir.Value | None:
     shape = shape_of(node.outputs[0])
     if shape is None or shape[axis] != at:
         return None
-    return e.op("Concat", *(value for *_, value in placed), axis=axis)
+    return e.op(std.Concat, *(value for *_, value in placed), axis=axis)
 
 
 def _feeds_sum(node: ir.Node) -> bool:
@@ -38,7 +39,7 @@ def _feeds_sum(node: ir.Node) -> bool:
     if len(uses) != 1 or node.outputs[0].is_graph_output():
         return False
     (user, _) = uses[0]
-    return user.op_type == "Add" and user.domain == "" and user.graph is node.graph and is_padded(user)
+    return std.Add.matches(user) and user.graph is node.graph and is_padded(user)
 
 
 def is_padded(node: ir.Node) -> bool:
@@ -56,7 +57,7 @@ def _leaves(node: ir.Node) -> list[tuple[int, int, int, ir.Value]]:
             maker = value.producer() if value is not None else None
             if value is None or maker is None:
                 return []
-            if maker.op_type == "Add" and maker.domain == "" and maker.graph is node.graph and _is_lone(value):
+            if std.Add.matches(maker) and maker.graph is node.graph and _is_lone(value):
                 waiting.append(maker)
             elif (place := _place(value)) is not None:
                 found.append(place)
@@ -72,7 +73,7 @@ def _is_lone(value: ir.Value) -> bool:
 def _place(value: ir.Value) -> tuple[int, int, int, ir.Value] | None:
     """Axis, start and size of what a Pad puts among zeros, and that itself."""
     node = value.producer()
-    if node is None or node.op_type != "Pad" or node.domain != "" or attribute(node, "mode", "constant") != "constant":
+    if not std.Pad.matches(node) or attribute(node, "mode", "constant") != "constant":
         return None
     source, pads = node.inputs[0], constant_of(node.inputs[1])
     shape = shape_of(source)

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.infer import attribute, constant_of, shape_of
-from lstm_lower.passes.loops.edit import subgraphs_of
 
 
 @dataclasses.dataclass(frozen=True)

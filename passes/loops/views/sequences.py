@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.passes.loops.edit import END, Editor
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END, Emitter
 from lstm_lower.passes.loops.views.batching import Batch, NotBatchable
 from lstm_lower.passes.loops.views.dependence import rank_of
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
@@ -13,7 +14,7 @@ from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
 class Sequences:
     """Makes sequences, time on axis 0 in the loop's direction, of values of a loop's body."""
 
-    def __init__(self, loop: Loop, editor: Editor) -> None:
+    def __init__(self, loop: Loop, editor: Emitter) -> None:
         self.loop = loop
         self.editor = editor
         self.batch = Batch(editor)
@@ -64,7 +65,7 @@ class Sequences:
                 parts = [self.editor.slice(after, 1, END, 0), first]
             else:
                 parts = [first, self.editor.slice(after, 0, -1, 0)]
-            sequence = self.editor.op("Concat", *parts, axis=0)
+            sequence = self.editor.op(std.Concat, *parts, axis=0)
             sequence.shape = after.shape
             self.batch.sequences[value] = sequence
             return

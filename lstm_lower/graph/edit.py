@@ -1,0 +1,69 @@
+"""Taking graphs apart: what nodes read, and removing what nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from lstm_lower.graph.subgraphs import subgraphs_of
+
+
+def captures(node: ir.Node) -> list[ir.Value]:
+    """Values of outer scopes that a node's subgraphs read, each once, in order of first use."""
+    found: dict[ir.Value, None] = {}
+    for graph in subgraphs_of(node):
+        _captured_by(graph, found)
+    return list(found)
+
+
+def _captured_by(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
+    own: set[ir.Value] = {*graph.inputs, *graph.initializers.values()}
+    inner: dict[ir.Value, None] = {}
+    for node in graph:
+        inner.update((value, None) for value in node.inputs if value is not None)
+        for subgraph in subgraphs_of(node):
+            _captured_by(subgraph, inner)
+        own.update(node.outputs)
+    inner.update((value, None) for value in graph.outputs)
+    found.update((value, None) for value in inner if value not in own)
+
+
+def operands(node: ir.Node) -> list[ir.Value]:
+    """Everything a node reads: its inputs and what its subgraphs capture."""
+    explicit = [value for value in node.inputs if value is not None]
+    if subgraphs_of(node):
+        explicit += captures(node)
+    return list(dict.fromkeys(explicit))
+
+
+def remove_unread(graph: ir.Graph, keep: Iterable[ir.Value] = ()) -> int:
+    """Removes nodes whose outputs nobody reads, also in subgraphs; returns how many.
+
+    Args:
+        graph: the graph.
+        keep: values to count as read besides the graph's outputs.
+    """
+    kept = {*keep, *graph.outputs}
+    removed = 0
+    for node in reversed(list(graph)):
+        if any(output in kept or output.uses() for output in node.outputs):
+            for subgraph in subgraphs_of(node):
+                removed += remove_unread(subgraph)
+            continue
+        detach(node)
+        removed += 1
+    return removed
+
+
+def detach(node: ir.Node) -> None:
+    """Takes a node out of its graph and ends its reading, that of its subgraphs included."""
+    for subgraph in subgraphs_of(node):
+        subgraph.outputs.clear()
+        for inner in reversed(list(subgraph)):
+            detach(inner)
+    graph = node.graph
+    assert graph is not None
+    graph.remove(node)
+    for index in range(len(node.inputs)):
+        node.replace_input_with(index, None)

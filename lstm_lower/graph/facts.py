@@ -1,0 +1,375 @@
+"""What is known of a model's values: type, shape, contents, the one value held everywhere, whether finite.
+
+One memoised evaluator over the facets of operators. It writes nothing into the model; what it keeps does not grow with
+the numbers in a model: the Range to 2**40 is a length here, not an array. Chains of any length are walked without
+recursion. Since no pass changes what a value stands for, what is known of a value stays true when the graph around it
+changes; a pass that gives a value another meaning says so by `forget`.
+
+Where a rule tells a dimension, it counts; what the model declares fills in what no rule tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph import onnx_inference
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.folding import LARGEST, folds
+from lstm_lower.graph.inference import Inferred, infers
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.uniform import finite_by, uniform_by
+from lstm_lower.graph.values import Array, Dim, Entry, Open, Partial, Shape, constant_of, declared_shape
+
+# Longer vectors are data, not sizes.
+MOST_ENTRIES = 64
+_SIZES = (ir.DataType.INT32, ir.DataType.INT64)
+
+_CERTAINTY: dict[type, int] = {int: 0, str: 1, type(None): 3}
+
+T = TypeVar("T")
+
+
+class Facts:
+    """What is known of the values of one model.
+
+    Attributes:
+        opset: the model's version of `ai.onnx`.
+        composite: tells dtypes and shapes of the outputs of a node of another domain.
+    """
+
+    def __init__(self, opset: int, composite: Callable[[ir.Node, Facts], Inferred | None] | None = None) -> None:
+        self.opset = opset
+        self.composite = composite
+        self._types: dict[ir.Value, ir.TypeProtocol | None] = {}
+        self._shapes: dict[ir.Value, Shape | None] = {}
+        self._contents: dict[ir.Value, Array | None] = {}
+        self._uniform: dict[ir.Value, float | None] = {}
+        self._finite: dict[ir.Value, bool] = {}
+        # Parameters of bodies -> the node that holds the body, and the parameter's position.
+        self._parameters: dict[ir.Value, tuple[ir.Node, int]] = {}
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Facts:
+        """The facts of a model."""
+        facts = cls(model.graph.opset_imports.get("", 0), _by_definition)
+        pending = [model.graph]
+        while pending:
+            for node in pending.pop():
+                if node.attributes and (inner := subgraphs_of(node)):
+                    facts.enter(node)
+                    pending += inner
+        return facts
+
+    def enter(self, node: ir.Node) -> None:
+        """Makes known what the parameters of a node's bodies stand for."""
+        for graph in subgraphs_of(node):
+            self._parameters.update((parameter, (node, index)) for index, parameter in enumerate(graph.inputs))
+
+    def tell(self, value: ir.Value, shape: Iterable[Dim | None]) -> None:
+        """Adds what a pass knows of a value's shape besides what follows from its operands."""
+        self._shapes[value] = _filled(value, _certain_first(self.shape(value), tuple(shape)))
+
+    def forget(self, *values: ir.Value) -> None:
+        """Forgets values that have got another meaning, or that are gone."""
+        for value in values:
+            for memo in (self._types, self._shapes, self._contents, self._uniform, self._finite, self._parameters):
+                memo.pop(value, None)
+
+    def replaced(self, old: ir.Value, new: ir.Value) -> None:
+        """Keeps for a value what is known of the one in whose place it stands."""
+        # Not asked anew: the node that made the old value may be half taken apart.
+        shape = self._shapes.get(old, declared_shape(old))
+        if shape is not None and shape != self.shape(new):
+            self._shapes[new] = _filled(new, _certain_first(self.shape(new), shape))
+        if self.type(new) is None:
+            self._types[new] = self._types.get(old, old.type)
+
+    def view(self, node: ir.Node | None) -> std.Standard | None:
+        """The view of a node of ONNX's own operators; `None` for others, and where an attribute is a function's."""
+        if node is None or node.domain != "":
+            return None
+        kind = std.VIEWS.get(node.op_type)
+        if kind is None or any(attribute.is_ref() for attribute in node.attributes.values()):
+            return None
+        return kind(node, self)
+
+    def maker(self, value: ir.Value | None) -> std.Standard | None:
+        """The view of the node that makes a value."""
+        return None if value is None else self.view(value.producer())
+
+    def type(self, value: ir.Value | None) -> ir.TypeProtocol | None:
+        """A value's type, of tensors and others."""
+        if value is None:
+            return None
+        if value not in self._types:
+            self._know(value)
+        return self._types[value]
+
+    def dtype(self, value: ir.Value | None) -> ir.DataType | None:
+        """A tensor's element type."""
+        found = self.type(value)
+        return found.dtype if isinstance(found, ir.TensorType) and found.dtype != ir.DataType.UNDEFINED else None
+
+    def shape(self, value: ir.Value | None) -> Shape | None:
+        """A tensor's dimensions: sizes, names, or identities of open ones; `None` when the rank is unknown."""
+        if value is None:
+            return None
+        if value not in self._shapes:
+            self._know(value)
+        return self._shapes[value]
+
+    def rank(self, value: ir.Value | None) -> int | None:
+        """A tensor's number of dimensions."""
+        shape = self.shape(value)
+        return None if shape is None else len(shape)
+
+    def same_shape(self, a: ir.Value | None, b: ir.Value | None) -> bool:
+        """Whether two tensors are known to have equal shapes."""
+        shape = self.shape(a)
+        return shape is not None and shape == self.shape(b)
+
+    def elements(self, value: ir.Value | None, unknown: int = 64) -> int:
+        """The number of a tensor's elements; an unknown dimension counts as `unknown`."""
+        shape = self.shape(value)
+        total = 1
+        for dim in (None, None) if shape is None else shape:
+            total *= dim if isinstance(dim, int) else unknown
+        return total
+
+    def constant(self, value: ir.Value | None) -> Array | None:
+        """A tensor's value where it is known now: a constant's, or what follows from constants and sizes."""
+        found = constant_of(value)
+        if found is not None or value is None:
+            return found
+        content = self._content(value)
+        return None if content is None or content.dtype == object else content
+
+    def entries(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
+        """The entries of an integer vector (of a scalar: the one): numbers, sizes by name or identity, or unknown ones.
+
+        Returns:
+            `None` when not even their number is known, or when there are too many to be sizes.
+        """
+        if value is None:
+            return None
+        content = self._content(value)
+        if content is None:
+            shape = self.shape(value)
+            if shape is None or len(shape) > 1 or self.dtype(value) not in _SIZES:
+                return None
+            count = shape[0] if shape else 1
+            if not isinstance(count, int) or count > MOST_ENTRIES:
+                return None
+            content = np.empty(count, object)
+            content[:] = [Entry(value, index) for index in range(count)]
+            self._contents[value] = content.reshape(tuple(dim for dim in shape if isinstance(dim, int)))
+        if content.dtype.kind not in "iuO" or content.ndim > 1 or content.size > MOST_ENTRIES:
+            return None
+        return tuple(content.reshape(-1).tolist())
+
+    def uniform(self, value: ir.Value | None) -> float | None:
+        """The value that a tensor of numbers holds everywhere; `None` when it differs or is not known."""
+        return None if value is None else self._walk(self._uniform, value, _operands, self._uniform_of)
+
+    def finite(self, value: ir.Value | None) -> bool:
+        """Whether a value surely holds neither infinities nor NaN; only then may a zero swallow it."""
+        return value is not None and self._walk(self._finite, value, _operands, self._finite_of)
+
+    def _walk(
+        self,
+        memo: dict[ir.Value, T],
+        value: ir.Value,
+        needs: Callable[[Facts, ir.Value], Iterable[ir.Value]],
+        compute: Callable[[ir.Value], T],
+    ) -> T:
+        """Computes something of a value after it was computed of all that the value needs, without recursion."""
+        if value in memo:
+            return memo[value]
+        stack = [value]
+        entered: set[ir.Value] = set()
+        while stack:
+            top = stack[-1]
+            if top in memo:
+                stack.pop()
+            elif top in entered:
+                stack.pop()
+                memo[top] = compute(top)
+            else:
+                entered.add(top)
+                stack += [x for x in needs(self, top) if x not in memo and x not in entered]
+        return memo[value]
+
+    def _know(self, value: ir.Value) -> None:
+        """Finds out type and shape."""
+        self._walk(self._shapes, value, _neighbours, self._shape_of)
+
+    def _shape_of(self, value: ir.Value) -> Shape | None:
+        """The shape; the type is kept on the way, and so is what concerns the node's other outputs."""
+        node = value.producer()
+        if node is None:
+            type_, partial = self._of_parameter(value)
+            return self._settle(value, type_, partial)
+        for output, (type_, partial) in zip(node.outputs, self._inferred(node), strict=False):
+            if output not in self._shapes:
+                self._shapes[output] = self._settle(output, type_, partial)
+        return self._shapes[value] if value in self._shapes else self._settle(value, None, None)
+
+    def _settle(
+        self, value: ir.Value, type_: ir.TypeProtocol | ir.DataType | None, partial: Partial | None
+    ) -> Shape | None:
+        if isinstance(type_, ir.DataType):
+            type_ = value.type if value.type is not None and value.dtype == type_ else ir.TensorType(type_)
+        self._types[value] = type_ if type_ is not None else value.type
+        return _filled(value, _merged(partial, declared_shape(value)))
+
+    def _inferred(self, node: ir.Node) -> Inferred:
+        view = self.view(node)
+        if view is None:
+            return (self.composite(node, self) if self.composite is not None else None) or []
+        rule = infers.of(type(view))
+        return rule(view) if rule is not None else onnx_inference.inferred(node, self)
+
+    def _of_parameter(self, value: ir.Value) -> tuple[ir.TypeProtocol | ir.DataType | None, Partial | None]:
+        """What follows for a body's parameter from what is handed to it."""
+        if value.const_value is not None:
+            return value.const_value.dtype, tuple(int(dim) for dim in value.const_value.shape.numpy())
+        node, index = self._parameters.get(value, (None, 0))
+        view = self.view(node)
+        if isinstance(view, std.Scan) and index < len(view.node.inputs):
+            outer = view.node.inputs[index]
+            shape: Partial | None = self.shape(outer)
+            if index >= view.states and shape is not None:
+                axis = view.input_axes[index - view.states] % len(shape)
+                shape = (*shape[:axis], *shape[axis + 1 :])
+            return self.dtype(outer), shape
+        if isinstance(view, std.Loop) and index < len(view.node.inputs):
+            if index < 2:
+                return ir.DataType.BOOL if index else ir.DataType.INT64, None
+            # The shape may change from iteration to iteration.
+            return self.type(view.node.inputs[index]), None
+        if isinstance(view, std.SequenceMap):
+            outer_type = self.type(view.node.inputs[index])
+            return (outer_type.elem_type if isinstance(outer_type, ir.SequenceType) else outer_type), None
+        return None, None
+
+    def _content(self, value: ir.Value) -> Array | None:
+        self.shape(value)
+        return self._walk(self._contents, value, _small_operands, self._content_of)
+
+    def _content_of(self, value: ir.Value) -> Array | None:
+        array = constant_of(value) if value.const_value is None or value.const_value.size <= LARGEST else None
+        if array is not None:
+            return array if array.size <= LARGEST and array.dtype.kind in "iufb" else None
+        view = self.maker(value)
+        rule = None if view is None or len(view.node.outputs) != 1 else folds.of(type(view))
+        if view is None or rule is None:
+            return None
+        operands = [None if x is None else self._contents[x] for x in view.node.inputs]
+        with np.errstate(all="ignore"):
+            result = rule(view, operands)
+        return result if result is not None and result.size <= LARGEST else None
+
+    def _uniform_of(self, value: ir.Value) -> float | None:
+        parameter = self._sequence(value)
+        if parameter is not None:
+            return self._uniform[parameter]
+        view = self.maker(value)
+        if view is None or isinstance(view, std.Constant):
+            return _uniform_constant(value)
+        return uniform_by(view)
+
+    def _finite_of(self, value: ir.Value) -> bool:
+        known = self.uniform(value)
+        if known is not None:
+            return bool(np.isfinite(known))
+        dtype = self.dtype(value)
+        if dtype is not None and (dtype.is_integer() or dtype == ir.DataType.BOOL):
+            return True
+        view = self.maker(value)
+        return view is not None and finite_by(view)
+
+    def _sequence(self, value: ir.Value) -> ir.Value | None:
+        """The sequence of which a Scan's parameter is one element."""
+        node, index = self._parameters.get(value, (None, 0))
+        view = self.view(node)
+        if isinstance(view, std.Scan) and view.states <= index < len(view.node.inputs):
+            return view.node.inputs[index]
+        return None
+
+
+def _by_definition(node: ir.Node, facts: Facts) -> Inferred | None:
+    from lstm_lower.graph.composite import inferred
+
+    return inferred(node, facts)
+
+
+def _neighbours(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
+    """What type and shape of a value may follow from."""
+    node = value.producer()
+    if node is None:
+        node, index = facts._parameters.get(value, (None, 0))
+        outer = node.inputs[index] if node is not None and index < len(node.inputs) else None
+        return () if outer is None else (outer,)
+    found = [x for x in node.inputs if x is not None]
+    if node.attributes:
+        found += [x for graph in subgraphs_of(node) for x in graph.outputs]
+    return found
+
+
+def _operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
+    node = value.producer()
+    if node is not None:
+        return [x for x in node.inputs if x is not None]
+    sequence = facts._sequence(value)
+    return () if sequence is None else (sequence,)
+
+
+def _small_operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
+    """Operands whose contents tell that of a value: none where no rule would look at them."""
+    view = None if value.const_value is not None else facts.maker(value)
+    if view is None or len(view.node.outputs) != 1 or folds.of(type(view)) is None:
+        return ()
+    return [x for x in view.node.inputs if x is not None]
+
+
+def _uniform_constant(value: ir.Value) -> float | None:
+    array = constant_of(value) if value.const_value is None or value.const_value.size <= 1 << 16 else None
+    if array is None or not 0 < array.size <= 1 << 16 or array.dtype.kind not in "iuf":
+        return None
+    first = array.reshape(-1)[0]
+    return float(first) if bool(np.all(array == first)) else None
+
+
+def _merged(found: Partial | None, declared: Partial | None) -> Partial | None:
+    """What was found out, filled in with what is declared; a rank that contradicts what was found is ignored."""
+    if found is None or declared is None:
+        return declared if found is None else found
+    if len(found) != len(declared):
+        return found
+    return tuple([_known(a, b) for a, b in zip(found, declared, strict=True)])
+
+
+def _known(found: Dim | None, declared: Dim | None) -> Dim | None:
+    if isinstance(found, int | str) or declared is None:
+        return found
+    return declared if found is None or isinstance(declared, int | str) else found
+
+
+def _certain_first(a: Partial | None, b: Partial | None) -> Partial | None:
+    """Two pieces of knowledge of one shape: a number tells more than a name, a name more than an identity."""
+    if a is None or b is None or len(a) != len(b):
+        return b if a is None else a
+    return tuple([min(pair, key=lambda dim: _CERTAINTY.get(type(dim), 2)) for pair in zip(a, b, strict=True)])
+
+
+def _filled(value: ir.Value, partial: Partial | None) -> Shape | None:
+    """Gives dimensions that are not known an identity."""
+    if partial is None:
+        return None
+    if None not in partial:
+        return partial  # type: ignore[return-value]
+    return tuple([Open(value, axis) if dim is None else dim for axis, dim in enumerate(partial)])

@@ -1,0 +1,408 @@
+"""Types and shapes that follow from an operator's operands: the facet `infers`.
+
+A rule tells a pair for each output, dtype (or type) and shape, with `None` for what does not follow. Operators
+without a rule are left to onnx's own inference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.values import Dim, Entry, Partial, broadcast, product
+
+Type = ir.TypeProtocol | ir.DataType | None
+Inferred = list[tuple[Type, Partial | None]]
+
+infers: std.Facet[Callable[[Any], Inferred]] = std.Facet("inference")
+
+
+@infers(std.Arithmetic)
+def _arithmetic(op: std.Arithmetic) -> Inferred:
+    return [(op.dtype(), _broadcast(op))]
+
+
+@infers(std.Logical)
+def _logical(op: std.Logical) -> Inferred:
+    return [(ir.DataType.BOOL, _broadcast(op))]
+
+
+@infers(std.Where)
+def _where(op: std.Where) -> Inferred:
+    return [(op.dtype(1), _broadcast(op))]
+
+
+def _broadcast(op: std.Elementwise) -> Partial | None:
+    return broadcast(*[op.facts.shape(value) for value in op.node.inputs])
+
+
+@infers(std.Unary, std.AlongAxis, std.Cumulative, std.Scatter, std.ReverseSequence, std.Trilu)
+def _same(op: std.Unary) -> Inferred:
+    return [(op.facts.type(op.operand(0)), op.shape())]
+
+
+@infers(std.LayerNormalization)
+def _layer_normalization(op: std.LayerNormalization) -> Inferred:
+    shape, axis = op.shape(), op.axis
+    reduced = None
+    if shape is not None and axis is not None:
+        reduced = (*shape[:axis], *(1,) * (len(shape) - axis))
+    stash = ir.DataType(op.attribute("stash_type", 1))
+    return [(op.dtype(), shape), (stash, reduced), (stash, reduced)]
+
+
+@infers(std.Test)
+def _test(op: std.Test) -> Inferred:
+    return [(ir.DataType.BOOL, op.shape())]
+
+
+@infers(std.Cast)
+def _cast(op: std.Cast) -> Inferred:
+    return [(op.to, op.shape())]
+
+
+@infers(std.CastLike)
+def _cast_like(op: std.CastLike) -> Inferred:
+    return [(op.dtype(1), op.shape())]
+
+
+@infers(std.Dropout)
+def _dropout(op: std.Dropout) -> Inferred:
+    return [(op.dtype(), op.shape()), (ir.DataType.BOOL, op.shape())]
+
+
+@infers(std.MatMul)
+def _matmul(op: std.MatMul) -> Inferred:
+    a, b = op.shape(0), op.shape(1)
+    if not a or not b:
+        return [(op.dtype(), None)]
+    batch = broadcast(a[:-2], b[:-2])
+    # Of a vector the axis that a matrix has besides the inner one is missing.
+    return [(op.dtype(), None if batch is None else (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ())))]
+
+
+@infers(std.Gemm)
+def _gemm(op: std.Gemm) -> Inferred:
+    a, b = op.shape(0), op.shape(1)
+    rows = None if a is None else a[1 if op.trans_a else 0]
+    columns = None if b is None else b[0 if op.trans_b else 1]
+    return [(op.dtype(), (rows, columns))]
+
+
+@infers(std.Concat)
+def _concat(op: std.Concat) -> Inferred:
+    shapes, axis = [op.facts.shape(part) for part in op.parts], op.axis
+    known = [shape for shape in shapes if shape is not None]
+    if not known or axis is None:
+        return [(op.dtype(), None)]
+    result: list[Dim | None] = []
+    for index, dims in enumerate(zip(*known, strict=True)):
+        sizes = [dim for dim in dims if isinstance(dim, int)]
+        if index == axis:
+            joined = [dim for dim in dims if dim != 0]
+            whole = sum(sizes) if len(sizes) == len(dims) else joined[0] if len(joined) == 1 else None
+            result.append(whole if len(known) == len(shapes) else None)
+        else:
+            result.append(sizes[0] if sizes else next((dim for dim in dims if isinstance(dim, str)), dims[0]))
+    return [(op.dtype(), tuple(result))]
+
+
+@infers(std.Split)
+def _split(op: std.Split) -> Inferred:
+    shape, axis, sizes = op.shape(), op.axis, op.sizes
+    count = len(op.node.outputs)
+    if shape is None or axis is None:
+        return [(op.dtype(), None)] * count
+    each: tuple[Dim | None, ...] = sizes if sizes is not None and len(sizes) == count else (None,) * count
+    if count == 1:
+        each = (shape[axis],)
+    elif sizes is None:
+        # Sizes computed from other sizes.
+        entries = op.facts.entries(op.operand(1))
+        if entries is not None and len(entries) == count:
+            each = entries
+    return [(op.dtype(), (*shape[:axis], size, *shape[axis + 1 :])) for size in each]
+
+
+@infers(std.Slice)
+def _slice(op: std.Slice) -> Inferred:
+    shape, axes = op.shape(), op.axes
+    if shape is None:
+        return [(op.dtype(), None)]
+    if axes is None:
+        return [(op.dtype(), (None,) * len(shape))]
+    starts, ends, steps = op.facts.entries(op.starts), op.facts.entries(op.ends), op.steps
+    result: list[Dim | None] = list(shape)
+    for place, axis in enumerate(axes):
+        if starts is None or ends is None or steps is None:
+            result[axis] = None
+        else:
+            result[axis] = sliced(shape[axis], starts[place], ends[place], steps[place])
+    return [(op.dtype(), tuple(result))]
+
+
+def sliced(dim: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
+    """How many elements a Slice takes of an axis."""
+    if not isinstance(start, int):
+        return None
+    if step == 1 and start == 0 and (end == dim or (isinstance(end, int) and end >= 2**31 - 1)):
+        return dim
+    if step == -1 and start == -1 and isinstance(end, int) and end <= -(2**31 - 1):
+        return dim
+    if not isinstance(dim, int) or not isinstance(end, int) or step == 0:
+        return None
+    return len(taken(dim, start, end, step))
+
+
+def taken(dim: int, start: int, end: int, step: int) -> range:
+    """The elements that a Slice takes of an axis: bounds below -size are clamped, as ONNX has it."""
+    start, end = (bound + dim if bound < 0 else bound for bound in (start, end))
+    if step > 0:
+        return range(min(max(start, 0), dim), min(max(end, 0), dim), step)
+    return range(min(max(start, 0), dim - 1), min(max(end, -1), dim - 1), step)
+
+
+@infers(std.Gather)
+def _gather(op: std.Gather) -> Inferred:
+    shape, indices, axis = op.shape(0), op.shape(1), op.axis
+    if shape is None or indices is None or axis is None:
+        return [(op.dtype(), None)]
+    return [(op.dtype(), (*shape[:axis], *indices, *shape[axis + 1 :]))]
+
+
+@infers(std.GatherElements)
+def _gather_elements(op: std.GatherElements) -> Inferred:
+    return [(op.dtype(), op.shape(1))]
+
+
+@infers(std.Transpose)
+def _transpose(op: std.Transpose) -> Inferred:
+    shape, perm = op.shape(), op.perm
+    if shape is None or perm is None:
+        return [(op.dtype(), None if perm is None else (None,) * len(perm))]
+    return [(op.dtype(), tuple(shape[axis] for axis in perm))]
+
+
+@infers(std.Reshape)
+def _reshape(op: std.Reshape) -> Inferred:
+    target = op.facts.entries(op.target)
+    if target is None:
+        return [(op.dtype(), None)]
+    return [(op.dtype(), reshaped(op.shape(), target, allow_zero=bool(op.allowzero)))]
+
+
+def reshaped(shape: Partial | None, target: tuple[Dim, ...], *, allow_zero: bool) -> Partial:
+    """The shape that a Reshape makes: 0 copies a dimension, -1 is what is left over."""
+    dims: list[Dim | None] = []
+    for axis, wanted in enumerate(target):
+        # An entry that is no size may be 0 or -1.
+        size: Dim | None = None if wanted == -1 or isinstance(wanted, Entry) else wanted
+        if wanted == 0 and not allow_zero:
+            size = shape[axis] if shape is not None and axis < len(shape) else None
+        dims.append(size)
+    if target.count(-1) == 1 and shape is not None:
+        dims[target.index(-1)] = _left_over(shape, [dim for dim, w in zip(dims, target, strict=True) if w != -1])
+    return tuple(dims)
+
+
+def _left_over(shape: Partial, dims: list[Dim | None]) -> Dim | None:
+    """The dimension that makes the number of elements right."""
+    if None in dims or 0 in dims:
+        return None
+    rest = list(shape)
+    for dim in [dim for dim in dims if not isinstance(dim, int)]:
+        if dim not in rest:
+            return None
+        rest.remove(dim)
+    divisor = product(tuple(dim for dim in dims if isinstance(dim, int)))
+    sizes = product(tuple(dim for dim in rest if isinstance(dim, int)))
+    others = [dim for dim in rest if not isinstance(dim, int)]
+    assert isinstance(divisor, int)
+    assert isinstance(sizes, int)
+    if not others:
+        return sizes // divisor
+    return others[0] if len(others) == 1 and sizes == divisor else None
+
+
+@infers(std.Flatten)
+def _flatten(op: std.Flatten) -> Inferred:
+    shape, axis = op.shape(), op.axis
+    if shape is None or axis is None:
+        return [(op.dtype(), (None, None))]
+    return [(op.dtype(), (product(shape[:axis]), product(shape[axis:])))]
+
+
+@infers(std.Squeeze)
+def _squeeze(op: std.Squeeze) -> Inferred:
+    shape, axes = op.shape(), op.axes
+    if shape is None or axes is None:
+        return [(op.dtype(), None)]
+    return [(op.dtype(), tuple(dim for axis, dim in enumerate(shape) if axis not in axes))]
+
+
+@infers(std.Unsqueeze)
+def _unsqueeze(op: std.Unsqueeze) -> Inferred:
+    shape, axes = op.shape(), op.axes
+    if shape is None or axes is None:
+        return [(op.dtype(), None)]
+    rest = iter(shape)
+    return [(op.dtype(), tuple(1 if axis in axes else next(rest) for axis in range(len(shape) + len(axes))))]
+
+
+@infers(std.Reduction)
+def _reduce(op: std.Reduction) -> Inferred:
+    return [(op.dtype(), _reduced(op.shape(), op.axes, keepdims=op.keepdims))]
+
+
+def _reduced(shape: Partial | None, axes: tuple[int, ...] | None, *, keepdims: bool) -> Partial | None:
+    if shape is None or axes is None:
+        return None if shape is None or not keepdims else (None,) * len(shape)
+    if keepdims:
+        return tuple(1 if axis in axes else dim for axis, dim in enumerate(shape))
+    return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
+
+
+@infers(std.Arg)
+def _arg(op: std.Arg) -> Inferred:
+    axis = op.axis
+    return [(ir.DataType.INT64, _reduced(op.shape(), None if axis is None else (axis,), keepdims=bool(op.keepdims)))]
+
+
+@infers(std.Expand)
+def _expand(op: std.Expand) -> Inferred:
+    return [(op.dtype(), broadcast(op.shape(), op.facts.entries(op.target)))]
+
+
+@infers(std.Tile)
+def _tile(op: std.Tile) -> Inferred:
+    shape, repeats = op.shape(), op.facts.entries(op.repeats)
+    if shape is None or repeats is None or len(shape) != len(repeats):
+        return [(op.dtype(), None if shape is None else (None,) * len(shape))]
+    return [(op.dtype(), tuple(product(pair) for pair in zip(shape, repeats, strict=True)))]
+
+
+@infers(std.ConstantOfShape)
+def _constant_of_shape(op: std.ConstantOfShape) -> Inferred:
+    fill = op.fill
+    return [(ir.DataType.FLOAT if fill is None else fill.dtype, op.facts.entries(op.target))]
+
+
+@infers(std.Shape)
+def _shape(op: std.Shape) -> Inferred:
+    shape = op.shape()
+    return [(ir.DataType.INT64, (None,) if shape is None else (len(shape[op.bounds]),))]
+
+
+@infers(std.Size)
+def _size(_: std.Size) -> Inferred:
+    return [(ir.DataType.INT64, ())]
+
+
+@infers(std.NonZero)
+def _non_zero(op: std.NonZero) -> Inferred:
+    # A scalar counts as a vector of one.
+    rank = op.rank()
+    return [(ir.DataType.INT64, (None if rank is None else max(rank, 1), None))]
+
+
+@infers(std.Constant)
+def _constant(op: std.Constant) -> Inferred:
+    array = op.array
+    if array is None:
+        return [(None, None)]
+    tensor = op.attribute("value", None)
+    return [(ir.DataType.from_numpy(array.dtype) if tensor is None else tensor.dtype, array.shape)]
+
+
+@infers(std.Pad)
+def _pad(op: std.Pad) -> Inferred:
+    shape, pads = op.shape(), op.pads
+    if shape is None or pads is None:
+        return [(op.dtype(), None if shape is None else (None,) * len(shape))]
+    return [(op.dtype(), tuple(_padded(dim, *sides) for dim, sides in zip(shape, pads, strict=True)))]
+
+
+def _padded(dim: Dim, before: int, after: int) -> Dim | None:
+    if isinstance(dim, int):
+        return dim + before + after
+    return dim if before == after == 0 else None
+
+
+@infers(std.Range)
+def _range(op: std.Range) -> Inferred:
+    bounds = [op.constant(index) for index in range(3)]
+    known = [bound.item() for bound in bounds if bound is not None and bound.size == 1]
+    count = range_length(*known) if len(known) == len(bounds) else None
+    start, limit, delta = (op.facts.entries(value) for value in (op.start, op.limit, op.delta))
+    if count is None and (start, delta) == ((0,), (1,)) and limit is not None and not isinstance(limit[0], Entry):
+        return [(op.dtype(), limit)]
+    return [(op.dtype(), (count,))]
+
+
+def range_length(start: float, limit: float, delta: float) -> int | None:
+    """The number of elements of a Range; `None` where it has none that is well defined."""
+    if not delta:
+        return None
+    if all(isinstance(bound, int) for bound in (start, limit, delta)):
+        return max(int(-((start - limit) // delta)), 0)
+    steps = (limit - start) / delta
+    return max(int(-(-steps // 1)), 0) if abs(steps) < 2**53 else None
+
+
+@infers(std.Scan)
+def _scan(op: std.Scan) -> Inferred:
+    """States keep their type; sequences stack the body's values over time."""
+    facts, states = op.facts, op.states
+    lengths = []
+    for value, axis in zip(op.node.inputs[states:], op.input_axes, strict=True):
+        shape = facts.shape(value)
+        if shape is not None:
+            lengths.append(shape[axis])
+    length = next((dim for kind in (int, str) for dim in lengths if isinstance(dim, kind)), next(iter(lengths), None))
+    results: Inferred = [(facts.type(value), facts.shape(value)) for value in op.node.inputs[:states]]
+    for value, axis in zip(op.body.outputs[states:], op.output_axes, strict=True):
+        step: Partial | None = facts.shape(value)
+        if step is not None:
+            at = axis % (len(step) + 1)
+            step = (*step[:at], length, *step[at:])
+        results.append((facts.dtype(value), step))
+    return results
+
+
+@infers(std.If)
+def _if(op: std.If) -> Inferred:
+    """What both branches agree on."""
+    first, second = op.branches
+    return [_common(op, a, b) for a, b in zip(first.outputs, second.outputs, strict=True)]
+
+
+def _common(op: std.Standard, a: ir.Value | None, b: ir.Value | None) -> tuple[Type, Partial | None]:
+    types = op.facts.type(a), op.facts.type(b)
+    shapes = op.facts.shape(a), op.facts.shape(b)
+    shape = None
+    if shapes[0] is not None and shapes[1] is not None and len(shapes[0]) == len(shapes[1]):
+        shape = tuple(x if x == y else None for x, y in zip(shapes[0], shapes[1], strict=True))
+    return types[0] if types[1] is None or types[0] == types[1] else None, shape
+
+
+@infers(std.Loop)
+def _loop(op: std.Loop) -> Inferred:
+    """Carried values are the initial ones where there is no iteration; sequences have one element for each."""
+    facts, body, carried = op.facts, op.body, op.carried
+    results = [_common(op, a, b) for a, b in zip(carried, body.outputs[1:], strict=False)]
+    for value in body.outputs[1 + len(carried) :]:
+        step = facts.shape(value)
+        # Without any iteration onnxruntime knows the sizes only that the body's declarations hold.
+        sizes = None if step is None else (None, *(dim if isinstance(dim, int) else None for dim in step))
+        results.append((facts.dtype(value), sizes))
+    return results
+
+
+@infers(std.SequenceMap)
+def _sequence_map(op: std.SequenceMap) -> Inferred:
+    """Sequences of what the body makes of each element."""
+    types = [op.facts.type(value) for value in op.body.outputs]
+    return [(None if type_ is None else ir.SequenceType(type_), None) for type_ in types]

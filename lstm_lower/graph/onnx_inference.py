@@ -1,0 +1,74 @@
+"""onnx's own inference, node by node, for operators that have no rule of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.values import Dim, Partial, stated
+
+if TYPE_CHECKING:
+    from lstm_lower.graph.facts import Facts
+    from lstm_lower.graph.inference import Inferred
+
+# Larger operands are data; inference reads sizes, axes and the like.
+_LARGEST = 256
+
+
+def inferred(node: ir.Node, facts: Facts) -> Inferred:
+    """What onnx tells of a node's outputs; nothing where it does not know the operator or refuses the operands."""
+    if subgraphs_of(node) or any(attribute.is_ref() for attribute in node.attributes.values()):
+        return []
+    identities: dict[str, Dim] = {}
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    proto = onnx.NodeProto(op_type=node.op_type)
+    for attribute in node.attributes.values():
+        ir.serde.serialize_attribute_into(proto.attribute.add(), attribute)
+    for index, value in enumerate(node.inputs):
+        name = "" if value is None else f"in_{index}"
+        proto.input.append(name)
+        if value is None:
+            continue
+        type_ = facts.type(value)
+        if type_ is None:
+            return []
+        types[name] = _typed(value, type_, facts, identities)
+        array = facts.constant(value)
+        if array is not None and array.size <= _LARGEST:
+            data[name] = onnx.numpy_helper.from_array(array, name)
+    proto.output.extend([f"out_{index}" for index in range(len(node.outputs))])
+    try:
+        schema = onnx.defs.get_schema(node.op_type, max(facts.opset, 1), "")
+        opsets = [onnx.helper.make_opsetid("", facts.opset)]
+        found = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError):
+        return []
+    return [_read(found.get(name), identities) for name in proto.output]
+
+
+def _typed(value: ir.Value, type_: ir.TypeProtocol, facts: Facts, identities: dict[str, Dim]) -> onnx.TypeProto:
+    shape = facts.shape(value)
+    if shape is not None:
+        # Open dimensions go through onnx under names of their own.
+        names = [dim if isinstance(dim, int | str) else f"?{id(dim)}" for dim in shape]
+        identities.update((name, dim) for name, dim in zip(names, shape, strict=True) if isinstance(name, str))
+        shape = tuple(names)
+    proto = onnx.ValueInfoProto()
+    stand_in = ir.Value(name="x", type=type_, shape=None if shape is None else stated(shape))
+    ir.serde.serialize_value_into(proto, stand_in)
+    return proto.type
+
+
+def _read(proto: onnx.TypeProto | None, identities: dict[str, Dim]) -> tuple[ir.TypeProtocol | None, Partial | None]:
+    if proto is None or proto.WhichOneof("value") is None:
+        return None, None
+    type_ = ir.serde.deserialize_type_proto_for_type(proto)
+    if not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
+        return type_, None
+    dims = proto.tensor_type.shape.dim
+    shape = [dim.dim_value if dim.HasField("dim_value") else identities.get(dim.dim_param) for dim in dims]
+    return type_, tuple(shape)

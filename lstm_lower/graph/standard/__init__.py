@@ -1,0 +1,10 @@
+"""ONNX's own operators, each with a typed view. An operator's name stands in quotes nowhere else."""
+
+from lstm_lower.graph.standard.arrays import *
+from lstm_lower.graph.standard.base import VIEWS as VIEWS
+from lstm_lower.graph.standard.base import Facet as Facet
+from lstm_lower.graph.standard.base import Standard as Standard
+from lstm_lower.graph.standard.control_flow import *
+from lstm_lower.graph.standard.elementwise import *
+from lstm_lower.graph.standard.products import *
+from lstm_lower.graph.standard.reductions import *

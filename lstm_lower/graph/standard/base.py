@@ -1,0 +1,209 @@
+"""Typed views of ONNX's own operators: what a node's operands and attributes mean, the same for every opset.
+
+A view names the operands, fills in defaults, counts axes from the front and reads axes, steps and sizes where they
+stand in the opset at hand (an attribute or an operand). A part that is only known at run time is `None`. What else is
+known of an operator (how its result's shape follows, how it is computed, how it runs over all steps at once) is
+registered for its view, see `Facet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
+
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from lstm_lower.graph.facts import Facts
+    from lstm_lower.graph.values import Array, Shape
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+VIEWS: dict[str, type[Standard]] = {}
+
+
+class Operand:
+    """An operand that every node of the operator has."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    @overload
+    def __get__(self, view: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, view: Standard, owner: type) -> ir.Value: ...
+    def __get__(self, view: Standard | None, owner: type) -> ir.Value | Self:
+        if view is None:
+            return self
+        value = view.node.inputs[self.index]
+        assert value is not None
+        return value
+
+
+class Optional(Operand):
+    """An operand that may be left out, `None` then."""
+
+    @overload  # type: ignore[override]
+    def __get__(self, view: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, view: Standard, owner: type) -> ir.Value | None: ...
+    def __get__(self, view: Standard | None, owner: type) -> ir.Value | Self | None:
+        return self if view is None else view.operand(self.index)
+
+
+class Attribute(Generic[T]):
+    """An attribute, or its default where the node does not say it."""
+
+    def __init__(self, name: str, default: T) -> None:
+        self.name = name
+        self.default = default
+
+    @overload
+    def __get__(self, view: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, view: Standard, owner: type) -> T: ...
+    def __get__(self, view: Standard | None, owner: type) -> T | Self:
+        return self if view is None else view.attribute(self.name, self.default)
+
+
+class Standard:
+    """Base of all views.
+
+    Attributes:
+        op_type: the operator's name, that of the class.
+        node: the node.
+        facts: what is known of the values around it.
+        commutative: whether its operands may change places.
+        linear: the operands in which it is linear, each by itself.
+        since: where the operator gives axes or sizes as operands instead of attributes: the opset that began it.
+    """
+
+    __slots__ = ("facts", "node")
+
+    op_type: ClassVar[str] = ""
+    commutative: ClassVar[bool] = False
+    linear: ClassVar[tuple[int, ...]] = ()
+
+    def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not abstract:
+            cls.op_type = cls.__name__
+            VIEWS[cls.op_type] = cls
+
+    def __init__(self, node: ir.Node, facts: Facts) -> None:
+        self.node = node
+        self.facts = facts
+
+    @classmethod
+    def matches(cls, node: ir.Node | None) -> TypeGuard[ir.Node]:
+        """Whether a node is of this operator, or of one of this kind."""
+        if node is None or node.domain != "":
+            return False
+        view = VIEWS.get(node.op_type)
+        return view is not None and issubclass(view, cls)
+
+    @classmethod
+    def of(cls, node: ir.Node | None, facts: Facts) -> Self | None:
+        """The node's view; `None` when it is of another operator, or an attribute stands for a function's."""
+        view = facts.view(node)
+        return view if isinstance(view, cls) else None
+
+    @property
+    def inputs(self) -> tuple[ir.Value | None, ...]:
+        """All operands; `None` for those left out."""
+        return tuple(self.node.inputs)
+
+    @property
+    def output(self) -> ir.Value:
+        """The first output."""
+        return self.node.outputs[0]
+
+    def operand(self, index: int) -> ir.Value | None:
+        """An operand by position, `None` when it is left out."""
+        inputs = self.node.inputs
+        return inputs[index] if index < len(inputs) else None
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """An attribute's value, or the default where the node does not say it."""
+        found = self.node.attributes.get(name)
+        return default if found is None else found.value
+
+    def dtype(self, index: int = 0) -> ir.DataType | None:
+        """The element type of an operand."""
+        return self.facts.dtype(self.operand(index))
+
+    def shape(self, index: int = 0) -> Shape | None:
+        """The shape of an operand."""
+        return self.facts.shape(self.operand(index))
+
+    def rank(self, index: int = 0) -> int | None:
+        """The rank of an operand."""
+        return self.facts.rank(self.operand(index))
+
+    def constant(self, index: int) -> Array | None:
+        """An operand's value where it is known."""
+        return self.facts.constant(self.operand(index))
+
+    def ints(self, index: int, name: str) -> tuple[int, ...] | None:
+        """Integers given by an attribute or, since some opset, an operand; `None` when left out or unknown."""
+        given = self.node.attributes.get(name)
+        if given is not None:
+            return tuple(given.value)
+        found = self.constant(index)
+        return None if found is None else tuple(int(x) for x in found.reshape(-1))
+
+    def says(self, index: int, name: str) -> bool:
+        """Whether integers are given at all, known or not."""
+        return name in self.node.attributes or self.operand(index) is not None
+
+
+def counted(axis: int, rank: int | None) -> int | None:
+    """An axis counted from the front; `None` when it is not known or out of range."""
+    if axis >= 0 and rank is None:
+        return axis
+    if rank is None or not -rank <= axis < rank:
+        return None
+    return axis % rank
+
+
+def all_counted(axes: tuple[int, ...] | None, rank: int | None) -> tuple[int, ...] | None:
+    """Axes counted from the front; `None` when one of them is not known."""
+    if axes is None:
+        return None
+    found = [counted(axis, rank) for axis in axes]
+    known = tuple(axis for axis in found if axis is not None)
+    return known if len(known) == len(axes) else None
+
+
+class Facet(Generic[R]):
+    """Rules of one kind, registered for views. A rule for a kind of operators serves all of them without their own.
+
+    @infers(Pad)
+    def _(pad: Pad) -> Inferred: ...
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._rules: dict[type[Standard], R] = {}
+        self._found: dict[type[Standard], R | None] = {}
+
+    def __call__(self, *views: type[Standard]) -> Callable[[R], R]:
+        """Registers a rule."""
+
+        def register(rule: R) -> R:
+            for view in views:
+                if view in self._rules:
+                    raise KeyError(f"{self.name} of {view.__name__} is already registered")
+                self._rules[view] = rule
+            self._found.clear()
+            return rule
+
+        return register
+
+    def of(self, view: type[Standard]) -> R | None:
+        """The rule for an operator, its own or that of its nearest kind."""
+        if view not in self._found:
+            kinds: Any = view.__mro__
+            self._found[view] = next((self._rules[kind] for kind in kinds if kind in self._rules), None)
+        return self._found[view]

@@ -1,0 +1,275 @@
+"""Operators that treat every element alike."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard
+
+
+class Elementwise(Standard, abstract=True):
+    """Computes each element from those at the same place of its operands, which are broadcast."""
+
+
+class Arithmetic(Elementwise, abstract=True):
+    """A result of the operands' dtype."""
+
+
+class Add(Arithmetic):
+    commutative = True
+
+
+class Sub(Arithmetic):
+    pass
+
+
+class Mul(Arithmetic):
+    commutative = True
+    linear = (0, 1)
+
+
+class Div(Arithmetic):
+    linear = (0,)
+
+
+class Pow(Arithmetic):
+    pass
+
+
+class Mod(Arithmetic):
+    fmod = Attribute("fmod", 0)
+
+
+class Min(Arithmetic):
+    commutative = True
+
+
+class Max(Arithmetic):
+    commutative = True
+
+
+class Sum(Arithmetic):
+    commutative = True
+
+
+class Mean(Arithmetic):
+    commutative = True
+
+
+class PRelu(Arithmetic):
+    pass
+
+
+class BitwiseAnd(Arithmetic):
+    commutative = True
+
+
+class BitwiseOr(Arithmetic):
+    commutative = True
+
+
+class BitwiseXor(Arithmetic):
+    commutative = True
+
+
+class BitShift(Arithmetic):
+    pass
+
+
+class Logical(Elementwise, abstract=True):
+    """A result of truth values."""
+
+
+class And(Logical):
+    commutative = True
+
+
+class Or(Logical):
+    commutative = True
+
+
+class Xor(Logical):
+    commutative = True
+
+
+class Equal(Logical):
+    commutative = True
+
+
+class Less(Logical):
+    pass
+
+
+class Greater(Logical):
+    pass
+
+
+class LessOrEqual(Logical):
+    pass
+
+
+class GreaterOrEqual(Logical):
+    pass
+
+
+class Where(Elementwise):
+    condition = Operand(0)
+    yes = Operand(1)
+    no = Operand(2)
+
+
+class Unary(Elementwise, abstract=True):
+    """Computes each element from that of its first operand alone; further operands say how."""
+
+    data = Operand(0)
+
+
+class Identity(Unary):
+    linear = (0,)
+
+
+class Neg(Unary):
+    linear = (0,)
+
+
+class Cast(Unary):
+    @property
+    def to(self) -> ir.DataType:
+        """The dtype of the result."""
+        return ir.DataType(self.attribute("to", 1))
+
+
+class CastLike(Unary):
+    pass
+
+
+class Clip(Unary):
+    low = Optional(1)
+    high = Optional(2)
+
+
+class Test(Unary, abstract=True):
+    """A truth value of each element."""
+
+
+class Not(Test):
+    pass
+
+
+class IsNaN(Test):
+    pass
+
+
+class IsInf(Test):
+    pass
+
+
+class Abs(Unary): ...
+
+
+class Acos(Unary): ...
+
+
+class Acosh(Unary): ...
+
+
+class Asin(Unary): ...
+
+
+class Asinh(Unary): ...
+
+
+class Atan(Unary): ...
+
+
+class Atanh(Unary): ...
+
+
+class BitwiseNot(Unary): ...
+
+
+class Ceil(Unary): ...
+
+
+class Celu(Unary): ...
+
+
+class Cos(Unary): ...
+
+
+class Cosh(Unary): ...
+
+
+class Elu(Unary): ...
+
+
+class Erf(Unary): ...
+
+
+class Exp(Unary): ...
+
+
+class Floor(Unary): ...
+
+
+class Gelu(Unary): ...
+
+
+class HardSigmoid(Unary): ...
+
+
+class HardSwish(Unary): ...
+
+
+class LeakyRelu(Unary): ...
+
+
+class Log(Unary): ...
+
+
+class Mish(Unary): ...
+
+
+class Reciprocal(Unary): ...
+
+
+class Relu(Unary): ...
+
+
+class Round(Unary): ...
+
+
+class Selu(Unary): ...
+
+
+class Shrink(Unary): ...
+
+
+class Sigmoid(Unary): ...
+
+
+class Sign(Unary): ...
+
+
+class Sin(Unary): ...
+
+
+class Sinh(Unary): ...
+
+
+class Softplus(Unary): ...
+
+
+class Softsign(Unary): ...
+
+
+class Sqrt(Unary): ...
+
+
+class Tan(Unary): ...
+
+
+class Tanh(Unary): ...
+
+
+class ThresholdedRelu(Unary): ...

@@ -1,0 +1,105 @@
+"""What a value says of itself, without looking at what makes it: dimensions, constants, attributes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.dims import Identity
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Open(Identity):
+    """A dimension of unknown size: axis `axis` of `value`. The same object stands wherever the size is the same."""
+
+    value: ir.Value
+    axis: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Entry(Identity):
+    """An unknown entry of an integer vector: number `index` of `value`. It need not be a size: it may be negative."""
+
+    value: ir.Value
+    index: int
+
+
+# A size, the name of one, or one that is known by its identity alone.
+Dim = int | str | Identity
+Shape = tuple[Dim, ...]
+# A shape of which some dimensions are not known at all.
+Partial = tuple["Dim | None", ...]
+
+
+def declared_shape(value: ir.Value | None) -> tuple[int | str | None, ...] | None:
+    """A value's dimensions as its model states them; `None` when not even the rank is stated."""
+    if value is None or value.shape is None:
+        return None
+    return tuple([dim if isinstance(dim, int) else dim.value for dim in value.shape.dims])
+
+
+def stated(shape: Iterable[Dim | None]) -> ir.Shape:
+    """A shape as a model can state it: identities of open dimensions are left out."""
+    return ir.Shape([dim if isinstance(dim, int | str) else None for dim in shape])
+
+
+def constant_of(value: ir.Value | None) -> Array | None:
+    """The value of a constant (an initializer that is no graph input, or a Constant node), else `None`."""
+    if value is None:
+        return None
+    if value.const_value is not None:
+        return None if value.is_graph_input() else value.const_value.numpy()
+    node = value.producer()
+    if node is None or node.op_type != "Constant" or node.domain != "":
+        return None
+    for name, attribute in node.attributes.items():
+        if attribute.is_ref():
+            return None
+        if name == "value":
+            # Not as_tensor(), whose protocol check takes longer than all the rest.
+            return np.asarray(attribute.value.numpy())
+        if name in ("value_int", "value_ints"):
+            return np.asarray(attribute.value, np.int64)
+        if name in ("value_float", "value_floats"):
+            return np.asarray(attribute.value, np.float32)
+    return None
+
+
+def broadcast(*shapes: Partial | None) -> Partial | None:
+    """The shape of an elementwise result; `None` when a rank is unknown."""
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) != len(shapes) or not known:
+        return None
+    if all(shape == known[0] for shape in known):
+        return known[0]
+    rank = max(len(shape) for shape in known)
+    return tuple([_broadcast_dim([s[axis] for s in known if -axis <= len(s)]) for axis in range(-rank, 0)])
+
+
+def _broadcast_dim(dims: list[Dim | None]) -> Dim | None:
+    large = [dim for dim in dims if dim != 1]
+    sizes = [dim for dim in large if isinstance(dim, int)]
+    if sizes:
+        return sizes[0]
+    if not large:
+        return 1
+    # Of two open sizes either may be 1.
+    return large[0] if all(dim == large[0] for dim in large) else None
+
+
+def product(dims: Partial) -> Dim | None:
+    """The number of elements; a lone open dimension stands for itself."""
+    rest = [dim for dim in dims if dim != 1]
+    if all(isinstance(dim, int) for dim in rest):
+        total = 1
+        for dim in rest:
+            assert isinstance(dim, int)
+            total *= dim
+        return total
+    return rest[0] if len(rest) == 1 else 0 if 0 in rest else None
