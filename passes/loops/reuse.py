@@ -9,9 +9,9 @@ it walks along, and a state's values before each step (its first value, then the
   equal one.
 - In a product of several factors, any two whose product the body has are taken together: `f * (1-f) * c_prev` is
   `(f*c_prev) * (1-f)`.
-- With a product `p = a*b` of the body, `a * (1-b) * (1+b)` is `a - p*b`; without one, `(1-b) * (1+b)` is `1 - b*b`.
-  Near saturation that cancels, but no more than the rounding of b, a tanh, has lost there already; of float32 and
-  float64 only.
+
+`a * (1-b) * (1+b)` stays a product, although `a - p*b` with a product `p = a*b` of the body would be fewer nodes: where
+b saturates, the rounding of `p*b` is as large as the difference.
 
 Precondition: any Scan; time on axis 0, in the loop's direction.
 
@@ -41,7 +41,6 @@ from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
 
 # Elements of a state from which a copy in each step takes less time than cutting and joining whole sequences.
 LEAST_COPIED = 2048
-PRECISE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 class Reuse(LoopPass):
@@ -237,11 +236,7 @@ def _roots(known: _Known) -> list[ir.Node]:
     """The last products of the chains that sequences of the loop are factors of."""
     roots: dict[ir.Node, None] = {}
     for value in known.behind:
-        readers = list(_readers(value, known.loop))
-        for reader in list(readers):
-            if value in (_complemented(reader.outputs[0], op) for op in ("Sub", "Add")):
-                readers += _readers(reader.outputs[0], known.loop)
-        for root in filter(_is_product, readers):
+        for root in filter(_is_product, _readers(value, known.loop)):
             while (above := _lone_reader(root)) is not None and _is_product(above):
                 root = above
             if root.outputs[0] not in known.steps:
@@ -280,7 +275,7 @@ def _regroup(known: _Known, chain: _Chain) -> bool:
     """Writes a chain with products of the body; whether there were any."""
     factors = [_Factor(value, known.steps.get(value)) for value in chain.factors]
     e = Emitter(known.loop.space, known.loop.graph, before=chain.root, scope=f"{known.loop.node.name}/reused")
-    while (better := _pair(known, factors) or _complement(known, factors, e)) is not None:
+    while (better := _pair(known, factors)) is not None:
         factors = better
     if len(factors) == len(chain.factors):
         return False
@@ -301,40 +296,6 @@ def _pair(known: _Known, factors: list[_Factor]) -> list[_Factor] | None:
         if product is not None:
             return [_Factor(None, product), *(factor for k, factor in enumerate(factors) if k not in (i, j))]
     return None
-
-
-def _complement(known: _Known, factors: list[_Factor], e: Emitter) -> list[_Factor] | None:
-    """The factors with some `a`, `1 - b` and `1 + b` written as `a - p*b`, or two of them as `1 - b*b`."""
-    for (i, minus), (j, plus) in itertools.permutations(enumerate(factors), 2):
-        b = _complemented(minus.value, "Sub")
-        if b is None or _complemented(plus.value, "Add") is not b or b.dtype not in PRECISE:
-            continue
-        lone = [value is not None and len(value.uses()) == 1 for value in (minus.value, plus.value)]
-        others = [(k, factor) for k, factor in enumerate(factors) if k not in (i, j)]
-        for k, a in others if any(lone) else []:
-            product = known.product(a.step, known.steps.get(b))
-            if product is not None:
-                lost = e.op(std.Mul, known.sequence(product), b)
-                kept = e.op(std.Sub, known.sequence_of(a), lost)
-                return [_Factor(kept, None), *(factor for n, factor in others if n != k)]
-        if all(lone):
-            maker = minus.value.producer() if minus.value is not None else None
-            assert maker is not None
-            kept = e.op(std.Sub, maker.inputs[0], e.op(std.Mul, b, b))
-            return [_Factor(kept, None), *(factor for _, factor in others)]
-    return None
-
-
-def _complemented(value: ir.Value | None, op_type: str) -> ir.Value | None:
-    """The b of `1 - b` (Sub) or `1 + b` (Add)."""
-    node = value.producer() if value is not None else None
-    if node is None or node.op_type != op_type or node.domain != "":
-        return None
-    one, b = node.inputs
-    if op_type == "Add" and constant_of(one) is None:
-        one, b = b, one
-    constant = constant_of(one)
-    return b if constant is not None and constant.size == 1 and constant.reshape(-1)[0] == 1 else None
 
 
 def _detach_unread(node: ir.Node | None) -> None:
