@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx import defs
 
 from lstm_lower.errors import InvalidModelError, requires
+from lstm_lower.graph import standard as std
 
 # The domains whose operators onnx defines itself.
 _DEFINED_BY_ONNX = ("", "ai.onnx.ml", "ai.onnx.preview.training")
@@ -226,9 +227,9 @@ def _verify_present(node: ir.Node, first: int) -> None:
 
 
 _ARITIES: dict[str, Callable[[ir.Node, int], None]] = {
-    "If": _verify_if,
-    "Loop": _verify_loop,
-    "Scan": _verify_scan,
-    "SequenceMap": _verify_sequence_map,
-    "Split": _verify_split,
+    std.If.op_type: _verify_if,
+    std.Loop.op_type: _verify_loop,
+    std.Scan.op_type: _verify_scan,
+    std.SequenceMap.op_type: _verify_sequence_map,
+    std.Split.op_type: _verify_split,
 }

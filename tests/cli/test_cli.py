@@ -10,215 +10,17 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
-from typer.testing import CliRunner
 
 import lstm_lower
 from lstm_lower import opdef
 from lstm_lower.cli import console
-from lstm_lower.cli.main import app
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.passes.rules.registry import RULES
-from lstm_lower.runtime.proof.oracles.registry import ORACLES
+from tests.support.command_line import GRAPHS, ROOT, SALIENCY, TRAIN, fail, mystery, only_standard, run, succeed
 from tests.support.models import single_node_model
 from tests.support.op_inputs import valid_inputs
-
-ROOT = Path(__file__).parents[2]
-GRAPHS = ROOT / "examples" / "graphs"
-TRAIN, SALIENCY = GRAPHS / "char_lstm_train.onnx", GRAPHS / "input_saliency.onnx"
-
-
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
-
-
-def succeed(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    assert result.stderr == ""
-    return result.stdout
-
-
-def fail(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 1, result.output
-    assert result.stderr.startswith("error: ")
-    return result.stderr
-
-
-def mystery(folder: Path) -> Path:
-    """A model with two nodes that cannot be lowered."""
-    nodes = [
-        helper.make_node("Mystery", ["x"], ["t"], name="first", domain="tf"),
-        helper.make_node("Riddle", ["t"], ["y"], name="second", domain="elsewhere"),
-    ]
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in "xy"]
-    imports = [helper.make_opsetid(domain, version) for domain, version in (("", 18), ("tf", 1), ("elsewhere", 1))]
-    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:])
-    path = folder / "mystery.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), path)
-    return path
-
-
-def only_standard(path: Path) -> onnx.ModelProto:
-    model = onnx.load(path)
-    assert [opset.domain for opset in model.opset_import] == [""]
-    onnx.checker.check_model(str(path), full_check=True)
-    ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return model
-
-
-# lower
-
-
-def test_lower_writes_a_model_that_loads(tmp_path: Path) -> None:
-    text = succeed("lower", TRAIN, "-o", tmp_path / "low.onnx", "--opset", 21, "--schedule", "scan", "--verify-each")
-    assert "1 BlockLSTM, 1 BlockLSTMGrad" in text
-    assert "opset 21" in text
-    assert f"wrote {tmp_path / 'low.onnx'}" in text
-    assert only_standard(tmp_path / "low.onnx").opset_import[0].version == 21
-    assert [path.name for path in tmp_path.iterdir()] == ["low.onnx"]
-
-
-def test_lower_names_its_result_after_the_model(tmp_path: Path) -> None:
-    source = tmp_path / "train.onnx"
-    source.write_bytes(TRAIN.read_bytes())
-    succeed("lower", source)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.lowered.onnx", "train.onnx"]
-
-
-def test_lower_in_place(tmp_path: Path) -> None:
-    source = tmp_path / "train.onnx"
-    source.write_bytes(TRAIN.read_bytes())
-    succeed("lower", source, "-o", source)
-    only_standard(source)
-
-
-def test_lower_for_programs(tmp_path: Path) -> None:
-    data = json.loads(succeed("lower", SALIENCY, "-o", tmp_path / "low.onnx", "--json", "--check"))
-    assert data["output"] == str(tmp_path / "low.onnx")
-    assert data["lowered"]["BlockLSTM"] == data["lowered"]["BlockLSTMGrad"] == 2
-    assert data["check"]["passed"] is True
-    assert {row["verdict"] for row in data["check"]["outputs"]} == {"ok"}
-
-
-def test_lower_checks(tmp_path: Path) -> None:
-    text = succeed("lower", TRAIN, "-o", tmp_path / "low.onnx", "--check")
-    assert "passed: errors against float64" in text
-
-
-def test_lower_with_external_data(tmp_path: Path) -> None:
-    # Large enough not to be folded into its parts.
-    kwargs = valid_inputs("BlockLSTM", I=60, H=60)
-    source = tmp_path / "model.onnx"
-    onnx.save(single_node_model("BlockLSTM", kwargs, constants=("w",)), source)
-    succeed("lower", source, "-o", tmp_path / "low.onnx", "--external-data")
-    assert (tmp_path / "low.onnx.data").stat().st_size >= kwargs["w"].nbytes
-    only_standard(tmp_path / "low.onnx")
-    succeed("check", source, "--lowered", tmp_path / "low.onnx")
-
-
-def test_lower_dumps_passes(tmp_path: Path) -> None:
-    succeed("lower", TRAIN, "-o", tmp_path / "low.onnx", "--dump-passes", tmp_path / "passes")
-    names = sorted(path.name for path in (tmp_path / "passes").iterdir())
-    assert names[0] == "000-input.txt"
-    assert [name.partition("-")[0] for name in names] == [f"{index:03d}" for index in range(len(names))]
-    texts = {name.partition("-")[2]: (tmp_path / "passes" / name).read_text() for name in names}
-    assert "BlockLSTMGrad" in texts["input.txt"]
-    assert "BlockLSTMGrad" not in texts["LowerComposites.txt"]
-    assert "Scan(" in texts["LowerComposites.txt"]
-    assert any(name.startswith("hoist-") for name in texts)
-
-
-def test_lower_warns_of_tensorflows_wrong_gradient(tmp_path: Path) -> None:
-    kwargs = valid_inputs("BlockLSTMGrad")
-    model = single_node_model("BlockLSTMGrad", kwargs)
-    outputs = [f"fwd_{name}" for name in ("i", "cs", "f", "o", "ci", "co", "h")]
-    inputs = list(model.graph.node[0].input)
-    forward = helper.make_node("BlockLSTMV2", inputs[:9], outputs, name="forward", domain=model.graph.node[0].domain)
-    model.graph.node.insert(0, forward)
-    for index, name in enumerate(outputs):
-        model.graph.node[1].input[9 + index] = name
-    onnx.save(model, tmp_path / "model.onnx")
-    result = run("lower", tmp_path / "model.onnx")
-    assert result.exit_code == 0
-    assert result.stderr.startswith("warning: BlockLSTMGrad 'node' is fed by a BlockLSTMV2")
-    assert run("lower", tmp_path / "model.onnx", "--repair-v2-gradient").stderr == ""
-
-
-@pytest.mark.parametrize("existing", [False, True])
-def test_a_failure_writes_nothing(tmp_path: Path, existing: bool) -> None:
-    target = tmp_path / "low.onnx"
-    if existing:
-        target.write_bytes(b"old")
-    text = fail("lower", mystery(tmp_path), "-o", target)
-    assert "Mystery 'first'" in text
-    assert "Riddle 'second'" in text
-    assert target.read_bytes() == b"old" if existing else not target.exists()
-
-
-def test_what_onnxruntime_refuses_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise RuntimeError("no kernel")
-
-    monkeypatch.setattr("lstm_lower.runtime.loadable.ort.InferenceSession", refuse)
-    (tmp_path / "low.onnx").write_bytes(b"old")
-    assert "onnxruntime refuses the model: no kernel" in fail("lower", TRAIN, "-o", tmp_path / "low.onnx")
-    assert (tmp_path / "low.onnx").read_bytes() == b"old"
-    assert [path.name for path in tmp_path.iterdir()] == ["low.onnx"]
-
-
-def test_what_is_out_of_tolerance_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ORACLES["BlockLSTM"]
-    monkeypatch.setitem(ORACLES, "BlockLSTM", lambda **k: {name: 1.01 * v for name, v in right(**k).items()})
-    result = run("lower", SALIENCY, "-o", tmp_path / "low.onnx", "--check")
-    assert result.exit_code == 1
-    assert "out of tolerance; nothing is written" in result.stderr
-    assert "failed: errors against float64" in result.stdout
-    assert "wrote" not in result.stdout
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("lower", "missing.onnx"), "missing.onnx"),
-        (("lower", TRAIN, "-o", "missing/low.onnx"), "missing"),
-        (("lower", TRAIN, "-o", "low.onnx", "--opset", "12"), "opset requires 13 to "),
-        (("lower", TRAIN, "-o", "low.onnx", "--schedule", "fast"), "schedule requires auto, scan, unroll or chunk:K"),
-        (("lower", "garbage.onnx"), "garbage.onnx: an ONNX model is required"),
-        (("lower", "."), "an ONNX file is required, got a directory"),
-        (("run", TRAIN, "--dim", "batch"), "--dim requires NAME=SIZE, got 'batch'"),
-        (("run", TRAIN, "--dim", "B=2"), "dimension 'B' requires to be one of ['batch']"),
-        (("run", TRAIN, "-i", "garbage.onnx"), "a .npz file of arrays is required"),
-        (("run", TRAIN, "-p", "abacus"), "provider 'abacus' requires one of"),
-        (("run", SALIENCY, "-i", GRAPHS / "char_lstm_train.npz"), "requires to be one of the inputs"),
-        (("check", SALIENCY, "--lowered", "missing.onnx"), "missing.onnx"),
-        (("inspect", "garbage.onnx"), "an ONNX model is required"),
-        (("ops", "Conv"), "ops requires an op that can be lowered, got 'Conv' (`lstm-lower ops` lists all)"),
-        (("ops", "blocklstmgard"), "got 'blocklstmgard'; did you mean BlockLSTMGrad or"),
-    ],
-)
-def test_mistakes_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[object, ...], message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("garbage.onnx").write_bytes(b"\x80\x80 no model")
-    text = fail(*arguments)
-    assert message in text
-    assert "Traceback" not in text
-    assert [path.name for path in tmp_path.iterdir()] == ["garbage.onnx"]
-
-
-def test_errors_for_programs(tmp_path: Path) -> None:
-    result = run("lower", mystery(tmp_path), "--json")
-    assert result.exit_code == 1
-    error = json.loads(result.stdout)["error"]
-    assert error["type"] == "UnsupportedOpError"
-    assert "Mystery 'first'" in error["message"]
-
 
 # inspect
 
@@ -341,6 +143,45 @@ def test_ops_shows_one_op() -> None:
 
 
 # everything
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("lower", "missing.onnx"), "missing.onnx"),
+        (("lower", TRAIN, "-o", "missing/low.onnx"), "missing"),
+        (("lower", TRAIN, "-o", "low.onnx", "--opset", "12"), "opset requires 13 to "),
+        (("lower", TRAIN, "-o", "low.onnx", "--schedule", "fast"), "schedule requires auto, scan, unroll or chunk:K"),
+        (("lower", "garbage.onnx"), "garbage.onnx: an ONNX model is required"),
+        (("lower", "."), "an ONNX file is required, got a directory"),
+        (("run", TRAIN, "--dim", "batch"), "--dim requires NAME=SIZE, got 'batch'"),
+        (("run", TRAIN, "--dim", "B=2"), "dimension 'B' requires to be one of ['batch']"),
+        (("run", TRAIN, "-i", "garbage.onnx"), "a .npz file of arrays is required"),
+        (("run", TRAIN, "-p", "abacus"), "provider 'abacus' requires one of"),
+        (("run", SALIENCY, "-i", GRAPHS / "char_lstm_train.npz"), "requires to be one of the inputs"),
+        (("check", SALIENCY, "--lowered", "missing.onnx"), "missing.onnx"),
+        (("inspect", "garbage.onnx"), "an ONNX model is required"),
+        (("ops", "Conv"), "ops requires an op that can be lowered, got 'Conv' (`lstm-lower ops` lists all)"),
+        (("ops", "blocklstmgard"), "got 'blocklstmgard'; did you mean BlockLSTMGrad or"),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[object, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("garbage.onnx").write_bytes(b"\x80\x80 no model")
+    text = fail(*arguments)
+    assert message in text
+    assert "Traceback" not in text
+    assert [path.name for path in tmp_path.iterdir()] == ["garbage.onnx"]
+
+
+def test_errors_for_programs(tmp_path: Path) -> None:
+    result = run("lower", mystery(tmp_path), "--json")
+    assert result.exit_code == 1
+    error = json.loads(result.stdout)["error"]
+    assert error["type"] == "UnsupportedOpError"
+    assert "Mystery 'first'" in error["message"]
 
 
 def test_version_and_help() -> None:

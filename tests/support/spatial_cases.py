@@ -19,6 +19,7 @@ IMAGES = ("NHWC", "NCHW")
 
 # Operands that hold sizes.
 SIZES = ("input_sizes", "filter_sizes", "orig_input_shape")
+IMAGES = ("input", "out_backprop", "orig_input", "orig_output", "grad", "y_backprop", "x")
 
 # What a window may look like: rows and columns of the kernel, strides, padding.
 Window = tuple[tuple[int, int], tuple[int, int], str]

@@ -1,0 +1,129 @@
+"""Dependencies point one way: from the command line down to the errors, and each library has its own place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# From the bottom up. A unit, a module or a folder of the package, may import units of the layers below its own; units
+# of one layer do not know each other.
+LAYERS = (
+    ("errors",),
+    ("dims", "dtypes", "extras"),
+    ("binding", "opdef"),
+    ("layouts", "spatial"),
+    ("ops",),
+    ("graph", "op_reference", "raw_ops_source", "records", "schemas", "weights"),
+    ("passes",),
+    ("runtime", "tensorflow"),
+    ("keras", "raw_ops"),
+    ("cli",),
+    ("__main__",),
+    ("benchmarks",),
+)
+RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
+
+# Library -> the only places that import it.
+LIBRARIES = {
+    "keras": ("lstm_lower/keras/", "benchmarks/"),
+    "matplotlib": ("lstm_lower/cli/loss_plot.py", "benchmarks/"),
+    "onnxruntime": ("runtime/", "passes/opset/installed.py", "benchmarks/"),
+    "safetensors": ("runtime/training/checkpoint.py",),
+    "tensorflow": ("lstm_lower/tensorflow/", "lstm_lower/keras/", "benchmarks/"),
+    "tf2onnx": ("lstm_lower/tensorflow/",),
+    "torch": ("benchmarks/",),
+    "typer": ("lstm_lower/cli/", "benchmarks/"),
+}
+
+# What still points the other way. This list only gets shorter.
+EXCEPTIONS = {
+    ("lstm_lower/binding.py", "lstm_lower.opdef"),
+    ("lstm_lower/graph/verify.py", "lstm_lower.passes.rules.registry"),
+    ("lstm_lower/graph/verify.py", "lstm_lower.passes.templates"),
+    ("lstm_lower/opdef.py", "lstm_lower.binding"),
+    ("lstm_lower/records/state.py", "lstm_lower.passes.infer"),
+}
+
+
+def module_name(path: Path) -> str:
+    """What a file of the repository is imported as."""
+    parts = [*path.with_suffix("").parts]
+    if parts[0] in ("passes", "runtime"):
+        parts.insert(0, "lstm_lower")
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """What a file imports, wherever in it, absolute as the house rules want it: modules, and names of modules."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, path
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+FILES = {
+    path.relative_to(ROOT).as_posix(): path
+    for folder in ("lstm_lower", "passes", "runtime", "benchmarks")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    # Names of the package are imported lazily there, and once more for type checkers.
+    if path != ROOT / "lstm_lower/__init__.py"
+}
+MODULES = {module_name(Path(name)) for name in FILES}
+
+
+def unit_of(module: str) -> str:
+    first, *rest = module.split(".")
+    return rest[0] if first == "lstm_lower" and rest else first
+
+
+def known_modules(path: Path) -> set[str]:
+    """The modules of the project that a file imports."""
+    found = set()
+    for name in imports(path):
+        module = name if name in MODULES else name.rpartition(".")[0]
+        if module in MODULES:
+            found.add(module)
+    return found
+
+
+def wrong_ways() -> set[tuple[str, str]]:
+    found = set()
+    for name, path in FILES.items():
+        own = unit_of(module_name(Path(name)))
+        for module in known_modules(path):
+            other = unit_of(module)
+            if other != own and RANK[other] >= RANK[own]:
+                found.add((name, module))
+    return found
+
+
+def test_every_unit_has_its_layer() -> None:
+    assert {unit_of(module) for module in MODULES} == set(RANK)
+
+
+def test_dependencies_point_one_way() -> None:
+    assert wrong_ways() - EXCEPTIONS == set()
+
+
+def test_no_exception_is_left_over() -> None:
+    assert EXCEPTIONS - wrong_ways() == set(), "good: take these off the list"
+
+
+def test_rules_import_no_oracle() -> None:
+    """One mistake must not hide in both."""
+    for name, path in FILES.items():
+        if name.startswith("passes/"):
+            assert not any("proof" in imported.split(".") for imported in imports(path)), name
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_libraries_have_their_place(library: str) -> None:
+    importers = {name for name, path in FILES.items() if any(it.split(".")[0] == library for it in imports(path))}
+    assert {name for name in importers if not name.startswith(LIBRARIES[library])} == set()
