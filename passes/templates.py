@@ -11,8 +11,8 @@ from collections.abc import Hashable, Mapping
 import onnx_ir as ir
 
 from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.values import declared_shape
 from lstm_lower.opdef import Call
-from lstm_lower.passes.infer import shape_of
 
 Replacements = list[tuple[ir.Value, ir.Value]]
 
@@ -21,7 +21,7 @@ def signature(node: ir.Node) -> Hashable:
     """What binding a node to its definition, and a rule that reads no operand's value, can depend on."""
     first: dict[ir.Value, int] = {}
     operands = tuple(
-        None if value is None else (value.dtype, shape_of(value), first.setdefault(value, index))
+        None if value is None else (value.dtype, declared_shape(value), first.setdefault(value, index))
         for index, value in enumerate(node.inputs)
     )
     used = tuple(bool(value.uses()) or value.is_graph_output() for value in node.outputs)

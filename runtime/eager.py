@@ -16,6 +16,7 @@ import onnxruntime as ort
 from lstm_lower import dims, opdef
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, requires
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.opset.installed import newest_opset
@@ -227,7 +228,7 @@ def _plain(value: Any) -> Any:
 
 
 def _cast(nodes: list[ir.Node], value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))])
+    node = ir.Node("", std.Cast.op_type, [value], [ir.AttrInt64("to", int(dtype))])
     node.outputs[0].type = ir.TensorType(dtype)
     node.outputs[0].shape = value.shape
     nodes.append(node)
@@ -236,9 +237,9 @@ def _cast(nodes: list[ir.Node], value: ir.Value, dtype: ir.DataType) -> ir.Value
 
 def _steps(nodes: list[ir.Node], sequence: ir.Value) -> ir.Value:
     """T, as the graph's own size of x: the lowering sees that nothing is to be cut."""
-    shape = ir.Node("", "Shape", [sequence], [ir.AttrInt64("end", 1)])
-    axes = ir.Node("", "Constant", [], [ir.AttrInt64s("value_ints", [0])])
-    steps = ir.Node("", "Squeeze", [shape.outputs[0], axes.outputs[0]])
+    shape = ir.Node("", std.Shape.op_type, [sequence], [ir.AttrInt64("end", 1)])
+    axes = ir.Node("", std.Constant.op_type, [], [ir.AttrInt64s("value_ints", [0])])
+    steps = ir.Node("", std.Squeeze.op_type, [shape.outputs[0], axes.outputs[0]])
     steps.outputs[0].type = ir.TensorType(ir.DataType.INT64)
     steps.outputs[0].shape = stated([])
     nodes += [shape, axes, steps]
@@ -246,13 +247,13 @@ def _steps(nodes: list[ir.Node], sequence: ir.Value) -> ir.Value:
 
 
 def _zero(nodes: list[ir.Node]) -> ir.Value:
-    nodes.append(ir.Node("", "Constant", [], [ir.AttrInt64("value_int", 0)]))
+    nodes.append(ir.Node("", std.Constant.op_type, [], [ir.AttrInt64("value_int", 0)]))
     return nodes[-1].outputs[0]
 
 
 def _scalar(nodes: list[ir.Node], value: int, dtype: ir.DataType) -> ir.Value:
     tensor = ir.Tensor(np.asarray(value, dtype.numpy()))
-    nodes.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)]))
+    nodes.append(ir.Node("", std.Constant.op_type, [], [ir.AttrTensor("value", tensor)]))
     nodes[-1].outputs[0].type = ir.TensorType(dtype)
     return nodes[-1].outputs[0]
 

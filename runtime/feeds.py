@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from lstm_lower.dims import Dim
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.passes.infer import shape_of
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.records.files import atomic_path
 from lstm_lower.runtime.feeds_cudnn import with_forward_outputs
@@ -35,7 +36,7 @@ def required_inputs(model: ir.Model) -> list[ir.Value]:
 
 def symbols(model: ir.Model) -> list[str]:
     """Names of the symbolic dimensions of the graph's inputs, in order."""
-    named = [dim for value in required_inputs(model) for dim in shape_of(value) or () if isinstance(dim, str)]
+    named = [dim for value in required_inputs(model) for dim in declared_shape(value) or () if isinstance(dim, str)]
     return list(dict.fromkeys(named))
 
 
@@ -62,14 +63,14 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
     for name in sizes:
         if name not in known:
             raise InvalidInputError(f"dimension '{name}' requires to be one of {known}, got none of these")
-    feeds = {}
+    feeds, facts = {}, Facts.of(model)
     for index, value in enumerate(required_inputs(model)):
-        shape = shape_of(value)
+        shape = declared_shape(value)
         if value.dtype is None or shape is None:
             raise InvalidModelError(f"input '{value.name}' requires a known dtype and rank for random values")
         assert value.name is not None
         concrete = tuple(_size(dim, sizes) for dim in shape)
-        feeds[value.name] = _random(value, concrete, sizes, np.random.default_rng([seed, index]))
+        feeds[value.name] = _random(value, concrete, sizes, facts, np.random.default_rng([seed, index]))
     return with_forward_outputs(model, feeds)
 
 
@@ -77,7 +78,9 @@ def _size(dim: Dim, sizes: Mapping[str, int]) -> int:
     return dim if isinstance(dim, int) else sizes.get(str(dim), DEFAULT_SIZE)
 
 
-def _random(value: ir.Value, shape: tuple[int, ...], sizes: Mapping[str, int], rng: np.random.Generator) -> Array:
+def _random(
+    value: ir.Value, shape: tuple[int, ...], sizes: Mapping[str, int], facts: Facts, rng: np.random.Generator
+) -> Array:
     assert value.dtype is not None
     dtype = value.dtype.numpy()
     if value.dtype.is_floating_point():
@@ -85,7 +88,7 @@ def _random(value: ir.Value, shape: tuple[int, ...], sizes: Mapping[str, int], r
     if value.dtype == ir.DataType.BOOL:
         return np.asarray(rng.random(shape) < 0.5)
     if value.dtype.is_integer():
-        low, high = integer_range(value, lambda dim: _size(dim, sizes)) or (0, 2)
+        low, high = integer_range(value, lambda dim: _size(dim, sizes), facts) or (0, 2)
         return np.asarray(rng.integers(low, high, shape)).astype(dtype)
     raise InvalidModelError(f"input '{value.name}' requires numbers for random values, got {value.dtype.name}")
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph.values import constant_of
 from lstm_lower.graph.verify import bind_node, composite_nodes
-from lstm_lower.passes.infer import constant_of
 from lstm_lower.runtime.proof import reference
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 

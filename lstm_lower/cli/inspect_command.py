@@ -12,6 +12,7 @@ from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, ScheduleOption
 from lstm_lower.cli.sources import InputsOption, OutputsOption, SignatureOption, open_model
 from lstm_lower.errors import LstmLowerError
+from lstm_lower.graph import standard as std
 
 if TYPE_CHECKING:
     from lstm_lower.cli.summary import Composite, Summary
@@ -95,7 +96,7 @@ def _counts(before: Summary, after: Summary) -> list[tuple[object, ...]]:
         ("weights", before.weights, after.weights),
         ("weight bytes", console.bytes_text(before.weight_bytes), console.bytes_text(after.weight_bytes)),
     ]
-    heavy = ("MatMul", "Gemm", "Conv")
+    heavy = (std.MatMul.op_type, std.Gemm.op_type, std.Conv.op_type)
     rows += [
         (f"{op} nodes", before.operators.get(op, 0), after.operators.get(op, 0))
         for op in heavy

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.dump import type_text
 
 
@@ -75,7 +76,7 @@ def summarize(model: ir.Model) -> Summary:
         inputs={value.name or "": type_text(value) for value in model.graph.inputs if value.const_value is None},
         outputs={value.name or "": type_text(value) for value in model.graph.outputs},
         nodes=len(nodes),
-        loops=operators["Scan"] + operators["Loop"],
+        loops=operators[std.Scan.op_type] + operators[std.Loop.op_type],
         operators=dict(operators.most_common()),
         weights=len(initializers),
         weight_bytes=sum(value.const_value.nbytes for value in initializers if value.const_value is not None),

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+
 _INDENT = "  "
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w./:-]*")
 # Up to this many elements a constant is shown with its values: shapes, axes, scalars.
@@ -115,7 +117,7 @@ class _Writer:
                 if not value.is_graph_input() and not _inlined(value) and value.const_value is not None:
                     yield f"{indent}{self._typed(value)} = {self._constant(value.const_value)}"
         for node in graph:
-            if node.op_type != "Constant" or not all(_inlined(value) for value in node.outputs):
+            if not std.Constant.matches(node) or not all(_inlined(value) for value in node.outputs):
                 yield from self._node(node, depth)
         yield f"{indent}return {', '.join(self._use(value) for value in graph.outputs)}"
 
@@ -189,7 +191,7 @@ def _constant_of(value: ir.Value) -> ir.TensorProtocol | None:
     node = value.producer()
     if node is None:
         return value.const_value if value.is_initializer() else None
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+    if not std.Constant.matches(node):
         return None
     attribute = next(iter(node.attributes.values()))
     if attribute.is_ref():

@@ -236,6 +236,11 @@ class Expr:
         """Dimensions: sizes, names or identities of open ones; `None` when the rank is unknown."""
         return self.builder.facts.shape(self.value)
 
+    @property
+    def entries(self) -> Shape | None:
+        """The entries of an integer vector or scalar as far as they are known, see `Facts.entries`."""
+        return self.builder.facts.entries(self.value)
+
     def like(self, other: Expr | Scalar) -> Expr:
         """The operand as an expression; a Python number becomes a constant of this dtype."""
         return other if isinstance(other, Expr) else self.builder.constant(other, self.dtype)

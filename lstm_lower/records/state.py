@@ -40,7 +40,7 @@ import onnx_ir as ir
 from lstm_lower.dims import format_shape
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidModelError
-from lstm_lower.passes.infer import shape_of
+from lstm_lower.graph.values import declared_shape
 
 METADATA_KEY = "lstm_lower.state"
 VERSION = 1
@@ -197,7 +197,7 @@ def _plain(name: str | None) -> str:
 
 
 def _same(before: ir.Value, after: ir.Value | None) -> str | None:
-    if after is None or before.dtype != after.dtype or shape_of(before) != shape_of(after):
+    if after is None or before.dtype != after.dtype or declared_shape(before) != declared_shape(after):
         return None
     return after.name
 
@@ -236,7 +236,7 @@ def _check_equal(before: ir.Value, after: ir.Value) -> None:
         raise InvalidModelError(
             f"state '{before.name}' requires dtype {before.dtype}, got {after.dtype} after the step"
         )
-    wanted, got = shape_of(before), shape_of(after)
+    wanted, got = declared_shape(before), declared_shape(after)
     if wanted is None or got is None:
         return
     known = zip(wanted, got, strict=False)
@@ -258,7 +258,7 @@ def set_initial_value(model: ir.Model, name: str, array: Array) -> None:
     tensor = ir.tensor(native(array, f"initial value '{name}'"), name=name)
     if value.dtype is not None and value.dtype != tensor.dtype:
         raise InvalidModelError(f"initial value '{name}' requires dtype {value.dtype}, got {tensor.dtype}")
-    shape = shape_of(value)
+    shape = declared_shape(value)
     if shape is not None:
         known = zip(shape, array.shape, strict=False)
         if len(shape) != array.ndim or any(isinstance(dim, int) and dim != size for dim, size in known):

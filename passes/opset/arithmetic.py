@@ -103,7 +103,7 @@ def mod_of_floats(site: Site) -> None:
 @before(24, std.Cast, std.CastLike)
 def cast_rounding(site: Site) -> None:
     """Saturation and rounding speak of 8-bit floats only."""
-    like = site.node.op_type == "CastLike"
+    like = site.operator is std.CastLike
     target = site.dtype(1) if like else _D(site.attribute("to"))
     if target != _D.FLOAT8E8M0:
         site.drop("round_mode")

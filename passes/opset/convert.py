@@ -171,7 +171,7 @@ def _remove_unused(values: Iterable[ir.Value]) -> None:
             continue
         if value.is_initializer() and value.graph is not None and value.name is not None:
             del value.graph.initializers[value.name]
-        elif node is not None and node.op_type == "Constant" and node.graph is not None:
+        elif std.Constant.matches(node) and node.graph is not None:
             node.graph.remove(node, safe=True)
 
 

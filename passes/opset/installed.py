@@ -10,6 +10,8 @@ import functools
 import onnx
 import onnxruntime as ort
 
+from lstm_lower.graph import standard as std
+
 # Rules write operators in the form they have had since 13 (axes of ReduceSum, Squeeze and Split as inputs).
 MIN_OPSET = 13
 
@@ -17,7 +19,7 @@ MIN_OPSET = 13
 @functools.cache
 def newest_opset() -> int:
     """The newest `ai.onnx` version that both the installed onnx and onnxruntime know."""
-    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    node = onnx.helper.make_node(std.Identity.op_type, ["x"], ["y"])
     versions = range(onnx.defs.onnx_opset_version(), MIN_OPSET, -1)
     return next((version for version in versions if runs(node, version)), MIN_OPSET)
 

@@ -13,8 +13,6 @@ from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.verify import node_label
-from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.opset.folding import folded
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,12 +79,12 @@ class Site:
 
     def constant(self, index: int) -> np.ndarray[Any, Any] | None:
         """The value of an input that can be computed now."""
-        return folded(self.node.inputs[index]) if self.has(index) else None
+        return self.builder.facts.constant(self.node.inputs[index]) if self.has(index) else None
 
     def known_dtype(self, index: int = 0) -> ir.DataType | None:
         """The element type of an input, for rewrites that only rare types need; `None` when it is not known."""
         value = self.node.inputs[index] if self.has(index) else None
-        return None if value is None else value.dtype
+        return self.builder.facts.dtype(value)
 
     def dtype(self, index: int = 0) -> ir.DataType:
         """The element type of an input.
@@ -105,10 +103,10 @@ class Site:
         Raises:
             UnsupportedOpError: it is not known.
         """
-        shape = shape_of(self.node.inputs[index]) if self.has(index) else None
-        if shape is None:
+        rank = self.builder.facts.rank(self.node.inputs[index]) if self.has(index) else None
+        if rank is None:
             raise self.refusal(f"input {index}", f"a known rank to be written in opset {self.target}", "an unknown one")
-        return len(shape)
+        return rank
 
     def refusal(self, operand: str, what: str, got: object) -> UnsupportedOpError:
         """The error that says why the node cannot be written in the form asked for."""

@@ -10,7 +10,6 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.values import stated
-from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.opset.registry import Site, before
 
 _INT64 = ir.DataType.INT64
@@ -39,7 +38,7 @@ def _written_out(site: Site) -> Sequence[Expr]:
         )
     data, indices, updates = (site.input(index) for index in range(3))
     if site.operator is std.ScatterND:
-        shape = shape_of(indices.value)
+        shape = indices.shape
         depth = shape[-1] if shape else None
         if not isinstance(depth, int):
             raise site.refusal("indices", f"a known last size to be written in opset {site.target}", depth)

@@ -10,7 +10,6 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.opset.registry import Site, before
 
 _INT64 = ir.DataType.INT64
@@ -134,7 +133,7 @@ def resize_axes(site: Site) -> None:
         region = b.op(std.ScatterElements, everything, both, region, axis=0)
     else:
         region = None
-    if scales is not None and shape_of(scales.value) != (0,):
+    if scales is not None and scales.shape != (0,):
         ones = b.constant([1] * rank, ir.DataType.FLOAT)
         scales = b.op(std.ScatterElements, ones, b.ints(*axes), scales, axis=0)
     if sizes is not None:

@@ -9,7 +9,6 @@ from onnx import version_converter
 
 from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.graph import standard as std
 from lstm_lower.passes.opset.convert import convert_operators
 from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset
 from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers

@@ -14,7 +14,6 @@ from lstm_lower.ops.convolution import (
     DepthwiseConv2dNativeBackpropFilter,
     DepthwiseConv2dNativeBackpropInput,
 )
-from lstm_lower.passes.known import known_entries
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, entries
 from lstm_lower.passes.rules.spatial import arranged, check_float32, margins, padded
@@ -24,7 +23,7 @@ from lstm_lower.spatial import SpatialAxis, spatial_axes, spatial_positions
 @lowers(Conv2DBackpropInput)
 def conv2d_backprop_input(n: Node) -> dict[str, Expr]:
     """A transposed convolution; the number of groups follows from the channels of image and filter."""
-    check_float32(n, "out_backprop", "ConvTranspose")
+    check_float32(n, "out_backprop", std.ConvTranspose)
     sizes = _image_sizes(n)
     channels = n.data_format.index("C")
     whole, part = sizes[channels], n.size("I")
@@ -39,7 +38,7 @@ def conv2d_backprop_input(n: Node) -> dict[str, Expr]:
 @lowers(DepthwiseConv2dNativeBackpropInput)
 def depthwise_backprop_input(n: Node) -> dict[str, Expr]:
     """A transposed convolution with a group for each channel of the image."""
-    check_float32(n, "out_backprop", "ConvTranspose")
+    check_float32(n, "out_backprop", std.ConvTranspose)
     channels, multiplier = n.size("C"), n.size("M")
     if not isinstance(channels, int) or not isinstance(multiplier, int):
         raise n.unsupported("filter", "known numbers of channels", "unknown ones")
@@ -89,7 +88,7 @@ def _from_nchw(image: Expr, data_format: str) -> Expr:
 @lowers(Conv2DBackpropFilter)
 def conv2d_backprop_filter(n: Node) -> dict[str, Expr]:
     """A convolution of [C, N, H, W] with [K, N, P, Q]; groups share out the axis that is summed over."""
-    check_float32(n, "out_backprop", "Conv")
+    check_float32(n, "out_backprop", std.Conv)
     rows, columns, part, _ = _filter_sizes(n)
     channels = n.size("C")
     if not isinstance(channels, int):
@@ -102,14 +101,14 @@ def conv2d_backprop_filter(n: Node) -> dict[str, Expr]:
 @lowers(DepthwiseConv2dNativeBackpropFilter)
 def depthwise_backprop_filter(n: Node) -> dict[str, Expr]:
     """The same with a group for each channel of the image."""
-    check_float32(n, "out_backprop", "Conv")
+    check_float32(n, "out_backprop", std.Conv)
     rows, columns, channels, multiplier = _filter_sizes(n)
     gradient = _gathered(n, _grouped(n, channels, 1), [rows, columns], channels)
     return {"output": gradient.transpose(2, 3, 0, 1).reshape(rows, columns, channels, multiplier)}
 
 
 def _filter_sizes(n: Node) -> list[int]:
-    known = known_entries(n.filter_sizes.value)
+    known = n.filter_sizes.entries
     sizes = [size for size in known or () if isinstance(size, int)]
     if len(sizes) != 4:
         raise n.unsupported("filter_sizes", "known sizes", "values known at run time only")

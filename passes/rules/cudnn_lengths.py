@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.dims import Dim
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.infer import constant_of
-from lstm_lower.passes.known import known_entries
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.values import Dim
 from lstm_lower.passes.rules.registry import Node
 
 
@@ -32,30 +31,23 @@ def running_steps(n: Node) -> Expr | None:
 
 def _all_full(n: Node) -> bool:
     """Whether sequence_lengths is a constant of T, or filled with one, as Keras does for sequences without a mask."""
-    steps: Dim = n.call.sizes.get("T")
+    steps = n.call.sizes.get("T")
     if steps is None:
         return False
     constant = n.constant("sequence_lengths")
     if constant is not None:
         return bool((constant == steps).all())
-    return filled_with(n.value("sequence_lengths")) == steps
+    return filled_with(n.value("sequence_lengths"), n.builder.facts) == steps
 
 
-def filled_with(value: ir.Value | None) -> Dim:
-    """The one entry that an integer tensor is filled with, as a number or the name of a size; `None` when unknown."""
-    if value is None:
-        return None
-    constant = constant_of(value)
-    if constant is not None:
-        first = constant.reshape(-1)[:1]
-        return int(first[0]) if first.size and (constant == first[0]).all() else None
-    node = value.producer()
-    if node is None or node.domain != "":
-        return None
-    if node.op_type == "ConstantOfShape":
-        tensor = node.attributes.get("value")
-        return int(tensor.as_tensor().numpy().reshape(-1)[0]) if tensor is not None else 0
-    if node.op_type in ("Expand", "Tile", "Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze"):
-        return filled_with(node.inputs[0])
-    entries = known_entries(value)
-    return entries[0] if entries is not None and len(entries) == 1 else None
+def filled_with(value: ir.Value | None, facts: Facts) -> Dim | None:
+    """The one entry that an integer tensor is filled with, a number or a size; `None` when unknown."""
+    while value is not None:
+        number, entries = facts.uniform(value), facts.entries(value)
+        if number is not None:
+            return int(number)
+        if entries and all(entry == entries[0] for entry in entries):
+            return entries[0]
+        view = facts.maker(value)
+        value = view.operand(0) if isinstance(view, std.Moving | std.Identity | std.Cast) else None
+    return None

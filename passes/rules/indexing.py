@@ -17,7 +17,6 @@ from lstm_lower.ops.indexing import (
     ShapeN,
     UnsortedSegmentSum,
 )
-from lstm_lower.passes.known import known_entries
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, entries
 
@@ -35,7 +34,7 @@ def rank_of(n: Node, operand: str, x: Expr) -> int:
 def broadcast_gradient_args(n: Node) -> dict[str, Expr]:
     """Axes at which an operand has size 1 or none at all; nothing when the shapes are equal."""
     b = n.builder
-    known = [known_entries(n.s0.value), known_entries(n.s1.value)]
+    known = [n.s0.entries, n.s1.entries]
     if None not in known and all(isinstance(size, int) for sizes in known for size in sizes or ()):
         first, second = (list(sizes or ()) for sizes in known)
         rank = max(len(first), len(second))

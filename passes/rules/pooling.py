@@ -64,7 +64,7 @@ def _padding(axes: list[SpatialAxis], places: list[Margins]) -> dict[str, object
 @lowers(AvgPoolGrad)
 def avg_pool_grad(n: Node) -> dict[str, Expr]:
     """Spreads each window's share over its elements: a transposed convolution with ones, channel by channel."""
-    check_float32(n, "grad", "ConvTranspose")
+    check_float32(n, "grad", std.ConvTranspose)
     b, axes = n.builder, _axes(n)
     sizes = entries(n.orig_input_shape)
     assert sizes is not None

@@ -11,8 +11,6 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.opdef import Call, OpDef
-from lstm_lower.passes.infer import constant_of
-from lstm_lower.passes.known import known_entries
 
 # Returns the outputs by name; an output that is missing is one that the node must not be asked for.
 Rule = Callable[["Node"], Mapping[str, Expr]]
@@ -97,7 +95,7 @@ class Node:
 
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:
         """The operand's value where it is a constant of the graph."""
-        return constant_of(self._values.get(name))
+        return self.builder.facts.constant(self._values.get(name))
 
     def unsupported(self, operand: str, what: str, got: object) -> UnsupportedOpError:
         """The error of a rule that cannot lower the node."""
@@ -106,7 +104,7 @@ class Node:
     def is_size(self, name: str, symbol: str) -> bool:
         """Whether a scalar operand is known to be the size of a dimension symbol, as in `seq_len_max = shape(x)[0]`."""
         size = self.call.sizes.get(symbol)
-        return size is not None and known_entries(self._values.get(name)) == (size,)
+        return size is not None and self.builder.facts.entries(self._values.get(name)) == (size,)
 
     def used(self, output: str) -> bool:
         """Whether anything reads the output."""

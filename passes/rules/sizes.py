@@ -8,14 +8,13 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.known import known_entries
 
 Size = int | Expr
 
 
 def entries(vector: Expr) -> list[Size] | None:
     """The entries of an integer vector; `None` when its length is not known."""
-    known = known_entries(vector.value)
+    known = vector.entries
     if known is None:
         return None
     wide = vector.cast(ir.DataType.INT64) if any(not isinstance(size, int) for size in known) else vector

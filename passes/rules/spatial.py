@@ -63,11 +63,11 @@ def arranged(image: Expr, data_format: str, order: str) -> Expr:
     return image if axes == [0, 1, 2, 3] else image.transpose(*axes)
 
 
-def check_float32(n: Node, operand: str, op: str) -> None:
+def check_float32(n: Node, operand: str, op: type[std.Standard]) -> None:
     """Refuses float64, for which onnxruntime has none of the sliding operators.
 
     Raises:
         UnsupportedOpError: the operand is in float64.
     """
     if getattr(n, operand).dtype == ir.DataType.DOUBLE:
-        raise n.unsupported(operand, f"dtype float32 or a half (onnxruntime has no {op} in float64)", "float64")
+        raise n.unsupported(operand, f"dtype float32 or a half (onnxruntime has no {op.op_type} in float64)", "float64")

@@ -93,7 +93,7 @@ def standard_layer(
     if mode == "gru":
         attributes["linear_before_reset"] = 1
     if mode == "rnn_relu":
-        attributes["activations"] = ["Relu"] * len(weights)
+        attributes["activations"] = [std.Relu.op_type] * len(weights)
     operands = [x, w, r, bias, lengths, h0, *([c0] if c0 is not None else [])]
     if peephole is not None:
         operands.append(peephole)

@@ -6,9 +6,7 @@ import dataclasses
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
-from lstm_lower.graph.values import stated
 from lstm_lower.ops.indexing import StridedSliceGrad
-from lstm_lower.passes.known import known_entries
 from lstm_lower.passes.rules.indexing import INT64
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, at_least, at_most, entries, from_end
@@ -61,7 +59,7 @@ def strided_slice_grad(n: Node) -> dict[str, Expr]:
     if any(not isinstance(pad, int) or pad for pad in pads):
         gradient = n.builder.op(std.Pad, gradient, n.builder.sizes(pads))
     if gradient.value is not n.dy.value:
-        gradient.value.shape = stated(known_entries(n.shape.value) or [None] * len(sizes))
+        gradient = n.builder.set_shape(gradient, n.shape.entries or [None] * len(sizes))
     return {"output": gradient}
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
-from lstm_lower.passes.infer import constant_of
+from lstm_lower.graph.values import constant_of
 from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.records import state as training_state
 

@@ -15,8 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.emit import Emitter, Workspace
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.values import stated
-from lstm_lower.passes.infer import shape_of
+from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import Role, StatePair, TrainingState
 
@@ -141,7 +140,7 @@ def zeros_of(value: ir.Value, dtype: ir.DataType) -> np.ndarray[Any, Any]:
     Raises:
         InvalidModelError: its shape is not known.
     """
-    shape = shape_of(value)
+    shape = declared_shape(value)
     sizes = [] if shape is None else [dim for dim in shape if isinstance(dim, int)]
     if shape is None or len(sizes) != len(shape):
         raise InvalidModelError(f"state '{value.name}' requires a known shape, got {shape}")

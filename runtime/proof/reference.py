@@ -18,6 +18,7 @@ import onnx_ir.passes.common as common_passes
 
 from lstm_lower import opdef
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError, requires
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.verify import VerifyPass, bind_node, composite_nodes, node_label
 from lstm_lower.passes.composites import STANDARD_DOMAINS, unsupported_nodes
 from lstm_lower.passes.shapes import InferShapesPass
@@ -117,12 +118,12 @@ def _widen_attributes(node: ir.Node) -> None:
             continue
         if attribute.type == ir.AttributeType.TENSOR:
             node.attributes[name] = ir.AttrTensor(name, _widen_tensor(attribute.as_tensor()))
-        elif node.op_type == "Constant" and name in ("value_float", "value_floats"):
+        elif std.Constant.matches(node) and name in ("value_float", "value_floats"):
             del node.attributes[name]
             node.attributes["value"] = ir.AttrTensor("value", ir.tensor(np.asarray(attribute.value, np.float64)))
         elif name in _DTYPE_ATTRIBUTES and attribute.type == ir.AttributeType.INT and attribute.value in _FLOATING:
             node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.DOUBLE))
-    if node.op_type == "ConstantOfShape" and "value" not in node.attributes:
+    if std.ConstantOfShape.matches(node) and "value" not in node.attributes:
         node.attributes["value"] = ir.AttrTensor("value", ir.tensor(np.zeros(1)))
 
 
