@@ -45,7 +45,7 @@ def inferred(node: ir.Node, facts: Facts) -> Inferred:
         schema = onnx.defs.get_schema(node.op_type, max(facts.opset, 1), "")
         opsets = [onnx.helper.make_opsetid("", facts.opset)]
         found = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
-    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError):
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
         return []
     return [_read(found.get(name), identities) for name in proto.output]
 
