@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from lstm_lower.extras import EXTRAS
+from tests.project.test_dependencies import FILES, ROOT, imports
 
-ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def without(packages: tuple[str, ...], code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -77,8 +78,29 @@ def test_checkpoints(tmp_path: Path) -> None:
         assert "MissingPackageError: a checkpoint requires safetensors" in error
 
 
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
+
+
 def test_extras_bring_what_they_should() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for package, extra in EXTRAS.items():
-        brought = {re.split(r"[^\w-]", requirement)[0] for requirement in extras[extra]}
-        assert package in brought or (package == "keras" and "tensorflow" in brought)
+        assert package in names(PROJECT["optional-dependencies"][extra])
+
+
+def test_every_imported_library_is_declared() -> None:
+    imported = {
+        name.partition(".")[0]
+        for file, path in FILES.items()
+        for name in imports(path)
+        if not file.startswith("benchmarks/")
+    }
+    libraries = imported - sys.stdlib_module_names - {"lstm_lower"}
+    brought = {"protobuf" if name == "google" else name.replace("_", "-") for name in libraries - set(EXTRAS)}
+    assert brought == names(PROJECT["dependencies"])
+
+
+def test_every_requirement_is_bounded() -> None:
+    """Below by what the tests were seen to pass with, above by the next release that may break what it likes."""
+    for requirements in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()):
+        for requirement in requirements:
+            assert requirement.startswith("lstm-lower[") or (">=" in requirement and ",<" in requirement), requirement

@@ -41,7 +41,7 @@ STILL_NAMED = {
     "passes/loops/orient.py": 1,
     "passes/loops/reassociate.py": 7,
     "passes/loops/refine.py": 3,
-    "passes/loops/reuse.py": 9,
+    "passes/loops/reuse.py": 4,
     "passes/loops/schedule.py": 11,
     "passes/loops/simplify.py": 36,
     "passes/loops/sink_accumulators.py": 22,
