@@ -6,6 +6,8 @@ import dataclasses
 
 import onnx_ir as ir
 
+from lstm_lower.graph.form import node_label
+
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
@@ -65,4 +67,6 @@ class Trace:
 
 
 def _describe(where: ir.Node | ir.Value) -> str:
-    return f"{where.op_type} '{where.name}'" if isinstance(where, ir.Node) else f"'{where.name}'"
+    if isinstance(where, ir.Value):
+        return f"'{where.name}'"
+    return f"{where.op_type} '{node_label(where)}'"

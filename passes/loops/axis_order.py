@@ -256,7 +256,7 @@ class _Writer:
             self._carry(state)
 
     def _twin(self, value: ir.Value, hint: str) -> ir.Value:
-        twin = ir.Value(name=self.loop.names.fresh(f"{self.loop.node.name}/{hint}"), type=value.type)
+        twin = ir.Value(name=self.loop.names.fresh(self.loop.scope(hint)), type=value.type)
         return self._described(twin, value)
 
     def _described(self, turned: ir.Value, value: ir.Value) -> ir.Value:
@@ -291,7 +291,7 @@ class _Writer:
 
     def _behind(self, node: ir.Node | None) -> Emitter:
         """Emits right behind a node of the body, or at its start."""
-        loop, scope = self.loop, f"{self.loop.node.name}/layout"
+        loop, scope = self.loop, self.loop.scope("layout")
         if node is not None and node.graph is loop.body:
             return Emitter(loop.space, loop.body, after=node, scope=scope)
         return Emitter(loop.space, loop.body, before=next(iter(loop.body)), scope=scope)

@@ -256,7 +256,7 @@ def _walk(loop: Loop, node: ir.Node, index: _Index) -> None:
         sequence = loop.before("walk").slice(source, low, high, axis)
         sharpen(sequence, (*shape[:axis], index.steps, *shape[axis + 1 :]))
     parameter = ir.Value(
-        name=loop.names.fresh(f"{loop.node.name}/element"),
+        name=loop.names.fresh(loop.scope("element")),
         type=source.type,
         shape=stated((*shape[:axis], *shape[axis + 1 :])),
     )

@@ -110,7 +110,7 @@ class Orient(LoopPass):
         shape = shape_of(state.parameter)
         flipped = None if shape is None else (shape[1], shape[0])
         parameter = ir.Value(
-            name=loop.names.fresh(f"{loop.node.name}/state"),
+            name=loop.names.fresh(loop.scope("state")),
             type=state.parameter.type,
             shape=None if flipped is None else stated(flipped),
         )
@@ -119,7 +119,7 @@ class Orient(LoopPass):
         loop.substitute(state.parameter, upright)
         loop.substitute(node.outputs[0], turned)
         final = ir.Value(
-            name=loop.names.fresh(f"{loop.node.name}/final"),
+            name=loop.names.fresh(loop.scope("final")),
             type=state.final.type,
             shape=None if flipped is None else stated(flipped),
         )

@@ -274,7 +274,7 @@ class _Factor:
 def _regroup(known: _Known, chain: _Chain) -> bool:
     """Writes a chain with products of the body; whether there were any."""
     factors = [_Factor(value, known.steps.get(value)) for value in chain.factors]
-    e = Emitter(known.loop.space, known.loop.graph, before=chain.root, scope=f"{known.loop.node.name}/reused")
+    e = Emitter(known.loop.space, known.loop.graph, before=chain.root, scope=known.loop.scope("reused"))
     while (better := _pair(known, factors)) is not None:
         factors = better
     if len(factors) == len(chain.factors):

@@ -65,8 +65,8 @@ class _Chunking:
         self.length = loop.length
         self.is_even = isinstance(self.length, int) and self.length % steps == 0
         self.outside = loop.before("blocks")
-        self.graph = ir.Graph([], [], nodes=[], name=self.names.fresh(f"{loop.node.name}/blocks"))
-        self.inside = Emitter(loop.space, self.graph, scope=f"{loop.node.name}/block")
+        self.graph = ir.Graph([], [], nodes=[], name=self.names.fresh(loop.scope("blocks")))
+        self.inside = Emitter(loop.space, self.graph, scope=loop.scope("block"))
 
     def run(self) -> ir.Node:
         """Builds the two loops in the place of the one."""
@@ -106,7 +106,7 @@ class _Chunking:
         return x.sequence if rank is None else self.outside.move_axis(x.sequence, x.axis, 0, rank)
 
     def _parameter(self, type_: ir.TypeProtocol | None, shape: Any) -> ir.Value:
-        name = self.names.fresh(f"{self.loop.node.name}/block/input")
+        name = self.names.fresh(self.loop.scope("block/input"))
         return ir.Value(name=name, type=type_, shape=None if shape is None else stated(shape))
 
     def _even_blocks(self, sequences: list[_Block]) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
@@ -177,7 +177,7 @@ class _Chunking:
         node = ir.Node(
             "", "Scan", [*states, *blocks], [a for a in attributes if _is_needed(a)], outputs=results, name=old.name
         )
-        old.name = self.names.fresh(f"{old.name}/blocks")
+        old.name = self.names.fresh(self.loop.scope("blocks"))
         self.inside.place(node)
         return node
 
@@ -203,7 +203,7 @@ class _Chunking:
             ir.AttrInt64s("scan_output_directions", [int(x.reverse) for x in loop.outputs]),
         ]
         results = [self._result(state.final) for state in loop.states]
-        results += [ir.Value(name=self.names.fresh(f"{old.name}/output"), type=x.step.type) for x in loop.outputs]
+        results += [ir.Value(name=self.names.fresh(loop.scope("output")), type=x.step.type) for x in loop.outputs]
         node = ir.Node(
             "",
             "Scan",
@@ -214,7 +214,7 @@ class _Chunking:
             metadata_props={**old.metadata_props, BLOCKS: str(self.steps)},
         )
         loop.graph.insert_before(old, node)
-        after = Emitter(loop.space, loop.graph, after=node, scope=f"{old.name}")
+        after = Emitter(loop.space, loop.graph, after=node, scope=old.name or "loop")
         for state, value in zip(loop.states, results, strict=False):
             replace(state.final, value, self.space)
         for output, value in zip(loop.outputs, results[len(loop.states) :], strict=True):

@@ -97,9 +97,6 @@ class Loop:
             space: names, facts and version of the model.
         """
         assert is_scan(node)
-        if not node.name:
-            # What is taken out of the loop, and what is left alone, is named after it.
-            node.name = space.names.fresh("loop")
         self.node = node
         self.space = space
         self.names = space.names
@@ -169,17 +166,21 @@ class Loop:
         dims = [shape[x.axis] for x in self.inputs if (shape := shape_of(x.sequence)) is not None]
         return next((dim for dim in dims if isinstance(dim, int)), next((d for d in dims if d is not None), None))
 
+    def scope(self, what: str) -> str:
+        """The name of something that is made for the loop, after the loop's own."""
+        return f"{self.node.name or 'loop'}/{what}"
+
     def before(self, scope: str = "hoisted") -> Emitter:
         """Emits before the loop."""
-        return Emitter(self.space, self.graph, before=self.node, scope=f"{self.node.name}/{scope}")
+        return Emitter(self.space, self.graph, before=self.node, scope=self.scope(scope))
 
     def after(self, scope: str = "sunk") -> Emitter:
         """Emits after the loop."""
-        return Emitter(self.space, self.graph, after=self.node, scope=f"{self.node.name}/{scope}")
+        return Emitter(self.space, self.graph, after=self.node, scope=self.scope(scope))
 
     def inside(self, before: ir.Node | None = None, scope: str = "body") -> Emitter:
         """Emits in the body, at its end or before one of its nodes."""
-        return Emitter(self.space, self.body, before=before, scope=f"{self.node.name}/{scope}")
+        return Emitter(self.space, self.body, before=before, scope=self.scope(scope))
 
     def captures(self) -> list[ir.Value]:
         """Values of outer scopes that the body reads."""
@@ -211,7 +212,7 @@ class Loop:
         """Walks along one more sequence, time on axis 0; returns the body's value of one step."""
         shape = shape_of(sequence)
         parameter = ir.Value(
-            name=self.names.fresh(f"{self.node.name}/input"),
+            name=self.names.fresh(self.scope("input")),
             type=sequence.type,
             shape=None if shape is None else stated(shape[1:]),
         )
@@ -222,7 +223,7 @@ class Loop:
         """Makes one more sequence, time on axis 0 in the loop's direction."""
         shape = shape_of(step)
         sequence = ir.Value(
-            name=self.names.fresh(f"{self.node.name}/output"),
+            name=self.names.fresh(self.scope("output")),
             type=step.type,
             shape=None if shape is None else stated((self.length, *shape)),
         )

@@ -1,0 +1,33 @@
+"""Views of loops look at a model and leave it as it is."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+import lstm_lower as ll
+from lstm_lower.passes.loops.views.base import Context
+from lstm_lower.passes.loops.views.loop import Loop, scans_of
+from lstm_lower.passes.trace import Trace
+
+NAMELESS = """<ir_version: 8, opset_import: ["" : 18]>
+loops (float[3] first, float[T,3] xs) => (float[3] last)
+{
+  last = Scan <num_scan_inputs = 1, body = step (float[3] s, float[3] x) => (float[3] s2) { s2 = Add(s, x) }>
+    (first, xs)
+}"""
+
+
+def test_a_view_names_nothing() -> None:
+    model = ir.from_proto(onnx.parser.parse_model(NAMELESS))
+    before = ir.to_proto(model).SerializeToString()
+    (node,) = scans_of(model.graph)
+    Loop(node, Context.of(model).space)
+    assert ir.to_proto(model).SerializeToString() == before
+
+
+def test_a_loop_without_a_name_is_called_by_its_output() -> None:
+    trace = Trace()
+    text = NAMELESS.replace("s2 = Add(s, x)", "t = Tanh(s) s2 = Add(t, x)")
+    ll.optimize(onnx.parser.parse_model(text), "unroll", trace=trace)
+    assert any(refusal.where == "Scan 'last'" for refusal in trace.refusals)
