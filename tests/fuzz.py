@@ -1,0 +1,46 @@
+"""Random programs, damaged models and onnx's own node tests, for as long as one likes.
+
+    python -m tests.fuzz programs --seed 0 --seconds 600 --jobs 2 --out failures
+    python -m tests.fuzz damage --seed 0 --seconds 600
+    python -m tests.fuzz nodes
+
+Prints what failed, made small, and exits with 1 if anything did. A seed always gives the same program. The test suite
+runs a small part of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.fuzz.campaign import Campaign, Options
+from tests.support.fuzz.node_tests import names
+
+
+def main() -> int:
+    """Runs a campaign; 1 if anything failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=["programs", "damage", "nodes"])
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, help="so many seeds at most")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time limit (nodes: none unless given)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--out", type=Path, help="folder for failing models")
+    parser.add_argument("--match", default="", help="nodes: only names that hold this")
+    given = parser.parse_args()
+    items: Iterator[Any] = itertools.count(given.seed)
+    if given.kind == "nodes":
+        items = iter([name for name in names() if given.match in name])
+        if "--seconds" not in " ".join(sys.argv):
+            given.seconds = float("inf")
+    if given.count is not None:
+        items = itertools.islice(items, given.count)
+    return 1 if Campaign(Options(given.kind, given.seconds, given.jobs, given.out), items).run() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""A small part of what `python -m tests.fuzz` does for as long as one likes, and its own parts put to the test."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.support.fuzz import comparison, damage, entrances, node_tests
+from tests.support.fuzz.comparison import Case, Failure
+from tests.support.fuzz.programs import program
+from tests.support.fuzz.reducing import reduced
+from tests.support.fuzz.work import cases_for
+
+# Seeds that give a valid program.
+PROGRAMS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 13, 15, 17, 18, 19, 20, 21, 22, 23, 25, 26)
+DAMAGED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20)
+# Modules of onnx's node tests; all of them take long to make.
+MODULES = ("reducesum", "slice", "transpose")
+
+
+@pytest.mark.parametrize("seed", PROGRAMS)
+def test_a_random_program_keeps_its_meaning(seed: int) -> None:
+    generated = program(seed)
+    assert comparison.failures(generated.model, generated.feeds, cases_for(seed)) == []
+
+
+@pytest.mark.parametrize("seed", DAMAGED)
+def test_a_damaged_model_is_refused_with_an_error_of_ours(seed: int) -> None:
+    quick = [name for name in entrances.ENTRANCES if name not in entrances.RUNNING]
+    chosen = quick[seed % len(quick)]
+    assert list(entrances.faults(damage.damaged(seed), seed, lambda _: None, [chosen])) == []
+
+
+@pytest.mark.parametrize("name", node_tests.names(*MODULES))
+def test_an_onnx_node_test_is_unchanged(name: str) -> None:
+    for form, model, feeds in node_tests.forms(name, *MODULES):
+        assert comparison.failures(model, [feeds], [Case("auto")]) == [], form
+
+
+@dataclasses.dataclass(frozen=True)
+class WrongCase(Case):
+    """A compiler that takes every Tanh for a Sigmoid."""
+
+    def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        work = onnx.ModelProto()
+        work.CopyFrom(model)
+        for node in work.graph.node:
+            node.op_type = "Sigmoid" if node.op_type == "Tanh" else node.op_type
+        return work
+
+
+def tanh_among_others() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["b"]),
+        helper.make_node("Mul", ["b", "x"], ["y"]),
+        helper.make_node("Abs", ["x"], ["z"]),
+    ]
+    infos = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xyz"]
+    graph = helper.make_graph(nodes, "graph", infos[:1], infos[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model, {"x": np.array([0.5, -1], np.float32)}
+
+
+def test_a_wrong_pass_is_found_and_its_model_made_small() -> None:
+    model, feeds = tanh_among_others()
+
+    def wrong(candidate: onnx.ModelProto) -> list[Failure]:
+        return comparison.failures(candidate, [feeds], [WrongCase()])
+
+    found = wrong(model)
+    assert [failure.kind for failure in found] == ["values (plain)"]
+    small = reduced(model, feeds, lambda candidate: bool(wrong(candidate)))
+    assert [node.op_type for node in small.graph.node] == ["Tanh"]
+
+
+def test_a_right_pass_is_not_blamed() -> None:
+    model, feeds = tanh_among_others()
+    assert comparison.failures(model, [feeds], [Case("auto"), Case(opset=18)]) == []
+
+
+def test_a_seed_always_gives_the_same() -> None:
+    assert program(3).model == program(3).model
+    assert damage.damaged(3) == damage.damaged(3)

@@ -1,0 +1,270 @@
+"""Does a pass leave a program what it was? What onnxruntime makes of the original, its optimiser off, is the truth."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+import lstm_lower as ll
+from tests.support.fuzz.noise import perturbed
+from tests.support.fuzz.runs import open_session, run_open
+
+Array = np.ndarray[Any, Any]
+Results = list[Any]
+Feeds = Mapping[str, Any]
+
+SCHEDULES = ("auto", "scan", "unroll", "chunk:2", "chunk:3")
+
+# Seconds that a program of a few dozen nodes may take; a pass that does not end would take longer.
+SLOW = 30.0
+
+_TOLERANCE = {2: 1e-2, 4: 2e-5, 8: 1e-10}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One way through the compiler: `optimize` under a schedule, or `lower` to an opset (0 for the model's own)."""
+
+    schedule: str = "auto"
+    opset: int | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"optimize {self.schedule}" if self.opset is None else f"lower {self.schedule} opset {self.opset or 'own'}"
+        )
+
+    def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        if self.opset is None:
+            return ll.optimize(model, self.schedule)
+        return ll.lower(model, self.opset or None, self.schedule)
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """What went wrong in a case.
+
+    Attributes:
+        case: which way through the compiler.
+        kind: what sort of fault; two failures of a kind are taken to be alike while a model is reduced.
+        detail: what exactly.
+    """
+
+    case: Case
+    kind: str
+    detail: str
+
+
+class UnsteadyError(Exception):
+    """The original gives other results each time: it draws random numbers, or onnxruntime reads what nobody wrote."""
+
+
+class Truth:
+    """What the original computes from its feeds, at both levels of onnxruntime."""
+
+    def __init__(self, model: onnx.ModelProto, feeds: Sequence[Feeds]) -> None:
+        self.model = model
+        plain = open_session(model)
+        self.names = [value.name for value in plain.get_outputs()]
+        self.feeds = list(feeds)
+        self.results = [run_open(plain, entry) for entry in self.feeds]
+        again = [run_open(plain, entry) for entry in self.feeds]
+        for first, second in zip(self.results, again, strict=True):
+            if any(_differs(*pair) for pair in zip(first, second, strict=True)):
+                raise UnsteadyError("two runs of the original differ")
+        self.optimised = self._optimised()
+        self._spread: dict[int, Results] = {}
+
+    def _optimised(self) -> list[bool]:
+        """For which feeds the runtime's own optimiser leaves the results what they are."""
+        try:
+            session = open_session(self.model, optimised=True)
+        except Exception:  # noqa: BLE001 (onnxruntime's exceptions have no common base)
+            return [False] * len(self.feeds)
+        same = []
+        for entry, expected in zip(self.feeds, self.results, strict=True):
+            try:
+                same.append(all(not _differs(*pair) for pair in zip(expected, run_open(session, entry), strict=True)))
+            except Exception:  # noqa: BLE001
+                same.append(False)
+        return same
+
+    def spread(self, index: int) -> Results:
+        """How far the outputs move when every rounding is larger than it is: what is within that is no fault."""
+        if index not in self._spread:
+            runs = [self.results[index]]
+            for seed in range(4):
+                try:
+                    runs.append(run_open(open_session(perturbed(self.model, seed)), self.feeds[index]))
+                except Exception:  # noqa: BLE001 (a size may have come from a rounded number)
+                    continue
+            self._spread[index] = [_range_of(list(versions)) for versions in zip(*runs, strict=True)]
+        return self._spread[index]
+
+
+def _range_of(versions: list[Any]) -> Any:
+    """Largest minus smallest, or infinity where they cannot be compared."""
+    if isinstance(versions[0], list):
+        return np.inf
+    if any(version.shape != versions[0].shape for version in versions):
+        return np.inf
+    stack = np.stack([version.astype(np.float64) for version in versions])
+    with np.errstate(all="ignore"):
+        distance = stack.max(0) - stack.min(0)
+    return np.where(np.isfinite(distance), distance, np.where(np.isnan(stack).all(0), 0, np.inf))
+
+
+def _differs(expected: Any, got: Any, spread: Any = 0.0) -> str:
+    """What differs between two results, or nothing."""
+    if np.ndim(spread) == 0 and np.isinf(spread):
+        return ""
+    if isinstance(expected, list) or isinstance(got, list):
+        if type(expected) is not type(got) or len(expected) != len(got):
+            return "sequences differ in length"
+        return next((text for pair in zip(expected, got, strict=True) if (text := _differs(*pair))), "")
+    if expected.dtype != got.dtype:
+        return f"dtype {expected.dtype} became {got.dtype}"
+    if expected.shape != got.shape:
+        return f"shape {list(expected.shape)} became {list(got.shape)}"
+    if expected.dtype.kind != "f":
+        wrong = (expected != got) & (np.asarray(spread) == 0)
+        return f"values {_some(expected, wrong)} became {_some(got, wrong)}" if wrong.any() else ""
+    left, right = expected.astype(np.float64), got.astype(np.float64)
+    with np.errstate(all="ignore"):
+        finite = np.abs(left[np.isfinite(left)])
+        allowed = _TOLERANCE[expected.dtype.itemsize] * (1 + finite.max(initial=0)) + 10 * np.asarray(spread)
+        same = (left == right) | (np.isnan(left) & np.isnan(right)) | (np.abs(left - right) <= allowed)
+        same |= np.isinf(np.broadcast_to(spread, same.shape))
+    return "" if same.all() else f"values {_some(expected, ~same)} became {_some(got, ~same)}"
+
+
+def _some(array: Array, where: Array) -> list[Any]:
+    return array[where][:4].tolist()
+
+
+def failures(
+    model: onnx.ModelProto,
+    feeds: Sequence[Feeds],
+    cases: Sequence[Case],
+    *,
+    levels: Sequence[bool] = (False, True),
+    stage: Callable[[str], None] = lambda _: None,
+) -> list[Failure]:
+    """Runs a valid program through the compiler in several ways.
+
+    Args:
+        model: the program.
+        feeds: sets of feeds that it runs on.
+        cases: ways through the compiler.
+        levels: levels of onnxruntime: its optimiser off, on.
+        stage: told what comes next.
+
+    Returns:
+        One failure a case, at most.
+    """
+    truth = Truth(model, feeds)
+    found = []
+    seen: set[bytes] = set()
+    for case in cases:
+        stage(str(case))
+        argument = onnx.ModelProto()
+        argument.CopyFrom(model)
+        kind, detail, result = _apply(case, argument)
+        if not kind and result is not None:
+            data = result.SerializeToString(deterministic=True)
+            if data in seen:
+                continue
+            seen.add(data)
+            kind, detail = _judge(case, truth, result, levels)
+        if kind:
+            found.append(Failure(case, kind, detail))
+    return found
+
+
+def _apply(case: Case, model: onnx.ModelProto) -> tuple[str, str, onnx.ModelProto | None]:
+    before = model.SerializeToString(deterministic=True)
+    start = time.monotonic()
+    try:
+        result = case.apply(model)
+    except Exception as error:  # noqa: BLE001 (any error on a valid program is a finding)
+        if isinstance(error, ll.UnsupportedOpError) and case.opset:
+            return "", "", None  # the opset asked for may lack an operator
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = re.sub(r"\s+", " ", str(error))
+        ours = "refused" if isinstance(error, ll.LstmLowerError) else "raises"
+        kind = f"{ours} {type(error).__name__} {_place(error)}"
+        return kind, f"{text[:400]} ({where.filename.rpartition('/')[2]}:{where.lineno} {where.name})", None
+    if time.monotonic() - start > SLOW:
+        return "slow", f"{time.monotonic() - start:.0f} s", None
+    if model.SerializeToString(deterministic=True) != before:
+        return "argument changed", "the model given was changed", None
+    return "", "", result
+
+
+def _place(error: BaseException) -> str:
+    """The innermost function of ours that the error passed through."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if any(f"/{folder}/" in frame.filename for folder in ("passes", "lstm_lower", "runtime"))
+        and "site-packages" not in frame.filename
+    ]
+    return f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].name}" if frames else ""
+
+
+def _judge(case: Case, truth: Truth, result: onnx.ModelProto, levels: Sequence[bool]) -> tuple[str, str]:
+    try:
+        onnx.checker.check_model(result, full_check=True)
+    except Exception as error:  # noqa: BLE001
+        return "checker refuses", str(error)[:600]
+    before = [value.name for value in truth.model.graph.input]
+    if [value.name for value in result.graph.input] != before:
+        return "inputs", f"{before} became {[value.name for value in result.graph.input]}"
+    for optimised in levels:
+        level = "optimised" if optimised else "plain"
+        try:
+            session = open_session(result, optimised=optimised)
+        except Exception as error:  # noqa: BLE001
+            if case.opset and "Could not find an implementation" in str(error):
+                return "", ""  # onnxruntime lacks kernels of newer versions
+            return f"onnxruntime refuses ({level})", str(error)[:600]
+        if [value.name for value in session.get_outputs()] != truth.names:
+            return "outputs", f"{truth.names} became {[value.name for value in session.get_outputs()]}"
+        for index, feeds in enumerate(truth.feeds):
+            if optimised and not truth.optimised[index]:
+                continue
+            try:
+                got = run_open(session, feeds)
+            except Exception as error:  # noqa: BLE001
+                return f"onnxruntime fails ({level})", f"feeds {index}: {str(error)[:600]}"
+            if (text := _compare(truth, index, got)) or (text := _declared(result, truth, index)):
+                kind = text.split()[1]
+                return f"{kind} ({level})", f"feeds {index}: {text}"
+    return "", ""
+
+
+def _compare(truth: Truth, index: int, got: Results) -> str:
+    for number, (name, expected, value) in enumerate(zip(truth.names, truth.results[index], got, strict=True)):
+        if _differs(expected, value):
+            text = _differs(expected, value, truth.spread(index)[number])
+            if text:
+                return f"{name}: {text}"
+    return ""
+
+
+def _declared(result: onnx.ModelProto, truth: Truth, index: int) -> str:
+    """What the result declares of its outputs against what came out."""
+    for value, sample in zip(result.graph.output, truth.results[index], strict=True):
+        if isinstance(sample, list) or not value.type.tensor_type.HasField("shape"):
+            continue
+        dims = value.type.tensor_type.shape.dim
+        known = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+        if len(known) != sample.ndim or any(a not in (None, b) for a, b in zip(known, sample.shape, strict=True)):
+            return f"{value.name}: declared {known}, but it has {list(sample.shape)}"
+    return ""

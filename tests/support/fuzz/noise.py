@@ -1,0 +1,58 @@
+"""Rounding made larger than it is: a result that then moves as far as it does after a pass has not been changed by it.
+
+Sums and products may be regrouped. Behind a comparison, a `Floor` or a difference of equals, that shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+from onnx import TensorProto, helper, numpy_helper
+
+_ERROR = {TensorProto.FLOAT16: 1e-3, TensorProto.FLOAT: 2e-6, TensorProto.DOUBLE: 1e-12}
+# fmt: off
+_ROUNDING = {
+    "Add", "Sub", "Mul", "Div", "Sum", "Mean", "MatMul", "Gemm", "Einsum", "Conv", "Sigmoid", "Tanh", "Exp", "Log",
+    "Sqrt", "Erf", "Pow", "Softmax", "LogSoftmax", "ReduceSum", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2",
+    "ReduceSumSquare", "ReduceLogSumExp", "LSTM", "GRU", "RNN", "CumSum", "CumProd", "Gelu", "Softplus",
+    "LayerNormalization", "BatchNormalization", "Reciprocal", "Softsign", "Celu", "Elu", "Selu", "Mish", "Swish",
+    "Sin", "Cos", "Atan", "LpNormalization", "Mod", "AveragePool", "LeakyRelu", "HardSigmoid", "HardSwish", "Cast",
+}
+# fmt: on
+
+
+def perturbed(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
+    """The model with a small relative error after every operation that rounds."""
+    work = onnx.inliner.inline_local_functions(model) if model.functions else model
+    work = onnx.shape_inference.infer_shapes(work)
+    _perturb(work.graph, {}, np.random.default_rng(seed))
+    return work
+
+
+def _perturb(graph: onnx.GraphProto, outer: Mapping[str, int], random: np.random.Generator) -> None:
+    types = dict(outer)
+    types |= {v.name: v.type.tensor_type.elem_type for v in [*graph.value_info, *graph.output, *graph.input]}
+    originals = list(graph.node)
+    del graph.node[:]
+    for node in originals:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _perturb(attribute.g, types, random)
+        noise = []
+        for index, name in enumerate(node.output):
+            if node.op_type in _ROUNDING and not node.domain and types.get(name) in _ERROR:
+                node.output[index] = f"{name}/exact"
+                noise += _noise(f"{name}/exact", name, types[name], random)
+        graph.node.extend([node, *noise])
+
+
+def _noise(source: str, target: str, element: int, random: np.random.Generator) -> Iterator[onnx.NodeProto]:
+    factor = 1 + _ERROR[element] * float(random.choice([-1, 1]) * random.uniform(0.5, 1))
+    dtype: Any = helper.tensor_dtype_to_np_dtype(element)
+    tensor = numpy_helper.from_array(np.asarray(factor, dtype))
+    yield helper.make_node("Constant", [], [f"{target}/factor"], value=tensor)
+    yield helper.make_node("Mul", [source, f"{target}/factor"], [target])

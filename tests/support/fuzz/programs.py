@@ -1,0 +1,157 @@
+"""Random valid programs: models of ONNX's own operators, with feeds that onnxruntime has run them on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from tests.support.fuzz import arithmetic, control, indexing, moving, products, recurrences  # noqa: F401 (they register)
+from tests.support.fuzz.ideas import grow
+from tests.support.fuzz.runs import run
+from tests.support.fuzz.scope import Growth, Input, Refused, Scope, Value, imports, type_of
+
+Array = np.ndarray[Any, Any]
+Feeds = dict[str, Array]
+
+OLDEST = 13
+
+
+@dataclasses.dataclass
+class Program:
+    """A valid model.
+
+    Attributes:
+        model: passes onnx's checker.
+        feeds: sets of feeds that onnxruntime runs it on; after the first, open sizes differ.
+    """
+
+    model: onnx.ModelProto
+    feeds: list[Feeds]
+
+
+@functools.cache
+def newest_opset() -> int:
+    """The newest version of `ai.onnx` that onnx and onnxruntime both have."""
+    for version in range(onnx.defs.onnx_opset_version(), OLDEST, -1):
+        value = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+        result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+        graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", [value], [result])
+        with contextlib.suppress(Exception):
+            run(
+                helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=10),
+                {"x": np.zeros(1, np.float32)},
+            )
+            return version
+    return OLDEST
+
+
+def program(seed: int) -> Program:
+    """The program of a seed.
+
+    Raises:
+        Refused: the seed gives none that is valid.
+    """
+    growth = Growth(seed, 0)
+    growth.opset = growth.random.choice([*range(OLDEST, newest_opset() + 1), 17, 18, 21])
+    sizes = {key: growth.random.choice([0, 1, 1, 2, 2, 2, 3, 3, 3, 4]) for key in "TBHX"}
+    if growth.chance(0.7):
+        sizes = {key: size or 2 for key, size in sizes.items()}
+    scope = Scope(growth)
+    for _ in range(growth.random.randint(1, 5)):
+        _add_input(scope, sizes)
+    grow(scope, growth.random.randint(2, 14))
+    model = _model(scope)
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:
+        raise Refused(f"checker: {error}") from error
+    feeds = [_feeds(growth, sizes)]
+    if not growth.pinned and any(isinstance(d, str | None) for entry in growth.inputs for d in entry.declared):
+        feeds += [_feeds(growth, _other_sizes(growth, sizes)) for _ in range(2)]
+    runnable = [entry for entry in feeds if _runs(model, entry)]
+    if feeds[0] not in runnable[:1]:
+        raise Refused("onnxruntime does not run it")
+    return Program(model, runnable)
+
+
+def _other_sizes(growth: Growth, sizes: dict[str, int]) -> dict[str, int]:
+    choices = [1, 1, 2, 2, 3, 5]
+    if growth.chance(0.1):
+        choices.append(0)
+    return {key: growth.random.choice(choices) for key in sizes}
+
+
+def _runs(model: onnx.ModelProto, feeds: Feeds) -> bool:
+    try:
+        run(model, feeds)
+    except Exception:  # noqa: BLE001 (onnxruntime's exceptions have no common base)
+        return False
+    return True
+
+
+def _add_input(scope: Scope, sizes: dict[str, int]) -> None:
+    growth = scope.growth
+    keys = growth.random.choice(["TBH", "TBH", "TBH", "BTH", "BH", "BH", "HH", "H", "", "TB", "TBHX", "X", "BX", "T"])
+    axes: list[int | str] = [1 if growth.chance(0.07) else key for key in keys]
+    declared: list[int | str | None] = []
+    for axis in axes:
+        size = sizes[axis] if isinstance(axis, str) else axis
+        form = growth.random.choice(["size", "size", "name", "name", "none"])
+        declared.append({"size": size, "none": None}.get(form, axis if isinstance(axis, str) else size))
+    # A size declared as a number is one in every set of feeds.
+    axes = [size if isinstance(size, int) else axis for axis, size in zip(axes, declared, strict=True)]
+    kinds = [growth.dtype] * 7 + [np.dtype("int64"), np.dtype(bool), np.dtype("int32")]
+    entry = Input(growth.fresh("in"), growth.random.choice(kinds), tuple(axes), declared)
+    growth.inputs.append(entry)
+    shape = [sizes[axis] if isinstance(axis, str) else axis for axis in axes]
+    scope.add_input(Value(entry.name, growth.array(shape, entry.dtype, "random")))
+
+
+def _feeds(growth: Growth, sizes: dict[str, int]) -> Feeds:
+    feeds = {}
+    for entry in growth.inputs:
+        shape = [sizes[axis] if isinstance(axis, str) else axis for axis in entry.axes]
+        feeds[entry.name] = growth.array(shape, entry.dtype, "random") if entry.fixed is None else entry.fixed
+    return feeds
+
+
+def _model(scope: Scope) -> onnx.ModelProto:
+    growth = scope.growth
+    made = [name for node in scope.nodes for name in node.output if name]
+    if not made:
+        raise Refused("no nodes")
+    pool = made + made[-5:]
+    if growth.chance(0.2):
+        pool += [name for name in scope.values if name not in made]  # inputs and constants
+    names = list(dict.fromkeys(growth.random.choice(pool) for _ in range(growth.random.randint(1, 8))))
+    outputs = []
+    for name in names:
+        sample = scope.values[name].sample
+        shape = None if isinstance(sample, list) else _declared(growth, sample.shape)
+        outputs.append(helper.make_value_info(name, type_of(sample, shape)))
+    inputs = [
+        helper.make_tensor_value_info(entry.name, helper.np_dtype_to_tensor_dtype(entry.dtype), entry.declared)
+        for entry in growth.inputs
+    ]
+    graph = helper.make_graph(scope.nodes, "program", inputs, outputs, scope.initializers)
+    model = helper.make_model(graph, opset_imports=imports(growth), functions=growth.functions, ir_version=10)
+    if growth.chance(0.4):
+        try:
+            inferred = onnx.shape_inference.infer_shapes(model, data_prop=growth.chance(0.5))
+        except Exception as error:
+            raise Refused("onnx's inference fails") from error
+        if growth.chance(0.5):
+            model.graph.value_info.extend(inferred.graph.value_info)
+    return model
+
+
+def _declared(growth: Growth, shape: tuple[int, ...]) -> list[int | str | None]:
+    if growth.pinned and growth.chance(0.3):
+        return list(shape)
+    return [growth.fresh("out") if growth.chance(0.2) else None for _ in shape]

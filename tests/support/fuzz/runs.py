@@ -1,0 +1,33 @@
+"""onnxruntime at its two levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+
+def open_session(model: onnx.ModelProto, *, optimised: bool = False) -> Any:
+    """Opens a model with onnxruntime's optimiser off or at its default level, on one thread."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    data = model.SerializeToString()
+    return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+
+
+def run(model: onnx.ModelProto, feeds: Mapping[str, Any], *, optimised: bool = False) -> list[Any]:
+    """All outputs: arrays, or lists of arrays for sequences."""
+    return run_open(open_session(model, optimised=optimised), feeds)
+
+
+def run_open(session: Any, feeds: Mapping[str, Any]) -> list[Any]:
+    """Runs with those of the feeds that the model has inputs for."""
+    wanted = {value.name for value in [*session.get_inputs(), *session.get_overridable_initializers()]}
+    return session.run(None, {name: np.copy(value) for name, value in feeds.items() if name in wanted})

@@ -1,0 +1,96 @@
+"""What is done with one item of a campaign: generate, run, compare, reduce."""
+
+from __future__ import annotations
+
+import io
+import random
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tests.support.fuzz import comparison, entrances, node_tests
+from tests.support.fuzz import damage as damaging
+from tests.support.fuzz import programs as generator
+from tests.support.fuzz.comparison import SCHEDULES, Case, Failure
+from tests.support.fuzz.reducing import reduced
+from tests.support.fuzz.scope import Refused
+from tests.support.fuzz.worker import Stage
+
+
+def programs(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
+    """The program of a seed, through every schedule and to an opset."""
+    stage("original")
+    try:
+        program = generator.program(seed)
+    except Refused:
+        return {"verdict": "invalid"}
+    try:
+        failures = comparison.failures(program.model, program.feeds, cases_for(seed), stage=stage)
+    except comparison.UnsteadyError:
+        return {"verdict": "unsteady in onnxruntime"}
+    findings = [_finding(failure, program.model, program.feeds, known) for failure in failures]
+    return {"verdict": "failed" if findings else "passed", "findings": findings}
+
+
+def cases_for(seed: int) -> list[Case]:
+    """Every schedule, and lowering to the model's own opset and to another."""
+    opsets = range(generator.OLDEST, generator.newest_opset() + 1)
+    return [*(Case(schedule) for schedule in SCHEDULES), Case(opset=0), Case(opset=random.Random(seed).choice(opsets))]
+
+
+def damage(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
+    """A damaged model through some of the entrances."""
+    stage("original")
+    data = damaging.damaged(seed)
+    only = settings.get("entrances")
+    found = [
+        {"case": name, "kind": f"{name}: {kind}" if kind in _PER_ENTRANCE else kind, "detail": detail}
+        for name, kind, detail in entrances.faults(data, seed, stage, only)
+    ]
+    findings = [finding | {"files": {".onnx": data.hex()}} for finding in found]
+    return {"verdict": "failed" if findings else "passed", "findings": findings}
+
+
+# Faults whose kind does not say where they are from.
+_PER_ENTRANCE = ("slow", "memory", "files left behind", "model file changed")
+
+
+def nodes(name: str, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
+    """One of onnx's own node tests, in all forms."""
+    findings = []
+    counts = {}
+    for form, model, feeds in node_tests.forms(name):
+        stage(f"original {form}")
+        try:
+            failures = comparison.failures(model, [feeds], [Case("auto"), Case("unroll"), Case(opset=0)], stage=stage)
+        except Exception:  # noqa: BLE001 (onnxruntime's exceptions have no common base)
+            counts[f"forms that onnxruntime does not run ({form})"] = 1
+            continue
+        counts[f"forms ({form})"] = 1
+        findings += [_finding(failure, model, [feeds], known, prefix=f"{form}: ") for failure in failures]
+    return {"verdict": "failed" if findings else "passed", "findings": findings, "counts": counts}
+
+
+def _finding(
+    failure: Failure, model: onnx.ModelProto, feeds: list[dict[str, Any]], known: list[str], prefix: str = ""
+) -> dict[str, Any]:
+    files = {}
+    if failure.kind not in known:
+        number = int(failure.detail.split(":")[0].removeprefix("feeds ")) if failure.detail.startswith("feeds ") else 0
+
+        def still_fails(candidate: onnx.ModelProto) -> bool:
+            try:
+                onnx.checker.check_model(candidate, full_check=True)
+                again = comparison.failures(candidate, feeds[number : number + 1], [failure.case])
+            except Exception:  # noqa: BLE001 (the candidate is not valid)
+                return False
+            return any(other.kind == failure.kind for other in again)
+
+        small = reduced(model, feeds[number], still_fails)
+        held = io.BytesIO()
+        np.savez(held, **feeds[number])
+        files = {".onnx": small.SerializeToString().hex(), ".full.onnx": model.SerializeToString().hex()}
+        files[".npz"] = held.getvalue().hex()
+        files[".txt"] = onnx.printer.to_text(small).encode().hex()
+    return {"case": str(failure.case), "kind": prefix + failure.kind, "detail": failure.detail, "files": files}

@@ -1,0 +1,40 @@
+"""The process in which items of a campaign are done: requests on standard input, a line of JSON for each as answer."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+Stage = Callable[[str], None]
+Work = Callable[[Any, dict[str, Any], list[str], Stage], dict[str, Any]]
+
+# Address space, much of it never used.
+MEMORY = 5 << 30
+
+
+def main() -> None:
+    """Reads requests until there are no more."""
+    from tests.support.fuzz import work
+
+    kind, settings = sys.argv[1], json.loads(sys.argv[2])
+    do: Work = {"programs": work.programs, "damage": work.damage, "nodes": work.nodes}[kind]
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    warnings.simplefilter("ignore")
+    # What libraries print must not come between the answers.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = do(request["item"], settings, request["known"], lambda stage: print("@" + stage, file=answers))
+        gc.collect()
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()
