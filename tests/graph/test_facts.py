@@ -1,0 +1,96 @@
+"""What is known of a node's outputs agrees with onnx's inference and with what onnxruntime computes, form by form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from lstm_lower.dims import Identity
+from lstm_lower.graph.facts import Facts
+from tests.support.operator_forms import FORMS, Case, cases
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+quick = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=SLOW)
+
+
+def computed(case: Case) -> list[np.ndarray[Any, Any]]:
+    """What onnxruntime computes, its optimiser off; a form that it refuses is none."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    for output in model.graph.output:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        known = {value.name: value for value in [*inferred.graph.output, *inferred.graph.value_info]}
+        if output.name in known:
+            output.type.CopyFrom(known[output.name].type)
+            if output.type.tensor_type.HasField("shape"):
+                output.type.tensor_type.ClearField("shape")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        return ort.InferenceSession(model.SerializeToString(), options).run(None, case.feeds)
+    except Exception:  # noqa: BLE001 (onnxruntime's exceptions have no common base)
+        return hypothesis.reject()
+
+
+@pytest.mark.parametrize("op", sorted(FORMS))
+@quick
+@given(data=st.data())
+def test_operator(op: str, data: st.DataObject) -> None:
+    case = data.draw(cases(op))
+    results = computed(case)
+    model = ir.from_proto(case.model)
+    facts = Facts.of(model)
+    # The size that each name and each identity stands for.
+    sizes: dict[Any, int] = {}
+    for value in model.graph.inputs:
+        for dim, size in zip(facts.shape(value) or (), case.feeds[value.name].shape, strict=True):
+            if not isinstance(dim, int):
+                assume(sizes.setdefault(dim, size) == size)
+    for value, array in zip(model.graph.outputs, results, strict=True):
+        check(facts, value, array, sizes)
+        agrees_with_onnx(facts, value, case.model)
+
+
+def check(facts: Facts, value: ir.Value, array: np.ndarray[Any, Any], sizes: dict[Any, int]) -> None:
+    assert facts.dtype(value) is None or facts.dtype(value).numpy() == array.dtype
+    shape = facts.shape(value)
+    if shape is not None:
+        assert len(shape) == array.ndim
+        for dim, size in zip(shape, array.shape, strict=True):
+            assert (dim if isinstance(dim, int) else sizes.setdefault(dim, size)) == size
+    constant = facts.constant(value)
+    if constant is not None:
+        assert constant.dtype == array.dtype
+        np.testing.assert_array_equal(constant, array)
+    entries = facts.entries(value)
+    if entries is not None:
+        for entry, number in zip(entries, array.reshape(-1).tolist(), strict=True):
+            known = sizes.setdefault(entry, number) if isinstance(entry, str | Identity) else entry
+            assert known == number
+    uniform = facts.uniform(value)
+    if uniform is not None:
+        assert (array == uniform).all()
+    if facts.finite(value):
+        assert np.isfinite(array).all()
+
+
+def agrees_with_onnx(facts: Facts, value: ir.Value, model: onnx.ModelProto) -> None:
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    known = {info.name: info.type for info in [*inferred.output, *inferred.value_info]}
+    type_ = known.get(value.name or "")
+    if type_ is None or not type_.tensor_type.HasField("shape"):
+        return
+    shape = facts.shape(value)
+    assert shape is not None, "onnx knows the rank"
+    for dim, other in zip(shape, type_.tensor_type.shape.dim, strict=True):
+        if other.HasField("dim_value"):
+            assert dim == other.dim_value
