@@ -198,11 +198,14 @@ def reshaped(shape: Partial | None, target: tuple[Dim, ...], *, allow_zero: bool
     """The shape that a Reshape makes: 0 copies a dimension, -1 is what is left over."""
     dims: list[Dim | None] = []
     for axis, wanted in enumerate(target):
-        # An entry that is no size may be 0 or -1.
-        size: Dim | None = None if wanted == -1 or isinstance(wanted, Entry) else wanted
-        if wanted == 0 and not allow_zero:
-            size = shape[axis] if shape is not None and axis < len(shape) else None
-        dims.append(size)
+        own = shape[axis] if shape is not None and axis < len(shape) else None
+        if isinstance(wanted, int):
+            dims.append(None if wanted == -1 else own if wanted == 0 and not allow_zero else wanted)
+            continue
+        # An entry that is no size may be -1, and one that is may be 0 at run time, which copies a dimension: of an
+        # operand without elements where the size is one of its own, of any where it is not.
+        certain = shape is not None and (allow_zero or wanted in shape or axis >= len(shape))
+        dims.append(wanted if certain and not isinstance(wanted, Entry) else None)
     if target.count(-1) == 1 and shape is not None:
         dims[target.index(-1)] = _left_over(shape, [dim for dim, w in zip(dims, target, strict=True) if w != -1])
     return tuple(dims)
