@@ -9,9 +9,13 @@ from onnx import version_converter
 
 from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.passes.opset.batched_scans import over_batches, shield
 from lstm_lower.passes.opset.convert import convert_operators
 from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset
 from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers
+
+# The opset in which Scan came, with an axis for the batch.
+SCANS_OF_BATCHES = 8
 
 
 def check_opset(opset: int | None) -> None:
@@ -70,13 +74,22 @@ class ConvertOpsetPass(ir.passes.InPlacePass):
 
 
 def _convert_by_onnx(model: ir.Model, own: int) -> None:
-    """Moves an old model to 13."""
+    """Moves an old model to 13.
+
+    Raises:
+        InvalidModelError: the converter refuses it.
+        UnsupportedOpError: a Scan of opset 8 has sequences of several lengths.
+    """
+    if own == SCANS_OF_BATCHES:
+        shield(model)
     with without_large_initializers(model) as proto:
         try:
             converted = ir.from_proto(version_converter.convert_version(proto, MIN_OPSET))
         except (RuntimeError, version_converter.ConvertError) as error:
             text = f"opset {own} cannot be converted to {MIN_OPSET}: {str(error).splitlines()[0]}"
             raise InvalidModelError(text) from error
+    if own == SCANS_OF_BATCHES:
+        over_batches(converted)
     _restore_initializers(converted.graph, model.graph)
     converted.graph.metadata_props.update(model.graph.metadata_props)
     model.graph = converted.graph
