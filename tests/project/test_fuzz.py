@@ -10,13 +10,13 @@ import pytest
 from onnx import helper
 
 from tests.support.fuzz import comparison, damage, entrances, node_tests
-from tests.support.fuzz.comparison import Case, Failure
+from tests.support.fuzz.comparison import Case
 from tests.support.fuzz.programs import program
 from tests.support.fuzz.reducing import reduced
 from tests.support.fuzz.work import cases_for
 
 # Seeds that give a valid program.
-PROGRAMS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 13, 15, 17, 18, 19, 20, 21, 22, 23, 25, 26)
+PROGRAMS = (0, 1, 2, 3, 6, 8, 10, 12, 13, 15, 17, 18, 19, 20, 21, 22, 23, 25, 26)
 DAMAGED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20)
 # Modules of onnx's node tests; all of them take long to make.
 MODULES = ("reducesum", "slice", "transpose")
@@ -68,13 +68,9 @@ def tanh_among_others() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 
 def test_a_wrong_pass_is_found_and_its_model_made_small() -> None:
     model, feeds = tanh_among_others()
-
-    def wrong(candidate: onnx.ModelProto) -> list[Failure]:
-        return comparison.failures(candidate, [feeds], [WrongCase()])
-
-    found = wrong(model)
+    found = comparison.failures(model, [feeds], [WrongCase()])
     assert [failure.kind for failure in found] == ["values (plain)"]
-    small = reduced(model, feeds, lambda candidate: bool(wrong(candidate)))
+    small = reduced(model, feeds, lambda candidate: comparison.fails_alike(candidate, [feeds], found[0]))
     assert [node.op_type for node in small.graph.node] == ["Tanh"]
 
 

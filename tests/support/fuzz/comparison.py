@@ -176,15 +176,25 @@ def failures(
         argument = onnx.ModelProto()
         argument.CopyFrom(model)
         kind, detail, result = _apply(case, argument)
-        if not kind and result is not None:
+        if result is not None:
             data = result.SerializeToString(deterministic=True)
-            if data in seen:
-                continue
-            seen.add(data)
-            kind, detail = _judge(case, truth, result, levels)
+            if data not in seen:
+                seen.add(data)
+                wrong = _judge(case, truth, result, levels)
+                kind, detail = wrong if wrong[0] else (kind, detail)
         if kind:
             found.append(Failure(case, kind, detail))
     return found
+
+
+def fails_alike(model: onnx.ModelProto, feeds: Sequence[Feeds], failure: Failure) -> bool:
+    """Whether a model is valid and has a failure of this kind in this case."""
+    try:
+        onnx.checker.check_model(model, full_check=True)
+        found = failures(model, feeds, [failure.case])
+    except Exception:  # noqa: BLE001 (not valid, then)
+        return False
+    return any(other.kind == failure.kind for other in found)
 
 
 def _apply(case: Case, model: onnx.ModelProto) -> tuple[str, str, onnx.ModelProto | None]:
@@ -203,7 +213,7 @@ def _apply(case: Case, model: onnx.ModelProto) -> tuple[str, str, onnx.ModelProt
     if time.monotonic() - start > SLOW:
         return "slow", f"{time.monotonic() - start:.0f} s", None
     if model.SerializeToString(deterministic=True) != before:
-        return "argument changed", "the model given was changed", None
+        return "argument changed", "the model given was changed", result
     return "", "", result
 
 
@@ -227,6 +237,8 @@ def _judge(case: Case, truth: Truth, result: onnx.ModelProto, levels: Sequence[b
     if [value.name for value in result.graph.input] != before:
         return "inputs", f"{before} became {[value.name for value in result.graph.input]}"
     for optimised in levels:
+        if optimised and not any(truth.optimised):
+            continue
         level = "optimised" if optimised else "plain"
         try:
             session = open_session(result, optimised=optimised)

@@ -205,7 +205,7 @@ class Scope:
         from tests.support.fuzz.constants import from_shapes
 
         array = np.asarray(values, np.int64)
-        if self.chance(max(0.3, least)):
+        if self.chance(max(0.2, least)):
             try:
                 return from_shapes(self, array)
             except Refused:

@@ -79,17 +79,10 @@ def _finding(
     if failure.kind not in known:
         number = int(failure.detail.split(":")[0].removeprefix("feeds ")) if failure.detail.startswith("feeds ") else 0
 
-        def still_fails(candidate: onnx.ModelProto) -> bool:
-            try:
-                onnx.checker.check_model(candidate, full_check=True)
-                again = comparison.failures(candidate, feeds[number : number + 1], [failure.case])
-            except Exception:  # noqa: BLE001 (the candidate is not valid)
-                return False
-            return any(other.kind == failure.kind for other in again)
-
-        small = reduced(model, feeds[number], still_fails)
+        fed = feeds[number]
+        small = reduced(model, fed, lambda candidate: comparison.fails_alike(candidate, [fed], failure))
         held = io.BytesIO()
-        np.savez(held, **feeds[number])
+        np.savez(held, **fed)
         files = {".onnx": small.SerializeToString().hex(), ".full.onnx": model.SerializeToString().hex()}
         files[".npz"] = held.getvalue().hex()
         files[".txt"] = onnx.printer.to_text(small).encode().hex()

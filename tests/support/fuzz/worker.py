@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import resource
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -22,7 +23,7 @@ def main() -> None:
     """Reads requests until there are no more."""
     from tests.support.fuzz import work
 
-    kind, settings = sys.argv[1], json.loads(sys.argv[2])
+    kind, limit, settings = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
     do: Work = {"programs": work.programs, "damage": work.damage, "nodes": work.nodes}[kind]
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
@@ -31,6 +32,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     for line in sys.stdin:
         request = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, limit)  # ends the process; other work on the machine does not count
         answer = do(request["item"], settings, request["known"], lambda stage: print("@" + stage, file=answers))
         gc.collect()
         answers.write(json.dumps(answer) + "\n")
