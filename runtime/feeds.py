@@ -13,8 +13,10 @@ import onnx_ir as ir
 
 from lstm_lower.dims import Dim
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import declared_shape
+from lstm_lower.graph.verify import verify
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.records.files import atomic_path
 from lstm_lower.runtime.feeds_cudnn import with_forward_outputs
@@ -57,7 +59,8 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
         InvalidModelError: an input's dtype or rank is not known, or shapes contradict each other.
     """
     sizes = dict(sizes or {})
-    model = model.clone()
+    model = copy_model(model)
+    verify(model)
     InferShapesPass()(model)
     known = symbols(model)
     for name in sizes:
@@ -66,11 +69,17 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
     feeds, facts = {}, Facts.of(model)
     for index, value in enumerate(required_inputs(model)):
         shape = declared_shape(value)
-        if value.dtype is None or shape is None:
+        if value.dtype in (None, ir.DataType.UNDEFINED) or shape is None:
             raise InvalidModelError(f"input '{value.name}' requires a known dtype and rank for random values")
         assert value.name is not None
         concrete = tuple(_size(dim, sizes) for dim in shape)
-        feeds[value.name] = _random(value, concrete, sizes, facts, np.random.default_rng([seed, index]))
+        try:
+            feeds[value.name] = _random(value, concrete, sizes, facts, np.random.default_rng([seed, index]))
+        except InvalidModelError:
+            raise
+        except (MemoryError, ValueError) as error:
+            got = f"{list(concrete)}, which do not fit into memory: {error}"
+            raise InvalidInputError(f"input '{value.name}' requires sizes for random values, got {got}") from error
     return with_forward_outputs(model, feeds)
 
 
@@ -104,11 +113,15 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
         InvalidInputError: the file is no `.npz` file of plain arrays.
         FileNotFoundError: there is no such file.
     """
-    try:
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, TypeError) as error:
-        raise InvalidInputError(f"{path}: a .npz file of arrays is required, got one that fails to load") from error
+    with Path(path).open("rb") as stream:
+        try:
+            with np.load(stream, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+        except Exception as error:
+            # Bytes that are none break zipfile, zlib and numpy in a dozen ways.
+            raise InvalidInputError(
+                f"{path}: a .npz file of arrays is required, got one that fails to load: {error}"
+            ) from error
     prefixed = all(name.startswith((FEED_PREFIX, RESULT_PREFIX)) for name in arrays) and arrays
     if not prefixed:
         return arrays, {}
@@ -120,8 +133,24 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> None:
-    """Writes a `.npz` file, whole or not at all; names may be any, also those that `numpy.savez` takes for its own."""
+    """Writes a `.npz` file, whole or not at all; names may be any, also those that `numpy.savez` takes for its own.
+
+    Raises:
+        InvalidInputError: a value is no tensor of numbers or strings.
+        OSError: nothing can be written there.
+    """
+    plain = {name: _without_objects(name, array) for name, array in arrays.items()}
     with atomic_path(Path(path)) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
-        for name, array in arrays.items():
+        for name, array in plain.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+def _without_objects(name: str, value: Any) -> Array:
+    """A value as a file may hold it; onnxruntime's strings are objects, which it must not hold."""
+    array = np.asanyarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
+    if array is not None and array.dtype.kind == "O" and all(isinstance(text, str) for text in array.flat):
+        array = array.astype(np.str_)
+    if array is None or array.dtype.hasobject:
+        raise InvalidInputError(f"'{name}' requires a tensor of numbers or strings, got {type(value).__name__}")
+    return array

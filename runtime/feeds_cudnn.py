@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.values import constant_of
 from lstm_lower.graph.verify import bind_node, composite_nodes
 from lstm_lower.runtime.proof import reference
@@ -57,6 +58,6 @@ def _value(model: ir.Model, value: ir.Value, feeds: Mapping[str, Array]) -> Arra
     constant = constant_of(value)
     if constant is not None:
         return constant
-    part = model.clone()
+    part = copy_model(model)
     part.graph.outputs[:] = [next(made for node in part.graph for made in node.outputs if made.name == value.name)]
     return next(iter(reference.evaluate(part, feeds).values()))

@@ -32,7 +32,7 @@ def resolve(providers: Sequence[Provider] | Provider | None) -> list[Provider]:
         providers: short names (`cpu`, `cuda`), full names, or pairs of a name and options; `None` means `cpu`.
 
     Raises:
-        InvalidInputError: a provider is not part of the installed onnxruntime.
+        InvalidInputError: a provider is not part of the installed onnxruntime, or none is named.
     """
     if providers is None:
         return ["CPUExecutionProvider"]
@@ -40,10 +40,17 @@ def resolve(providers: Sequence[Provider] | Provider | None) -> list[Provider]:
         isinstance(providers, tuple) and len(providers) == 2 and isinstance(providers[1], dict)
     ):
         providers = [providers]
+    if not isinstance(providers, (list, tuple)):
+        raise InvalidInputError(f"providers require a list of names, got {providers!r}")
     available = ort.get_available_providers()
     resolved: list[Provider] = []
     for provider in providers:
-        name, options = (provider, None) if isinstance(provider, str) else provider
+        named: tuple[Any, ...] = (provider, None) if isinstance(provider, str) else provider
+        match named:
+            case (str(name), None | dict()):
+                options = named[1]
+            case _:
+                raise InvalidInputError(f"a provider requires a name, alone or with options, got {provider!r}")
         full = _SHORT_NAMES.get(name.lower(), name)
         if full not in available:
             hint = f"; {_HINTS[full]}" if full in _HINTS else ""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-import onnx_ir.passes.common as common_passes
 
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.passes.lower import InlineFunctionsPass
 
 
 def random_outputs(model: ir.Model) -> set[str]:
     """Names of the outputs that depend on a random number generator."""
-    work = model.clone()
-    common_passes.InlinePass()(work)
+    work = copy_model(model)
+    InlineFunctionsPass()(work)
     facts = Facts.of(work)
     drawn: set[ir.Value] = set()
     for node in work.graph:

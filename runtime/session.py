@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import onnxruntime as ort
 
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.graph.verify import composite_nodes
+from lstm_lower.graph.verify import composite_nodes, verify
 from lstm_lower.passes.lower import lower
 from lstm_lower.records import contracts
 from lstm_lower.records import model_files as model_io
@@ -92,7 +93,8 @@ class Session:
             raise InvalidInputError(f"output '{unknown[0]}' requires to be one of {self.outputs}")
         arrays = self.check_feeds(feeds)
         try:
-            results = self.ort.run(wanted, arrays, run_options)
+            # onnxruntime takes no names for all.
+            results = self.ort.run(wanted, arrays, run_options) if wanted else []
         except Exception as error:
             raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
         return dict(zip(wanted, results, strict=True))
@@ -142,10 +144,13 @@ def _loadable(
         loaded: ir.Model = model
     else:
         loaded = model_io.load(model)
+    # onnxruntime, as onnx's checker, ends the process on some malformed models.
+    verify(loaded)
     graphs = [loaded.graph, *(function.graph for function in loaded.functions.values())]
     if any(True for graph in graphs for _ in composite_nodes(graph)):
         return lower(loaded)
-    return model if isinstance(model, (str, os.PathLike)) else loaded
+    # A pipe cannot be read again.
+    return model if isinstance(model, (str, os.PathLike)) and Path(model).is_file() else loaded
 
 
 def _parse(data: bytes) -> onnx.ModelProto:

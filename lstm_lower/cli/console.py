@@ -61,10 +61,11 @@ def errors(*, as_json: bool = False) -> Iterator[None]:
     """Turns an error that the user can mend into one message and exit code 1; others keep their traceback."""
     try:
         yield
-    except (LstmLowerError, OSError) as error:
+    except (LstmLowerError, OSError, MemoryError) as error:
+        message = str(error) or "out of memory"
         if as_json:
-            print_json({"error": {"type": type(error).__name__, "message": str(error)}})
-        err().print(f"[bold red]error:[/] {escape(str(error))}")
+            print_json({"error": {"type": type(error).__name__, "message": message}})
+        err().print(f"[bold red]error:[/] {escape(message)}")
         raise typer.Exit(1) from error
 
 

@@ -55,7 +55,7 @@ def run(
         given, recorded = (
             feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, parse_dims(dim), seed), {})
         )
-        session = Session(model, provider)
+        session = Session(loaded, provider)
         results: dict[str, Array] = {}
         times = []
         for _ in range(repeat):
@@ -80,8 +80,14 @@ def run(
 
 
 def _row(name: str, array: Array, recorded: Array | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
-    if array.dtype.kind not in "biuf" or not array.size:
+    # A sequence is a list; what an optional output leaves out is None.
+    tensor = hasattr(array, "dtype")
+    row: dict[str, Any] = {
+        "name": name,
+        "dtype": str(array.dtype) if tensor else type(array).__name__,
+        "shape": list(array.shape) if tensor else None,
+    }
+    if not tensor or array.dtype.kind not in "biuf" or not array.size:
         return {**row, "min": None, "mean": None, "max": None, "relative_to_recorded": None}
     row |= {"min": float(array.min()), "mean": float(array.mean(dtype="float64")), "max": float(array.max())}
     if array.size <= _SHOWN_ELEMENTS:

@@ -30,8 +30,9 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         proto, base, label = model, None, "the model"
     else:
         path = Path(model)
-        if path.is_dir():
-            raise InvalidModelError(f"{path}: an ONNX file is required, got a directory")
+        if path.is_dir() or path.is_char_device() or path.is_block_device():
+            kind = "directory" if path.is_dir() else "device"
+            raise InvalidModelError(f"{path}: an ONNX file is required, got a {kind}")
         base, label = path.parent, str(path)
         proto = onnx.ModelProto()
         try:

@@ -6,7 +6,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError
+from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.values import constant_of
 from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.records import state as training_state
@@ -24,6 +24,8 @@ class LearningRateInputPass(ir.passes.InPlacePass):
 
     def __post_init__(self) -> None:
         super().__init__()
+        if not isinstance(self.value, str):
+            raise InvalidInputError(f"learning_rate_input requires a name, got {self.value!r}")
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Edits the graph.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import onnx_ir as ir
 
@@ -23,6 +23,7 @@ def working_dtype(dtype: ir.DataType) -> ir.DataType:
     return dtype if dtype in _WIDE else ir.DataType.FLOAT
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """What makes new weights of gradients.
 
@@ -175,9 +176,9 @@ def resolve(optimizer: Optimizer | str) -> Optimizer:
     Raises:
         InvalidInputError: the name is not known.
     """
-    if not isinstance(optimizer, str):
+    if isinstance(optimizer, Optimizer):
         return optimizer
-    if optimizer.lower() not in _BY_NAME:
+    if str(optimizer).lower() not in _BY_NAME:
         raise InvalidInputError(f"optimizer requires one of {sorted(_BY_NAME)}, got {optimizer!r}")
     return _BY_NAME[optimizer.lower()]
 

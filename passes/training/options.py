@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -41,10 +42,12 @@ class TrainingOptionsPass(ir.passes.InPlacePass):
         super().__init__()
         for name in ("clip_norm", "clip_value"):
             limit = getattr(self, name)
-            if limit is not None and not (math.isfinite(limit) and limit > 0):
+            number = isinstance(limit, (int, float, np.integer, np.floating))
+            if limit is not None and not (number and 0 < limit <= sys.float_info.max):
                 raise InvalidInputError(f"{name} requires a positive number, got {limit}")
-        if self.accumulate < 1:
-            raise InvalidInputError(f"accumulate requires at least 1, got {self.accumulate}")
+        steps: Any = self.accumulate
+        if not isinstance(steps, (int, np.integer)) or not 1 <= steps < 2**31:
+            raise InvalidInputError(f"accumulate requires a number of steps, at least 1, got {steps}")
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Edits the step.

@@ -162,6 +162,9 @@ def check(
         if missing:
             raise InvalidInputError(f"the lowered model requires output '{name}', got {sorted(results[missing[0]])}")
         actual = {level: results[level][name] for level in LEVELS}
+        if not all(isinstance(result, np.ndarray) for result in (*actual.values(), expected[name])):
+            rows.append(OutputRow(name, str(value.type), (), {}, {}, None, "not a tensor"))
+            continue
         known = (recorded or {}).get(name)
         rows.append(_row(name, value.dtype, expected[name], actual, known, rtol, atol, name in drawn))
     return Report(rows, gradient_rows(source) if finite_differences else [], rtol, atol)

@@ -14,13 +14,14 @@ import onnx
 import onnx.reference
 import onnx.reference.op_run
 import onnx_ir as ir
-import onnx_ir.passes.common as common_passes
 
 from lstm_lower import opdef
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.verify import VerifyPass, bind_node, composite_nodes, node_label
 from lstm_lower.passes.composites import STANDARD_DOMAINS, unsupported_nodes
+from lstm_lower.passes.lower import InlineFunctionsPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.runtime.proof.oracles import registry
 
@@ -46,15 +47,18 @@ def evaluate(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
         UnsupportedOpError: a node is neither standard nor has an oracle.
     """
     widened = widen(model)
-    proto = ir.to_proto(widened)
-    evaluator = onnx.reference.ReferenceEvaluator(proto, new_ops=_oracle_ops(widened))
     names = [value.name for value in widened.graph.outputs]
     try:
+        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(widened), new_ops=_oracle_ops(widened))
         with np.errstate(all="ignore"):
             results = evaluator.run(names, {name: _widen_array(np.asarray(array)) for name, array in feeds.items()})
     except Exception as error:
         raise InvalidModelError(f"onnx.reference cannot evaluate the model: {error}") from error
-    return {str(name): np.asarray(result) for name, result in zip(names, results, strict=True)}
+    # Sequences and what is left out stay as they are.
+    return {
+        str(name): np.asarray(result) if isinstance(result, (np.ndarray, np.generic)) else result
+        for name, result in zip(names, results, strict=True)
+    }
 
 
 def widen(model: ir.Model) -> ir.Model:
@@ -64,9 +68,9 @@ def widen(model: ir.Model) -> ir.Model:
         InvalidModelError: the model is malformed.
         UnsupportedOpError: a node is neither standard nor has an oracle.
     """
-    work = model.clone()
-    common_passes.InlinePass()(work)
-    work.functions.clear()
+    work = copy_model(model)
+    VerifyPass()(work)
+    InlineFunctionsPass()(work)
     missing = unsupported_nodes(work)
     for node, definition in composite_nodes(work.graph):
         if definition.op_type not in registry.ORACLES:

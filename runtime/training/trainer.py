@@ -23,6 +23,8 @@ import onnxruntime as ort
 
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, InvalidModelError, NotFiniteError
+from lstm_lower.graph.copies import copy_model
+from lstm_lower.graph.verify import verify
 from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import Optimizer, resolve
 from lstm_lower.passes.training.options import TrainingOptionsPass
@@ -106,10 +108,11 @@ class Trainer:
             InvalidInputError: an option is out of range, or an initial value is missing or does not fit.
             UnsupportedOpError: the model holds ops that cannot be lowered.
         """
-        if on_nan not in get_args(OnNan):
+        if str(on_nan) not in get_args(OnNan):
             raise InvalidInputError(f"on_nan requires one of {get_args(OnNan)}, got {on_nan!r}")
         self.on_nan = on_nan
-        edited = model.clone() if isinstance(model, ir.Model) else model_io.load(model)
+        edited = copy_model(model) if isinstance(model, ir.Model) else model_io.load(model)
+        verify(edited)
         if state is not None:
             training_state.write(edited, state)
         if learning_rate_input is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -129,10 +130,26 @@ def test_any_name_can_be_written(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(b"old")
-    with pytest.raises(ValueError, match="Object arrays"):
-        write_arrays(path, {"good": np.ones(2), "bad": np.array([object()])})
+    for bad in (np.array([object()]), [np.ones(2)], None):
+        with pytest.raises(InvalidInputError, match="'bad' requires a tensor of numbers or strings"):
+            write_arrays(path, {"good": np.ones(2), "bad": bad})  # type: ignore[dict-item]
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_strings_can_be_written(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "a.npz", {"words": np.array([["a", "bcd"]], object)})
+    assert read_arrays(tmp_path / "a.npz")[0]["words"].tolist() == [["a", "bcd"]]
+
+
+def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
+    """Wherever a byte is changed: in the zip file's own records, in compressed data, in numpy's header."""
+    np.savez_compressed(tmp_path / "whole.npz", x=np.arange(200))
+    whole = (tmp_path / "whole.npz").read_bytes()
+    for place in range(0, len(whole), 3):
+        (tmp_path / "a.npz").write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        with contextlib.suppress(InvalidInputError):
+            read_arrays(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip at all", b"PK\x03\x04 broken"])

@@ -1,0 +1,124 @@
+"""Sessions: what they refuse before onnxruntime sees it, and what is not a plain array."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.runtime.feeds import random_feeds
+from lstm_lower.runtime.loadable import check_loadable
+from lstm_lower.runtime.proof.check import check
+
+
+def parse(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+
+
+NEGATION = "agraph (float[N, 3] x) => (float[N, 3] y) { y = Neg (x) }"
+
+# onnx's shape inference, and onnxruntime's, look for a size of the third part and end the process.
+ABORTING = "agraph (float[2, 6] x) => (float[2, 6] a) { a, b, c = Split <axis = 1, num_outputs = 1> (x) }"
+USES = ["ll.Session(m)", "ll.Session(ir.from_proto(m))", "ll.Trainer(m)", "check(m)", "random_feeds(ir.from_proto(m))"]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_models_that_would_end_the_process_are_refused(use: str) -> None:
+    code = f"""
+import lstm_lower as ll, onnx.parser, onnx_ir as ir
+from lstm_lower.runtime.feeds import random_feeds
+from lstm_lower.runtime.proof.check import check
+m = onnx.parser.parse_model({'<ir_version: 8, opset_import: ["" : 18]> ' + ABORTING!r})
+try:
+    {use}
+except ll.InvalidModelError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "Split" in result.stdout
+
+
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "model.onnx"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(parse(NEGATION).SerializeToString()), daemon=True)
+    writer.start()
+    session = ll.Session(pipe)
+    writer.join(timeout=20)
+    assert session.run({"x": np.ones((1, 3), np.float32)})["y"].tolist() == [[-1, -1, -1]]
+
+
+def test_a_device_is_no_model() -> None:
+    with pytest.raises(InvalidModelError, match="an ONNX file is required, got a device"):
+        ll.Session("/dev/zero")
+
+
+def test_no_outputs_are_none() -> None:
+    assert ll.Session(parse(NEGATION)).run({"x": np.ones((1, 3), np.float32)}, []) == {}
+
+
+@pytest.mark.parametrize("providers", [5, [5], [("cpu", 5)], [("cpu", {}, 1)], {"cpu": {}}, np.zeros(2)])
+def test_providers_are_names(providers: Any) -> None:
+    with pytest.raises(InvalidInputError, match="provider"):
+        ll.Session(parse(NEGATION), providers)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": np.zeros(2)}, "optimizer requires one of"),
+        ({"clip_norm": "much"}, "clip_norm requires a positive number"),
+        ({"clip_norm": 10**400}, "clip_norm requires a positive number"),
+        ({"clip_value": [1.0]}, "clip_value requires a positive number"),
+        ({"accumulate": 1.5}, "accumulate requires a number of steps"),
+        ({"accumulate": 2**80}, "accumulate requires a number of steps"),
+        ({"learning_rate_input": ["lr"]}, "learning_rate_input requires a name"),
+        ({"on_nan": np.zeros(2)}, "on_nan requires one of"),
+    ],
+)
+def test_options_of_a_trainer_are_what_they_are_said_to_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        ll.Trainer(parse(NEGATION), **options)
+
+
+def test_what_is_no_tensor_cannot_be_checked() -> None:
+    model = parse("agraph (float[N] x) => (seq(float[N]) s, float[N] y) { s = SequenceConstruct (x, x) y = Neg (x) }")
+    report = check(model)
+    assert [(row.name, row.verdict) for row in report.outputs] == [("s", "not a tensor"), ("y", "ok")]
+    assert not report.passed
+
+
+def test_reference_takes_part_in_no_failure_of_its_own() -> None:
+    """onnx.reference has no Scan that goes backwards over its outputs."""
+    body = "body = b (float s, float e) => (float t, float o) { t = Add (s, e) o = Neg (e) }"
+    model = parse(
+        "agraph (float i, float[3] x) => (float f, float[3] y) "
+        f"{{ f, y = Scan <num_scan_inputs = 1, scan_output_directions = [1], {body}> (i, x) }}"
+    )
+    with pytest.raises(InvalidModelError, match=r"onnx\.reference cannot evaluate the model"):
+        check(model)
+
+
+def test_random_feeds_that_no_memory_holds() -> None:
+    model = ir.from_proto(parse(NEGATION))
+    for size in (2**45, 2**70):
+        with pytest.raises(InvalidInputError, match="do not fit into memory"):
+            random_feeds(model, {"N": size})
+
+
+def test_a_file_that_is_no_model_does_not_load(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"\xff" * 100)
+    with pytest.raises(InvalidModelError, match="refuses the model"):
+        check_loadable(tmp_path / "m.onnx")
