@@ -28,6 +28,8 @@ from lstm_lower.passes.loops.views.loop import Loop
 
 # onnxruntime's fast reductions: the axes summed over and the others change places at most this often.
 FASTEST_CHANGES = 2
+# The rank of a stack of matrices with no other axes.
+MATRICES = 3
 
 
 class Contract(LoopPass):
@@ -82,7 +84,7 @@ def inner_beside(e: Emitter, value: ir.Value, axis: int, inner: int) -> ir.Value
     Args:
         e: emits.
         value: of known rank.
-        axis: the axis to merge.
+        axis: the axis to merge; where there are more axes, not of size 0.
         inner: the last axis of a left factor, the last but one of a right factor.
     """
     shape = shape_of(value)
@@ -91,13 +93,15 @@ def inner_beside(e: Emitter, value: ir.Value, axis: int, inner: int) -> ir.Value
     order = [other for other in range(rank) if other != axis]
     order.insert(order.index(inner), axis)
     turned = value if order == sorted(order) else e.op(std.Transpose, value, perm=order)
-    before = [0] * (rank - 2 if inner == rank - 1 else rank - 3)
-    if inner == rank - 1:
-        return e.op(std.Reshape, turned, e.ints(*before, -1))
-    columns = shape[rank - 1]
-    if isinstance(columns, int):
-        return e.op(std.Reshape, turned, e.ints(*before, -1, columns))
-    return e.op(std.Reshape, turned, e.op(std.Concat, e.ints(*before, -1), e.size(value, rank - 1), axis=0))
+    place = order.index(inner)
+    if rank == MATRICES:
+        return e.op(std.Flatten, turned, axis=1 if inner == rank - 1 else 2)
+    both = [shape[axis], shape[inner]]
+    known = [dim for dim in both if isinstance(dim, int)]
+    size = e.ints(known[0] * known[1]) if len(known) == 2 else e.op(std.Mul, e.size(value, axis), e.size(value, inner))
+    # A 0 copies the size in its place, also where that is 0, with which a -1 would not go together.
+    sizes = e.op(std.Concat, e.ints(*[0] * (place - 1), 1), size, e.ints(*[0] * (rank - 1 - place)), axis=0)
+    return e.squeeze(e.op(std.Reshape, turned, sizes), place - 1)
 
 
 def _summed_axes(node: ir.Node) -> list[int] | None:
@@ -143,11 +147,11 @@ def _merged(e: Emitter, node: ir.Node, inner: ir.Node, axes: list[int]) -> ir.Va
     if keepdims:
         # The merged axis is gone from the product; the sum keeps it with size 1.
         result = e.op(std.Unsqueeze, result, e.ints(rank + merged))
-    rest = [axis - rank for axis in axes if axis - rank != merged]
+    # From the front: onnxruntime's ReduceSum keeps an axis of size 0 that is counted from the end.
+    rest = [axis for axis in axes if axis - rank != merged]
     if rest:
         if not keepdims:
-            # Axes before the merged one, counted from the end, have one axis less behind them.
-            rest = [axis + 1 if axis < merged else axis for axis in rest]
+            rest = [axis - 1 if axis - rank > merged else axis for axis in rest]
         result = e.op(std.ReduceSum, result, e.ints(*rest), keepdims=int(keepdims))
     return result
 
@@ -168,6 +172,8 @@ def _one_after_the_other(e: Emitter, node: ir.Node, axes: list[int]) -> ir.Value
 
 
 def _in_both(shapes: tuple[tuple[Dim, ...] | None, ...], axis: int) -> bool:
-    """Whether an axis, counted from the end, is a batch axis that both factors have in full."""
+    """Whether an axis, counted from the end, is a batch axis that both factors have in full, fit for `inner_beside`."""
     dims = [shape[axis] if shape is not None and -axis <= len(shape) else 1 for shape in shapes]
-    return dims[0] is not None and dims[0] != 1 and dims[0] == dims[1]
+    if dims[0] is None or dims[0] in (0, 1) or dims[0] != dims[1]:
+        return False
+    return isinstance(dims[0], int) or all(shape is not None and len(shape) == MATRICES for shape in shapes)

@@ -43,8 +43,9 @@ class Hoist(LoopPass):
         _read_elements(loop, dependence, sequences, hoisted)
         loop.commit()
         sequences.editor.discard_unread()
-        # What read a size of an element reads it outside now, and may be the same at every step itself.
-        hoist_invariant(loop)
+        if loop.node.graph is not None:
+            # What read a size of an element reads it outside now, and may be the same at every step itself.
+            hoist_invariant(loop)
         return True
 
     def _write_steps(self, loop: Loop, dependence: Dependence, sequences: Sequences) -> set[ir.Node]:

@@ -92,7 +92,7 @@ class LoopToScan(LoopPass):
             user.replace_input_with(position, always)
         states = list(node.inputs[2:])
         attribute_of_body = node.attributes.pop("body")
-        results = list(body.outputs)[1:]
+        results = [always if value is condition else value for value in list(body.outputs)[1:]]
         parameters = [*list(body.inputs)[2:], iteration]
         body.inputs.clear()
         body.inputs.extend(parameters)

@@ -66,7 +66,7 @@ class SplitProducts(AroundLoops, LoopPass):
 def _weights(e: Emitter, weight: ir.Value, sizes: ir.Value, count: int) -> list[ir.Value]:
     """The parts of a weight's columns; of a transposed one transposed rows, which the runtime takes into products."""
     maker = weight.producer()
-    if std.Transpose.matches(maker):
+    if std.Transpose.matches(maker) and attribute(maker, "perm", (1, 0))[0] == 1:
         parts = e.node(std.Split, [maker.inputs[0], sizes], count, axis=0).outputs
         return [e.op(std.Transpose, part, perm=[1, 0]) for part in parts]
     return list(e.node(std.Split, [weight, sizes], count, axis=1).outputs)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import onnx
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.trace import Trace
+from tests.loops.test_each_pass import check, parsed
 
 LONG = """
 loops (float[3] first) => (float[3] last)
@@ -29,3 +32,21 @@ def test_a_model_does_not_grow_with_its_numbers(schedule: str) -> None:
     assert time.perf_counter() - begin < 5
     assert after.ByteSize() < 10_000
     assert any("250000000 steps" in refusal.reason for refusal in trace.refusals)
+
+
+@pytest.mark.parametrize("result", ["bool[4] out", "bool out"], ids=["output", "carried"])
+def test_the_condition_may_leave_the_loop(result: str) -> None:
+    carried = ("bool q", ", given") if result == "bool out" else ("", "")
+    case = parsed(
+        f"""
+loops (float[3] first, bool given) => (float[3] last, {result})
+{{
+  n = Constant <value = int64 {{4}}> ()
+  yes = Constant <value = bool {{1}}> ()
+  last, out = Loop <body = step ({", ".join(filter(None, ["int64 i", "bool c", "float[3] s", carried[0]]))})
+    => (bool c, float[3] s2, bool c) {{ s2 = Tanh(s) }}> (n, yes, first{carried[1]})
+}}""",
+        first=(3,),
+    )
+    case.feeds["given"] = np.zeros((), np.bool_)
+    check(case, LoopToScan(), applies=True)

@@ -245,9 +245,13 @@ class Loop:
     def commit(self) -> None:
         """Writes the view back to the node; sequences that nobody reads are not made any more.
 
-        New results get values of their own; readers of kept results read the new node's.
+        New results get values of their own; readers of kept results read the new node's. A loop that makes nothing any
+        more is gone from its graph.
         """
         self.outputs = [x for x in self.outputs if x.sequence.uses() or x.sequence.is_graph_output()]
+        if not self.states and not self.outputs:
+            detach(self.node)
+            return
         self._drop_unread_inputs()
         self._normalise_results()
         self.body.outputs.clear()
