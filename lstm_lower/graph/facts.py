@@ -27,6 +27,7 @@ from lstm_lower.graph.values import Array, Dim, Entry, Open, Partial, Shape, con
 # Longer vectors are data, not sizes.
 MOST_ENTRIES = 64
 _SIZES = (ir.DataType.INT32, ir.DataType.INT64)
+_TENSORS = {dtype: ir.TensorType(dtype) for dtype in ir.DataType}
 
 _CERTAINTY: dict[type, int] = {int: 0, str: 1, type(None): 3}
 
@@ -93,7 +94,7 @@ class Facts:
         if node is None or node.domain != "":
             return None
         kind = std.VIEWS.get(node.op_type)
-        if kind is None or any(attribute.is_ref() for attribute in node.attributes.values()):
+        if kind is None or (node.attributes and any(attribute.is_ref() for attribute in node.attributes.values())):
             return None
         return kind(node, self)
 
@@ -189,6 +190,10 @@ class Facts:
         """Computes something of a value after it was computed of all that the value needs, without recursion."""
         if value in memo:
             return memo[value]
+        if all(x in memo for x in needs(self, value)):
+            # The usual case, a walk of one step.
+            memo[value] = found = compute(value)
+            return found
         stack = [value]
         entered: set[ir.Value] = set()
         while stack:
@@ -222,8 +227,10 @@ class Facts:
         self, value: ir.Value, type_: ir.TypeProtocol | ir.DataType | None, partial: Partial | None
     ) -> Shape | None:
         if isinstance(type_, ir.DataType):
-            type_ = value.type if value.type is not None and value.dtype == type_ else ir.TensorType(type_)
+            type_ = _TENSORS[type_]
         self._types[value] = type_ if type_ is not None else value.type
+        if partial is not None and None not in partial:
+            return partial  # type: ignore[return-value]
         return _filled(value, _merged(partial, declared_shape(value)))
 
     def _inferred(self, node: ir.Node) -> Inferred:
@@ -314,10 +321,9 @@ def _neighbours(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
         node, index = facts._parameters.get(value, (None, 0))
         outer = node.inputs[index] if node is not None and index < len(node.inputs) else None
         return () if outer is None else (outer,)
-    found = [x for x in node.inputs if x is not None]
-    if node.attributes:
-        found += [x for graph in subgraphs_of(node) for x in graph.outputs]
-    return found
+    if not node.attributes:
+        return [x for x in node.inputs if x is not None]
+    return [*(x for x in node.inputs if x is not None), *(x for graph in subgraphs_of(node) for x in graph.outputs)]
 
 
 def _operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
