@@ -31,3 +31,14 @@ def test_a_loop_without_a_name_is_called_by_its_output() -> None:
     text = NAMELESS.replace("s2 = Add(s, x)", "t = Tanh(s) s2 = Add(t, x)")
     ll.optimize(onnx.parser.parse_model(text), "unroll", trace=trace)
     assert any(refusal.where == "Scan 'last'" for refusal in trace.refusals)
+
+
+def test_a_loop_that_makes_nothing_is_gone() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+loops (float[T,3] xs, float[3] k) => (float[3] y)
+{
+  a, b = Scan <num_scan_inputs = 1, body = step (float[3] x) => (float[3] v, float[3] v) { v = Identity(k) }> (xs)
+  y = Tanh(k)
+}"""
+    after = ll.optimize(onnx.parser.parse_model(text), verify_each=True)
+    assert [node.op_type for node in after.graph.node] == ["Tanh"]

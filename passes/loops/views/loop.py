@@ -250,7 +250,8 @@ class Loop:
         """
         self.outputs = [x for x in self.outputs if x.sequence.uses() or x.sequence.is_graph_output()]
         if not self.states and not self.outputs:
-            detach(self.node)
+            if self.node.graph is not None:
+                detach(self.node)
             return
         self._drop_unread_inputs()
         self._normalise_results()
