@@ -11,11 +11,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.passes.infer import attribute, shape_of
 from lstm_lower.passes.rules.indexing import INT64, flatten_rows, reshape_to, row_numbers
-from lstm_lower.passes.shapes import InferShapesPass
 
 
 class OrderedScatterPass(ir.passes.InPlacePass):
@@ -29,38 +28,28 @@ class OrderedScatterPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites, at every nesting level."""
-        found = [
-            (graph, node)
-            for graph in [model.graph, *model.graph.subgraphs()]
-            for node in graph
-            if node.op_type == "ScatterND" and node.domain in ("", "ai.onnx")
-            if attribute(node, "reduction", "none") != "none"
-        ]
-        if not found:
+        graphs = [model.graph, *model.graph.subgraphs()]
+        if not any(std.ScatterND.matches(node) for graph in graphs for node in graph):
             return ir.passes.PassResult(model, modified=False)
-        if not all(_is_known(node) for _, node in found):
-            InferShapesPass()(model)
         space = Workspace.of(model)
-        known = [(graph, node) for graph, node in found if _is_known(node)]
-        for graph, node in known:
-            _rewrite(graph, node, Builder.before(node, space))
-        return ir.passes.PassResult(model, modified=bool(known))
+        views = [std.ScatterND.of(node, space.facts) for graph in graphs for node in graph]
+        found = [view for view in views if view is not None and view.reduction != "none" and _is_known(view)]
+        for scatter in found:
+            _rewrite(scatter, Builder.before(scatter.node, space))
+        return ir.passes.PassResult(model, modified=bool(found))
 
 
-def _is_known(node: ir.Node) -> bool:
+def _is_known(scatter: std.ScatterND) -> bool:
     """Whether enough is known of the operands."""
-    data, indices, updates = node.inputs
-    if data is None or indices is None or updates is None or None in (data.dtype, indices.dtype, updates.dtype):
-        return False
-    table, places = shape_of(data), shape_of(indices)
-    if table is None or not places or shape_of(updates) is None:
+    table, places = scatter.shape(0), scatter.shape(1)
+    if table is None or not places or scatter.shape(2) is None or None in map(scatter.dtype, range(3)):
         return False
     depth = places[-1]
     return isinstance(depth, int) and 0 < depth <= len(table)
 
 
-def _rewrite(graph: ir.Graph, node: ir.Node, b: Builder) -> None:
-    data, indices, updates = (b.wrap(value) for value in node.inputs if value is not None)
+def _rewrite(scatter: std.ScatterND, b: Builder) -> None:
+    data, indices, updates = b.wrap(scatter.data), b.wrap(scatter.indices), b.wrap(scatter.updates)
     assert data.shape is not None
     assert indices.shape is not None
     rank, depth = len(data.shape), indices.shape[-1]
@@ -76,15 +65,11 @@ def _rewrite(graph: ir.Graph, node: ir.Node, b: Builder) -> None:
     kind = data.dtype
     wide = ir.DataType.FLOAT if kind in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) else kind
     table, rows = table.cast(wide), rows.cast(wide)
-    total = b.op(std.ScatterElements, table, where, rows, axis=0, reduction=attribute(node, "reduction", "none"))
-    total = total.cast(kind)
+    total = b.op(std.ScatterElements, table, where, rows, axis=0, reduction=scatter.reduction).cast(kind)
     result = reshape_to(total, b.op(std.Shape, data)) if depth > 1 else total
-    old, new = node.outputs[0], result.value
     b.set_shape(result, data.shape)
-    name, old.name = old.name, None
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
-    new.name = name
-    graph.remove(node, safe=True)
+    b.emitter.replace(scatter.output, result.value)
+    detach(scatter.node)
 
 
 def _row_numbers(data: Expr, indices: Expr, depth: int) -> Expr:

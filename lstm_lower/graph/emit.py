@@ -242,7 +242,10 @@ def replace(old: ir.Value, new: ir.Value, space: Workspace) -> None:
     """Lets every reader of `old` read `new`, see `Emitter.replace`."""
     graph = old.graph if old.is_graph_output() else None
     positions = [] if graph is None else [index for index, output in enumerate(graph.outputs) if output is old]
-    space.facts.replaced(old, new)
+    known_better = space.facts.replaced(old, new)
+    if known_better and new.producer() is not None and not new.is_graph_output():
+        # Else it would be forgotten with the facts of this pass.
+        new.shape = stated(space.facts.shape(new) or ())
     if graph is not None and positions:
         name = old.name
         old.name = space.names.fresh(f"{name}_replaced")

@@ -72,7 +72,7 @@ class Facts:
 
     def tell(self, value: ir.Value, shape: Iterable[Dim | None]) -> None:
         """Adds what a pass knows of a value's shape besides what follows from its operands."""
-        self._shapes[value] = _filled(value, _certain_first(self.shape(value), tuple(shape)))
+        self._shapes[value] = _filled(value, _certain_first(tuple(shape), self.shape(value)))
 
     def forget(self, *values: ir.Value) -> None:
         """Forgets values that have got another meaning, or that are gone."""
@@ -80,14 +80,16 @@ class Facts:
             for memo in (self._types, self._shapes, self._contents, self._uniform, self._finite, self._parameters):
                 memo.pop(value, None)
 
-    def replaced(self, old: ir.Value, new: ir.Value) -> None:
-        """Keeps for a value what is known of the one in whose place it stands."""
+    def replaced(self, old: ir.Value, new: ir.Value) -> bool:
+        """Keeps for a value what is known of the one in whose place it stands; whether its shape was known less."""
         # Not asked anew: the node that made the old value may be half taken apart.
-        shape = self._shapes.get(old, declared_shape(old))
-        if shape is not None and shape != self.shape(new):
-            self._shapes[new] = _filled(new, _certain_first(self.shape(new), shape))
+        before, shape = self.shape(new), self._shapes.get(old, declared_shape(old))
         if self.type(new) is None:
             self._types[new] = self._types.get(old, old.type)
+        if shape is None or shape == before:
+            return False
+        self._shapes[new] = _filled(new, _certain_first(before, shape))
+        return self._shapes[new] != before
 
     def view(self, node: ir.Node | None) -> std.Standard | None:
         """The view of a node of ONNX's own operators; `None` for others, and where an attribute is a function's."""

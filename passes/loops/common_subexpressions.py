@@ -14,12 +14,13 @@ from collections.abc import Hashable
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.loops.fusion import merge_outputs, merge_recurrences
 from lstm_lower.passes.loops.views.base import Context, LoopPass
-from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, is_pure
+from lstm_lower.passes.loops.views.dependence import is_pure
 from lstm_lower.passes.loops.views.keys import node_key
 from lstm_lower.passes.loops.views.loop import Loop
 
@@ -50,7 +51,7 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
     modified = False
     scans: list[ir.Node] = []
     for node in graph:
-        if node.op_type in CONTROL_FLOW:
+        if std.ControlFlow.matches(node):
             for subgraph in subgraphs_of(node):
                 modified |= _merge(subgraph, context, scopes)
         if not is_pure(node):
@@ -59,14 +60,12 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
         twin = seen.get(key) if len(scopes) == 1 else next((scope[key] for scope in scopes if key in scope), None)
         if twin is None:
             seen[key] = node
-            if node.op_type == "Scan":
+            if std.Scan.matches(node):
                 scans.append(node)
             continue
         if _only_makes_result(node):
             continue
         for old, new in zip(node.outputs, twin.outputs, strict=True):
-            if new.shape is None:
-                new.shape = old.shape
             replace(old, new, context.space)
         detach(node)
         modified = True
@@ -79,4 +78,5 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
 
 def _only_makes_result(node: ir.Node) -> bool:
     """Whether a node is there only because a graph's output needs a maker of its own in that graph."""
-    return node.op_type in ("Identity", "Constant") and any(output.is_graph_output() for output in node.outputs)
+    passes_on = std.Identity.matches(node) or std.Constant.matches(node)
+    return passes_on and any(output.is_graph_output() for output in node.outputs)

@@ -40,7 +40,7 @@ def merge_recurrences(graph: ir.Graph, scans: Sequence[ir.Node], context: Contex
     Returns:
         The loops that took in others. Their bodies hold equal nodes, and outputs that make the same sequence.
     """
-    loops = [_Recurrence(Loop(node, context.space)) for node in _candidates(scans)]
+    loops = [_Recurrence(Loop(node, context.space)) for node in _candidates(scans, context)]
     if not loops:
         return []
     _classify(loops)
@@ -76,19 +76,18 @@ def merge_outputs(loop: Loop) -> bool:
     return modified
 
 
-def _candidates(scans: Sequence[ir.Node]) -> list[ir.Node]:
+def _candidates(scans: Sequence[ir.Node], context: Context) -> list[ir.Node]:
     """Scans that have both an initial value and a sequence in common with others."""
     readers: dict[ir.Value | None, int] = {}
-    scans = [node for node in scans if is_scan(node)]
-    for node in scans:
-        for value in set(node.inputs):
+    views = [view for node in scans if is_scan(node) and (view := std.Scan.of(node, context.space.facts)) is not None]
+    for view in views:
+        for value in set(view.inputs):
             readers[value] = readers.get(value, 0) + 1
     found: list[ir.Node] = []
-    for node in scans:
-        split = len(node.inputs) - node.attributes["num_scan_inputs"].as_int()
-        shared = [readers[value] > 1 for value in node.inputs]
-        if any(shared[:split]) and any(shared[split:]):
-            found.append(node)
+    for view in views:
+        shared = [readers[value] > 1 for value in view.inputs]
+        if any(shared[: view.states]) and any(shared[view.states :]):
+            found.append(view.node)
     return found
 
 
@@ -104,12 +103,12 @@ class _Recurrence:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.classes: dict[State, int] = {}
-        self.walks = {_walk(x)[:2] for x in loop.inputs}
+        self.walks = {_walk(loop, x)[:2] for x in loop.inputs}
 
 
-def _walk(x: ScanInput) -> tuple[ir.Value, int, bool]:
-    shape = x.sequence.shape
-    return x.sequence, x.axis if shape is None else x.axis % len(shape), x.reverse
+def _walk(loop: Loop, x: ScanInput) -> tuple[ir.Value, int, bool]:
+    rank = loop.facts.rank(x.sequence)
+    return x.sequence, x.axis if rank is None else x.axis % rank, x.reverse
 
 
 class _Numbers:
@@ -143,7 +142,7 @@ def _classify(recurrences: list[_Recurrence]) -> None:
 def _number_body(loop: Loop, classes: dict[State, int], number: _Numbers) -> dict[ir.Value, int]:
     """Numbers that equal expressions of a body share, given the classes of the states."""
     values = {state.parameter: classes[state] for state in loop.states}
-    values.update((x.parameter, number(("element", *_walk(x)))) for x in loop.inputs)
+    values.update((x.parameter, number(("element", *_walk(loop, x)))) for x in loop.inputs)
     values.update((value, number(("initializer", value.const_value))) for value in loop.body.initializers.values())
     for node in loop.body:
         source = node.inputs[0] if std.Identity.matches(node) else None
@@ -191,10 +190,10 @@ def _absorb(host: _Recurrence, other: _Recurrence, needed: list[ir.Node], order:
         loop.graph.insert_before(loop.node, node)
         order[node] = place
     _move_body(old.body, loop.body)
-    walked = {_walk(x): x for x in loop.inputs}
+    walked = {_walk(loop, x): x for x in loop.inputs}
     for x in old.inputs:
-        if _walk(x) in walked:
-            old.substitute(x.parameter, walked[_walk(x)].parameter)
+        if _walk(loop, x) in walked:
+            old.substitute(x.parameter, walked[_walk(loop, x)].parameter)
         else:
             loop.inputs.append(x)
     own = {number: state for state, number in host.classes.items()}

@@ -31,10 +31,9 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
-from lstm_lower.graph.values import stated
-from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.dependence import Dependence, Level, rank_of
+from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop, State
 
 PACK = 0.27
@@ -57,26 +56,27 @@ class Orient(LoopPass):
         """Orients the products of one loop."""
         if loop.is_block_loop:
             return False
-        dependence = Dependence(loop)
+        dependence, facts = Dependence(loop), self.facts
         modified = False
         for node in dependence.order:
-            if not std.MatMul.matches(node) or dependence.node_level(node) != Level.CARRIED:
+            product = std.MatMul.of(node, facts)
+            if product is None or dependence.node_level(node) != Level.CARRIED:
                 continue
-            value, weight = node.inputs
-            if value is None or weight is None or (rank_of(value), rank_of(weight)) != (2, 2):
+            value, weight = product.a, product.b
+            if (facts.rank(value), facts.rank(weight)) != (2, 2):
                 continue
             if dependence.level(weight) != Level.INVARIANT or dependence.level(value) != Level.CARRIED:
                 continue
-            if value.dtype != ir.DataType.FLOAT:
+            if facts.dtype(value) != ir.DataType.FLOAT:
                 continue
-            if _is_constant(weight):
+            if _is_constant(facts, weight):
                 self.refuse(node, "the runtime packs a constant weight once, when it loads the model")
                 continue
-            if is_single_row(value, weight):
+            if is_single_row(facts, value, weight):
                 self._turn_weight(loop, node, value, weight)
                 modified = True
                 continue
-            if not is_cheaper(value, weight):
+            if not is_cheaper(facts, value, weight):
                 self.refuse(node, "packing the weight at every step is no dearer than the exchange")
                 continue
             state = _lone_state(loop, dependence, node)
@@ -92,41 +92,28 @@ class Orient(LoopPass):
     @staticmethod
     def _turn_weight(loop: Loop, node: ir.Node, value: ir.Value, weight: ir.Value) -> None:
         """Gives the product the weight's transpose, made once before the loop, or what the weight is a transpose of."""
-        source = weight.producer()
-        if source is not None and source.op_type == "Transpose" and attribute(source, "perm", (1, 0))[0] == 1:
-            turned = source.inputs[0]
+        source = loop.facts.maker(weight)
+        if isinstance(source, std.Transpose) and source.perm == (1, 0):
+            turned = source.data
         else:
-            turned = loop.before("orient").op(std.Transpose, weight, perm=[1, 0])
-        result = loop.inside(before=node).op(std.Gemm, value, turned, transB=1)
-        result.shape = node.outputs[0].shape
-        loop.substitute(node.outputs[0], result)
+            turned = loop.before("orient").transpose(weight, (1, 0))
+        loop.substitute(node.outputs[0], loop.inside(before=node).op(std.Gemm, value, turned, transB=1))
 
     @staticmethod
     def _exchange_state(loop: Loop, node: ir.Node, value: ir.Value, weight: ir.Value, state: State) -> None:
         """Keeps the state that the product makes transposed."""
         before, after = loop.before("orient"), loop.after("orient")
-        turned = loop.inside(before=node).op(std.Gemm, before.op(std.Transpose, weight, perm=[1, 0]), value, transB=1)
+        turned = loop.inside(before=node).op(std.Gemm, before.transpose(weight, (1, 0)), value, transB=1)
         first = next(iter(loop.body))
-        shape = shape_of(state.parameter)
-        flipped = None if shape is None else (shape[1], shape[0])
-        parameter = ir.Value(
-            name=loop.names.fresh(loop.scope("state")),
-            type=state.parameter.type,
-            shape=None if flipped is None else stated(flipped),
-        )
-        upright = loop.inside(before=first).op(std.Transpose, parameter, perm=[1, 0])
-        upright.shape = state.parameter.shape
-        loop.substitute(state.parameter, upright)
+        shape = loop.facts.shape(state.parameter)
+        flipped = None if shape is None else shape[::-1]
+        kind = loop.facts.type(state.parameter)
+        parameter = loop.space.value(loop.scope("state"), kind, flipped)
+        loop.substitute(state.parameter, loop.inside(before=first).transpose(parameter, (1, 0)))
         loop.substitute(node.outputs[0], turned)
-        final = ir.Value(
-            name=loop.names.fresh(loop.scope("final")),
-            type=state.final.type,
-            shape=None if flipped is None else stated(flipped),
-        )
-        result = after.op(std.Transpose, final, perm=[1, 0])
-        result.shape = state.final.shape
-        replace(state.final, result, loop.space)
-        state.initial = before.op(std.Transpose, state.initial, perm=[1, 0])
+        final = loop.space.value(loop.scope("final"), kind, flipped)
+        replace(state.final, after.transpose(final, (1, 0)), loop.space)
+        state.initial = before.transpose(state.initial, (1, 0))
         state.parameter, state.final = parameter, final
 
     @staticmethod
@@ -134,19 +121,17 @@ class Orient(LoopPass):
         loop: Loop, dependence: Dependence, node: ir.Node, value: ir.Value, weight: ir.Value
     ) -> None:
         """Transposes the result on the spot, in a form that the runtime does not fold back."""
-        turned = loop.before("orient").op(std.Transpose, weight, perm=[1, 0])
+        turned = loop.before("orient").transpose(weight, (1, 0))
         addition = _bias_addition(dependence, node)
         if addition is None:
             e, old = loop.inside(before=node), node.outputs[0]
-            product = e.op(std.MatMul, turned, e.op(std.Transpose, value, perm=[1, 0]))
+            product = e.op(std.MatMul, turned, e.transpose(value, (1, 0)))
         else:
             add, bias = addition
             e, old = loop.inside(before=add), add.outputs[0]
             before = loop.before("orient")
             product = e.op(std.Gemm, turned, value, before.op(std.Reshape, bias, before.ints(-1, 1)), transB=1)
-        result = e.op(std.Transpose, product, perm=[1, 0])
-        result.shape = old.shape
-        loop.substitute(old, result)
+        loop.substitute(old, e.transpose(product, (1, 0)))
 
 
 def _bias_addition(dependence: Dependence, node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
@@ -159,15 +144,15 @@ def _bias_addition(dependence: Dependence, node: ir.Node) -> tuple[ir.Node, ir.V
     if not std.Add.matches(add) or len(set(add.inputs)) != 2:
         return None
     bias = next(value for value in add.inputs if value is not product)
-    shape, columns = shape_of(bias), shape_of(product)
-    if bias is None or dependence.level(bias) != Level.INVARIANT or shape is None or columns is None:
+    shape = dependence.loop.facts.shape(product)
+    if bias is None or dependence.level(bias) != Level.INVARIANT or shape is None:
         return None
-    return (add, bias) if len(shape) == 1 and shape[0] == columns[1] is not None else None
+    return (add, bias) if dependence.loop.facts.shape(bias) == shape[1:] else None
 
 
-def is_cheaper(value: ir.Value, weight: ir.Value) -> bool:
+def is_cheaper(facts: Facts, value: ir.Value, weight: ir.Value) -> bool:
     """The cost model: whether the exchanged product takes less time."""
-    rows, units = shape_of(value), shape_of(weight)
+    rows, units = facts.shape(value), facts.shape(weight)
     assert rows is not None
     assert units is not None
     B = rows[0] if isinstance(rows[0], int) else ASSUMED_ROWS
@@ -179,21 +164,21 @@ def is_cheaper(value: ir.Value, weight: ir.Value) -> bool:
     return PACK * inner * padded + TRANSPOSE * columns * B + NODE < PACK * inner * columns
 
 
-def is_single_row(value: ir.Value, weight: ir.Value) -> bool:
+def is_single_row(facts: Facts, value: ir.Value, weight: ir.Value) -> bool:
     """Whether the product is one row times a weight that the nearest caches do not hold."""
-    rows, units = shape_of(value), shape_of(weight)
+    rows, units = facts.shape(value), facts.shape(weight)
     if rows is None or units is None or rows[0] != 1:
         return False
     inner, columns = units
     return isinstance(inner, int) and isinstance(columns, int) and inner * columns >= LARGE_WEIGHT
 
 
-def _is_constant(value: ir.Value) -> bool:
+def _is_constant(facts: Facts, value: ir.Value) -> bool:
     """Whether a weight follows from constants alone: the runtime folds what leads to it."""
     pending, seen = [value], set()
     while pending:
         value = pending.pop()
-        if value in seen or constant_of(value) is not None:
+        if value in seen or facts.constant(value) is not None:
             continue
         seen.add(value)
         node = value.producer()

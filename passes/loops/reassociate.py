@@ -20,7 +20,7 @@ from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 
-RING = frozenset({"Add", "Sub", "Mul", "Neg"})
+RING = (std.Add, std.Sub, std.Mul, std.Neg)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +82,10 @@ class Reassociate(LoopPass):
 
 
 def _is_ring(dependence: Dependence, node: ir.Node) -> bool:
-    if node.domain != "" or node.op_type not in RING or dependence.node_level(node) != Level.CARRIED:
+    facts = dependence.loop.facts
+    if dependence.node_level(node) != Level.CARRIED or not isinstance(facts.view(node), RING):
         return False
-    dtype = node.outputs[0].dtype
+    dtype = facts.dtype(node.outputs[0])
     return dtype is not None and (dtype.is_floating_point() or dtype.is_signed())
 
 
@@ -133,9 +134,9 @@ class _Forms:
         output = node.outputs[0]
         inputs = [value for value in node.inputs if value is not None]
         carried = [self.dependence.level(value) == Level.CARRIED for value in inputs]
-        if node.op_type == "Neg":
+        if std.Neg.matches(node):
             return [term.negated() for term in self._of(inputs[0], keep_sum=False)]
-        if node.op_type == "Mul":
+        if std.Mul.matches(node):
             if all(carried):
                 return [Term((), output)]
             value, factor = inputs if carried[0] else inputs[::-1]
@@ -144,7 +145,7 @@ class _Forms:
         terms: list[Term] = []
         for position, value in enumerate(inputs):
             part = self._of(value, keep_sum=False) if carried[position] else [Term((value,), None)]
-            terms += [term.negated() for term in part] if node.op_type == "Sub" and position else part
+            terms += [term.negated() for term in part] if std.Sub.matches(node) and position else part
         return terms
 
     def _of(self, value: ir.Value, *, keep_sum: bool) -> list[Term]:
@@ -225,9 +226,9 @@ class _Writer:
             terms = self.plan[value]
             if len(terms) == 1 and terms[0].atom is value:
                 continue
-            new = self._sum(self.loop.inside(before=node), terms)
-            new.shape = value.shape
-            self._replace(value, new)
+            e = self.loop.inside(before=node)
+            new, shape = self._sum(e, terms), e.facts.shape(value)
+            self._replace(value, new if shape is None or new.producer() is None else e.state(new, shape))
 
     def _replace(self, old: ir.Value, new: ir.Value) -> None:
         self.loop.substitute(old, new)
@@ -269,8 +270,9 @@ class _Writer:
     def _factor(self, e: Emitter, term: Term, atom: ir.Value | None) -> ir.Value:
         if not term.factors:
             assert atom is not None
-            assert atom.dtype is not None
-            return e.constant(1, atom.dtype)
+            dtype = e.facts.dtype(atom)
+            assert dtype is not None
+            return e.constant(1, dtype)
         # What is the same at every step first, so that it becomes one value outside.
         ordered = sorted(term.factors, key=self.dependence.level)
         result = ordered[0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.passes.infer import shape_of
+from lstm_lower.graph import standard as std
 from lstm_lower.passes.loops.strip_mining import NotChunkable, chunk
 from lstm_lower.passes.loops.unroll import NotUnrollable, unroll
 from lstm_lower.passes.loops.views.base import Context, LoopPass
@@ -27,7 +27,7 @@ LONG_LOOP_STEPS = 1024
 # Lengths tried, on either side of the wanted one, for one that divides the number of steps evenly.
 MOST_TRIED = 4096
 # What may stand between a product and the accumulator that it is added to.
-MOVING = frozenset({"Transpose", "Expand", "Reshape", "Unsqueeze", "Squeeze", "Identity"})
+MOVING = (std.Transpose, std.Expand, std.Reshape, std.Unsqueeze, std.Squeeze, std.Identity)
 
 
 class Divide(LoopPass):
@@ -103,19 +103,21 @@ def kept_bytes(loop: Loop) -> int | None:
     concatenated to or multiplied into: work that leaves the loop reads it for all steps. What is only added to an
     accumulator is not kept.
     """
-    dependence = Dependence(loop)
+    dependence, facts = Dependence(loop), loop.facts
     total = 0
     for node in dependence.order:
         level = dependence.node_level(node)
-        if level == Level.INVARIANT or (level == Level.CARRIED and node.op_type not in ("MatMul", "Gemm", "Concat")):
+        if level == Level.INVARIANT or (
+            level == Level.CARRIED and not isinstance(facts.view(node), std.Product | std.Concat)
+        ):
             continue
         for value in node.outputs:
-            shape = shape_of(value)
+            shape, dtype = facts.shape(value), facts.dtype(value)
             if level == Level.CARRIED and _is_accumulated(loop, dependence, value):
                 continue
-            if shape is None or value.dtype is None or not all(isinstance(dim, int) for dim in shape):
+            if shape is None or dtype is None or not all(isinstance(dim, int) for dim in shape):
                 return None
-            size = value.dtype.itemsize
+            size = dtype.itemsize
             for dim in shape:
                 size *= dim if isinstance(dim, int) else 0
             total += round(size)
@@ -126,8 +128,8 @@ def _is_accumulated(loop: Loop, dependence: Dependence, value: ir.Value) -> bool
     """Whether a value is only added to a state."""
     parameters = {state.parameter for state in loop.states}
     readers = dependence.readers(value)
-    while len(readers) == 1 and readers[0].op_type in MOVING:
+    while len(readers) == 1 and isinstance(loop.facts.view(readers[0]), MOVING):
         readers = dependence.readers(readers[0].outputs[0])
-    return (
-        len(readers) == 1 and readers[0].op_type in ("Add", "Sub") and any(x in parameters for x in readers[0].inputs)
-    )
+    if len(readers) != 1 or not isinstance(loop.facts.view(readers[0]), std.Add | std.Sub):
+        return False
+    return any(x in parameters for x in readers[0].inputs)

@@ -17,10 +17,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter, replace
-from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.graph.emit import Emitter
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
-from lstm_lower.passes.loops.views.dependence import elements, rank_of
 
 LEAST = 1 << 15
 
@@ -32,38 +30,27 @@ class SumRows(AroundLoops, LoopPass):
 
     def around(self, graph: ir.Graph) -> bool:
         """Writes the sums of one graph as products."""
-        found = [node for node in graph if _sums_rows(node)]
-        for node in found:
-            self._write(graph, node)
+        sums = [std.ReduceSum.of(node, self.facts) for node in graph]
+        found = [total for total in sums if total is not None and _sums_rows(total)]
+        for total in found:
+            self._write(graph, total)
         return bool(found)
 
-    def _write(self, graph: ir.Graph, node: ir.Node) -> None:
-        e = Emitter(self.context.space, graph, before=node, scope=node.name or "sum")
-        value, total = node.inputs[0], node.outputs[0]
-        assert value is not None
-        rank = rank_of(value)
+    def _write(self, graph: ir.Graph, total: std.ReduceSum) -> None:
+        e = Emitter(self.context.space, graph, before=total.node, scope=total.node.name or "sum")
+        rank = total.rank()
         assert rank is not None
-        rows = value if rank == 2 else e.op(std.Flatten, value, axis=rank - 1)
-        sizes = e.op(std.Concat, e.ints(1), e.size(rows, 0), axis=0)
+        rows = total.data if rank == 2 else e.op(std.Flatten, total.data, axis=rank - 1)
+        sizes = e.concat([e.ints(1), e.size(rows, 0)], axis=0)
         one = ir.Tensor(np.ones(1, np.float32), dtype=ir.DataType.FLOAT)
         result = e.op(std.MatMul, e.op(std.ConstantOfShape, sizes, value=one), rows)
-        if not attribute(node, "keepdims", 1):
-            result = e.op(std.Squeeze, result, e.ints(0))
-        else:
-            result = e.unsqueeze(result, *range(rank - 2))
-        result.shape = total.shape
-        replace(total, result, e.space)
-        detach(node)
+        result = e.unsqueeze(result, *range(rank - 2)) if total.keepdims else e.squeeze(result, 0)
+        e.replace(total.output, result)
+        detach(total.node)
 
 
-def _sums_rows(node: ir.Node) -> bool:
-    if not std.ReduceSum.matches(node) or len(node.inputs) < 2:
+def _sums_rows(total: std.ReduceSum) -> bool:
+    rank, axes = total.rank(), total.axes
+    if rank is None or rank < 2 or axes is None or total.dtype() != ir.DataType.FLOAT:
         return False
-    value, axes = node.inputs[0], constant_of(node.inputs[1])
-    shape = shape_of(value)
-    if value is None or shape is None or len(shape) < 2 or axes is None or value.dtype != ir.DataType.FLOAT:
-        return False
-    rank = len(shape)
-    if sorted(int(axis) % rank for axis in axes.reshape(-1)) != list(range(rank - 1)):
-        return False
-    return elements(value) >= LEAST
+    return sorted(axes) == list(range(rank - 1)) and total.facts.elements(total.data) >= LEAST

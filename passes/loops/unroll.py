@@ -15,8 +15,6 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.loops.views.dependence import rank_of
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput
 
 # More nodes than this take a runtime longer to load than they save.
@@ -41,7 +39,7 @@ def unroll(loop: Loop) -> None:
     if steps == 0:
         raise NotUnrollable("it has no steps")
     for output in loop.outputs:
-        if output.axis < 0 and rank_of(output.step) is None:
+        if output.axis < 0 and loop.facts.rank(output.step) is None:
             raise NotUnrollable(f"the rank of '{output.sequence.name}' is not known")
     editor = loop.before("unrolled")
     carried = [state.initial for state in loop.states]
@@ -60,27 +58,20 @@ def unroll(loop: Loop) -> None:
 
 
 def _element(editor: Emitter, x: ScanInput, step: int) -> ir.Value:
-    axis = x.axis
-    shape = shape_of(x.sequence)
-    if shape is not None:
-        axis %= len(shape)
+    rank, shape = editor.facts.rank(x.sequence), editor.facts.shape(x.parameter)
+    axis = x.axis if rank is None else x.axis % rank
     element = editor.op(std.Gather, x.sequence, editor.constant(step), axis=axis)
-    if element.shape is None:
-        element.shape = x.parameter.shape
-    return element
+    return element if shape is None else editor.state(element, shape)
 
 
 def _stacked(editor: Emitter, output: ScanOutput, values: list[ir.Value]) -> ir.Value:
     axis = output.axis
     if axis < 0:
-        rank = rank_of(output.step)
+        rank = editor.facts.rank(output.step)
         assert rank is not None
         axis %= rank + 1
     parts = [editor.unsqueeze(value, axis) for value in (reversed(values) if output.reverse else values)]
-    sequence = editor.op(std.Concat, *parts, axis=axis)
-    if sequence.shape is None:
-        sequence.shape = output.sequence.shape
-    return sequence
+    return editor.op(std.Concat, *parts, axis=axis)
 
 
 def _copy(loop: Loop, editor: Emitter, arguments: list[ir.Value]) -> list[ir.Value]:
