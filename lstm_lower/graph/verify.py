@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.errors import InvalidModelError, requires
+from lstm_lower.graph.declared import verify_declared
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.structure import verify_structure
@@ -70,7 +71,7 @@ def bind_node(node: ir.Node, definition: type[opdef.OpDef], facts: Facts | None 
 
 
 def verify(model: ir.Model) -> None:
-    """Verifies a whole model: its structure, and every composite node against its definition.
+    """Verifies a whole model: its structure, every composite node against its definition, declared types against facts.
 
     Raises:
         InvalidModelError: the first fault found.
@@ -88,6 +89,7 @@ def verify(model: ir.Model) -> None:
             if key is None or key not in fitting:
                 bind_node(node, definition, facts)
                 fitting.add(key)
+    verify_declared(model.graph, facts)
 
 
 class VerifyPass(ir.passes.InPlacePass):
