@@ -19,18 +19,12 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter, replace
-from lstm_lower.graph.values import stated
-from lstm_lower.passes.infer import attribute, shape_of
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.values import Shape
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.dependence import Dependence, elements, rank_of
+from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State
 
-ELEMENTWISE = frozenset(
-    {
-        *("Add", "Sub", "Mul", "Div", "Sum", "Min", "Max", "Neg", "Identity", "Where", "Less", "Greater", "Not"),
-        *("Sigmoid", "Tanh", "Relu", "Exp", "Log", "Sqrt", "Abs", "Sign", "Reciprocal", "Softplus", "Erf", "Pow"),
-    }
-)
 # What a node costs besides the elements that it moves, in elements.
 NODE = 256
 
@@ -47,11 +41,11 @@ class Layout(LoopPass):
         if loop.is_block_loop:
             return False
         dependence = Dependence(loop)
-        transposes = [node for node in dependence.order if _order_of(node) is not None]
+        transposes = [node for node in dependence.order if _order_of(self.facts, node) is not None]
         if not transposes:
             return False
         for region in _regions(loop, dependence):
-            for order in region.wanted(transposes):
+            for order in region.wanted(self.facts, transposes):
                 if region.gain(loop, dependence, order) > 0:
                     _Writer(loop, dependence, region, order).write()
                     loop.commit()
@@ -73,11 +67,11 @@ class _Region:
     values: dict[ir.Value, None]
     nodes: set[ir.Node]
 
-    def wanted(self, transposes: list[ir.Node]) -> list[Order]:
+    def wanted(self, facts: Facts, transposes: list[ir.Node]) -> list[Order]:
         """The orders that Transposes bring values of the region into, or bring them out of."""
         found: dict[Order, None] = {}
         for node in transposes:
-            order = _order_of(node)
+            order = _order_of(facts, node)
             assert order is not None
             if node in self.nodes:
                 continue
@@ -89,28 +83,28 @@ class _Region:
 
     def gain(self, loop: Loop, dependence: Dependence, order: Order) -> int:
         """Elements per step that need no moving any more, less those that need it now."""
-        steps = {output.step for output in loop.outputs}
+        facts, steps = loop.facts, {output.step for output in loop.outputs}
         outer = {*(x.parameter for x in loop.inputs)}
-        total = sum(_gained_within(node, order) for node in self.nodes)
+        total = sum(_gained_within(facts, node, order) for node in self.nodes)
         for value in self.values:
             made = self._making(value, loop)
             if made is not None:
-                total += _moved(made) - _moved_after(made, order, value)
+                total += _moved(facts, made) - _moved_after(facts, made, order, value)
             elif value in outer:
-                total -= _volume(value, order)
+                total -= _volume(facts, value, order)
             if value in steps:
-                total -= _volume(value, order)
+                total -= _volume(facts, value, order)
             needs_old = False
             for reader in dependence.readers(value):
                 if reader in self.nodes:
                     continue
-                if _order_of(reader) is not None:
+                if _order_of(facts, reader) is not None:
                     # Composed with the order: nothing is left of the Transpose, or as much as before.
-                    total += _moved(reader) if _order_of(reader) == order else 0
+                    total += _moved(facts, reader) if _order_of(facts, reader) == order else 0
                 else:
                     needs_old = True
             if needs_old:
-                total -= _volume(value, order) + NODE
+                total -= _volume(facts, value, order) + NODE
         return total
 
     def _making(self, value: ir.Value, loop: Loop) -> ir.Node | None:
@@ -119,59 +113,56 @@ class _Region:
         return node if node is not None and node.graph is loop.body and node not in self.nodes else None
 
 
-def _gained_within(node: ir.Node, order: Order) -> int:
+def _gained_within(facts: Facts, node: ir.Node, order: Order) -> int:
     """Elements that a node between two values of the region need not move any more; other nodes move none."""
-    own = _order_of(node)
+    own = _order_of(facts, node)
     value = node.inputs[0]
     if own is None or value is None:
         return 0
-    return _volume(value, own) - _volume(value, tuple(own[axis] for axis in order), start=order)
+    return _volume(facts, value, own) - _volume(facts, value, tuple(own[axis] for axis in order), start=order)
 
 
-def _moved(node: ir.Node) -> int:
+def _moved(facts: Facts, node: ir.Node) -> int:
     """What a Transpose costs; other nodes move nothing for their own sake."""
-    order = _order_of(node)
-    return 0 if order is None or node.inputs[0] is None else _volume(node.inputs[0], order) + NODE
+    order = _order_of(facts, node)
+    return 0 if order is None or node.inputs[0] is None else _volume(facts, node.inputs[0], order) + NODE
 
 
-def _moved_after(node: ir.Node, order: Order, value: ir.Value) -> int:
+def _moved_after(facts: Facts, node: ir.Node, order: Order, value: ir.Value) -> int:
     """What bringing a made value into an order costs."""
-    own = _order_of(node)
+    own = _order_of(facts, node)
     if own is None:
-        return _volume(value, order) + NODE
-    return 0 if _inverse(own) == order else _moved(node)
+        return _volume(facts, value, order) + NODE
+    return 0 if _inverse(own) == order else _moved(facts, node)
 
 
-def _order_of(node: ir.Node) -> Order | None:
+def _order_of(facts: Facts, node: ir.Node) -> Order | None:
     """The order of axes that a Transpose makes."""
-    if not std.Transpose.matches(node):
-        return None
-    order = attribute(node, "perm", None)
-    rank = rank_of(node.inputs[0])
-    if order is None:
-        return None if rank is None else tuple(reversed(range(rank)))
-    return tuple(order)
+    transpose = std.Transpose.of(node, facts)
+    return None if transpose is None else transpose.perm
 
 
 def _inverse(order: Order) -> Order:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
-def _volume(value: ir.Value, order: Order, start: Order | None = None) -> int:
+def _volume(facts: Facts, value: ir.Value, order: Order, start: Order | None = None) -> int:
     """The elements that a transposition moves: none when only axes of size 1 change places.
 
     Args:
+        facts: what is known of the values.
         value: what is moved.
         order: its axes afterwards.
         start: its axes before, where these are in another order already.
     """
-    shape = shape_of(value)
+    shape = facts.shape(value)
     assert shape is not None
     before, after = ([axis for axis in axes if shape[axis] != 1] for axes in (start or sorted(order), order))
-    return 0 if before == after else elements(value)
+    return 0 if before == after else facts.elements(value)
 
 
 def _regions(loop: Loop, dependence: Dependence) -> list[_Region]:
+    facts = loop.facts
     parents: dict[ir.Value, ir.Value] = {}
 
     def root(value: ir.Value) -> ir.Value:
@@ -182,34 +173,34 @@ def _regions(loop: Loop, dependence: Dependence) -> list[_Region]:
 
     nodes = []
     for node in dependence.order:
-        if node.domain != "" or node.op_type not in ELEMENTWISE or len(node.outputs) != 1:
+        if not std.Elementwise.matches(node):
             continue
-        rank = rank_of(node.outputs[0])
+        rank = facts.rank(node.outputs[0])
         operands = [value for value in node.inputs if value is not None]
-        if rank is None or rank < 2 or any(rank_of(value) not in (rank, 0) for value in operands):
+        if rank is None or rank < 2 or any(facts.rank(value) not in (rank, 0) for value in operands):
             continue
         nodes.append(node)
         for value in operands:
-            if rank_of(value) == rank:
+            if facts.rank(value) == rank:
                 parents[root(value)] = root(node.outputs[0])
     for state in loop.states:
-        if (rank_of(state.parameter) or 0) >= 2:
+        if (facts.rank(state.parameter) or 0) >= 2:
             parents[root(state.parameter)] = root(state.update)
     regions: dict[ir.Value, _Region] = {}
     for value in list(parents):
-        rank = rank_of(value)
-        if rank is None or shape_of(value) is None:
+        rank = facts.rank(value)
+        if rank is None:
             continue
         region = regions.setdefault(root(value), _Region(rank, {}, set()))
         region.values[value] = None
     for node in nodes:
         regions[root(node.outputs[0])].nodes.add(node)
     for node in dependence.order:
-        if _order_of(node) is not None and {node.inputs[0], node.outputs[0]} <= parents.keys():
+        if _order_of(facts, node) is not None and {node.inputs[0], node.outputs[0]} <= parents.keys():
             source, target = (root(value) for value in (node.inputs[0], node.outputs[0]) if value is not None)
             if source is target and source in regions:
                 regions[source].nodes.add(node)
-    whole = [region for region in regions.values() if {rank_of(value) for value in region.values} == {region.rank}]
+    whole = [region for region in regions.values() if {facts.rank(value) for value in region.values} == {region.rank}]
     return [region for region in whole if len(region.values) > 1 or region.nodes]
 
 
@@ -218,6 +209,7 @@ class _Writer:
 
     def __init__(self, loop: Loop, dependence: Dependence, region: _Region, order: Order) -> None:
         self.loop = loop
+        self.facts = loop.facts
         self.dependence = dependence
         self.region = region
         self.order = order
@@ -236,13 +228,11 @@ class _Writer:
         for node in self.dependence.order:
             if node in self.region.nodes:
                 operands = [self._operand(value) for value in node.inputs]
-                attributes = dict(node.attributes.items())
-                own = _order_of(node)
-                if own is not None:
-                    # The same move among axes that stand in another order.
-                    place = _inverse(self.order)
-                    attributes["perm"] = ir.AttrInt64s("perm", [place[own[axis]] for axis in self.order])
-                result = loop.inside(before=node).op(std.VIEWS[node.op_type], *operands, **attributes)
+                own = _order_of(self.facts, node)
+                # The same move among axes that stand in another order.
+                place = _inverse(self.order)
+                changed = {} if own is None else {"perm": [place[own[axis]] for axis in self.order]}
+                result = loop.inside(before=node).again(node, operands, **changed).outputs[0]
                 self.turned[node.outputs[0]] = self._described(result, node.outputs[0])
                 continue
             for value in node.outputs:
@@ -256,19 +246,20 @@ class _Writer:
             self._carry(state)
 
     def _twin(self, value: ir.Value, hint: str) -> ir.Value:
-        twin = ir.Value(name=self.loop.names.fresh(self.loop.scope(hint)), type=value.type)
-        return self._described(twin, value)
+        return self.loop.space.value(self.loop.scope(hint), self.facts.type(value), self._turned_shape(value))
 
     def _described(self, turned: ir.Value, value: ir.Value) -> ir.Value:
         """Says of a turned value what is known of the upright one."""
-        shape = shape_of(value)
-        if shape is not None:
-            turned.shape = stated([shape[axis] for axis in self.order])
-        return turned
+        shape = self._turned_shape(value)
+        return turned if shape is None else self.before.state(turned, shape)
+
+    def _turned_shape(self, value: ir.Value) -> Shape | None:
+        shape = self.facts.shape(value)
+        return None if shape is None else tuple(shape[axis] for axis in self.order)
 
     def _walk(self, x: ScanInput) -> None:
         first = self.before.move_axis(x.sequence, x.axis, 0, self.region.rank + 1)
-        turned = self.before.op(std.Transpose, first, perm=[0, *(axis + 1 for axis in self.order)])
+        turned = self.before.transpose(first, (0, *(axis + 1 for axis in self.order)))
         self.turned[x.parameter] = self._described(self.loop.add_input(turned, reverse=x.reverse), x.parameter)
 
     def _operand(self, value: ir.Value | None) -> ir.Value | None:
@@ -276,18 +267,17 @@ class _Writer:
             return value
         if value not in self.turned:
             # A value of an outer scope.
-            self.turned[value] = self.before.op(std.Transpose, value, perm=list(self.order))
+            self.turned[value] = self.before.transpose(value, self.order)
         return self.turned[value]
 
     def _bring(self, node: ir.Node, value: ir.Value) -> None:
         """Brings what another node makes into the order."""
-        own = _order_of(node)
+        own = _order_of(self.facts, node)
         source = node.inputs[0] if node.inputs else None
         if own is not None and source is not None and _inverse(own) == self.order:
             self.turned[value] = source
             return
-        turned = self._behind(node).op(std.Transpose, value, perm=list(self.order))
-        self.turned[value] = self._described(turned, value)
+        self.turned[value] = self._described(self._behind(node).transpose(value, self.order), value)
 
     def _behind(self, node: ir.Node | None) -> Emitter:
         """Emits right behind a node of the body, or at its start."""
@@ -304,14 +294,13 @@ class _Writer:
             return
         kept: list[ir.Node] = []
         for reader in others:
-            if _order_of(reader) == self.order and reader.outputs[0] not in self.region.values:
+            if _order_of(self.facts, reader) == self.order and reader.outputs[0] not in self.region.values:
                 self.loop.substitute(reader.outputs[0], turned)
             elif reader is not turned.producer():
                 kept.append(reader)
         if not kept or not self._is_replaced(value):
             return
-        upright = self._behind(turned.producer()).op(std.Transpose, turned, perm=list(_inverse(self.order)))
-        upright.shape = value.shape
+        upright = self._behind(turned.producer()).transpose(turned, _inverse(self.order))
         for user, index in list(value.uses()):
             if user not in self.region.nodes:
                 user.replace_input_with(index, upright)
@@ -324,17 +313,14 @@ class _Writer:
         output.step = self.turned[output.step]
         made = self.loop.add_output(output.step)
         made.reverse = output.reverse
-        upright = self.after.op(std.Transpose, made.sequence, perm=[0, *(axis + 1 for axis in _inverse(self.order))])
+        upright = self.after.transpose(made.sequence, (0, *(axis + 1 for axis in _inverse(self.order))))
         sequence = self.after.move_axis(upright, 0, output.axis, self.region.rank + 1)
-        sequence.shape = output.sequence.shape
         self.loop.outputs.remove(output)
         replace(output.sequence, sequence, self.loop.space)
 
     def _carry(self, state: State) -> None:
         final = self._twin(state.final, "final")
-        result = self.after.op(std.Transpose, final, perm=list(_inverse(self.order)))
-        result.shape = state.final.shape
-        replace(state.final, result, self.loop.space)
-        state.initial = self.before.op(std.Transpose, state.initial, perm=list(self.order))
+        replace(state.final, self.after.transpose(final, _inverse(self.order)), self.loop.space)
+        state.initial = self.before.transpose(state.initial, self.order)
         state.parameter, state.final = self.turned[state.parameter], final
         state.update = self.turned[state.update]

@@ -31,11 +31,9 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
-from lstm_lower.passes.infer import attribute, constant_of
-from lstm_lower.passes.loops.axis_order import ELEMENTWISE
+from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, elements, rank_of
 from lstm_lower.passes.loops.views.keys import node_key
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
 
@@ -79,6 +77,7 @@ class _Known:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
+        self.facts = loop.facts
         self.steps: dict[ir.Value, ir.Value] = {}
         self.found: dict[ir.Value, ir.Value] = {}
         self.behind: dict[ir.Value, None] = {}
@@ -115,7 +114,7 @@ class _Known:
             return []
         before = self._before_each_step(node)
         if before is not None:
-            if rank_of(before) is not None and elements(before) >= LEAST_COPIED:
+            if self.facts.rank(before) is not None and self.facts.elements(before) >= LEAST_COPIED:
                 self.found[node.outputs[0]] = before
             return self._add({node.outputs[0]: before})
         key = self._key(node, self.steps)
@@ -128,19 +127,14 @@ class _Known:
 
     def _key(self, node: ir.Node, steps: dict[ir.Value, ir.Value]) -> Hashable | None:
         """A key that a node of the body shares with one that does the same over all steps."""
-        if node.domain != "":
-            return None
-        if node.op_type == "Split":
-            data = node.inputs[0]
-            assert data is not None
-            rank, lead = rank_of(data), int(data in steps)
-            if rank is None or (axis := attribute(node, "axis", 0) % rank) < lead:
+        view, rank_of = self.facts.view(node), self.facts.rank
+        if isinstance(view, std.Split):
+            axis, lead = view.axis, int(view.data in steps)
+            if axis is None or axis < lead:
                 return None
-            given = node.inputs[1] if len(node.inputs) > 1 else None
-            sizes = constant_of(given)
-            parts = id(given) if sizes is None else tuple(sizes.tolist())
-            return ("Split", id(steps.get(data, data)), axis - lead, parts, len(node.outputs))
-        if node.op_type not in ELEMENTWISE:
+            parts = id(view.operand(1)) if view.sizes is None else view.sizes
+            return (std.Split, id(steps.get(view.data, view.data)), axis - lead, parts, len(node.outputs))
+        if not isinstance(view, std.Elementwise):
             return None
         # An operand that is the same at every step is broadcast alike where its axes are among the step's.
         ranks = [rank_of(steps.get(value, value)) for value in node.inputs if value is not None]
@@ -151,33 +145,30 @@ class _Known:
 
     def _before_each_step(self, node: ir.Node) -> ir.Value | None:
         """The state whose values before each step a node puts together."""
-        if not std.Concat.matches(node) or attribute(node, "axis", 0) != 0 or len(node.inputs) != 2:
+        concat = std.Concat.of(node, self.facts)
+        if concat is None or concat.axis != 0 or len(concat.parts) != 2:
             return None
-        first, rest = reversed(node.inputs) if self.loop.reverse else node.inputs
-        cut = rest.producer() if rest is not None else None
-        if not std.Slice.matches(cut) or first is None:
+        first, rest = reversed(concat.parts) if self.loop.reverse else concat.parts
+        cut = self.facts.maker(rest)
+        if not isinstance(cut, std.Slice):
             return None
-        whole = cut.inputs[0]
-        state = self._previous.get(self.steps[whole]) if whole is not None and whole in self.steps else None
-        if state is None or not _is_first(first, state.initial) or not self._drops_last(cut):
+        state = self._previous.get(self.steps[cut.data]) if cut.data in self.steps else None
+        if state is None or not _is_first(self.facts, first, state.initial) or not self._drops_last(cut):
             return None
         return state.parameter
 
-    def _drops_last(self, cut: ir.Node) -> bool:
+    def _drops_last(self, cut: std.Slice) -> bool:
         """Whether a Slice leaves out what the last step made."""
-        bounds = [constant_of(value) for value in cut.inputs[1:]]
-        if any(bound is None or bound.size != 1 for bound in bounds):
+        starts, ends = cut.ints(1, ""), cut.ints(2, "")
+        if starts is None or ends is None or cut.axes != (0,) or cut.steps != (1,):
             return False
-        start, end, *rest = (int(bound.reshape(-1)[0]) for bound in bounds if bound is not None)
-        if rest not in ([0], [0, 1]):
-            return False
-        length = self.loop.length
+        (start,), (end,), length = starts, ends, self.loop.length
         whole = length if isinstance(length, int) else 1 << 31
         return (start == 1 and end >= whole) if self.loop.reverse else (start == 0 and end == -1)
 
     def product(self, a: ir.Value | None, b: ir.Value | None) -> ir.Value | None:
         """The body's product of two of its values."""
-        if a is None or b is None or rank_of(a) is None or rank_of(a) != rank_of(b):
+        if a is None or b is None or self.facts.rank(a) is None or self.facts.rank(a) != self.facts.rank(b):
             return None
         return self._products.get(frozenset((a, b)))
 
@@ -283,7 +274,6 @@ def _regroup(known: _Known, chain: _Chain) -> bool:
     for value in rest:
         result = e.op(std.Mul, result, value)
     old = chain.root.outputs[0]
-    result.shape = old.shape
     replace(old, result, known.loop.space)
     _detach_unread(chain.root)
     return True
@@ -300,7 +290,7 @@ def _pair(known: _Known, factors: list[_Factor]) -> list[_Factor] | None:
 
 def _detach_unread(node: ir.Node | None) -> None:
     """Removes a node that nobody reads, and what was there for it alone."""
-    if node is None or node.graph is None or node.op_type in CONTROL_FLOW:
+    if node is None or node.graph is None or std.ControlFlow.matches(node):
         return
     if any(output.uses() or output.is_graph_output() for output in node.outputs):
         return
@@ -312,17 +302,11 @@ def _detach_unread(node: ir.Node | None) -> None:
             _detach_unread(maker)
 
 
-def _is_first(first: ir.Value, initial: ir.Value) -> bool:
+def _is_first(facts: Facts, first: ir.Value, initial: ir.Value) -> bool:
     """Whether `first` is a state's initial value with an axis of time of one step."""
-    if _added_axis(first, "Unsqueeze") is initial:
-        return True
-    return _added_axis(initial, "Squeeze") is first
-
-
-def _added_axis(value: ir.Value, op_type: str) -> ir.Value | None:
-    """What a value is with axis 0 put in or taken out."""
-    node = value.producer()
-    if node is None or node.op_type != op_type or node.domain != "" or len(node.inputs) != 2:
-        return None
-    axes = constant_of(node.inputs[1])
-    return node.inputs[0] if axes is not None and axes.reshape(-1).tolist() == [0] else None
+    match facts.maker(first), facts.maker(initial):
+        case std.Unsqueeze(axes=(0,), data=data), _ if data is initial:
+            return True
+        case _, std.Squeeze(axes=(0,), data=data):
+            return data is first
+    return False
