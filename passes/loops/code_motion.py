@@ -13,9 +13,10 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
+from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
-from lstm_lower.passes.loops.views.dependence import Dependence, Level, elements
+from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.sequences import Sequences
 
@@ -60,7 +61,7 @@ class Hoist(LoopPass):
                 _check_outside(dependence.operands(node), stuck)
                 for value in dependence.operands(node):
                     sequences.load(value)
-                _check_growth(node)
+                _check_growth(loop.facts, node)
                 batch.write(node)
             except NotBatchable as reason:
                 self.refuse(node, str(reason))
@@ -172,8 +173,8 @@ def _check_outside(values: list[ir.Value], stuck: set[ir.Value]) -> None:
             raise NotBatchable(f"it reads '{value.name}', which stays in the loop")
 
 
-def _check_growth(node: ir.Node) -> None:
-    made = sum(elements(output) for output in node.outputs)
-    read = sum(elements(value) for value in node.inputs if value is not None)
-    if node.op_type not in ("MatMul", "Gemm") and made > LARGEST_GROWTH * max(read, 4096):
+def _check_growth(facts: Facts, node: ir.Node) -> None:
+    made = sum(map(facts.elements, node.outputs))
+    read = sum(facts.elements(value) for value in node.inputs if value is not None)
+    if not std.Product.matches(node) and made > LARGEST_GROWTH * max(read, 4096):
         raise NotBatchable(f"the result is {made // max(read, 1)} times as large as what it is computed from")

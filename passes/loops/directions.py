@@ -15,9 +15,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import replace
-from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.inference import sliced
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, scans_of
 
@@ -44,8 +46,8 @@ class Directions(LoopPass):
     def _turn_inputs(loop: Loop) -> bool:
         modified = False
         for x in loop.inputs:
-            shape = shape_of(x.sequence)
-            turned = turned_round(x.sequence.producer())
+            shape = loop.facts.shape(x.sequence)
+            turned = turned_round(loop.facts, x.sequence.producer())
             if shape is not None and turned is not None and turned[1] == x.axis % len(shape):
                 x.sequence, x.reverse = turned[0], not x.reverse
                 modified = True
@@ -64,12 +66,12 @@ class Directions(LoopPass):
 
 
 def _turn_output(loop: Loop, output: ScanOutput) -> bool:
-    shape = shape_of(output.sequence)
+    shape = loop.facts.shape(output.sequence)
     readers = list(dict.fromkeys(user for user, _ in output.sequence.uses()))
     if shape is None or not readers or output.sequence.is_graph_output():
         return False
     for reader in readers:
-        turned = turned_round(reader)
+        turned = turned_round(loop.facts, reader)
         if turned is None or turned != (output.sequence, output.axis % len(shape)) or reader.graph is not loop.graph:
             return False
     output.reverse = not output.reverse
@@ -79,27 +81,22 @@ def _turn_output(loop: Loop, output: ScanOutput) -> bool:
     return True
 
 
-def turned_round(node: ir.Node | None) -> tuple[ir.Value, int] | None:
+def turned_round(facts: Facts, node: ir.Node | None) -> tuple[ir.Value, int] | None:
     """What a node turns round, and the axis; `None` when it does something else."""
-    if node is None or node.domain != "" or node.op_type not in ("Slice", "Gather") or node.inputs[0] is None:
-        return None
-    shape = shape_of(node.inputs[0])
+    view = facts.view(node)
+    shape = None if view is None else view.shape()
     if shape is None:
         return None
-    if node.op_type == "Gather":
-        axis = attribute(node, "axis", 0) % len(shape)
-        indices, size = constant_of(node.inputs[1]), shape[axis]
-        if indices is None or indices.ndim != 1 or not isinstance(size, int) or indices.size != size:
+    if isinstance(view, std.Gather):
+        axis, indices = view.axis, view.constant(1)
+        size = None if axis is None else shape[axis]
+        if axis is None or indices is None or indices.ndim != 1 or indices.size != size:
             return None
-        return (node.inputs[0], axis) if np.array_equal(indices % size, np.arange(size)[::-1]) else None
-    starts, ends, axes, steps = (
-        constant_of(node.inputs[index]) if index < len(node.inputs) else None for index in (1, 2, 3, 4)
-    )
-    if starts is None or ends is None or axes is None or steps is None or not starts.size == axes.size == 1:
+        return (view.data, axis) if np.array_equal(indices % size, np.arange(size)[::-1]) else None
+    if not isinstance(view, std.Slice) or view.axes is None or len(view.axes) != 1 or view.steps != (-1,):
         return None
-    axis = int(axes.reshape(-1)[0]) % len(shape)
-    size = shape[axis]
-    start, end = int(starts.reshape(-1)[0]), int(ends.reshape(-1)[0])
-    from_last = start == -1 or (isinstance(size, int) and start >= size - 1)
-    to_first = end <= np.iinfo(np.int32).min or (isinstance(size, int) and end < -size)
-    return (node.inputs[0], axis) if int(steps.reshape(-1)[0]) == -1 and from_last and to_first else None
+    (axis,) = view.axes
+    starts, ends, size = facts.entries(view.starts), facts.entries(view.ends), shape[axis]
+    if starts is None or ends is None or sliced(size, starts[0], ends[0], -1) != size:
+        return None
+    return view.data, axis

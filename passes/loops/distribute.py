@@ -9,14 +9,15 @@ Postcondition: no product of the body mixes parts that can leave the loop with p
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END, Emitter
-from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.dependence import Dependence, Level, rank_of
+from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 
 
@@ -44,13 +45,13 @@ class Distribute(LoopPass):
     def _split_concat(self, loop: Loop, dependence: Dependence, node: ir.Node) -> bool:
         for side in (0, 1):
             value, other = node.inputs[side], node.inputs[1 - side]
-            concat = value.producer() if value is not None else None
-            if value is None or other is None or concat is None or concat.graph is not loop.body:
+            concat = loop.facts.maker(value)
+            if other is None or not isinstance(concat, std.Concat) or concat.node.graph is not loop.body:
                 continue
-            rank, other_rank = rank_of(value), rank_of(other)
-            if concat.op_type != "Concat" or rank is None or other_rank is None or min(rank, other_rank) < 2:
+            rank, other_rank = loop.facts.rank(value), loop.facts.rank(other)
+            if rank is None or other_rank is None or min(rank, other_rank) < 2:
                 continue
-            if attribute(concat, "axis", 0) % rank != (rank - 1 if side == 0 else rank - 2):
+            if concat.axis != (rank - 1 if side == 0 else rank - 2):
                 continue
             groups = _groups(dependence, concat)
             if len(groups) < 2 or dependence.level(other) == Level.CARRIED:
@@ -66,16 +67,13 @@ class Distribute(LoopPass):
             terms: list[ir.Value] = []
             start: int | ir.Value = 0
             for group, end in zip(groups, ends, strict=True):
-                part = group.values[0]
-                if len(group.values) > 1:
-                    part = editor.op(std.Concat, *group.values, axis=attribute(concat, "axis", 0))
+                part = editor.concat(group.values, concat.axis)
                 cut = editor.slice(other, start, end, axis)
                 terms.append(editor.op(std.MatMul, *((part, cut) if side == 0 else (cut, part))))
                 start = end
             result = terms[0]
             for term in terms[1:]:
                 result = editor.op(std.Add, result, term)
-            result.shape = node.outputs[0].shape
             loop.substitute(node.outputs[0], result)
             return True
         return False
@@ -87,7 +85,7 @@ class Distribute(LoopPass):
         total: int | ir.Value = 0
         for group in groups[:-1]:
             for value in group.values:
-                shape = shape_of(value)
+                shape = editor.facts.shape(value)
                 dim = None if shape is None else shape[axis]
                 if isinstance(dim, int) and isinstance(total, int):
                     total += dim
@@ -105,13 +103,13 @@ class Distribute(LoopPass):
 
     def _split_slices(self, loop: Loop, dependence: Dependence, recurrent: set[ir.Node], node: ir.Node) -> bool:
         product, weight = node.outputs[0], node.inputs[1]
-        rank, weight_rank = rank_of(product), rank_of(weight)
+        rank, weight_rank = loop.facts.rank(product), loop.facts.rank(weight)
         readers = dependence.readers(product)
         if weight is None or rank is None or weight_rank is None or weight_rank < 2 or product in set(loop.results()):
             return False
         if dependence.level(weight) != Level.INVARIANT or not readers:
             return False
-        cuts = [cut for reader in readers for cut in _cuts(reader, product, rank)]
+        cuts = [cut for reader in readers for cut in _cuts(loop.facts, reader, product, rank)]
         if not cuts or len(cuts) < sum(len(reader.outputs) for reader in readers):
             return False
         needed = [reader in recurrent for reader in readers]
@@ -123,7 +121,6 @@ class Distribute(LoopPass):
             editor = loop.inside(before=cut.node)
             columns = editor.slice(weight, cut.start, cut.end, weight_rank - 1)
             part = editor.op(std.MatMul, node.inputs[0], columns)
-            part.shape = cut.value.shape
             loop.substitute(cut.value, part)
         return True
 
@@ -136,10 +133,9 @@ class _Group:
     level: Level
 
 
-def _groups(dependence: Dependence, concat: ir.Node) -> list[_Group]:
+def _groups(dependence: Dependence, concat: std.Concat) -> list[_Group]:
     groups: list[_Group] = []
-    for value in concat.inputs:
-        assert value is not None
+    for value in concat.parts:
         level = dependence.level(value)
         if groups and (groups[-1].level == Level.CARRIED) == (level == Level.CARRIED):
             groups[-1] = _Group([*groups[-1].values, value], max(level, groups[-1].level))
@@ -158,28 +154,16 @@ class _Cut:
     end: int | ir.Value
 
 
-def _cuts(node: ir.Node, product: ir.Value, rank: int) -> list[_Cut]:
+def _cuts(facts: Facts, node: ir.Node, product: ir.Value, rank: int) -> list[_Cut]:
     """What a Slice or Split takes of a product's columns; empty when it is something else."""
-    if node.domain != "" or node.inputs[0] is not product or list(node.inputs).count(product) != 1:
+    if list(node.inputs).count(product) != 1 or node.inputs[0] is not product:
         return []
-    if node.op_type == "Slice":
-        axes = constant_of(node.inputs[3]) if len(node.inputs) > 3 else None
-        steps = constant_of(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] is not None else None
-        plain = len(node.inputs) < 5 or node.inputs[4] is None or (steps is not None and (steps == 1).all())
-        start, end = node.inputs[1], node.inputs[2]
-        if axes is None or axes.tolist() not in ([rank - 1], [-1]) or not plain or start is None or end is None:
-            return []
-        return [_Cut(node, node.outputs[0], start, end)]
-    if node.op_type == "Split" and attribute(node, "axis", 0) % rank == rank - 1:
-        sizes = [shape[-1] if (shape := shape_of(output)) else None for output in node.outputs]
-        if not all(isinstance(size, int) for size in sizes):
-            return []
-        cuts, start_at = [], 0
-        for output, size in zip(node.outputs, sizes, strict=True):
-            assert isinstance(size, int)
-            cuts.append(_Cut(node, output, start_at, start_at + size))
-            start_at += size
-        return cuts
+    view = facts.view(node)
+    if isinstance(view, std.Slice) and view.axes == (rank - 1,) and view.steps == (1,):
+        return [_Cut(node, view.output, view.starts, view.ends)]
+    if isinstance(view, std.Split) and view.axis == rank - 1 and view.sizes is not None:
+        ends = list(itertools.accumulate(view.sizes))
+        return [_Cut(node, *cut) for cut in zip(node.outputs, (0, *ends), ends, strict=False)]
     return []
 
 
@@ -187,24 +171,19 @@ def _open_gemms(loop: Loop) -> bool:
     """Writes Gemm as Transpose, MatMul, Mul and Add, so that the other rules see its parts; whether there were any."""
     modified = False
     for node in list(loop.body):
-        if not std.Gemm.matches(node) or node.inputs[0] is None or node.inputs[0].dtype is None:
+        gemm = std.Gemm.of(node, loop.facts)
+        dtype = None if gemm is None else gemm.dtype()
+        if gemm is None or dtype is None:
             continue
         e = loop.inside(before=node)
-        a, b = node.inputs[0], node.inputs[1]
-        assert b is not None
-        a = e.op(std.Transpose, a, perm=[1, 0]) if attribute(node, "transA", 0) else a
-        b = e.op(std.Transpose, b, perm=[1, 0]) if attribute(node, "transB", 0) else b
+        a = e.transpose(gemm.a, [1, 0]) if gemm.trans_a else gemm.a
+        b = e.transpose(gemm.b, [1, 0]) if gemm.trans_b else gemm.b
         result = e.op(std.MatMul, a, b)
-        alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
-        if alpha != 1.0:
-            result = e.op(std.Mul, result, e.constant(alpha, node.inputs[0].dtype))
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
-        if bias is not None:
-            if beta != 1.0:
-                bias = e.op(std.Mul, bias, e.constant(beta, node.inputs[0].dtype))
+        if gemm.alpha != 1.0:
+            result = e.op(std.Mul, result, e.constant(gemm.alpha, dtype))
+        if gemm.c is not None:
+            bias = gemm.c if gemm.beta == 1.0 else e.op(std.Mul, gemm.c, e.constant(gemm.beta, dtype))
             result = e.op(std.Add, result, bias)
-        if result.shape is None:
-            result.shape = node.outputs[0].shape
-        loop.substitute(node.outputs[0], result)
+        loop.substitute(gemm.output, result)
         modified = True
     return modified

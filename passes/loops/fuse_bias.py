@@ -19,19 +19,17 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter, replace
-from lstm_lower.graph.values import stated
-from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
-from lstm_lower.passes.loops.views.dependence import rank_of
 
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
     """A product and a sum over the same rows."""
 
-    product: ir.Node
-    total: ir.Node
-    concat: ir.Node
+    product: std.Gemm
+    total: std.ReduceSum
+    concat: std.Concat
     rows: ir.Value
 
 
@@ -43,79 +41,57 @@ class FuseBias(AroundLoops, LoopPass):
     def around(self, graph: ir.Graph) -> bool:
         """Merges the sums of one graph into its products."""
         places = {node: place for place, node in enumerate(graph)}
-        found = [pair for node in places if (pair := _pair(node, places)) is not None]
+        found = [pair for node in places if (pair := _pair(self.facts, node, places)) is not None]
         # Several products may read the rows of one sum: the first takes it in.
-        pairs = {pair.total: pair for pair in reversed(found)}.values()
+        pairs = {pair.total.node: pair for pair in reversed(found)}.values()
         for pair in pairs:
             self._merge(graph, pair)
         return bool(pairs)
 
     def _merge(self, graph: ir.Graph, pair: _Pair) -> None:
         space = self.context.space
-        scope = pair.product.name or "bias"
-        maker = pair.rows.producer()
+        scope = pair.product.node.name or "bias"
+        maker, dtype = pair.rows.producer(), self.facts.dtype(pair.rows)
         assert maker is not None
-        assert pair.rows.dtype is not None
-        before = Emitter(space, graph, before=pair.concat, scope=scope)
-        first = pair.concat.inputs[0]
-        assert first is not None
-        sizes = before.op(std.Concat, before.slice(before.op(std.Shape, first), 0, 2, 0), before.ints(1), axis=0)
-        one = ir.Tensor(np.ones(1, pair.rows.dtype.numpy()), dtype=pair.rows.dtype)
-        ones = before.op(std.ConstantOfShape, sizes, value=one)
-        known = shape_of(first)
-        if known is not None:
-            ones.shape = stated((*known[:2], 1))
-        wide = before.op(std.Concat, *pair.concat.inputs, ones, axis=2)
+        assert dtype is not None
+        before = Emitter(space, graph, before=pair.concat.node, scope=scope)
+        lengths = before.slice(before.op(std.Shape, pair.concat.parts[0]), 0, 2, 0)
+        sizes = before.op(std.Concat, lengths, before.ints(1), axis=0)
+        ones = before.op(std.ConstantOfShape, sizes, value=ir.Tensor(np.ones(1, dtype.numpy()), dtype=dtype))
+        wide = before.op(std.Concat, *pair.concat.parts, ones, axis=2)
         after = Emitter(space, graph, after=maker, scope=scope)
         product = after.op(
             std.Gemm, after.op(std.Flatten, wide, axis=2), after.op(std.Flatten, pair.rows, axis=2), transA=1
         )
         weights = after.slice(product, 0, -1, 0)
-        weights.shape = pair.product.outputs[0].shape
         bias = after.slice(product, -1, END, 0)
-        bias = (
-            after.unsqueeze(bias, 0)
-            if attribute(pair.total, "keepdims", 1)
-            else after.op(std.Squeeze, bias, after.ints(0))
-        )
-        bias.shape = pair.total.outputs[0].shape
-        for node, new in ((pair.product, weights), (pair.total, bias)):
-            replace(node.outputs[0], new, space)
-            detach(node)
+        bias = after.unsqueeze(bias, 0) if pair.total.keepdims else after.squeeze(bias, 0)
+        for old, new in ((pair.product, weights), (pair.total, bias)):
+            replace(old.output, new, space)
+            detach(old.node)
 
 
-def _pair(node: ir.Node, places: dict[ir.Node, int]) -> _Pair | None:
-    if not std.Gemm.matches(node) or len(node.inputs) != 2:
+def _pair(facts: Facts, node: ir.Node, places: dict[ir.Node, int]) -> _Pair | None:
+    product = std.Gemm.of(node, facts)
+    if product is None or product.c is not None or not product.trans_a or product.trans_b or product.alpha != 1.0:
         return None
-    if not attribute(node, "transA", 0) or attribute(node, "transB", 0) or attribute(node, "alpha", 1.0) != 1.0:
+    left, rows = _flattened(facts, product.a), _flattened(facts, product.b)
+    if left is None or rows is None or facts.dtype(rows) is None:
         return None
-    left, rows = (_flattened(value) for value in node.inputs)
-    concat = left.producer() if left is not None else None
-    if left is None or rows is None or concat not in places or rows.producer() not in places or rows.dtype is None:
+    concat, maker = facts.maker(left), rows.producer()
+    if not isinstance(concat, std.Concat) or concat.axis != 2 or concat.node not in places or maker not in places:
         return None
-    assert concat is not None
-    maker = rows.producer()
-    assert maker is not None
-    if not std.Concat.matches(concat) or attribute(concat, "axis", 0) not in (2, -1):
+    if len(left.uses()) != 1 or places[concat.node] > places[maker]:
         return None
-    if len(left.uses()) != 1 or places[concat] > places[maker]:
-        return None
-    sums = [user for user, _ in rows.uses() if user in places and _sums_rows(user, rows)]
-    return _Pair(node, sums[0], concat, rows) if len(sums) == 1 else None
+    totals = [std.ReduceSum.of(user, facts) for user, _ in rows.uses() if user in places]
+    # Over time and batch.
+    sums = [total for total in totals if total is not None and total.data is rows and set(total.axes or ()) == {0, 1}]
+    return _Pair(product, sums[0], concat, rows) if len(sums) == 1 else None
 
 
-def _flattened(value: ir.Value | None) -> ir.Value | None:
+def _flattened(facts: Facts, value: ir.Value) -> ir.Value | None:
     """The [T, B, N] that a matrix [T*B, N] is flattened from."""
-    node = value.producer() if value is not None else None
-    if not std.Flatten.matches(node) or attribute(node, "axis", 1) != 2:
+    flatten = facts.maker(value)
+    if not isinstance(flatten, std.Flatten) or flatten.axis != 2 or flatten.rank() != 3:
         return None
-    source = node.inputs[0]
-    return source if rank_of(source) == 3 else None
-
-
-def _sums_rows(node: ir.Node, rows: ir.Value) -> bool:
-    """Whether a node sums [T, B, N] over time and batch."""
-    if not std.ReduceSum.matches(node) or node.inputs[0] is not rows or len(node.inputs) < 2:
-        return False
-    axes = constant_of(node.inputs[1])
-    return axes is not None and sorted(int(axis) % 3 for axis in axes.reshape(-1)) == [0, 1]
+    return flatten.data

@@ -9,13 +9,15 @@ Postcondition: one product where there were several.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter
-from lstm_lower.passes.infer import attribute, shape_of
+from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.dependence import Dependence, Level, same_shape
+from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 
 
@@ -31,30 +33,31 @@ class FuseConcat(LoopPass):
         dependence = Dependence(loop)
         modified = False
         for node in dependence.order:
-            if std.Concat.matches(node) and dependence.node_level(node) == Level.CARRIED:
-                modified |= self._fuse(loop, dependence, node)
+            concat = std.Concat.of(node, loop.facts)
+            if concat is not None and dependence.node_level(node) == Level.CARRIED:
+                modified |= self._fuse(loop, dependence, concat)
         if modified:
             loop.commit()
         return modified
 
-    def _fuse(self, loop: Loop, dependence: Dependence, node: ir.Node) -> bool:
-        parts = [value for value in node.inputs if value is not None]
+    def _fuse(self, loop: Loop, dependence: Dependence, concat: std.Concat) -> bool:
+        node, parts, axis, facts = concat.node, concat.parts, concat.axis, loop.facts
         pairs = [_factors(dependence, part) for part in parts]
-        if len(parts) < 2 or any(pair is None for pair in pairs):
-            return False
         found = [pair for pair in pairs if pair is not None]
+        if axis is None or len(parts) < 2 or len(found) < len(parts):
+            return False
         results = set(loop.results())
         if any(len(dependence.readers(part)) > 1 or part in results for part in parts):
             # A product that is needed for itself stays anyway; one of them is worth it, more are not.
             kept = sum(len(dependence.readers(part)) > 1 or part in results for part in parts)
             if kept + 1 >= len(parts):
                 return False
-        if not all(same_shape(part, carried) for part, (carried, _) in zip(parts, found, strict=True)):
+        if not all(facts.same_shape(part, carried) for part, (carried, _) in zip(parts, found, strict=True)):
             self.refuse(node, "the shapes of what it concatenates are not known to be those of the carried factors")
             return False
         editor = loop.inside(before=node)
         free: list[ir.Value] = []
-        fitting = _are_joinable(node, parts, [factor for _, factor in found])
+        fitting = _are_joinable(facts, axis, parts, [factor for _, factor in found])
         for part, (_, factor) in zip(parts, found, strict=True):
             if fitting:
                 free.append(factor)
@@ -64,10 +67,8 @@ class FuseConcat(LoopPass):
                 self.refuse(node, "a factor would have to be expanded to a shape that is not known outside the loop")
                 return False
             free.append(full)
-        axis = attribute(node, "axis", 0)
         wide = editor.op(std.Concat, *(carried for carried, _ in found), axis=axis)
         product = editor.op(std.Mul, wide, editor.op(std.Concat, *free, axis=axis))
-        product.shape = node.outputs[0].shape
         loop.substitute(node.outputs[0], product)
         return True
 
@@ -88,13 +89,12 @@ def _factors(dependence: Dependence, value: ir.Value) -> tuple[ir.Value, ir.Valu
     return None
 
 
-def _are_joinable(node: ir.Node, parts: list[ir.Value], factors: list[ir.Value]) -> bool:
+def _are_joinable(facts: Facts, axis: int, parts: Sequence[ir.Value], factors: list[ir.Value]) -> bool:
     """Whether factors, though smaller than the parts, can be concatenated as they are and be broadcast then."""
-    shapes = [shape_of(value) for value in (*parts, *factors)]
-    known = [shape for shape in shapes if shape is not None and None not in shape]
+    shapes = [facts.shape(value) for value in (*parts, *factors)]
+    known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes) or len({len(shape) for shape in known}) > 1:
         return False
-    axis = attribute(node, "axis", 0) % len(known[0])
     own = known[len(parts) :]
     rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in own}
     return len(rest) == 1 and [shape[axis] for shape in known[: len(parts)]] == [shape[axis] for shape in own]
@@ -102,17 +102,16 @@ def _are_joinable(node: ir.Node, parts: list[ir.Value], factors: list[ir.Value])
 
 def _expanded(editor: Emitter, part: ir.Value, factor: ir.Value, others: list[ir.Value]) -> ir.Value | None:
     """The factor in the part's shape."""
-    if same_shape(factor, part):
+    facts = editor.facts
+    if facts.same_shape(factor, part):
         return factor
-    shape = shape_of(part)
+    shape = facts.shape(part)
     assert shape is not None
     if all(isinstance(dim, int) for dim in shape):
         target = editor.ints(*[dim for dim in shape if isinstance(dim, int)])
     else:
-        like = next((other for other in others if same_shape(other, part)), None)
+        like = next((other for other in others if facts.same_shape(other, part)), None)
         if like is None:
             return None
         target = editor.op(std.Shape, like)
-    result = editor.op(std.Expand, factor, target)
-    result.shape = part.shape
-    return result
+    return editor.op(std.Expand, factor, target)

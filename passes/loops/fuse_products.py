@@ -14,10 +14,9 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter
-from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.loops.code_motion import hoist_invariant
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.dependence import Dependence, Level, rank_of, same_shape
+from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.parts import position_in_whole
 
@@ -52,15 +51,14 @@ class FuseProducts(LoopPass):
         found = [(left, nodes) for (left, stays), nodes in groups.items() if stays and len(nodes) > 1]
         for left, nodes in found:
             e = loop.inside(before=nodes[0])
-            nodes.sort(key=lambda node: position_in_whole(_weight(node)))
+            nodes.sort(key=lambda node: position_in_whole(loop.facts, _weight(node)))
             weights = [node.inputs[1] for node in nodes]
             wide = e.op(std.MatMul, left, e.op(std.Concat, *weights, axis=1))
-            rank = rank_of(left)
+            rank = loop.facts.rank(left)
             assert rank is not None
             sizes = _sizes(e, [weight for weight in weights if weight is not None])
             parts = e.node(std.Split, [wide, sizes], len(nodes), axis=rank - 1)
             for node, part in zip(nodes, parts.outputs, strict=True):
-                part.shape = node.outputs[0].shape
                 loop.substitute(node.outputs[0], part)
         return bool(found)
 
@@ -79,14 +77,14 @@ class FuseProducts(LoopPass):
 
     def _fuse_sum(self, loop: Loop, node: ir.Node, leaves: list[ir.Value], products: list[ir.Value]) -> bool:
         producers = [producer for product in products if (producer := product.producer()) is not None]
-        producers.sort(key=lambda producer: position_in_whole(_weight(producer)))
+        producers.sort(key=lambda producer: position_in_whole(loop.facts, _weight(producer)))
         factors = [producer.inputs for producer in producers]
-        shapes = [shape_of(left) for left, _ in factors]
+        shapes = [loop.facts.shape(left) for left, _ in factors]
         known = [shape[:-1] for shape in shapes if shape is not None]
-        if len(known) < len(shapes) or any(rows != known[0] or None in rows for rows in known):
+        if len(known) < len(shapes) or any(rows != known[0] for rows in known):
             self.refuse(node, "the products that it adds are not known to have equally many rows")
             return False
-        if not all(same_shape(product, products[0]) for product in products):
+        if not all(loop.facts.same_shape(product, products[0]) for product in products):
             self.refuse(node, "the products that it adds are not known to have equally many columns")
             return False
         e = loop.inside(before=node)
@@ -96,7 +94,6 @@ class FuseProducts(LoopPass):
         for leaf in leaves:
             if leaf not in products:
                 result = e.op(std.Add, leaf, result)
-        result.shape = node.outputs[0].shape
         loop.substitute(node.outputs[0], result)
         return True
 
@@ -112,8 +109,9 @@ def _is_product(dependence: Dependence, node: ir.Node) -> bool:
     if not std.MatMul.matches(node) or None in node.inputs:
         return False
     left, right = node.inputs
-    rows = rank_of(left)
-    if rank_of(right) != 2 or rows is None or rows < 2:
+    facts = dependence.loop.facts
+    rows = facts.rank(left)
+    if facts.rank(right) != 2 or rows is None or rows < 2:
         return False
     return dependence.level(left) == Level.CARRIED and dependence.level(right) == Level.INVARIANT
 
@@ -128,13 +126,19 @@ def _is_lone_product(dependence: Dependence, value: ir.Value, results: set[ir.Va
 def _leaves(dependence: Dependence, node: ir.Node, results: set[ir.Value], inner: set[ir.Node]) -> list[ir.Value]:
     """What a sum adds up, through sums that nobody else reads."""
     found: list[ir.Value] = []
-    shape = shape_of(node.outputs[0])
+    same_shape = dependence.loop.facts.same_shape
     for value in node.inputs:
         assert value is not None
         producer = value.producer()
         is_sum = std.Add.matches(producer)
         lone = len(value.uses()) == 1 and value not in results
-        if producer is not None and is_sum and lone and producer.graph is node.graph and shape_of(value) == shape:
+        if (
+            producer is not None
+            and is_sum
+            and lone
+            and producer.graph is node.graph
+            and same_shape(value, node.outputs[0])
+        ):
             inner.add(producer)
             found += _leaves(dependence, producer, results, inner)
         else:
@@ -144,7 +148,7 @@ def _leaves(dependence: Dependence, node: ir.Node, results: set[ir.Value], inner
 
 def _sizes(e: Emitter, weights: list[ir.Value]) -> ir.Value:
     """The numbers of columns."""
-    columns = [shape[1] if (shape := shape_of(weight)) is not None else None for weight in weights]
+    columns = [shape[1] if (shape := e.facts.shape(weight)) is not None else None for weight in weights]
     known = [size for size in columns if isinstance(size, int)]
     if len(known) == len(columns):
         return e.ints(*known)

@@ -13,10 +13,9 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
-from lstm_lower.passes.infer import attribute, shape_of
 from lstm_lower.passes.loops.code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.dependence import Dependence, rank_of
+from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
 
 
@@ -32,31 +31,29 @@ class JoinOutputs(LoopPass):
         modified = False
         recurrent = Dependence(loop).recurrent()
         for node in list(loop.body):
-            if std.Concat.matches(node) and node in recurrent:
-                modified |= _join(loop, node)
+            concat = std.Concat.of(node, loop.facts)
+            if concat is not None and node in recurrent:
+                modified |= _join(loop, concat)
         if modified:
             loop.commit()
         return modified
 
 
-def _join(loop: Loop, node: ir.Node) -> bool:
-    parts = [value for value in node.inputs if value is not None]
-    rank = rank_of(node.outputs[0])
-    if rank is None or len(set(parts)) < len(parts) or len(parts) < 2:
+def _join(loop: Loop, concat: std.Concat) -> bool:
+    parts, axis = concat.parts, concat.axis
+    if axis is None or len(set(parts)) < len(parts) or len(parts) < 2:
         return False
     outputs = [_output_of(loop, part) for part in parts]
-    axis = attribute(node, "axis", 0) % rank
-    sizes = [shape[axis] if (shape := shape_of(part)) is not None else None for part in parts]
+    sizes = [shape[axis] if (shape := loop.facts.shape(part)) is not None else None for part in parts]
     found = [output for output in outputs if output is not None]
     known = [size for size in sizes if isinstance(size, int)]
     if len(found) < len(parts) or len(known) < len(parts) or len({output.reverse for output in found}) > 1:
         return False
-    whole = loop.add_output(node.outputs[0])
+    whole = loop.add_output(concat.output)
     whole.reverse = found[0].reverse
     e = loop.after("joined")
     split = e.node(std.Split, [whole.sequence, e.ints(*known)], len(parts), axis=axis + 1)
     for output, part in zip(found, split.outputs, strict=True):
-        part.shape = output.sequence.shape
         loop.outputs.remove(output)
         replace(output.sequence, part, loop.space)
     return True

@@ -364,10 +364,10 @@ def _slice(s: Simplify, node: ir.Node) -> ir.Value | None:
     return node.inputs[0] if (starts == 0).all() and (ends == np.iinfo(np.int64).max).all() else None
 
 
-def _turned_back(_: Simplify, node: ir.Node) -> ir.Value | None:
+def _turned_back(s: Simplify, node: ir.Node) -> ir.Value | None:
     """What is turned round twice."""
-    once = turned_round(node)
-    twice = turned_round(once[0].producer()) if once is not None else None
+    once = turned_round(s.facts, node)
+    twice = turned_round(s.facts, once[0].producer()) if once is not None else None
     return twice[0] if once is not None and twice is not None and once[1] == twice[1] else None
 
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
 from lstm_lower.passes.loops.code_motion import hoist_invariant, makes_result
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
-from lstm_lower.passes.loops.views.dependence import Dependence, Level, elements, is_pure
+from lstm_lower.passes.loops.views.dependence import Dependence, Level, is_pure
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.sequences import Sequences
-
-PRODUCTS = ("MatMul", "Gemm")
 
 
 class SinkOutputs(LoopPass):
@@ -87,7 +86,7 @@ def _choose(loop: Loop, dependence: Dependence) -> set[ir.Node]:
     readers = {node: {r for output in node.outputs for r in dependence.readers(output)} for node in free}
     sinking: set[ir.Node] = set()
     for node in free:
-        if node.op_type in PRODUCTS:
+        if std.Product.matches(node):
             _add_with_readers(node, readers, sinking)
     steps = {output.step for output in loop.outputs}
     changed = True
@@ -128,14 +127,14 @@ def _newly_stacked(node: ir.Node, dependence: Dependence, sinking: set[ir.Node],
             continue
         if dependence.level(value) == Level.STEP and producer is None:
             continue
-        total += elements(value)
+        total += dependence.loop.facts.elements(value)
     return total
 
 
 def _no_longer_stacked(node: ir.Node, dependence: Dependence, sinking: set[ir.Node], steps: set[ir.Value]) -> int:
     """Elements per step that leave the loop now and no longer do when a node sinks."""
     return sum(
-        elements(output)
+        dependence.loop.facts.elements(output)
         for output in node.outputs
         if output in steps or any(reader in sinking for reader in dependence.readers(output))
     )

@@ -59,7 +59,9 @@ class Widen(LoopPass):
         pending = [value for node in graph for value in node.outputs]
         while pending:
             value = pending.pop()
-            made = next((made for parts in parts_of(value) if (made := _Widening(place, parts).run())), None)
+            made = next(
+                (made for parts in parts_of(self.facts, value) if (made := _Widening(place, parts).run())), None
+            )
             if made is not None:
                 pending += [value, made]
                 modified = True

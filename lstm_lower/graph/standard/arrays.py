@@ -51,12 +51,15 @@ class Squeeze(Moving):
     @property
     def axes(self) -> tuple[int, ...] | None:
         """The axes that go; without any given those known to be of size 1, if all sizes are known."""
-        if self.says(1, "axes"):
-            return all_counted(self.ints(1, "axes"), self.rank())
+        given = self.ints(1, "axes") if self.says(1, "axes") else ()
+        if given != ():
+            return all_counted(given, self.rank())
         shape = self.shape()
         if shape is None or not all(isinstance(dim, int) for dim in shape):
             return None
-        return tuple(axis for axis, dim in enumerate(shape) if dim == 1)
+        found = tuple(axis for axis, dim in enumerate(shape) if dim == 1)
+        # An empty list of axes is all or none of these, as the runtime likes it.
+        return None if found and self.says(1, "axes") else found
 
 
 class Unsqueeze(Moving):

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
-from lstm_lower.passes.loops.views.loop import Loop, infer_body, scans_of
+from lstm_lower.passes.loops.views.loop import Loop, scans_of
 from lstm_lower.passes.trace import Trace
 
 
@@ -86,9 +86,7 @@ class LoopPass(ir.passes.InPlacePass):
         for node in scans_of(model.graph):
             if node.graph is None:
                 continue
-            loop = Loop(node, self.context.space)
-            infer_body(loop)
-            modified |= self.rewrite(loop)
+            modified |= self.rewrite(Loop(node, self.context.space))
         return modified
 
     @abc.abstractmethod

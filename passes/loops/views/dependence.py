@@ -11,15 +11,12 @@ from collections.abc import Iterable
 import networkx as nx
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.loops.views.loop import Loop
 
-# Results that differ from call to call, or that act on something outside: never moved, merged or repeated.
-IMPURE = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
-)
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
@@ -33,10 +30,8 @@ class Level(enum.IntEnum):
 
 def is_pure(node: ir.Node) -> bool:
     """Whether a node gives the same results whenever and however often it runs."""
-    if node.op_type in IMPURE or node.domain not in ("", "ai.onnx"):
+    if node.domain != "" or std.Random.matches(node):
         return False
-    if node.op_type not in CONTROL_FLOW:
-        return True
     return all(is_pure(inner) for subgraph in subgraphs_of(node) for inner in subgraph)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal"})
+from lstm_lower.graph import standard as std
+
 # Larger constants are told apart by identity: comparing them costs more than sharing them saves.
 LARGEST_CONSTANT = 1 << 16
 
@@ -21,7 +22,7 @@ def node_key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable:
         numbering: negative numbers of values to compare by number; all others are compared by identity.
     """
     operands = [numbering.get(x, id(x)) if x is not None else 0 for x in node.inputs]
-    if node.op_type in COMMUTATIVE:
+    if node.domain == "" and len(operands) == 2 and std.VIEWS.get(node.op_type, std.Standard).commutative:
         operands.sort()
     attributes: tuple[Hashable, ...] = ()
     if node.attributes:

@@ -13,14 +13,12 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.dims import Dim
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import captures, detach, remove_unread
 from lstm_lower.graph.emit import Emitter, Workspace, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.graph.values import stated
-from lstm_lower.passes.infer import attribute, infer, shape_of
+from lstm_lower.graph.values import Dim
 
 # Mark, in a node's metadata, of a Scan over blocks of steps that the schedule made: its body is a loop's surroundings,
 # not a loop body to take work out of.
@@ -101,10 +99,9 @@ class Loop:
         self.space = space
         self.names = space.names
         self.opset = space.opset
-        self.body = node.attributes["body"].as_graph()
-        count = int(attribute(node, "num_scan_inputs", 0))
-        split = len(node.inputs) - count
-        made = len(self.body.outputs) - split
+        view = std.Scan(node, space.facts)
+        self.body = view.body
+        split = view.states
         self.states = [
             State(initial, parameter, update, final)
             for initial, parameter, update, final in zip(
@@ -120,8 +117,8 @@ class Loop:
             for roles in zip(
                 _present(node.inputs[split:]),
                 self.body.inputs[split:],
-                _ints(node, "scan_input_axes", count),
-                map(bool, _ints(node, "scan_input_directions", count)),
+                view.input_axes,
+                map(bool, view.input_directions),
                 strict=True,
             )
         ]
@@ -130,8 +127,8 @@ class Loop:
             for roles in zip(
                 self.body.outputs[split:],
                 node.outputs[split:],
-                _ints(node, "scan_output_axes", made),
-                map(bool, _ints(node, "scan_output_directions", made)),
+                view.output_axes,
+                map(bool, view.output_directions),
                 strict=True,
             )
         ]
@@ -161,10 +158,11 @@ class Loop:
         return sum(directions) * 2 > len(directions)
 
     @property
-    def length(self) -> Dim:
-        """The number of steps: a number, the name of a symbolic size, or not known."""
-        dims = [shape[x.axis] for x in self.inputs if (shape := shape_of(x.sequence)) is not None]
-        return next((dim for dim in dims if isinstance(dim, int)), next((d for d in dims if d is not None), None))
+    def length(self) -> Dim | None:
+        """The number of steps: a number, the name of a symbolic size, its identity, or not known."""
+        dims = [shape[x.axis] for x in self.inputs if (shape := self.facts.shape(x.sequence)) is not None]
+        certain = [dim for kind in (int, str) for dim in dims if isinstance(dim, kind)]
+        return next(iter([*certain, *dims]), None)
 
     def scope(self, what: str) -> str:
         """The name of something that is made for the loop, after the loop's own."""
@@ -193,6 +191,7 @@ class Loop:
 
     def substitute(self, old: ir.Value, new: ir.Value) -> None:
         """Lets every reader in the body, and the body's outputs, read `new` instead of `old`."""
+        self.facts.replaced(old, new)
         for user, index in list(old.uses()):
             user.replace_input_with(index, new)
         for state in self.states:
@@ -200,33 +199,19 @@ class Loop:
         for output in self.outputs:
             output.step = new if output.step is old else output.step
 
-    def element_rank(self, x: ScanInput) -> int | None:
-        """The rank of one step's element, `None` when it is not known."""
-        shape = shape_of(x.parameter)
-        if shape is not None:
-            return len(shape)
-        shape = shape_of(x.sequence)
-        return None if shape is None else len(shape) - 1
-
     def add_input(self, sequence: ir.Value, *, reverse: bool | None = None) -> ir.Value:
         """Walks along one more sequence, time on axis 0; returns the body's value of one step."""
-        shape = shape_of(sequence)
-        parameter = ir.Value(
-            name=self.names.fresh(self.scope("input")),
-            type=sequence.type,
-            shape=None if shape is None else stated(shape[1:]),
-        )
+        shape = self.facts.shape(sequence)
+        step = None if shape is None else shape[1:]
+        parameter = self.space.value(self.scope("input"), self.facts.type(sequence), step)
         self.inputs.append(ScanInput(sequence, parameter, 0, self.reverse if reverse is None else reverse))
         return parameter
 
     def add_output(self, step: ir.Value) -> ScanOutput:
         """Makes one more sequence, time on axis 0 in the loop's direction."""
-        shape = shape_of(step)
-        sequence = ir.Value(
-            name=self.names.fresh(self.scope("output")),
-            type=step.type,
-            shape=None if shape is None else stated((self.length, *shape)),
-        )
+        shape = self.facts.shape(step)
+        whole = None if shape is None else (self.length, *shape)
+        sequence = self.space.value(self.scope("output"), self.facts.type(step), whole)
         output = ScanOutput(step, sequence, 0, self.reverse)
         self.outputs.append(output)
         return output
@@ -275,8 +260,13 @@ class Loop:
         unread = [x for x in self.inputs if not x.parameter.uses() and x.parameter not in results]
         # A Scan needs one sequence to know the number of its steps: the one that costs least stays.
         if len(unread) == len(self.inputs) and unread:
-            unread.remove(min(unread, key=_elements))
+            unread.remove(min(unread, key=self._size))
         self.inputs = [x for x in self.inputs if x not in unread]
+
+    def _size(self, x: ScanInput) -> tuple[bool, int, int]:
+        """Order of size: unknown dimensions count as large."""
+        rank = self.facts.rank(x.sequence)
+        return rank is None, self.facts.elements(x.sequence, 256), rank or 0
 
     def _normalise_results(self) -> None:
         seen: set[ir.Value] = set()
@@ -306,7 +296,7 @@ class Loop:
         results = [self._result(value) for value in self._results_outside()]
         node = ir.Node(
             "",
-            "Scan",
+            std.Scan.op_type,
             [*(s.initial for s in self.states), *(x.sequence for x in self.inputs)],
             [body, *attrs],
             outputs=results,
@@ -342,36 +332,6 @@ class Loop:
         return new
 
 
-def infer_body(loop: Loop) -> None:
-    """Fills in dtypes and shapes that a body's values lack: onnx's shape inference leaves bodies out."""
-    for state in loop.states:
-        _adopt(state.parameter, state.initial.type, shape_of(state.initial))
-    for x in loop.inputs:
-        shape = shape_of(x.sequence)
-        if shape is not None:
-            axis = x.axis % len(shape)
-            shape = (*shape[:axis], *shape[axis + 1 :])
-        _adopt(x.parameter, x.sequence.type, shape)
-    _infer_graph(loop.body)
-    infer(loop.node)
-
-
-def _infer_graph(graph: ir.Graph) -> None:
-    for node in graph:
-        if all(output.type is not None and output.shape is not None for output in node.outputs):
-            continue
-        for subgraph in subgraphs_of(node):
-            _infer_graph(subgraph)
-        infer(node)
-
-
-def _adopt(value: ir.Value, type_: ir.TypeProtocol | None, shape: tuple[Dim, ...] | None) -> None:
-    if value.type is None:
-        value.type = type_
-    if value.shape is None and shape is not None:
-        value.shape = stated(shape)
-
-
 def is_scan(node: ir.Node) -> bool:
     """Whether a node is a Scan of opset 9 or newer (the older one has a batch axis and a lengths input)."""
     return std.Scan.matches(node) and "body" in node.attributes and None not in node.inputs
@@ -381,7 +341,7 @@ def scans_of(graph: ir.Graph) -> list[ir.Node]:
     """All Scans of a graph and its subgraphs, inner ones before those that hold them."""
     found: list[ir.Node] = []
     for node in graph:
-        if node.op_type not in ("Scan", "If", "Loop", "SequenceMap"):
+        if not std.ControlFlow.matches(node):
             continue
         for subgraph in subgraphs_of(node):
             found += scans_of(subgraph)
@@ -390,21 +350,5 @@ def scans_of(graph: ir.Graph) -> list[ir.Node]:
     return found
 
 
-def _ints(node: ir.Node, name: str, count: int) -> list[int]:
-    values = attribute(node, name, None)
-    return [0] * count if values is None else [int(value) for value in values]
-
-
 def _present(values: tuple[ir.Value | None, ...] | Any) -> list[ir.Value]:
     return [value for value in values if value is not None]
-
-
-def _elements(x: ScanInput) -> tuple[int, int]:
-    """Order of size: unknown dimensions count as large."""
-    shape = shape_of(x.sequence)
-    if shape is None:
-        return (1 << 62, 0)
-    total = 1
-    for dim in shape:
-        total *= dim if isinstance(dim, int) else 256
-    return (total, len(shape))

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter
-from lstm_lower.passes.infer import attribute, constant_of, shape_of
+from lstm_lower.graph.facts import Facts
 
 
 def joined_pads(e: Emitter, node: ir.Node) -> ir.Value | None:
@@ -19,7 +19,7 @@ def joined_pads(e: Emitter, node: ir.Node) -> ir.Value | None:
         e: emits, right before the sum.
         node: an Add that no other sum of padded tensors reads.
     """
-    placed = _leaves(node)
+    placed = _leaves(e.facts, node)
     if len({axis for axis, *_ in placed}) != 1 or _feeds_sum(node):
         return None
     placed.sort(key=lambda place: place[1])
@@ -28,7 +28,7 @@ def joined_pads(e: Emitter, node: ir.Node) -> ir.Value | None:
         if start != at:
             return None
         at += size
-    shape = shape_of(node.outputs[0])
+    shape = e.facts.shape(node.outputs[0])
     if shape is None or shape[axis] != at:
         return None
     return e.op(std.Concat, *(value for *_, value in placed), axis=axis)
@@ -44,11 +44,10 @@ def _feeds_sum(node: ir.Node) -> bool:
 
 def is_padded(node: ir.Node) -> bool:
     """Whether an operand of a sum is a padded tensor."""
-    makers = (value.producer() for value in node.inputs if value is not None)
-    return any(maker is not None and maker.op_type == "Pad" for maker in makers)
+    return any(value is not None and std.Pad.matches(value.producer()) for value in node.inputs)
 
 
-def _leaves(node: ir.Node) -> list[tuple[int, int, int, ir.Value]]:
+def _leaves(facts: Facts, node: ir.Node) -> list[tuple[int, int, int, ir.Value]]:
     """The places of all terms of a sum; none where a term is not padded."""
     found: list[tuple[int, int, int, ir.Value]] = []
     waiting = [node]
@@ -59,7 +58,7 @@ def _leaves(node: ir.Node) -> list[tuple[int, int, int, ir.Value]]:
                 return []
             if std.Add.matches(maker) and maker.graph is node.graph and _is_lone(value):
                 waiting.append(maker)
-            elif (place := _place(value)) is not None:
+            elif (place := _place(facts, value)) is not None:
                 found.append(place)
             else:
                 return []
@@ -70,21 +69,14 @@ def _is_lone(value: ir.Value) -> bool:
     return len(value.uses()) == 1 and not value.is_graph_output()
 
 
-def _place(value: ir.Value) -> tuple[int, int, int, ir.Value] | None:
+def _place(facts: Facts, value: ir.Value) -> tuple[int, int, int, ir.Value] | None:
     """Axis, start and size of what a Pad puts among zeros, and that itself."""
-    node = value.producer()
-    if not std.Pad.matches(node) or attribute(node, "mode", "constant") != "constant":
+    pad = std.Pad.of(value.producer(), facts)
+    if pad is None or pad.mode != "constant" or (pad.value is not None and facts.uniform(pad.value) != 0.0):
         return None
-    source, pads = node.inputs[0], constant_of(node.inputs[1])
-    shape = shape_of(source)
-    fill = constant_of(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
-    if len(node.inputs) > 2 and node.inputs[2] is not None and (fill is None or fill.any()):
+    shape, pads = pad.shape(), pad.pads
+    if shape is None or pads is None or any(min(sides) < 0 for sides in pads):
         return None
-    if source is None or shape is None or pads is None or pads.size != 2 * len(shape) or (pads < 0).any():
-        return None
-    if len(node.inputs) > 3:
-        return None
-    before, behind = pads[: len(shape)], pads[len(shape) :]
-    padded = [axis for axis in range(len(shape)) if before[axis] or behind[axis]]
+    padded = [axis for axis, sides in enumerate(pads) if any(sides)]
     size = shape[padded[0]] if len(padded) == 1 else None
-    return (padded[0], int(before[padded[0]]), size, source) if isinstance(size, int) else None
+    return (padded[0], pads[padded[0]][0], size, pad.data) if isinstance(size, int) else None

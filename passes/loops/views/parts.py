@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.infer import attribute, constant_of, shape_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,48 +28,40 @@ class Parts:
     sizes: tuple[int, ...]
 
 
-def parts_of(value: ir.Value) -> list[Parts]:
+def parts_of(facts: Facts, value: ir.Value) -> list[Parts]:
     """The ways a value is cut into two or more parts of known sizes, in its own graph."""
-    shape = shape_of(value)
+    shape = facts.shape(value)
     if shape is None:
         return []
     found: list[Parts] = []
     slices: dict[int, dict[int, tuple[int, ir.Value]]] = {}
     for node, index in value.uses():
-        if index != 0 or node.domain != "" or node.graph is None:
+        view = facts.view(node)
+        if index != 0 or node.graph is None:
             continue
-        if node.op_type == "Split":
-            axis = attribute(node, "axis", 0) % len(shape)
-            sizes = [made[axis] if (made := shape_of(output)) is not None else None for output in node.outputs]
-            known = tuple(size for size in sizes if isinstance(size, int))
-            if len(known) == len(sizes) > 1:
-                found.append(Parts(value, axis, tuple(node.outputs), known))
-        elif node.op_type == "Slice":
-            cut = slice_of(node)
+        if isinstance(view, std.Split):
+            axis, sizes = view.axis, view.sizes
+            if axis is not None and sizes is not None and len(sizes) > 1:
+                found.append(Parts(value, axis, tuple(node.outputs), sizes))
+        elif isinstance(view, std.Slice):
+            cut = range_of(view)
             if cut is not None:
-                slices.setdefault(cut[0], {})[cut[1]] = (cut[2], node.outputs[0])
+                slices.setdefault(cut[0], {})[cut[1]] = (cut[2], view.output)
     for axis, cuts in slices.items():
         found += _tiling(value, axis, cuts, shape[axis])
     return found
 
 
-def slice_of(node: ir.Node) -> tuple[int, int, int] | None:
+def range_of(cut: std.Slice) -> tuple[int, int, int] | None:
     """Axis, start and end of a Slice along one axis of known size with constant bounds and a step of 1."""
-    shape = shape_of(node.inputs[0])
-    starts, ends = constant_of(node.inputs[1]), constant_of(node.inputs[2])
-    axes = constant_of(node.inputs[3]) if len(node.inputs) > 3 else np.zeros(1)
-    given = node.inputs[4] if len(node.inputs) > 4 else None
-    steps = constant_of(given) if given is not None else np.ones(1)
-    if shape is None or starts is None or ends is None or axes is None or steps is None:
+    shape, axes, starts, ends = cut.shape(), cut.axes, cut.constant(1), cut.constant(2)
+    if shape is None or axes is None or starts is None or ends is None or len(axes) != 1 or cut.steps != (1,):
         return None
-    if not starts.size == ends.size == axes.size == 1 or int(steps.reshape(-1)[0]) != 1:
-        return None
-    axis = int(axes.reshape(-1)[0]) % len(shape)
-    size = shape[axis]
+    size = shape[axes[0]]
     if not isinstance(size, int):
         return None
-    start, end, _ = slice(int(starts.reshape(-1)[0]), int(ends.reshape(-1)[0])).indices(size)
-    return axis, start, end
+    start, end, _ = slice(int(starts.item()), int(ends.item())).indices(size)
+    return axes[0], start, end
 
 
 def _tiling(whole: ir.Value, axis: int, cuts: dict[int, tuple[int, ir.Value]], size: object) -> list[Parts]:
@@ -89,22 +81,16 @@ def _tiling(whole: ir.Value, axis: int, cuts: dict[int, tuple[int, ir.Value]], s
     return [Parts(whole, axis, tuple(values), tuple(sizes))]
 
 
-def position_in_whole(value: ir.Value) -> tuple[int, int]:
+def position_in_whole(facts: Facts, value: ir.Value) -> tuple[int, int]:
     """A key that puts parts of one tensor, also transposed ones, in their order there."""
-    node = value.producer()
-    while node is not None and node.domain == "" and node.op_type in ("Transpose", "Identity", "Unsqueeze", "Squeeze"):
-        source = node.inputs[0]
-        if source is None:
-            break
-        value, node = source, source.producer()
-    if node is None or node.domain != "":
-        return (0, 0)
-    if node.op_type == "Split":
-        return (1, list(node.outputs).index(value))
-    if node.op_type == "Slice":
-        cut = slice_of(node)
-        return (1, cut[1]) if cut is not None else (0, 0)
-    return (0, 0)
+    view = facts.maker(value)
+    while isinstance(view, std.Transpose | std.Identity | std.Unsqueeze | std.Squeeze):
+        value = view.data
+        view = facts.maker(value)
+    if isinstance(view, std.Split):
+        return (1, list(view.node.outputs).index(value))
+    cut = range_of(view) if isinstance(view, std.Slice) else None
+    return (0, 0) if cut is None else (1, cut[1])
 
 
 def readers_of(value: ir.Value) -> list[ir.Node]:

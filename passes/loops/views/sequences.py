@@ -6,8 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END, Emitter
-from lstm_lower.passes.loops.views.batching import Batch, NotBatchable
-from lstm_lower.passes.loops.views.dependence import rank_of
+from lstm_lower.passes.loops.views.batching import Batch
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
 
 
@@ -33,10 +32,7 @@ class Sequences:
         if value not in self.batch.sequences:
             sequence = x.sequence
             if x.axis != 0:
-                rank = self.loop.element_rank(x)
-                if rank is None:
-                    raise NotBatchable(f"the rank of '{sequence.name}' is not known")
-                sequence = self.editor.move_axis(sequence, x.axis, 0, rank + 1)
+                sequence = self.editor.move_axis(sequence, x.axis, 0, self.batch.rank(sequence))
             if x.reverse != self.loop.reverse:
                 sequence = self.editor.reverse(sequence, 0)
             self.batch.sequences[value] = sequence
@@ -54,8 +50,7 @@ class Sequences:
         """
         if value in self.batch.sequences or self.load(value):
             return
-        if rank_of(value) is None:
-            raise NotBatchable(f"the rank of '{value.name}' is not known")
+        shape = self.batch.shape(value)
         state = self.state(value)
         if state is not None and self._made(state.update) is not None:
             # The values before each step: the initial one, then those after each step but the last.
@@ -66,8 +61,7 @@ class Sequences:
             else:
                 parts = [first, self.editor.slice(after, 0, -1, 0)]
             sequence = self.editor.op(std.Concat, *parts, axis=0)
-            sequence.shape = after.shape
-            self.batch.sequences[value] = sequence
+            self.batch.sequences[value] = self.editor.state(sequence, (self.loop.length, *shape))
             return
         self.batch.sequences[value] = self.loop.stacked(value).sequence
 
@@ -89,8 +83,5 @@ class Sequences:
         if output.reverse != self.loop.reverse:
             sequence = self.editor.reverse(sequence, 0)
         if output.axis != 0:
-            rank = rank_of(value)
-            if rank is None:
-                raise NotBatchable(f"the rank of '{value.name}' is not known")
-            sequence = self.editor.move_axis(sequence, 0, output.axis, rank + 1)
+            sequence = self.editor.move_axis(sequence, 0, output.axis, self.batch.rank(value) + 1)
         return sequence
