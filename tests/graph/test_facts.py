@@ -94,3 +94,18 @@ def agrees_with_onnx(facts: Facts, value: ir.Value, model: onnx.ModelProto) -> N
     for dim, other in zip(shape, type_.tensor_type.shape.dim, strict=True):
         if other.HasField("dim_value"):
             assert dim == other.dim_value
+
+
+@pytest.mark.parametrize(("shape", "known"), [((1, 3), None), ((2, 3), (2, 3))])
+def test_an_empty_list_of_axes_to_squeeze_is_only_certain_where_all_are_larger_than_1(
+    shape: tuple[int, ...], known: tuple[int, ...] | None
+) -> None:
+    """onnx's inference leaves such axes alone, onnxruntime takes all of size 1 away."""
+    text = (
+        f"squeezed (float{list(shape)} x) => (float y) {{ a = Constant <value = int64[0] {{}}> () y = Squeeze(x, a) }}"
+    )
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    found = ir.from_proto(model)
+    assert Facts.of(found).shape(found.graph.outputs[0]) == known
