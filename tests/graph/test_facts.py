@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from lstm_lower.dims import Identity
 from lstm_lower.graph.facts import Facts
-from tests.support.operator_forms import FORMS, Case, cases
+from tests.support.operator_cases import Case, cases
+from tests.support.operator_forms import FORMS
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 quick = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=SLOW)

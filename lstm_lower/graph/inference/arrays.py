@@ -1,95 +1,12 @@
-"""Types and shapes that follow from an operator's operands: the facet `infers`.
-
-A rule tells a pair for each output, dtype (or type) and shape, with `None` for what does not follow. Operators
-without a rule are left to onnx's own inference.
-"""
+"""Types and shapes of operators that lay elements out anew, pick them, or make arrays of sizes."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.inference.base import Inferred, infers
 from lstm_lower.graph.values import Dim, Entry, Partial, broadcast, product
-
-Type = ir.TypeProtocol | ir.DataType | None
-Inferred = list[tuple[Type, Partial | None]]
-
-infers: std.Facet[Callable[[Any], Inferred]] = std.Facet("inference")
-
-
-@infers(std.Arithmetic)
-def _arithmetic(op: std.Arithmetic) -> Inferred:
-    return [(op.dtype(), _broadcast(op))]
-
-
-@infers(std.Logical)
-def _logical(op: std.Logical) -> Inferred:
-    return [(ir.DataType.BOOL, _broadcast(op))]
-
-
-@infers(std.Where)
-def _where(op: std.Where) -> Inferred:
-    return [(op.dtype(1), _broadcast(op))]
-
-
-def _broadcast(op: std.Elementwise) -> Partial | None:
-    return broadcast(*[op.facts.shape(value) for value in op.node.inputs])
-
-
-@infers(std.Unary, std.PRelu, std.AlongAxis, std.Cumulative, std.Scatter, std.ReverseSequence, std.Trilu)
-def _same(op: std.Unary) -> Inferred:
-    return [(op.facts.type(op.operand(0)), op.shape())]
-
-
-@infers(std.LayerNormalization)
-def _layer_normalization(op: std.LayerNormalization) -> Inferred:
-    shape, axis = op.shape(), op.axis
-    reduced = None
-    if shape is not None and axis is not None:
-        reduced = (*shape[:axis], *(1,) * (len(shape) - axis))
-    stash = ir.DataType(op.attribute("stash_type", 1))
-    return [(op.dtype(), shape), (stash, reduced), (stash, reduced)]
-
-
-@infers(std.Test)
-def _test(op: std.Test) -> Inferred:
-    return [(ir.DataType.BOOL, op.shape())]
-
-
-@infers(std.Cast)
-def _cast(op: std.Cast) -> Inferred:
-    return [(op.to, op.shape())]
-
-
-@infers(std.CastLike)
-def _cast_like(op: std.CastLike) -> Inferred:
-    return [(op.dtype(1), op.shape())]
-
-
-@infers(std.Dropout)
-def _dropout(op: std.Dropout) -> Inferred:
-    return [(op.dtype(), op.shape()), (ir.DataType.BOOL, op.shape())]
-
-
-@infers(std.MatMul)
-def _matmul(op: std.MatMul) -> Inferred:
-    a, b = op.shape(0), op.shape(1)
-    if not a or not b:
-        return [(op.dtype(), None)]
-    batch = broadcast(a[:-2], b[:-2])
-    # Of a vector the axis that a matrix has besides the inner one is missing.
-    return [(op.dtype(), None if batch is None else (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ())))]
-
-
-@infers(std.Gemm)
-def _gemm(op: std.Gemm) -> Inferred:
-    a, b = op.shape(0), op.shape(1)
-    rows = None if a is None else a[1 if op.trans_a else 0]
-    columns = None if b is None else b[0 if op.trans_b else 1]
-    return [(op.dtype(), (rows, columns))]
 
 
 @infers(std.Concat)
@@ -255,25 +172,6 @@ def _unsqueeze(op: std.Unsqueeze) -> Inferred:
     return [(op.dtype(), tuple(1 if axis in axes else next(rest) for axis in range(len(shape) + len(axes))))]
 
 
-@infers(std.Reduction)
-def _reduce(op: std.Reduction) -> Inferred:
-    return [(op.dtype(), _reduced(op.shape(), op.axes, keepdims=op.keepdims))]
-
-
-def _reduced(shape: Partial | None, axes: tuple[int, ...] | None, *, keepdims: bool) -> Partial | None:
-    if shape is None or axes is None:
-        return None if shape is None or not keepdims else (None,) * len(shape)
-    if keepdims:
-        return tuple(1 if axis in axes else dim for axis, dim in enumerate(shape))
-    return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
-
-
-@infers(std.Arg)
-def _arg(op: std.Arg) -> Inferred:
-    axis = op.axis
-    return [(ir.DataType.INT64, _reduced(op.shape(), None if axis is None else (axis,), keepdims=bool(op.keepdims)))]
-
-
 @infers(std.Expand)
 def _expand(op: std.Expand) -> Inferred:
     return [(op.dtype(), broadcast(op.shape(), op.facts.entries(op.target)))]
@@ -353,59 +251,3 @@ def range_length(start: float, limit: float, delta: float) -> int | None:
         return max(int(-((start - limit) // delta)), 0)
     steps = (limit - start) / delta
     return max(int(-(-steps // 1)), 0) if abs(steps) < 2**53 else None
-
-
-@infers(std.Scan)
-def _scan(op: std.Scan) -> Inferred:
-    """States keep their type; sequences stack the body's values over time."""
-    facts, states = op.facts, op.states
-    lengths = []
-    for value, axis in zip(op.node.inputs[states:], op.input_axes, strict=True):
-        shape = facts.shape(value)
-        if shape is not None:
-            lengths.append(shape[axis])
-    length = next((dim for kind in (int, str) for dim in lengths if isinstance(dim, kind)), next(iter(lengths), None))
-    results: Inferred = [(facts.type(value), facts.shape(value)) for value in op.node.inputs[:states]]
-    for value, axis in zip(op.body.outputs[states:], op.output_axes, strict=True):
-        step: Partial | None = facts.shape(value)
-        if step is not None:
-            at = axis % (len(step) + 1)
-            step = (*step[:at], length, *step[at:])
-        results.append((facts.dtype(value), step))
-    return results
-
-
-@infers(std.If)
-def _if(op: std.If) -> Inferred:
-    """What both branches agree on."""
-    first, second = op.branches
-    return [_common(op, a, b) for a, b in zip(first.outputs, second.outputs, strict=True)]
-
-
-def _common(op: std.Standard, a: ir.Value | None, b: ir.Value | None) -> tuple[Type, Partial | None]:
-    types = op.facts.type(a), op.facts.type(b)
-    shapes = op.facts.shape(a), op.facts.shape(b)
-    shape = None
-    if shapes[0] is not None and shapes[1] is not None and len(shapes[0]) == len(shapes[1]):
-        shape = tuple(x if x == y else None for x, y in zip(shapes[0], shapes[1], strict=True))
-    return types[0] if types[1] is None or types[0] == types[1] else None, shape
-
-
-@infers(std.Loop)
-def _loop(op: std.Loop) -> Inferred:
-    """Carried values are the initial ones where there is no iteration; sequences have one element for each."""
-    facts, body, carried = op.facts, op.body, op.carried
-    results = [_common(op, a, b) for a, b in zip(carried, body.outputs[1:], strict=False)]
-    for value in body.outputs[1 + len(carried) :]:
-        step = facts.shape(value)
-        # Without any iteration onnxruntime knows the sizes only that the body's declarations hold.
-        sizes = None if step is None else (None, *(dim if isinstance(dim, int) else None for dim in step))
-        results.append((facts.dtype(value), sizes))
-    return results
-
-
-@infers(std.SequenceMap)
-def _sequence_map(op: std.SequenceMap) -> Inferred:
-    """Sequences of what the body makes of each element."""
-    types = [op.facts.type(value) for value in op.body.outputs]
-    return [(None if type_ is None else ir.SequenceType(type_), None) for type_ in types]

@@ -1,0 +1,65 @@
+"""Types and shapes of what bodies make."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.inference.base import Inferred, Type, infers
+from lstm_lower.graph.values import Partial
+
+
+@infers(std.Scan)
+def _scan(op: std.Scan) -> Inferred:
+    """States keep their type; sequences stack the body's values over time."""
+    facts, states = op.facts, op.states
+    lengths = []
+    for value, axis in zip(op.node.inputs[states:], op.input_axes, strict=True):
+        shape = facts.shape(value)
+        if shape is not None:
+            lengths.append(shape[axis])
+    length = next((dim for kind in (int, str) for dim in lengths if isinstance(dim, kind)), next(iter(lengths), None))
+    results: Inferred = [(facts.type(value), facts.shape(value)) for value in op.node.inputs[:states]]
+    for value, axis in zip(op.body.outputs[states:], op.output_axes, strict=True):
+        step: Partial | None = facts.shape(value)
+        if step is not None:
+            at = axis % (len(step) + 1)
+            step = (*step[:at], length, *step[at:])
+        results.append((facts.dtype(value), step))
+    return results
+
+
+@infers(std.If)
+def _if(op: std.If) -> Inferred:
+    """What both branches agree on."""
+    first, second = op.branches
+    return [_common(op, a, b) for a, b in zip(first.outputs, second.outputs, strict=True)]
+
+
+def _common(op: std.Standard, a: ir.Value | None, b: ir.Value | None) -> tuple[Type, Partial | None]:
+    types = op.facts.type(a), op.facts.type(b)
+    shapes = op.facts.shape(a), op.facts.shape(b)
+    shape = None
+    if shapes[0] is not None and shapes[1] is not None and len(shapes[0]) == len(shapes[1]):
+        shape = tuple(x if x == y else None for x, y in zip(shapes[0], shapes[1], strict=True))
+    return types[0] if types[1] is None or types[0] == types[1] else None, shape
+
+
+@infers(std.Loop)
+def _loop(op: std.Loop) -> Inferred:
+    """Carried values are the initial ones where there is no iteration; sequences have one element for each."""
+    facts, body, carried = op.facts, op.body, op.carried
+    results = [_common(op, a, b) for a, b in zip(carried, body.outputs[1:], strict=False)]
+    for value in body.outputs[1 + len(carried) :]:
+        step = facts.shape(value)
+        # Without any iteration onnxruntime knows the sizes only that the body's declarations hold.
+        sizes = None if step is None else (None, *(dim if isinstance(dim, int) else None for dim in step))
+        results.append((facts.dtype(value), sizes))
+    return results
+
+
+@infers(std.SequenceMap)
+def _sequence_map(op: std.SequenceMap) -> Inferred:
+    """Sequences of what the body makes of each element."""
+    types = [op.facts.type(value) for value in op.body.outputs]
+    return [(None if type_ is None else ir.SequenceType(type_), None) for type_ in types]

@@ -1,0 +1,56 @@
+"""Types and shapes of reductions and products."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.inference.base import Inferred, infers
+from lstm_lower.graph.values import Partial, broadcast
+
+
+@infers(std.LayerNormalization)
+def _layer_normalization(op: std.LayerNormalization) -> Inferred:
+    shape, axis = op.shape(), op.axis
+    reduced = None
+    if shape is not None and axis is not None:
+        reduced = (*shape[:axis], *(1,) * (len(shape) - axis))
+    stash = ir.DataType(op.attribute("stash_type", 1))
+    return [(op.dtype(), shape), (stash, reduced), (stash, reduced)]
+
+
+@infers(std.Reduction)
+def _reduce(op: std.Reduction) -> Inferred:
+    return [(op.dtype(), _reduced(op.shape(), op.axes, keepdims=op.keepdims))]
+
+
+def _reduced(shape: Partial | None, axes: tuple[int, ...] | None, *, keepdims: bool) -> Partial | None:
+    if shape is None or axes is None:
+        return None if shape is None or not keepdims else (None,) * len(shape)
+    if keepdims:
+        return tuple(1 if axis in axes else dim for axis, dim in enumerate(shape))
+    return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
+
+
+@infers(std.Arg)
+def _arg(op: std.Arg) -> Inferred:
+    axis = op.axis
+    return [(ir.DataType.INT64, _reduced(op.shape(), None if axis is None else (axis,), keepdims=bool(op.keepdims)))]
+
+
+@infers(std.MatMul)
+def _matmul(op: std.MatMul) -> Inferred:
+    a, b = op.shape(0), op.shape(1)
+    if not a or not b:
+        return [(op.dtype(), None)]
+    batch = broadcast(a[:-2], b[:-2])
+    # Of a vector the axis that a matrix has besides the inner one is missing.
+    return [(op.dtype(), None if batch is None else (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ())))]
+
+
+@infers(std.Gemm)
+def _gemm(op: std.Gemm) -> Inferred:
+    a, b = op.shape(0), op.shape(1)
+    rows = None if a is None else a[1 if op.trans_a else 0]
+    columns = None if b is None else b[0 if op.trans_b else 1]
+    return [(op.dtype(), (rows, columns))]
