@@ -22,15 +22,14 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.infer import attribute, constant_of, shape_of
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, Dependence, Level, elements, rank_of
+from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop, is_scan
 from lstm_lower.passes.loops.views.parts import Parts, parts_of, readers_of
 
-UNARY = frozenset({"Sigmoid", "Tanh", "Relu", "Exp", "Log", "Sqrt", "Abs", "Sign", "Neg", "Reciprocal", "Cast", "Erf"})
-BINARY = frozenset({"Add", "Sub", "Mul", "Div"})
+BINARY = (std.Add, std.Sub, std.Mul, std.Div)
 # A joined operand counts as small when it has this many times fewer elements than the parts.
 SMALL = 8
 
@@ -51,7 +50,7 @@ class Widen(LoopPass):
     def _graph(self, graph: ir.Graph, loop: Loop | None) -> bool:
         modified = False
         for node in list(graph):
-            if node.op_type in CONTROL_FLOW:
+            if std.ControlFlow.matches(node):
                 inner = Loop(node, self.context.space) if is_scan(node) else None
                 for subgraph in list(subgraphs_of(node)):
                     modified |= self._graph(subgraph, inner)
@@ -107,6 +106,7 @@ class _Widening:
     def __init__(self, place: _Place, parts: Parts) -> None:
         self.place = place
         self.loop = place.loop
+        self.facts = place.context.space.facts
         self.parts = parts
 
     def run(self) -> ir.Value | None:
@@ -136,7 +136,7 @@ class _Widening:
 
     def _widen(self, nodes: list[ir.Node]) -> ir.Value | None:
         node = nodes[0]
-        if node.domain != "" or len(node.outputs) != 1 or list(node.inputs).count(self.parts.values[0]) != 1:
+        if len(node.outputs) != 1 or list(node.inputs).count(self.parts.values[0]) != 1:
             return None
         if any(reader.outputs[0].is_graph_output() and self.loop is None for reader in nodes):
             return None
@@ -154,7 +154,6 @@ class _Widening:
         result, axis = made
         split = e.node(std.Split, [result, e.ints(*self.parts.sizes)], len(nodes), axis=axis)
         for member, part in zip(nodes, split.outputs, strict=True):
-            part.shape = member.outputs[0].shape if part.shape is None else part.shape
             if self.loop is not None:
                 self.loop.substitute(member.outputs[0], part)
             else:
@@ -166,38 +165,41 @@ class _Widening:
         """The work on the whole, and the axis that its result is cut along."""
         node, axis = nodes[0], self.parts.axis
         position = list(node.inputs).index(self.parts.values[0])
-        attributes = dict(node.attributes.items())
-        if node.op_type in UNARY:
-            return e.op(std.VIEWS[node.op_type], self.parts.whole, **attributes), axis
-        if node.op_type in BINARY:
+        view = self.facts.view(node)
+        if isinstance(view, std.Unary) and len(node.inputs) == 1 and not isinstance(view, std.Identity):
+            return e.again(node, [self.parts.whole]).outputs[0], axis
+        if isinstance(view, BINARY):
             return self._elementwise(e, nodes, position)
         shared = all(member.inputs[i] is x for member in nodes for i, x in enumerate(node.inputs) if i != position)
         constant = all(
-            _same_constant(member.inputs[i], x) for member in nodes for i, x in enumerate(node.inputs) if i != position
+            _same_constant(self.facts, member.inputs[i], x)
+            for member in nodes
+            for i, x in enumerate(node.inputs)
+            if i != position
         )
-        rank = rank_of(self.parts.whole)
+        rank = self.facts.rank(self.parts.whole)
         if rank is None or not (shared or constant):
             return None
         inputs = [self.parts.whole if i == position else x for i, x in enumerate(node.inputs)]
-        if node.op_type == "Transpose":
-            order = list(attribute(node, "perm", None) or reversed(range(rank)))
-            return e.op(std.Transpose, self.parts.whole, perm=order), order.index(axis)
-        if node.op_type == "MatMul" and rank_of(node.inputs[1 - position]) is not None:
-            return self._product(e, inputs, position, rank)
-        if node.op_type == "ReduceSum":
-            return self._sum(e, node, rank)
-        if node.op_type == "Reshape" and position == 0:
-            return self._reshape(e, node)
+        match view:
+            case std.Transpose(perm=tuple() as perm):
+                return e.op(std.Transpose, self.parts.whole, perm=list(perm)), perm.index(axis)
+            case std.MatMul() if view.rank(1 - position) is not None:
+                return self._product(e, inputs, position, rank)
+            case std.ReduceSum() if position == 0:
+                return self._sum(e, view)
+            case std.Reshape() if position == 0:
+                return self._reshape(e, view)
         return None
 
     def _elementwise(self, e: Emitter, nodes: list[ir.Node], position: int) -> tuple[ir.Value, int] | None:
         whole, axis = self.parts.whole, self.parts.axis
-        rank = rank_of(whole)
+        rank_of, rank = self.facts.rank, self.facts.rank(whole)
         assert rank is not None
         if any(rank_of(node.outputs[0]) != rank for node in nodes):
             return None
         others = [node.inputs[1 - position] for node in nodes]
-        shapes = [shape_of(other) for other in others]
+        shapes = [self.facts.shape(other) for other in others]
         from_end = axis - rank
         known = [shape for shape in shapes if shape is not None]
         present = [value for value in others if value is not None]
@@ -205,7 +207,7 @@ class _Widening:
             return None
         lacking = all(-from_end > len(shape) or shape[from_end] == 1 for shape in known)
         if lacking:
-            if any(other is not others[0] and not _same_constant(other, others[0]) for other in others):
+            if any(other is not others[0] and not _same_constant(self.facts, other, others[0]) for other in others):
                 return None
             joined: ir.Value = present[0]
         else:
@@ -214,11 +216,11 @@ class _Widening:
             if [shape[from_end] for shape in known] != list(self.parts.sizes):
                 return None
             rest = [(*shape[:from_end], 0, *(shape[from_end:][1:])) for shape in known]
-            if any(shape != rest[0] or None in shape for shape in rest) or not self._is_free_to_join(nodes, present):
+            if any(shape != rest[0] for shape in rest) or not self._is_free_to_join(nodes, present):
                 return None
             joined = e.op(std.Concat, *present, axis=from_end)
         operands = [whole, joined] if position == 0 else [joined, whole]
-        return e.op(std.VIEWS[nodes[0].op_type], *operands), axis
+        return e.again(nodes[0], operands).outputs[0], axis
 
     def _is_free_to_join(self, nodes: list[ir.Node], others: list[ir.Value]) -> bool:
         if self.place.dependence is not None:
@@ -228,15 +230,15 @@ class _Widening:
             return False
         producers = {other.producer() for other in others}
         split = producers.pop() if len(producers) == 1 else None
-        if split is not None and split.op_type == "Split" and tuple(split.outputs) == tuple(others):
+        if std.Split.matches(split) and tuple(split.outputs) == tuple(others):
             return True
-        return sum(map(elements, others)) * SMALL <= elements(self.parts.whole)
+        return sum(map(self.facts.elements, others)) * SMALL <= self.facts.elements(self.parts.whole)
 
     def _product(
         self, e: Emitter, inputs: list[ir.Value | None], position: int, rank: int
     ) -> tuple[ir.Value, int] | None:
         axis = self.parts.axis
-        other_rank = rank_of(inputs[1 - position])
+        other_rank = self.facts.rank(inputs[1 - position])
         assert other_rank is not None
         if min(rank, other_rank) < 2 or (position == 1 and axis != rank - 1) or (position == 0 and axis == rank - 1):
             return None
@@ -244,23 +246,17 @@ class _Widening:
             return None
         return e.op(std.MatMul, *inputs), axis + max(rank, other_rank) - rank
 
-    def _sum(self, e: Emitter, node: ir.Node, rank: int) -> tuple[ir.Value, int] | None:
-        axes = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
-        if axes is None or axes.size == 0:
+    def _sum(self, e: Emitter, total: std.ReduceSum) -> tuple[ir.Value, int] | None:
+        axis, summed = self.parts.axis, sorted(total.axes or ())
+        if not summed or axis in summed:
             return None
-        summed = sorted({int(axis) % rank for axis in axes.reshape(-1)})
-        axis = self.parts.axis
-        if axis in summed:
-            return None
-        result = e.op(std.ReduceSum, self.parts.whole, e.ints(*summed), **dict(node.attributes.items()))
-        if attribute(node, "keepdims", 1):
-            return result, axis
-        return result, axis - sum(other < axis for other in summed)
+        result = e.reduce(std.ReduceSum, self.parts.whole, summed, keepdims=total.keepdims)
+        return result, axis if total.keepdims else axis - sum(other < axis for other in summed)
 
-    def _reshape(self, e: Emitter, node: ir.Node) -> tuple[ir.Value, int] | None:
+    def _reshape(self, e: Emitter, reshape: std.Reshape) -> tuple[ir.Value, int] | None:
         """A Reshape of equally large parts that has the same dimensions before the axis as before."""
-        target, made = constant_of(node.inputs[1]), shape_of(node.outputs[0])
-        shape = shape_of(self.parts.whole)
+        target, made = reshape.constant(1), self.facts.shape(reshape.output)
+        shape = self.facts.shape(self.parts.whole)
         sizes = set(self.parts.sizes)
         if target is None or made is None or shape is None or len(sizes) > 1 or len(target) != len(made):
             return None
@@ -268,11 +264,11 @@ class _Widening:
         before = [dim for dim in shape[: self.parts.axis] if dim != 1]
         for axis, dim in enumerate(made):
             last = axis == len(made) - 1 and self.parts.axis == len(shape) - 1
-            same = None not in before and [d for d in made[:axis] if d != 1] == before
+            same = [d for d in made[:axis] if d != 1] == before
             if dim == size and int(target[axis]) == size and size > 1 and (same or last):
                 wanted = [int(x) for x in target]
                 wanted[axis] = sum(self.parts.sizes)
-                return e.op(std.Reshape, self.parts.whole, e.ints(*wanted), **dict(node.attributes.items())), axis
+                return e.again(reshape.node, [self.parts.whole, e.ints(*wanted)]).outputs[0], axis
         return None
 
 
@@ -280,8 +276,8 @@ def _attributes(node: ir.Node) -> dict[str, Any]:
     return {name: value.value for name, value in node.attributes.items()}
 
 
-def _same_constant(a: ir.Value | None, b: ir.Value | None) -> bool:
+def _same_constant(facts: Facts, a: ir.Value | None, b: ir.Value | None) -> bool:
     if a is b:
         return True
-    left, right = constant_of(a), constant_of(b)
+    left, right = facts.constant(a), facts.constant(b)
     return left is not None and right is not None and left.shape == right.shape and bool((left == right).all())
