@@ -12,8 +12,9 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Constants, Workspace
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.verify import bind_node, node_label
+from lstm_lower.graph.verify import bind_node, composite_nodes, node_label
 from lstm_lower.passes import rules  # noqa: F401 (importing the rules fills the registry)
+from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rules.registry import REPEATABLE, RULES, Node
 from lstm_lower.passes.templates import Template, signature
 from lstm_lower.records import contracts
@@ -21,7 +22,7 @@ from lstm_lower.records import contracts
 STANDARD_DOMAINS = ("", "ai.onnx")
 
 
-class LowerCompositesPass(ir.passes.InPlacePass):
+class LowerCompositesPass(Pass):
     """Replaces composite nodes, in subgraphs and functions too, by what their rules emit.
 
     Dtypes of the composite nodes' operands must be known: run `InferShapesPass` before where they may not be.
@@ -51,6 +52,16 @@ class LowerCompositesPass(ir.passes.InPlacePass):
             raise UnsupportedOpError("\n".join(lowering.reasons))
         contracts.write(model, lowering.contracts)
         return ir.passes.PassResult(model, modified=modified)
+
+    def ensures(self, model: ir.Model) -> None:
+        """No composite node is left, at any nesting level.
+
+        Raises:
+            ir.passes.PostconditionError: one is.
+        """
+        for container, _ in _graphs(model):
+            for node, _ in composite_nodes(container):
+                raise ir.passes.PostconditionError(f"{node.op_type} '{node_label(node)}' requires lowering, got none")
 
 
 def unsupported_nodes(model: ir.Model) -> list[str]:

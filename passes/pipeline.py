@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import collections
 import os
 import typing
 from collections.abc import Sequence
@@ -11,11 +11,12 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.graph.copies import copy_model
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.dump import dump
-from lstm_lower.graph.names import Names
-from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.graph.verify import VerifyPass, verify
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.graph.verify import composite_nodes
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.loops.axis_order import Layout
 from lstm_lower.passes.loops.batched_products import Contract
 from lstm_lower.passes.loops.code_motion import Hoist
@@ -41,13 +42,13 @@ from lstm_lower.passes.loops.sum_rows import SumRows
 from lstm_lower.passes.loops.views.base import Context, LoopPass
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.loops.widen import Widen
-from lstm_lower.passes.opset.installed import MIN_OPSET
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.tidy import SortPass, UniqueNamesPass, VerifyPass
 from lstm_lower.passes.trace import Trace
-from lstm_lower.records.model_files import load, to_proto
+from lstm_lower.records.model_files import to_proto
 
-__all__ = ["Pipeline", "Trace", "optimize", "optimize_graphs", "parse_schedule"]
+__all__ = ["OptimizePass", "Trace", "optimize", "optimizing_passes", "parse_schedule"]
 
 # A fixed point is reached in fewer; each round must earn the next one by a change.
 MOST_ROUNDS = 12
@@ -67,38 +68,25 @@ def parse_schedule(schedule: str) -> tuple[str, int]:
     raise InvalidInputError(f"schedule requires auto, scan, unroll or chunk:K, got {schedule!r}")
 
 
-class SortPass(ir.passes.InPlacePass):
-    """Puts the nodes of every graph into an order in which they can run; where there is none, they stay."""
+class OptimizePass(Pass):
+    """The loop optimiser: runs groups of passes on loops, each group to a fixed point.
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Sorts."""
-        before = list(model.graph)
-        # The verifier says where the cycle is.
-        with contextlib.suppress(ValueError):
-            model.graph.sort()
-        return ir.passes.PassResult(model, modified=list(model.graph) != before)
-
-
-class Pipeline(ir.passes.InPlacePass):
-    """Runs groups of passes, each group to a fixed point.
+    Precondition: a model of opset 13 or newer, nodes in an order in which they can run, names unique
+    (`UniqueNamesPass`).
 
     Attributes:
         trace: what every pass did and refused.
     """
 
-    def __init__(
-        self,
-        schedule: str = "auto",
-        *,
-        names: Names | None = None,
-        trace: Trace | None = None,
-        verify_each: bool = False,
-    ) -> None:
+    def __init__(self, schedule: str = "auto", *, trace: Trace | None = None) -> None:
+        """Prepares.
+
+        Raises:
+            InvalidInputError: the schedule is none of the allowed ones.
+        """
         super().__init__()
         self.kind, self.block = parse_schedule(schedule)
         self.trace = trace if trace is not None else Trace()
-        self.verify_each = verify_each
-        self._names = names
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Optimises a model."""
@@ -124,7 +112,18 @@ class Pipeline(ir.passes.InPlacePass):
                 modified |= self._run(model, Unroll(context), 1)
                 modified |= self._fixed_point(model, cleaning)
         forget_names(model)
+        self._note(model, modified=modified)
         return ir.passes.PassResult(model, modified)
+
+    def _note(self, model: ir.Model, *, modified: bool) -> None:
+        """Says why a model's loops are as they were."""
+        composites = collections.Counter(node.op_type for node, _ in composite_nodes(model.graph))
+        if composites:
+            counts = ", ".join(f"{count} {op}" for op, count in sorted(composites.items()))
+            self.trace.note(f"{counts}: recurrent ops have loops only after lowering; run lower first")
+        elif not modified:
+            loops = any(std.Scan.matches(node) or std.Loop.matches(node) for node in all_nodes(model.graph))
+            self.trace.note(f"nothing to do: the model has no loops{' that could be better' if loops else ''}")
 
     def _loop_groups(self, context: Context) -> list[list[LoopPass]]:
         return [
@@ -160,13 +159,12 @@ class Pipeline(ir.passes.InPlacePass):
         if self._settled.get(type(step)) == self._changes:
             return False
         before = dump(model) if self.trace.dump else None
+        step.verify_each = self.verify_each
         if not step(model).modified:
             self._settled[type(step)] = self._changes
             return False
         self._count_change(step)
         self.trace.changed(step.name, number, before, dump(model) if self.trace.dump else None)
-        if self.verify_each:
-            verify(model)
         return True
 
     def _count_change(self, step: LoopPass) -> None:
@@ -179,30 +177,6 @@ class Pipeline(ir.passes.InPlacePass):
             # Without loops, what nobody read has been of no consequence to anybody.
             untouched = [kind for kind, count in self._settled.items() if count == self._changes - 1]
             self._settled.update(dict.fromkeys(untouched, self._changes))
-
-
-def optimize_graphs(
-    model: ir.Model,
-    *,
-    schedule: str = "auto",
-    names: Names | None = None,
-    trace: Trace | None = None,
-    verify_each: bool = False,
-) -> bool:
-    """Improves a model in place; whether anything changed.
-
-    Args:
-        model: a model of opset 13 or newer, nodes in topological order.
-        schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`.
-        names: gives out names where the caller has such an authority already.
-        trace: collects what every pass did.
-        verify_each: verify the graph after every pass that changed something.
-
-    Raises:
-        InvalidInputError: the schedule is none of the allowed ones.
-        InvalidModelError: under `verify_each`, a pass left a malformed graph.
-    """
-    return Pipeline(schedule, names=names, trace=trace, verify_each=verify_each)(model).modified
 
 
 @typing.overload
@@ -236,7 +210,7 @@ def optimize(
         model: a path, a protobuf or an onnx_ir model. It is not changed.
         schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`.
         trace: collects what every pass did, and why candidates were left alone.
-        verify_each: verify the graph after every pass.
+        verify_each: verify the graph, and what each pass promises, after every pass.
 
     Returns:
         A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Opset 13 or newer.
@@ -245,13 +219,25 @@ def optimize(
         InvalidModelError: the model is malformed.
         InvalidInputError: the schedule is none of the allowed ones.
     """
-    parse_schedule(schedule)
-    is_ir = isinstance(model, ir.Model)
-    work = copy_model(model) if isinstance(model, ir.Model) else load(model)
-    SortPass()(work)
-    VerifyPass()(work)
-    if work.graph.opset_imports.get("", MIN_OPSET) < MIN_OPSET:
-        ConvertOpsetPass(None)(work)
-    InferShapesPass()(work)
-    optimize_graphs(work, schedule=schedule, trace=trace, verify_each=verify_each)
-    return work if is_ir else to_proto(work)
+    steps = optimizing_passes(schedule, trace=trace, verify_each=verify_each)
+    optimized = run_passes(model, steps)
+    return optimized if isinstance(model, ir.Model) else to_proto(optimized)
+
+
+def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, verify_each: bool = False) -> list[Pass]:
+    """The passes that `optimize` runs, for a pipeline of one's own.
+
+    Raises:
+        InvalidInputError: the schedule is none of the allowed ones.
+    """
+    steps: list[Pass] = [
+        SortPass(),
+        VerifyPass(),
+        ConvertOpsetPass(),
+        UniqueNamesPass(),
+        InferShapesPass(),
+        OptimizePass(schedule, trace=trace),
+    ]
+    for step in steps:
+        step.verify_each = verify_each
+    return steps

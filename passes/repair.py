@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from lstm_lower import opdef
 from lstm_lower.graph.verify import composite_nodes, node_label
+from lstm_lower.passes.base import Pass
 
 
 class WrongGradientWarning(UserWarning):
     """The model's own gradients are wrong, and lowering keeps them so."""
 
 
-class BlockLSTMV2GradientPass(ir.passes.InPlacePass):
+class BlockLSTMV2GradientPass(Pass):
     """Finds BlockLSTMGrad nodes fed by a BlockLSTMV2.
 
     TensorFlow registers one gradient function for both forward ops, and it builds BlockLSTMGrad, which reads the gates
@@ -30,23 +32,35 @@ class BlockLSTMV2GradientPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Warns or repairs."""
-        modified = False
-        for graph in [model.graph, *(function.graph for function in model.functions.values())]:
-            for node, definition in composite_nodes(graph):
-                if definition.op_type != "BlockLSTMGrad" or not _fed_by_v2(node, definition):
-                    continue
-                if self.repair:
-                    node.op_type = "BlockLSTMGradV2"
-                    modified = True
-                    continue
-                warnings.warn(
-                    f"BlockLSTMGrad '{node_label(node)}' is fed by a BlockLSTMV2, whose gates are in another order: "
-                    "its gradients are wrong, in TensorFlow as here. repair_v2_gradient=True lowers it as "
-                    "BlockLSTMGradV2.",
-                    WrongGradientWarning,
-                    stacklevel=2,
-                )
-        return ir.passes.PassResult(model, modified=modified)
+        found = list(_fed_wrongly(model))
+        for node in found:
+            if self.repair:
+                node.op_type = "BlockLSTMGradV2"
+                continue
+            warnings.warn(
+                f"BlockLSTMGrad '{node_label(node)}' is fed by a BlockLSTMV2, whose gates are in another order: "
+                "its gradients are wrong, in TensorFlow as here. repair_v2_gradient=True lowers it as "
+                "BlockLSTMGradV2.",
+                WrongGradientWarning,
+                stacklevel=2,
+            )
+        return ir.passes.PassResult(model, modified=self.repair and bool(found))
+
+    def ensures(self, model: ir.Model) -> None:
+        """Under `repair`, no such node is left.
+
+        Raises:
+            ir.passes.PostconditionError: one is.
+        """
+        if self.repair and (left := list(_fed_wrongly(model))):
+            raise ir.passes.PostconditionError(f"BlockLSTMGrad '{node_label(left[0])}' is fed by a BlockLSTMV2")
+
+
+def _fed_wrongly(model: ir.Model) -> Iterator[ir.Node]:
+    for graph in [model.graph, *(function.graph for function in model.functions.values())]:
+        for node, definition in composite_nodes(graph):
+            if definition.op_type == "BlockLSTMGrad" and _fed_by_v2(node, definition):
+                yield node
 
 
 def _fed_by_v2(node: ir.Node, definition: type[opdef.OpDef]) -> bool:

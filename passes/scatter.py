@@ -14,10 +14,14 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.form import node_label
+from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rules.indexing import INT64, flatten_rows, reshape_to, row_numbers
 
 
-class OrderedScatterPass(ir.passes.InPlacePass):
+class OrderedScatterPass(Pass):
     """Writes ScatterND with a reduction as ScatterElements.
 
     Precondition: ranks and the size of the last axis of `indices` are known; other nodes stay as they are.
@@ -28,15 +32,27 @@ class OrderedScatterPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites, at every nesting level."""
-        graphs = [model.graph, *model.graph.subgraphs()]
-        if not any(std.ScatterND.matches(node) for graph in graphs for node in graph):
-            return ir.passes.PassResult(model, modified=False)
         space = Workspace.of(model)
-        views = [std.ScatterND.of(node, space.facts) for graph in graphs for node in graph]
-        found = [view for view in views if view is not None and view.reduction != "none" and _is_known(view)]
+        found = _adding(model, space.facts)
         for scatter in found:
             _rewrite(scatter, Builder.before(scatter.node, space))
         return ir.passes.PassResult(model, modified=bool(found))
+
+    def ensures(self, model: ir.Model) -> None:
+        """None of them is left of which enough is known.
+
+        Raises:
+            ir.passes.PostconditionError: one is.
+        """
+        for scatter in _adding(model, Facts.of(model)):
+            raise ir.passes.PostconditionError(f"{scatter.op_type} '{node_label(scatter.node)}' adds without order")
+
+
+def _adding(model: ir.Model, facts: Facts) -> list[std.ScatterND]:
+    """Every ScatterND that combines and of which enough is known, at every nesting level."""
+    nodes = [node for node in all_nodes(model.graph) if std.ScatterND.matches(node)]
+    views = [std.ScatterND.of(node, facts) for node in nodes]
+    return [view for view in views if view is not None and view.reduction != "none" and _is_known(view)]
 
 
 def _is_known(scatter: std.ScatterND) -> bool:

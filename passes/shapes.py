@@ -11,12 +11,13 @@ import onnx_ir as ir
 
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import stated
+from lstm_lower.passes.base import Pass
 
 # Larger initializers stay behind: shape inference reads only small ones, such as shapes and axes.
 _LARGE_BYTES = 1024
 
 
-class InferShapesPass(ir.passes.InPlacePass):
+class InferShapesPass(Pass):
     """States the dtypes and shapes that are known, where the model leaves them open."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

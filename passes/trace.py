@@ -38,11 +38,13 @@ class Trace:
         dump: whether the model's text is kept before and after every pass that changes something.
         changes: in order.
         refusals: each reason once, in order of first occurrence.
+        notes: why loops are as they were, for a reader who expected more.
     """
 
     def __init__(self, *, dump: bool = False) -> None:
         self.dump = dump
         self.changes: list[Change] = []
+        self.notes: list[str] = []
         self._refusals: dict[Refusal, None] = {}
 
     @property
@@ -60,6 +62,10 @@ class Trace:
         """
         text = where if isinstance(where, str) else _describe(where)
         self._refusals[Refusal(pass_name, text, reason)] = None
+
+    def note(self, text: str) -> None:
+        """Records something about the whole model."""
+        self.notes.append(text)
 
     def changed(self, pass_name: str, round_number: int, before: str | None, after: str | None) -> None:
         """Records that a pass changed the model."""

@@ -9,7 +9,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.lower import InlineFunctionsPass
+from lstm_lower.passes.inline import InlineFunctionsPass
 
 
 def random_outputs(model: ir.Model) -> set[str]:

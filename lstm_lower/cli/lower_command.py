@@ -6,7 +6,7 @@ import collections
 import contextlib
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ from lstm_lower.cli.sources import InputsOption, OutputsOption, SignatureOption,
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from lstm_lower.passes.base import Pass
     from lstm_lower.passes.trace import Trace
     from lstm_lower.runtime.proof.check import Report
 
@@ -80,56 +81,37 @@ def lower(
 def _lower(
     source: ir.Model, opset: int | None, schedule: str, repair: bool, verify_each: bool, dump_passes: Path | None
 ) -> ir.Model:
-    """Lowers as `passes.lower` does, pass by pass, with progress and dumps."""
-    from lstm_lower.graph.copies import copy_model
-    from lstm_lower.graph.verify import VerifyPass
-    from lstm_lower.passes.lower import (
-        collection_paused,
-        lowering_passes,
-        malformed_models_explained,
-        needed_passes,
-    )
-    from lstm_lower.passes.opset.versions import check_opset
-    from lstm_lower.passes.pipeline import parse_schedule
+    """Lowers as `passes.lower` does, with progress and dumps."""
+    from lstm_lower.passes.driver import run_passes
+    from lstm_lower.passes.lower import lowering_passes
     from lstm_lower.passes.trace import Trace
 
-    check_opset(opset)
-    parse_schedule(schedule)
     trace = Trace(dump=dump_passes is not None)
-    work = copy_model(source)
     steps = lowering_passes(opset, schedule, repair_v2_gradient=repair, verify_each=verify_each, trace=trace)
-    dumps = _Dumps(dump_passes, work)
-    with collection_paused(), malformed_models_explained(source):
-        for step in _progress(needed_passes(steps, work)):
-            modified = step(work).modified
-            if verify_each:
-                VerifyPass()(work)
-            dumps.add(step, work, modified, trace)
-    return work
+    dumps = None if dump_passes is None else _Dumps(dump_passes, trace)
+    return run_passes(source, _progress(steps), None if dumps is None else dumps.add)
 
 
 class _Dumps:
     """Writes the text of the graph after every pass that changed it, numbered in order."""
 
-    def __init__(self, folder: Path | None, model: ir.Model) -> None:
+    def __init__(self, folder: Path, trace: Trace) -> None:
         self.folder = folder
+        self.trace = trace
         self.count = 0
         self.hashes: dict[int, Any] = {}
         self.seen = 0
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._write("input", self._text(model))
+        folder.mkdir(parents=True, exist_ok=True)
 
-    def add(self, step: object, model: ir.Model, modified: bool, trace: Trace) -> None:
+    def add(self, step: Pass, result: ir.passes.PassResult) -> None:
         """Writes what one pass did; for the optimiser, what each of its passes did."""
-        if self.folder is None:
-            return
-        inner = trace.changes[self.seen :]
-        self.seen = len(trace.changes)
+        inner = self.trace.changes[self.seen :]
+        self.seen = len(self.trace.changes)
         for change in inner:
             self._write(f"{change.pass_name}-{change.round}", change.after or "")
-        if modified and not inner:
-            self._write(type(step).__name__.removesuffix("Pass"), self._text(model))
+        # The first pass is the verifier.
+        if (result.modified and not inner) or not self.count:
+            self._write(step.name if self.count else "input", self._text(result.model))
 
     def _text(self, model: ir.Model) -> str:
         from lstm_lower.graph.dump import dump
@@ -137,20 +119,18 @@ class _Dumps:
         return dump(model, hashes=self.hashes)
 
     def _write(self, name: str, text: str) -> None:
-        assert self.folder is not None
         plain = "".join(character if character.isalnum() or character in "-_" else "-" for character in name)
         (self.folder / f"{self.count:03d}-{plain}.txt").write_text(text, encoding="utf-8")
         self.count += 1
 
 
-def _progress(steps: Iterable[ir.passes.InPlacePass]) -> Iterator[ir.passes.InPlacePass]:
+def _progress(steps: Sequence[Pass]) -> Iterator[Pass]:
     """A progress bar on standard error, where that is a terminal."""
     display = console.err()
-    listed = list(steps)
     with rich.progress.Progress(console=display, transient=True, disable=not display.is_terminal) as progress:
-        task = progress.add_task("", total=len(listed))
-        for step in listed:
-            progress.update(task, description=type(step).__name__.removesuffix("Pass"))
+        task = progress.add_task("", total=len(steps))
+        for step in steps:
+            progress.update(task, description=step.name)
             yield step
             progress.advance(task)
 

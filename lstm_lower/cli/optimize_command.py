@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, ScheduleOption
+from lstm_lower.errors import UnsupportedOpError
 
 if TYPE_CHECKING:
     from lstm_lower.passes.trace import Trace
@@ -54,8 +55,11 @@ def optimize(
         seconds = time.perf_counter() - start
         if dump_passes is not None:
             _write_dumps(dump_passes, trace)
-        save(optimized, target, external_data=external_data or None, check=check_loadable)
         before, after = summarize(source), summarize(optimized)
+        if after.composites:
+            # onnxruntime does not know them: the file would be of no use.
+            raise UnsupportedOpError("\n".join(trace.notes))
+        save(optimized, target, external_data=external_data or None, check=check_loadable)
         if as_json:
             console.print_json(
                 {
@@ -64,12 +68,15 @@ def optimize(
                     "nodes": {"before": before.nodes, "after": after.nodes},
                     "loops": {"before": before.loops, "after": after.loops},
                     "passes": [change.pass_name for change in trace.changes],
+                    "notes": trace.notes,
                     "left_alone": [str(refusal) for refusal in trace.refusals],
                 }
             )
             return
         sizes = f"{before.nodes} -> {after.nodes} nodes, {before.loops} -> {after.loops} loops, {seconds:.2f} s"
         console.out().print(escape(sizes))
+        for note in trace.notes:
+            console.out().print(escape(note))
         for refusal in trace.refusals if explain else []:
             console.out().print(escape(f"left alone: {refusal}"))
         console.out().print(escape(f"wrote {target} ({console.bytes_text(target.stat().st_size)})"))

@@ -24,6 +24,7 @@ class Form:
     """What an operator takes and gives in one version of its domain.
 
     Attributes:
+        since: the version that began this form.
         inputs: fewest and most.
         outputs: fewest and most.
         mandatory: positions of inputs that cannot be left out in front of others.
@@ -31,6 +32,7 @@ class Form:
         required: the attributes without which a node means nothing.
     """
 
+    since: int
     inputs: tuple[int, int]
     outputs: tuple[int, int]
     mandatory: frozenset[int]
@@ -48,6 +50,7 @@ def form_of(op_type: str, domain: str, version: int) -> Form | None:
         return None
     single = defs.OpSchema.FormalParameterOption.Single
     return Form(
+        since=schema.since_version,
         inputs=(schema.min_input, schema.max_input),
         outputs=(schema.min_output, schema.max_output),
         mandatory=frozenset(i for i, parameter in enumerate(schema.inputs) if parameter.option == single),

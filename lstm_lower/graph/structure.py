@@ -33,10 +33,21 @@ def verify_structure(model: ir.Model) -> None:
     _verify_imports(model.opset_imports)
     for function in model.functions.values():
         _verify_imports(function.opset_imports)
-    _verify_calls(model)
+    verify_calls(model)
     for function in model.functions.values():
         _Walk(model, function.opset_imports, frozenset(function.attributes)).run(function.graph)
     _Walk(model, model.opset_imports, None).run(model.graph)
+
+
+def nesting(model: ir.Model) -> int:
+    """How deep graphs nest: 1 where no node holds a graph."""
+    deepest = 0
+    levels = [(graph, 1) for graph in [model.graph, *(function.graph for function in model.functions.values())]]
+    while levels:
+        graph, level = levels.pop()
+        deepest = max(deepest, level)
+        levels += [(inner, level + 1) for node in graph for inner in subgraphs_of(node)]
+    return deepest
 
 
 def function_label(function: ir.Function | ir.OperatorIdentifier) -> str:
@@ -56,8 +67,12 @@ def _verify_imports(imports: Mapping[str, int]) -> None:
             )
 
 
-def _verify_calls(model: ir.Model) -> None:
-    """Functions do not call each other in a circle."""
+def verify_calls(model: ir.Model) -> None:
+    """Verifies that functions do not call each other in a circle.
+
+    Raises:
+        InvalidModelError: they do; the circle is named.
+    """
     if not model.functions:
         return
     calls: nx.DiGraph[ir.OperatorIdentifier] = nx.DiGraph()

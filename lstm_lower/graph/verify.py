@@ -21,7 +21,7 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.rules.registry import REPEATABLE
 from lstm_lower.passes.templates import signature
 
-__all__ = ["VerifyPass", "bind_node", "composite_nodes", "node_label", "verify"]
+__all__ = ["bind_node", "composite_nodes", "node_label", "verify"]
 
 
 def composite_nodes(graph: ir.Graph | ir.Function) -> Iterator[tuple[ir.Node, type[opdef.OpDef]]]:
@@ -90,16 +90,3 @@ def verify(model: ir.Model) -> None:
                 bind_node(node, definition, facts)
                 fitting.add(key)
     verify_declared(model.graph, facts)
-
-
-class VerifyPass(ir.passes.InPlacePass):
-    """The verifier as a pass; it changes nothing."""
-
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Verifies.
-
-        Raises:
-            InvalidModelError: the first fault found.
-        """
-        verify(model)
-        return ir.passes.PassResult(model, modified=False)

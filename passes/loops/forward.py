@@ -12,9 +12,10 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, Workspace
+from lstm_lower.passes.base import Pass
 
 
-class ForwardScansPass(ir.passes.InPlacePass):
+class ForwardScansPass(Pass):
     """Rewrites Scans that run backwards or along another axis into forward ones over axis 0."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
-import onnx_ir.passes.common as common_passes
 from onnx import version_converter
 
 from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.opset.batched_scans import over_batches, shield
 from lstm_lower.passes.opset.convert import convert_operators
 from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset
@@ -28,7 +29,7 @@ def check_opset(opset: int | None) -> None:
         raise InvalidInputError(f"opset requires {MIN_OPSET} to {newest_opset()}, got {opset!r}")
 
 
-class ConvertOpsetPass(ir.passes.InPlacePass):
+class ConvertOpsetPass(Pass):
     """Moves the model to an `ai.onnx` version; composite nodes stay as they are.
 
     From 13 on, operators are rewritten in place, at every nesting level, in both directions. A model older than 13
@@ -63,7 +64,7 @@ class ConvertOpsetPass(ir.passes.InPlacePass):
         if own > known:
             raise InvalidModelError(f"the model requires an opset up to {known}, the newest of onnx here, got {own}")
         if model.functions:
-            common_passes.InlinePass()(model)
+            InlineFunctionsPass()(model)
         if own < MIN_OPSET:
             _convert_by_onnx(model, own)
         InferShapesPass()(model)
@@ -71,6 +72,16 @@ class ConvertOpsetPass(ir.passes.InPlacePass):
         model.graph.opset_imports[""] = target
         _check(model, own, target)
         return ir.passes.PassResult(model, modified=True)
+
+    def ensures(self, model: ir.Model) -> None:
+        """The model is of the version asked for, or of a newer one than 13.
+
+        Raises:
+            ir.passes.PostconditionError: it is not.
+        """
+        version = model.opset_imports.get("", 0)
+        if version != self.opset and (self.opset is not None or version < MIN_OPSET):
+            raise ir.passes.PostconditionError(f"opset {self.opset or MIN_OPSET} is required, got {version}")
 
 
 def _convert_by_onnx(model: ir.Model, own: int) -> None:

@@ -8,12 +8,13 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.values import constant_of
+from lstm_lower.passes.base import Pass
 from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.records import state as training_state
 
 
 @dataclasses.dataclass
-class LearningRateInputPass(ir.passes.InPlacePass):
+class LearningRateInputPass(Pass):
     """Makes a scalar constant the input `learning_rate`, with the constant as its default.
 
     Attributes:

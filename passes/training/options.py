@@ -13,6 +13,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.passes.base import Pass
 from lstm_lower.passes.training import clipping
 from lstm_lower.passes.training.optimizers import Optimizer, working_dtype
 from lstm_lower.passes.training.step import TrainingStep, zeros_of
@@ -20,7 +21,7 @@ from lstm_lower.records import state as training_state
 
 
 @dataclasses.dataclass
-class TrainingOptionsPass(ir.passes.InPlacePass):
+class TrainingOptionsPass(Pass):
     """Changes what a training step does with its gradients.
 
     The gradient of each weight must be among the model's outputs. Gradients are accumulated first, then clipped, then

@@ -19,9 +19,9 @@ from lstm_lower import opdef
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.verify import VerifyPass, bind_node, composite_nodes, node_label
+from lstm_lower.graph.verify import bind_node, composite_nodes, node_label, verify
 from lstm_lower.passes.composites import STANDARD_DOMAINS, unsupported_nodes
-from lstm_lower.passes.lower import InlineFunctionsPass
+from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.runtime.proof.oracles import registry
 
@@ -69,7 +69,7 @@ def widen(model: ir.Model) -> ir.Model:
         UnsupportedOpError: a node is neither standard nor has an oracle.
     """
     work = copy_model(model)
-    VerifyPass()(work)
+    verify(work)
     InlineFunctionsPass()(work)
     missing = unsupported_nodes(work)
     for node, definition in composite_nodes(work.graph):
@@ -78,7 +78,7 @@ def widen(model: ir.Model) -> ir.Model:
     if missing:
         raise UnsupportedOpError("\n  ".join(["the model cannot be evaluated:", *missing]))
     InferShapesPass()(work)
-    VerifyPass()(work)
+    verify(work)
     for node, definition in composite_nodes(work.graph):
         _round_attributes(node, definition)
     for graph in work.graphs():

@@ -18,7 +18,7 @@ from lstm_lower.passes.loops.dead_code import Dead
 from lstm_lower.passes.loops.refine import Refine
 from lstm_lower.passes.loops.schedule import Unroll
 from lstm_lower.passes.loops.simplify import Simplify
-from lstm_lower.passes.pipeline import Pipeline, optimize_graphs
+from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.support.loop_models import LoopModel, loop_models
 
@@ -30,7 +30,7 @@ def test_a_model_without_loops_is_at_its_fixed_point_after_one_run(case: LoopMod
     InferShapesPass()(model)
     Unroll()(model)
     assume(not any(node.op_type in ("Scan", "If") for node in model.graph))
-    optimize_graphs(model)
+    OptimizePass()(model)
     for step in (Refine(), Simplify(), Common(), Dead()):
         assert not step(model).modified, step.name
 
@@ -45,13 +45,13 @@ def test_passes_that_nothing_has_changed_for_do_not_run(monkeypatch: pytest.Monk
     for step in (Simplify, Common, Dead):
         counted(step)
     model = ll.lower(unrolled_network(nodes=60, composites=6), optimize=False)
-    assert optimize_graphs(model)
+    assert OptimizePass()(model).modified
     assert runs == {"simplify": 1, "common": 1, "dead": 1}
 
 
 def test_a_pipeline_may_serve_several_models() -> None:
     lowered = [ll.lower(unrolled_network(nodes=60, composites=6), optimize=False) for _ in range(2)]
-    pipeline = Pipeline()
+    pipeline = OptimizePass()
     first, second = (dump(pipeline(model).model) for model in lowered)
     assert first == second
 
@@ -67,7 +67,7 @@ def test_long_sums() -> None:
     graph = ir.Graph([x], [nodes[-1].outputs[0]], nodes=nodes, name="sums", opset_imports={"": 18})
     model = ir.Model(graph, ir_version=8)
     InferShapesPass()(model)
-    optimize_graphs(model)
+    OptimizePass()(model)
     assert len(model.graph) == len(nodes)
     assert np.prod(model.graph.outputs[0].shape.numpy()) == 2
 

@@ -10,7 +10,9 @@ import onnx_ir as ir
 from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
+from lstm_lower.passes.base import Pass
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
+from lstm_lower.passes.tidy import UniqueNamesPass, verify_unique_names
 from lstm_lower.passes.trace import Trace
 
 
@@ -42,7 +44,7 @@ class Context:
         return self.space.opset
 
 
-class LoopPass(ir.passes.InPlacePass):
+class LoopPass(Pass):
     """A pass over the Scans of a model, inner loops before those that hold them.
 
     Used alone, a pass makes a context of its own for each call; a pipeline gives all its passes one.
@@ -76,9 +78,19 @@ class LoopPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Runs the pass on every loop of the model."""
+        # Nodes move between graphs; in a pipeline names are unique already.
+        renamed = self._given is None and UniqueNamesPass()(model).modified
         context = self._given if self._given is not None else Context.of(model)
         self._context = Context(dataclasses.replace(context.space, facts=Facts.of(model)), context.trace)
-        return ir.passes.PassResult(model, self.run(model))
+        return ir.passes.PassResult(model, modified=self.run(model) or renamed)
+
+    def ensures(self, model: ir.Model) -> None:
+        """Names are still unique.
+
+        Raises:
+            ir.passes.PostconditionError: one occurs twice.
+        """
+        verify_unique_names(model)
 
     def run(self, model: ir.Model) -> bool:
         """Runs on every loop; returns whether something changed."""

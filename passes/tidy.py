@@ -1,0 +1,155 @@
+"""Passes that put a whole model in order, before and after those that change what it computes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+
+from lstm_lower.graph.names import Names
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.graph.verify import verify
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.opset.installed import MIN_OPSET
+
+
+class VerifyPass(Pass):
+    """The verifier as a pass; it changes nothing."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Verifies.
+
+        Raises:
+            InvalidModelError: the first fault found.
+        """
+        verify(model)
+        return ir.passes.PassResult(model, modified=False)
+
+
+class SortPass(Pass):
+    """Puts the nodes of every graph into an order in which they can run; where there is none, they stay."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Sorts."""
+        before = list(all_nodes(model.graph))
+        # The verifier says where the cycle is.
+        with contextlib.suppress(ValueError):
+            model.graph.sort()
+        return ir.passes.PassResult(model, modified=list(all_nodes(model.graph)) != before)
+
+
+class UniqueNamesPass(Pass):
+    """Gives every value and every node of the main graph and the graphs within it a name that no other one has.
+
+    ONNX lets graphs side by side use a name twice, and a subgraph's inputs and initializers shadow names of the graphs
+    around it; passes that move nodes between graphs need names that fit everywhere. Names of the main graph's values
+    stay.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Renames."""
+        names = Names.of(model)
+        repeated = list(_repeated(model))
+        for thing in repeated:
+            assert thing.name
+            thing.name = names.fresh(thing.name)
+        return ir.passes.PassResult(model, modified=bool(repeated))
+
+    def ensures(self, model: ir.Model) -> None:
+        """Every name occurs once.
+
+        Raises:
+            ir.passes.PostconditionError: one occurs twice.
+        """
+        verify_unique_names(model)
+
+
+def verify_unique_names(model: ir.Model) -> None:
+    """Verifies that no two values, and no two nodes, of the main graph and the graphs within it have the same name.
+
+    Raises:
+        ir.passes.PostconditionError: two have.
+    """
+    for thing in _repeated(model):
+        kind = "node" if isinstance(thing, ir.Node) else "value"
+        raise ir.passes.PostconditionError(f"a {kind} requires a name of its own, got '{thing.name}' once more")
+
+
+def _repeated(model: ir.Model) -> Iterator[ir.Value | ir.Node]:
+    """What has a name that something before it has, outer graphs before those within them."""
+    values: set[str] = set()
+    nodes: set[str] = set()
+    level = [model.graph]
+    while level:
+        inner: list[ir.Graph] = []
+        for graph in level:
+            for thing in _named(graph):
+                taken = nodes if isinstance(thing, ir.Node) else values
+                if thing.name in taken:
+                    yield thing
+                elif thing.name:
+                    taken.add(thing.name)
+            inner += [subgraph for node in graph for subgraph in subgraphs_of(node)]
+        level = inner
+
+
+def _named(graph: ir.Graph) -> Iterator[ir.Value | ir.Node]:
+    yield from dict.fromkeys((*graph.inputs, *graph.initializers.values()))
+    for node in graph:
+        yield node
+        yield from node.outputs
+
+
+class RemoveUnreadWeightsPass(Pass):
+    """Removes initializers that nothing reads any more; defaults of graph inputs stay."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Removes."""
+        unread = _unread_weights(model)
+        for name in unread:
+            del model.graph.initializers[name]
+        return ir.passes.PassResult(model, modified=bool(unread))
+
+    def ensures(self, model: ir.Model) -> None:
+        """Every initializer is read.
+
+        Raises:
+            ir.passes.PostconditionError: one is not.
+        """
+        if unread := _unread_weights(model):
+            raise ir.passes.PostconditionError(f"initializers require readers, got none of {', '.join(unread)}")
+
+
+def _unread_weights(model: ir.Model) -> list[str]:
+    return [
+        name
+        for name, value in model.graph.initializers.items()
+        if not value.uses() and not value.is_graph_input() and not value.is_graph_output()
+    ]
+
+
+class StandardImportsPass(Pass):
+    """Leaves `ai.onnx` as the model's only operator set, with an IR version that knows it."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Removes what nothing uses."""
+        imports = model.graph.opset_imports
+        others = [domain for domain in imports if domain]
+        for domain in others:
+            del imports[domain]
+        needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", imports.get("", MIN_OPSET))])
+        raised = model.ir_version < needed
+        model.ir_version = max(model.ir_version, needed)
+        return ir.passes.PassResult(model, modified=bool(others) or raised)
+
+    def ensures(self, model: ir.Model) -> None:
+        """Only `ai.onnx` is imported, and only its operators are used.
+
+        Raises:
+            ir.passes.PostconditionError: there are others.
+        """
+        used = {node.domain for node in all_nodes(model.graph)} | set(model.opset_imports)
+        if used - {""}:
+            raise ir.passes.PostconditionError(f"only ai.onnx is required, got {', '.join(sorted(used - {''}))}")
