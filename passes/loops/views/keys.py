@@ -24,18 +24,19 @@ def node_key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable:
     operands = [numbering.get(x, id(x)) if x is not None else 0 for x in node.inputs]
     if node.domain == "" and len(operands) == 2 and std.VIEWS.get(node.op_type, std.Standard).commutative:
         operands.sort()
-    attributes: tuple[Hashable, ...] = ()
-    if node.attributes:
-        attributes = tuple((name, _attribute_key(node.attributes[name], numbering)) for name in sorted(node.attributes))
-    return (node.domain, node.op_type, node.overload, tuple(operands), attributes, len(node.outputs))
+    attributes: list[Hashable] = []
+    for name in sorted(node.attributes) if node.attributes else ():
+        attribute = node.attributes[name]
+        # Graphs may nest deep: no frame more than needed for each.
+        inner = attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref()
+        attributes.append((name, graph_key(attribute.as_graph(), numbering) if inner else _attribute_key(attribute)))
+    return (node.domain, node.op_type, node.overload, tuple(operands), tuple(attributes), len(node.outputs))
 
 
-def _attribute_key(attribute: ir.Attr, numbering: dict[ir.Value, int]) -> Hashable:
+def _attribute_key(attribute: ir.Attr) -> Hashable:
     if attribute.is_ref():
         return ("ref", attribute.ref_attr_name)
     value: Any = attribute.value
-    if attribute.type == ir.AttributeType.GRAPH:
-        return graph_key(value, numbering)
     if attribute.type == ir.AttributeType.TENSOR:
         if value.size > LARGEST_CONSTANT or value.dtype == ir.DataType.STRING:
             return id(value)

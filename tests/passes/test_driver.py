@@ -1,0 +1,173 @@
+"""One driver: the same model and the same errors from `lower`, the command line and an onnx_ir pipeline."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import parser
+
+import lstm_lower as ll
+from lstm_lower.graph.names import Names
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.composites import LowerCompositesPass
+from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.lower import lowering_passes
+from lstm_lower.passes.pipeline import optimizing_passes
+from lstm_lower.passes.tidy import RemoveUnreadWeightsPass, SortPass, StandardImportsPass, UniqueNamesPass
+from lstm_lower.passes.trace import Trace
+from tests.support.command_line import run as command
+from tests.support.functions import doubling_chain
+from tests.support.models import single_node_model
+from tests.support.nesting import nested_choices
+from tests.support.op_inputs import valid_inputs
+
+SHADOWING = """<ir_version: 9, opset_import: ["": 18]>
+g (float[2] x, float[3,2] s, bool c) => (float[2] y, float[3,2] z) <float[2] w = {1, 2}> {
+  u, z = Scan <num_scan_inputs = 1, body = b (float[2] x, float[2] w) => (float[2] h, float[2] o) {
+    [n] k = Mul(w, w) [m] h = Add(x, k) [o] o = Neg(h) }> (x, s)
+  v, q = Scan <num_scan_inputs = 1, body = b (float[2] x, float[2] s) => (float[2] h, float[2] o) {
+    [n] k = Exp(s) [m] h = Add(x, k) [o] o = Neg(h) }> (w, s)
+  t = If (c) <then_branch = a () => (float[2] n) <float[2] w = {3, 4}> { n = Add(w, u) },
+              else_branch = b () => (float[2] h) { h = Add(x, v) }>
+  r = ReduceSum <keepdims = 0> (q)
+  y = Add(t, r)
+}"""
+
+
+def test_all_three_give_the_same(tmp_path) -> None:
+    proto = single_node_model("BlockLSTMGrad", valid_inputs("BlockLSTMGrad"))
+    expected = ir.to_proto(ir.from_proto(ll.lower(proto))).SerializeToString(deterministic=True)
+    model = ir.from_proto(proto)
+    ir.passes.Sequential(*lowering_passes())(model)
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == expected
+    onnx.save(proto, tmp_path / "in.onnx")
+    command("lower", str(tmp_path / "in.onnx"), "-o", str(tmp_path / "out.onnx"))
+    written = ir.to_proto(ir.from_proto(onnx.load(tmp_path / "out.onnx")))
+    assert written.SerializeToString(deterministic=True) == expected
+
+
+def test_all_three_refuse_the_same() -> None:
+    proto = doubling_chain(60)
+    with pytest.raises(ll.UnsupportedOpError) as expected:
+        ll.lower(proto)
+    with pytest.raises(ir.passes.PassError) as wrapped:
+        ir.passes.Sequential(*lowering_passes())(ir.from_proto(proto))
+    assert repr(wrapped.value.__cause__) == repr(expected.value)
+    with pytest.raises(ll.InvalidInputError, match="schedule"):
+        lowering_passes(schedule="fast", optimize=False)
+
+
+@pytest.mark.parametrize("schedule", ["auto", "scan", "unroll", "chunk:2"])
+@pytest.mark.parametrize("condition", [False, True])
+def test_names_that_shadow(schedule: str, condition: bool) -> None:
+    """As onnx accepts them: of inputs and initializers of subgraphs, and of nodes side by side."""
+    proto = parser.parse_model(SHADOWING)
+    onnx.checker.check_model(proto, full_check=True)
+    feeds = {"x": np.array([1, -2], np.float32), "c": np.array(condition)}
+    feeds["s"] = np.arange(6, dtype=np.float32).reshape(3, 2) / 6
+    expected = ll.Session(proto).run(feeds)
+    for model in (ll.optimize(proto, schedule, verify_each=True), ll.lower(proto, schedule=schedule)):
+        onnx.checker.check_model(model, full_check=True)
+        for name, value in ll.Session(model).run(feeds).items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-6)
+
+
+def test_collecting_names_changes_nothing() -> None:
+    model = ir.from_proto(parser.parse_model(SHADOWING))
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    names = Names.of(model)
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+    assert names.fresh("k") == "k_1"
+    UniqueNamesPass().ensures(run_passes(model, [UniqueNamesPass()]))
+    with pytest.raises(ir.passes.PostconditionError, match="got 'x' once more"):
+        UniqueNamesPass().ensures(model)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (LowerCompositesPass(), "BlockLSTM 'node' requires lowering"),
+        (StandardImportsPass(), "only ai.onnx is required"),
+        (RemoveUnreadWeightsPass(), "initializers require readers, got none of w"),
+    ],
+)
+def test_postconditions_can_fail(step: Pass, message: str) -> None:
+    model = ir.from_proto(single_node_model("BlockLSTM", valid_inputs("BlockLSTM"), constants=("w",)))
+    next(iter(model.graph)).name = "node"
+    if isinstance(step, RemoveUnreadWeightsPass):
+        next(iter(model.graph)).replace_input_with(4, model.graph.inputs[0])
+    with pytest.raises(ir.passes.PostconditionError, match=message):
+        step.ensures(model)
+
+
+class Faulty(Pass):
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        node = next(iter(model.graph))
+        node.outputs[0].name = model.graph.inputs[0].name
+        return ir.passes.PassResult(model, modified=True)
+
+
+def test_a_faulty_pass_is_named() -> None:
+    step = Faulty()
+    step.verify_each = True
+    with pytest.raises(ir.passes.PostconditionError, match=r"Faulty left a malformed model: .* a name of its own"):
+        run_passes(doubling_chain(0), [step])
+
+
+def test_every_pass_promises_what_verify_each_checks() -> None:
+    steps = [*lowering_passes(verify_each=True), *optimizing_passes(verify_each=True)]
+    assert all(step.verify_each for step in steps)
+    assert all(step.name for step in steps)
+
+
+def test_an_order_is_found_for_the_optimiser() -> None:
+    text = SHADOWING.replace("  t = If", "  y = Add(t, r)\n  t = If").replace("  y = Add(t, r)\n}", "}")
+    proto = parser.parse_model(text)
+    assert SortPass()(ir.from_proto(proto)).modified
+    onnx.checker.check_model(ll.optimize(proto), full_check=True)
+
+
+def test_deep_nesting() -> None:
+    model = nested_choices(300)
+    assert len(list(ll.optimize(model).graph)) == 1
+    assert len(list(ll.lower(model).graph)) == 1
+    with pytest.raises(ll.InvalidModelError, match=r"recursion limit of \d+ allows, got 3001 levels; sys.setrec"):
+        ll.optimize(nested_choices(3000))
+
+
+def test_notes_say_why_nothing_was_done() -> None:
+    def notes(model: onnx.ModelProto | ir.Model) -> list[str]:
+        trace = Trace()
+        ll.optimize(model, trace=trace)
+        return trace.notes
+
+    assert notes(nested_choices(1)) == ["nothing to do: the model has no loops"]
+    composite = single_node_model("BlockLSTM", valid_inputs("BlockLSTM"))
+    (note,) = notes(composite)
+    assert note == "1 BlockLSTM: recurrent ops have loops only after lowering; run lower first"
+    assert notes(parser.parse_model(SHADOWING)) == []
+    assert notes(ll.optimize(ll.lower(composite))) == ["nothing to do: the model has no loops that could be better"]
+
+
+def test_the_collector_stays_as_the_host_has_it() -> None:
+    thresholds = gc.get_threshold()
+    seen: list[tuple[bool, tuple[int, int, int]]] = []
+
+    class Look(Pass):
+        def call(self, model: ir.Model) -> ir.passes.PassResult:
+            seen.append((gc.isenabled(), gc.get_threshold()))
+            return ir.passes.PassResult(model, modified=False)
+
+    model = nested_choices(1)
+    threads = [threading.Thread(target=run_passes, args=(model, [Look()] * 20)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(enabled and now[:2] == thresholds[:2] for enabled, now in seen)
+    assert gc.get_threshold() == thresholds

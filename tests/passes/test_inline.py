@@ -1,0 +1,119 @@
+"""Functions are put where they are called: same results, linear time, a limit, clear errors."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx import helper, parser
+
+import lstm_lower as ll
+from lstm_lower.passes import inline
+from lstm_lower.passes.inline import InlineFunctionsPass
+from tests.support.functions import call, doubling_chain, function, model_of
+
+X = np.array([1.0, -2.0], np.float32)
+
+NESTED = """<ir_version: 9, opset_import: ["": 18, "mine": 1]>
+g (float[2] x, bool c) => (float[2] y, float[2] twice, float[2] again) {
+  t = mine.leaky <alpha = 0.5> (x)
+  y = If (c) <then_branch = a () => (float[2] t2) { t2 = mine.outer (t) },
+              else_branch = b () => (float[2] e) { e = mine.leaky (x) }>
+  twice, again = mine.both (x)
+}
+<domain: "mine", opset_import: ["": 18]> leaky <alpha> (a) => (b) { b = LeakyRelu <alpha: float = @alpha> (a) }
+<domain: "mine", opset_import: ["": 18, "mine": 1]> outer (a) => (b) {
+  p = Constant <value_float = 0.0> ()
+  q = ReduceSum <keepdims = 0> (a)
+  more = Greater (q, p)
+  t = Abs (a)
+  b = If (more) <then_branch = a () => (float[2] u) { u = mine.leaky <alpha = 2.0> (t) },
+                 else_branch = b () => (float[2] v) { v = Neg (t) }>
+}
+<domain: "mine", opset_import: ["": 18]> both (a) => (b, c) { b = Exp (a) c = Neg (b) }"""
+
+
+def run(model: onnx.ModelProto, **feeds: np.ndarray) -> list[np.ndarray]:
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
+
+
+@pytest.mark.parametrize("condition", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_results_stay(condition: bool, sign: int) -> None:
+    """Calls in branches and functions, attributes with and without values, and two outputs."""
+    proto = parser.parse_model(NESTED)
+    model = ir.from_proto(proto)
+    step = InlineFunctionsPass()
+    step.verify_each = True
+    assert step(model).modified
+    inlined = ir.to_proto(model)
+    onnx.checker.check_model(inlined, full_check=True)
+    assert not inlined.functions
+    feeds = {"x": sign * X, "c": np.array(condition)}
+    for expected, got in zip(run(proto, **feeds), run(inlined, **feeds), strict=True):
+        np.testing.assert_array_equal(expected, got)
+
+
+def test_optional_inputs_and_notes() -> None:
+    clip = function("clip", [helper.make_node("Clip", ["a", "low", "high"], ["b"])], ("a", "low", "high"))
+    one = helper.make_node("Constant", [], ["one"], value_float=1.0)
+    model = ir.from_proto(model_of([one, call("clip", ["x", "", "one"], ["y"])], [clip]))
+    model.graph[1].metadata_props["from"] = "the call"
+    InlineFunctionsPass()(model)
+    assert model.graph[1].op_type == "Clip"
+    assert model.graph[1].inputs[1] is None
+    assert model.graph[1].metadata_props["from"] == "the call"
+    np.testing.assert_array_equal(run(ir.to_proto(model), x=X)[0], np.minimum(X, 1))
+
+
+def test_time_is_linear() -> None:
+    """Names are the trap: 40,000 nodes of one name took minutes when each was looked for from the start."""
+    body = [helper.make_node("Neg", ["a"], ["b"], name="same")]
+    nodes = [call("f", ["x"], [f"v{index}"]) for index in range(40_000)]
+    nodes.append(helper.make_node("Identity", ["v0"], ["y"]))
+    model = ir.from_proto(model_of(nodes, [function("f", body)]))
+    start = time.process_time()
+    InlineFunctionsPass()(model)
+    assert time.process_time() - start < 30
+
+
+def test_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        ll.UnsupportedOpError, match=r"at most 1000000 nodes.*of which mine.f0 makes 1152921504606846976"
+    ):
+        ll.lower(doubling_chain(60))
+    monkeypatch.setattr(inline, "MOST_NODES", 8)
+    assert ll.lower(doubling_chain(3)).graph.node
+    with pytest.raises(ll.UnsupportedOpError, match=r"mine.f0 makes 16"):
+        ll.lower(doubling_chain(4))
+
+
+def test_other_versions_of_operators() -> None:
+    """What means the same in both versions may be written in either."""
+    opsets = [helper.make_opsetid("", 13)]
+    same = function("f", [helper.make_node("Neg", ["a"], ["b"])], opsets=opsets)
+    model = ir.from_proto(model_of([call("f", ["x"], ["y"])], [same]))
+    InlineFunctionsPass()(model)
+    np.testing.assert_array_equal(run(ir.to_proto(model), x=X)[0], -X)
+    split = function("f", [helper.make_node("Split", ["a"], ["b", "c"], axis=0)], opsets=opsets)
+    with pytest.raises(ll.UnsupportedOpError, match=r"mine.f: Split 'b' requires ai.onnx 13, got a model of 18"):
+        ll.lower(model_of([call("f", ["x"], ["y"])], [split]))
+
+
+def test_an_output_that_is_an_input() -> None:
+    """onnxruntime refuses such functions; what they mean is clear."""
+    through = function("f", [helper.make_node("Neg", ["a"], ["unread"])], outputs=("a",))
+    model = ir.from_proto(model_of([call("f", ["x"], ["z"]), call("f", ["z"], ["y"])], [through]))
+    InlineFunctionsPass()(model)
+    np.testing.assert_array_equal(run(ir.to_proto(model), x=X)[0], X)
+
+
+def test_an_output_without_an_input() -> None:
+    through = function("f", [helper.make_node("Neg", ["a"], ["c"])], ("a", "b"), ("b",))
+    with pytest.raises(ll.InvalidModelError, match="output 'y' requires an input to pass on"):
+        ll.lower(model_of([call("f", ["x"], ["y"])], [through]))
