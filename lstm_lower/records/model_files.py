@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Callable
@@ -50,7 +51,23 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
             f"{label}: a well-formed ONNX model is required, got one that {_first_line(error)}"
         ) from error
     _find_external_data(loaded, base, label)
+    if proto is model:
+        _detach_names(loaded)
     return loaded
+
+
+def _detach_names(model: ir.Model) -> None:
+    """Lets initializers of subgraphs be renamed: onnx_ir would write the new name into the caller's protobuf."""
+    for graph in model.graph.subgraphs():
+        for value in graph.initializers.values():
+            if (tensor := value.const_value) is not None:
+                value.const_value = ir.LazyTensor(
+                    functools.partial(_same, tensor), tensor.dtype, ir.Shape(tensor.shape.numpy()), name=tensor.name
+                )
+
+
+def _same(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return tensor
 
 
 def _first_line(error: Exception) -> str:
