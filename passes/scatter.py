@@ -32,6 +32,8 @@ class OrderedScatterPass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites, at every nesting level."""
+        if not any(std.ScatterND.matches(node) for node in all_nodes(model.graph)):
+            return ir.passes.PassResult(model, modified=False)
         space = Workspace.of(model)
         found = _adding(model, space.facts)
         for scatter in found:
