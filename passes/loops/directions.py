@@ -19,7 +19,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.inference import sliced
+from lstm_lower.graph.inference.arrays import sliced
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, scans_of
 
