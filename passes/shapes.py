@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 
 import onnx
@@ -12,6 +11,7 @@ import onnx_ir as ir
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
+from lstm_lower.records.model_files import as_proto
 
 # Larger initializers stay behind: shape inference reads only small ones, such as shapes and axes.
 _LARGE_BYTES = 1024
@@ -63,25 +63,12 @@ def without_large_initializers(model: ir.Model) -> Iterator[onnx.ModelProto]:
             value.shape = value.shape or stated(_tensor(value).shape.numpy())
             del model.graph.initializers[value.name]
         model.graph.inputs.extend(added)
-        with _quiet():
-            proto = ir.to_proto(model)
-        yield proto
+        yield as_proto(model)
     finally:
         for _ in added:
             model.graph.inputs.pop()
         for value in large:
             model.graph.register_initializer(value)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """onnx_ir logs every value of known shape and unknown dtype, which is what inference is for."""
-    logger = logging.getLogger("onnx_ir.serde")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def _tensor(value: ir.Value) -> ir.TensorProtocol:

@@ -62,7 +62,7 @@ def serialize(model: ir.Model) -> tuple[bytes, dict[str, Array]]:
                 shape=ir.Shape(weights[name].shape),
                 name=name,
             )
-        return ir.to_proto(model).SerializeToString(), weights
+        return model_io.as_proto(model).SerializeToString(), weights
     finally:
         for value, tensor in originals.items():
             value.const_value = tensor

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import google.protobuf.message
@@ -45,7 +47,8 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     if not proto.opset_import:
         raise InvalidModelError(f"{label}: an ONNX model requires opset imports, got none")
     try:
-        loaded = ir.from_proto(proto)
+        with _quiet():
+            loaded = ir.from_proto(proto)
     except Exception as error:
         raise InvalidModelError(
             f"{label}: a well-formed ONNX model is required, got one that {_first_line(error)}"
@@ -74,7 +77,7 @@ def _first_line(error: Exception) -> str:
     cause: BaseException = error
     while cause.__cause__ or cause.__context__:
         cause = cause.__cause__ or cause.__context__ or cause
-    return f"fails to load: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}"
+    return f"fails: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}"
 
 
 def _find_external_data(model: ir.Model, folder: Path | None, label: str) -> None:
@@ -142,7 +145,39 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     Beyond 2 GB protobuf can hold weights, but not write them: `onnx.save(..., save_as_external_data=True)`.
     """
     _read_all(model)
-    return ir.to_proto(model)
+    return as_proto(model)
+
+
+def as_proto(model: ir.Model) -> onnx.ModelProto:
+    """A model as a protobuf, in which external data stays where it is.
+
+    Raises:
+        InvalidModelError: the model holds what a protobuf cannot, such as a text that is no Unicode.
+    """
+    with _writing(), _quiet():
+        return ir.to_proto(model)
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        got = _first_line(error)
+        raise InvalidModelError(f"a model that can be written is required, got one that {got}") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """onnx_ir logs values of unknown dtype, which inference will find, and undefined ones, which our verifier names."""
+    logger = logging.getLogger("onnx_ir.serde")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _read_all(model: ir.Model) -> None:
@@ -172,6 +207,7 @@ def save(
         check: called with the path of the complete file before it takes its place; what it raises stops the writing.
 
     Raises:
+        InvalidModelError: the model holds what a protobuf cannot.
         OSError: nothing can be written there.
     """
     path = Path(path)
@@ -180,9 +216,10 @@ def save(
     with atomic_path(path) as temporary:
         if external:
             read_attributes(as_ir)
-            ir.save(as_ir, temporary, external_data=f"{path.name}.data")
+            with _writing():
+                ir.save(as_ir, temporary, external_data=f"{path.name}.data")
         else:
             _read_all(as_ir)
-            temporary.write_bytes(ir.to_proto(as_ir).SerializeToString())
+            temporary.write_bytes(as_proto(as_ir).SerializeToString())
         if check is not None:
             check(temporary)

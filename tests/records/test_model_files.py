@@ -1,0 +1,66 @@
+"""Models in files and out: bytes that are none, text that is no text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import InvalidModelError
+from lstm_lower.records import model_files
+
+MODEL = '<ir_version: 8, opset_import: ["" : 18]> TEXT (float[2] x) => (float[2] y) { y = Neg (x) }'
+
+
+def no_text() -> bytes:
+    """A model whose graph has a name that is no UTF-8."""
+    return onnx.parser.parse_model(MODEL).SerializeToString().replace(b"TEXT", b"T\xff\xfeT")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        ll.lower,
+        ll.optimize,
+        lambda path: ll.Session(model_files.load(path)),
+        lambda path: model_files.save(model_files.load(path), path.with_name("out.onnx")),
+        lambda path: model_files.save(model_files.load(path), path.with_name("out.onnx"), external_data=True),
+    ],
+    ids=["lower", "optimize", "session", "save", "save beside"],
+)
+def test_text_that_is_none_is_refused(tmp_path: Path, write: Callable[[Path], object]) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(no_text())
+    with pytest.raises(InvalidModelError, match=r"can be written is required, got one that fails: .*utf-8"):
+        write(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff" * 50, b"\x08\x08", no_text()[:-9]])
+def test_bytes_that_are_no_model(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    with pytest.raises(InvalidModelError, match=r"m\.onnx: an ONNX model"):
+        model_files.load(path)
+
+
+def test_a_fault_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """onnx_ir would log it, too."""
+    model = onnx.parser.parse_model(MODEL)
+    model.graph.node[0].input[0] = "nowhere"
+    with pytest.raises(InvalidModelError, match="nowhere"):
+        ll.lower(model)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_fault_deep_inside_is_named() -> None:
+    model = onnx.parser.parse_model(MODEL)
+    model.graph.initializer.add(name="w", data_type=99, dims=[1], raw_data=b"1234")
+    with pytest.raises(InvalidModelError, match=r"fails: .*99"):
+        model_files.to_proto(model_files.load(model))
+    assert isinstance(model_files.load(onnx.parser.parse_model(MODEL)), ir.Model)
