@@ -1,0 +1,107 @@
+"""Simplification of arithmetic: zeros and ones vanish, signs cancel."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter
+from lstm_lower.passes.loops.views.pads import is_padded, joined_pads
+from lstm_lower.passes.loops.views.simplifies import fits, simplifies
+
+
+@simplifies(std.Add)
+def _add(op: std.Add, e: Emitter) -> ir.Value | None:
+    if is_padded(op.node) and (joined := joined_pads(e, op.node)) is not None:
+        return joined
+    for value, term in (op.inputs, op.inputs[::-1]):
+        if op.facts.uniform(term) == 0.0 and fits(value, op):
+            return value
+    return None
+
+
+@simplifies(std.Sub)
+def _sub(op: std.Sub, e: Emitter) -> ir.Value | None:
+    a, b = op.inputs
+    if op.facts.uniform(b) == 0.0 and fits(a, op):
+        return a
+    return e.op(std.Neg, b) if op.facts.uniform(a) == 0.0 and fits(b, op) else None
+
+
+@simplifies(std.Mul)
+def _mul(op: std.Mul, e: Emitter) -> ir.Value | None:
+    for value, factor in (op.inputs, op.inputs[::-1]):
+        known = op.facts.uniform(factor)
+        if known == 1.0 and fits(value, op):
+            return value
+        if known == -1.0 and fits(value, op):
+            return e.op(std.Neg, value)
+        if known == 0.0 and fits(factor, op) and op.facts.finite(value):
+            return factor
+    return None
+
+
+@simplifies(std.Div)
+def _div(op: std.Div, e: Emitter) -> ir.Value | None:
+    a, b = op.inputs
+    sigmoid = _sigmoid(op, e) if op.facts.uniform(a) == 1.0 else None
+    if sigmoid is not None:
+        return sigmoid
+    return fits(a, op) if op.facts.uniform(b) == 1.0 else None
+
+
+def _sigmoid(op: std.Div, e: Emitter) -> ir.Value | None:
+    """1 / (1 + exp(-x)), written out."""
+    facts = op.facts
+    total = facts.maker(op.inputs[1])
+    for one, power in (total.inputs, total.inputs[::-1]) if isinstance(total, std.Add) else ():
+        exp = facts.maker(power) if facts.uniform(one) == 1.0 else None
+        negated = facts.maker(exp.data) if isinstance(exp, std.Exp) else None
+        if isinstance(negated, std.Neg) and fits(negated.data, op):
+            return e.op(std.Sigmoid, negated.data)
+    return None
+
+
+@simplifies(std.Neg)
+def _neg(op: std.Neg, _: Emitter) -> ir.Value | None:
+    inner = op.facts.maker(op.data)
+    return inner.data if isinstance(inner, std.Neg) else None
+
+
+@simplifies(std.Sum)
+def _sum(op: std.Sum, e: Emitter) -> ir.Value | None:
+    """A sum of any number of terms, two by two."""
+    result = op.inputs[0]
+    for value in op.inputs[1:]:
+        result = e.op(std.Add, result, value)
+    return result
+
+
+@simplifies(std.Where)
+def _where(op: std.Where, _: Emitter) -> ir.Value | None:
+    condition = op.constant(0)
+    if condition is None or condition.size == 0 or not (condition == condition.reshape(-1)[0]).all():
+        return None
+    return fits(op.yes if condition.reshape(-1)[0] else op.no, op)
+
+
+@simplifies(std.ReduceSum, std.ReduceMean, std.ReduceMax, std.ReduceMin, std.ReduceProd)
+def _reduce(op: std.Reduction, e: Emitter) -> ir.Value | None:
+    """A reduction over axes of size 1."""
+    shape, axes = op.shape(), op.axes
+    if shape is None or axes is None or not axes or any(shape[axis] != 1 for axis in axes):
+        return None
+    return op.data if op.keepdims else e.squeeze(op.data, *sorted(axes))
+
+
+@simplifies(std.MatMul)
+def _matmul(op: std.MatMul, e: Emitter) -> ir.Value | None:
+    """A transposed matrix times a vector is the vector times the matrix.
+
+    onnxruntime fuses the Transpose into the product, and reads the matrix wrongly where the right operand is a vector.
+    """
+    inner = op.facts.maker(op.a)
+    if not isinstance(inner, std.Transpose) or inner.perm is None or len(inner.perm) < 2 or op.rank(1) != 1:
+        return None
+    rank = len(inner.perm)
+    return e.op(std.MatMul, op.b, inner.data) if inner.perm == (*range(rank - 2), rank - 1, rank - 2) else None

@@ -1,0 +1,126 @@
+"""Simplification of what only lays elements out anew: chains shorten, moves that change nothing vanish."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END, Emitter
+from lstm_lower.passes.loops.directions import turned_round
+from lstm_lower.passes.loops.views.simplifies import fits, simplifies
+
+
+@simplifies(std.Identity)
+def _identity(op: std.Identity, _: Emitter) -> ir.Value | None:
+    return None if op.output.is_graph_output() else op.data
+
+
+@simplifies(std.Cast)
+def _cast(op: std.Cast, _: Emitter) -> ir.Value | None:
+    return op.data if op.dtype() == op.to else None
+
+
+@simplifies(std.Transpose)
+def _transpose(op: std.Transpose, e: Emitter) -> ir.Value | None:
+    perm = op.perm
+    if perm is None:
+        return None
+    if list(perm) == sorted(perm):
+        return op.data
+    inner = op.facts.maker(op.data)
+    if isinstance(inner, std.Unsqueeze):
+        return _unsqueezed_in_order(inner, e, perm)
+    if not isinstance(inner, std.Transpose) or inner.perm is None:
+        return None
+    return e.op(std.Transpose, inner.data, perm=[inner.perm[axis] for axis in perm])
+
+
+def _unsqueezed_in_order(inner: std.Unsqueeze, e: Emitter, perm: tuple[int, ...]) -> ir.Value | None:
+    """A Transpose that only moves axes which an Unsqueeze put in: they are put in where they belong instead."""
+    added = inner.axes
+    if added is None:
+        return None
+    rest = [axis for axis in perm if axis not in added]
+    if rest != sorted(rest):
+        return None
+    return e.unsqueeze(inner.data, *(place for place, axis in enumerate(perm) if axis in added))
+
+
+@simplifies(std.Reshape)
+def _reshape(op: std.Reshape, _: Emitter) -> ir.Value | None:
+    return fits(op.data, op)
+
+
+@simplifies(std.Concat)
+def _concat(op: std.Concat, _: Emitter) -> ir.Value | None:
+    if len(op.inputs) == 1:
+        return op.inputs[0]
+    # The parts of one Split, all in order.
+    split = op.facts.maker(op.inputs[0])
+    if not isinstance(split, std.Split) or tuple(split.node.outputs) != op.inputs:
+        return None
+    return split.data if split.axis is not None and split.axis == op.axis else None
+
+
+@simplifies(std.Squeeze)
+def _squeeze(op: std.Squeeze, _: Emitter) -> ir.Value | None:
+    inner = op.facts.maker(op.data)
+    if not isinstance(inner, std.Unsqueeze) or op.axes is None or op.axes != inner.axes:
+        return None
+    return fits(inner.data, op)
+
+
+@simplifies(std.Unsqueeze)
+def _unsqueeze(op: std.Unsqueeze, _: Emitter) -> ir.Value | None:
+    inner = op.facts.maker(op.data)
+    if not isinstance(inner, std.Squeeze) or op.axes is None or op.axes != inner.axes:
+        return None
+    return fits(inner.data, op)
+
+
+@simplifies(std.Expand)
+def _expand(op: std.Expand, _: Emitter) -> ir.Value | None:
+    """An Expand that adds nothing: every size it asks for is 1 or there already, whatever the other sizes are."""
+    shape, target = op.shape(), op.facts.entries(op.target)
+    if shape is not None and target is not None and len(target) <= len(shape):
+        pairs = zip(target, shape[len(shape) - len(target) :], strict=True)
+        if all(wanted in (1, dim) for wanted, dim in pairs):
+            return op.data
+    return fits(op.data, op)
+
+
+@simplifies(std.Slice)
+def _slice(op: std.Slice, e: Emitter) -> ir.Value | None:
+    """A Slice that takes everything; a Slice of a transposed value, cut before it is transposed."""
+    upright = _turned_back(op, e)
+    if upright is not None:
+        return upright
+    inner, given, axes = op.facts.maker(op.data), op.constant(3), op.axes
+    if isinstance(inner, std.Transpose) and inner.perm is not None and given is not None and axes is not None:
+        moved = e.constant([inner.perm[axis] for axis in axes], ir.DataType.from_numpy(given.dtype))
+        cut = e.op(std.Slice, inner.data, op.starts, op.ends, moved, *op.inputs[4:])
+        return e.op(std.Transpose, cut, perm=list(inner.perm))
+    if op.steps is None or any(step != 1 for step in op.steps):
+        return None
+    starts, ends = op.constant(1), op.constant(2)
+    whole = starts is not None and ends is not None and bool((starts == 0).all() and (ends == END).all())
+    return op.data if whole else fits(op.data, op)
+
+
+@simplifies(std.Gather)
+def _turned_back(op: std.Slice | std.Gather, _: Emitter) -> ir.Value | None:
+    """What is turned round twice."""
+    once = turned_round(op.facts, op.node)
+    twice = turned_round(op.facts, once[0].producer()) if once is not None else None
+    return twice[0] if once is not None and twice is not None and once[1] == twice[1] else None
+
+
+@simplifies(std.ScatterND)
+def _scatter_nd(op: std.ScatterND, e: Emitter) -> ir.Value | None:
+    """Elements added to zeros, all of them at the only place that the first axis has."""
+    shape, places = op.shape(), op.constant(1)
+    if not shape or shape[0] != 1 or places is None or places.shape != (1,) or int(places[0]) not in (0, -1):
+        return None
+    if op.reduction not in ("none", "add") or op.facts.uniform(op.data) != 0.0:
+        return None
+    return fits(e.unsqueeze(op.updates, 0), op)
