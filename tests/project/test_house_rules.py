@@ -24,36 +24,14 @@ NAMED_IN = (
 STILL_NAMED = {
     "lstm_lower/graph/values.py": 1,
     "passes/infer.py": 90,
-    "passes/loops/axis_order.py": 25,
-    "passes/loops/batched_products.py": 2,
-    "passes/loops/code_motion.py": 2,
-    "passes/loops/common_subexpressions.py": 3,
-    "passes/loops/directions.py": 3,
-    "passes/loops/distribute.py": 3,
     "passes/loops/edit.py": 7,
     "passes/loops/fold.py": 30,
-    "passes/loops/forward.py": 1,
     "passes/loops/loop_to_scan.py": 18,
-    "passes/loops/orient.py": 1,
-    "passes/loops/reassociate.py": 7,
     "passes/loops/refine.py": 3,
-    "passes/loops/reuse.py": 4,
-    "passes/loops/schedule.py": 11,
-    "passes/loops/simplify.py": 36,
-    "passes/loops/sink_accumulators.py": 22,
-    "passes/loops/sink_outputs.py": 2,
     "passes/loops/sizes.py": 9,
-    "passes/loops/split_products.py": 4,
     "passes/loops/strip_mining.py": 2,
     "passes/loops/uniform.py": 38,
-    "passes/loops/views/batching.py": 100,
-    "passes/loops/views/dependence.py": 11,
-    "passes/loops/views/keys.py": 6,
-    "passes/loops/views/loop.py": 5,
-    "passes/loops/views/pads.py": 1,
-    "passes/loops/views/parts.py": 8,
-    "passes/loops/widen.py": 21,
-    "passes/scatter.py": 1,
+    "passes/loops/views/dependence.py": 4,
 }
 
 LONGEST = 400
@@ -61,8 +39,6 @@ GENERATED = {"lstm_lower/raw_ops.py"}
 # These are to be divided or to go; no others come.
 STILL_LONG = {
     "passes/infer.py",
-    "passes/loops/simplify.py",
-    "passes/loops/views/loop.py",
 }
 
 
