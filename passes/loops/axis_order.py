@@ -21,6 +21,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Shape
+from lstm_lower.passes.loops.code_motion import hoist_invariant
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State
@@ -38,19 +39,19 @@ class Layout(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Rewrites the first region that gains by it."""
-        if loop.is_block_loop:
+        if loop.is_block_loop or not any(_order_of(self.facts, node) is not None for node in loop.body):
             return False
+        # What the body holds of its own, the same at every step, is transposed where it stands, outside.
+        modified = hoist_invariant(loop)
         dependence = Dependence(loop)
         transposes = [node for node in dependence.order if _order_of(self.facts, node) is not None]
-        if not transposes:
-            return False
         for region in _regions(loop, dependence):
             for order in region.wanted(self.facts, transposes):
                 if region.gain(loop, dependence, order) > 0:
                     _Writer(loop, dependence, region, order).write()
                     loop.commit()
                     return True
-        return False
+        return modified
 
 
 @dataclasses.dataclass(eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import lstm_lower as ll
 from lstm_lower.passes.loops.axis_order import Layout
@@ -73,3 +74,20 @@ loops (float[2,3] first, float[T,2,3] xs, float[2,3] bias) => (float[2,3] last, 
     check(case, Layout())
     after = np.asarray(run(ll.optimize(case.model), case.feeds)[1])
     np.testing.assert_allclose(after, 2 * case.feeds["bias"])
+
+
+def test_an_initializer_of_the_body_is_transposed_outside() -> None:
+    case = parsed(
+        """
+loops (float[2,3] first, float[4,2,3] xs) => (float[2,3] last, float[4,2,2] ys)
+{
+  last, ys = Scan <num_scan_inputs = 1, body = step (float[2,3] s, float[2,3] x) => (float[2,3] s2, float[2,2] y)
+    { a = Add(s, k) t = Transpose <perm = [1, 0]> (a) u = Transpose <perm = [1, 0]> (s) y = MatMul(x, t)
+      z = MatMul(y, x) w = Transpose <perm = [1, 0]> (z) v = Add(w, t) s2 = Transpose <perm = [1, 0]> (v) }> (first, xs)
+}""",
+        first=(2, 3),
+        xs=(4, 2, 3),
+    )
+    (body,) = (attribute.g for attribute in case.model.graph.node[0].attribute if attribute.name == "body")
+    body.initializer.append(numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(2, 3), "k"))
+    check(case, Layout(), applies=True)
