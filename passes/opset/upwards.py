@@ -29,6 +29,12 @@ def reduce_axes_input(site: Site) -> None:
 
 @since(18, std.Split)
 def split_into_equal_parts(site: Site) -> None:
-    """The number of parts has to be said."""
-    if not site.has(1):
-        site.set("num_outputs", len(site.node.outputs))
+    """The number of parts has to be said, or their sizes: onnxruntime refuses a number for an axis of size 0."""
+    if site.has(1):
+        return
+    shape = site.builder.facts.shape(site.node.inputs[0])
+    parts = len(site.node.outputs)
+    if shape is not None and shape[site.attribute("axis", 0)] == 0:
+        site.set_inputs(site.input(0), site.builder.ints(*[0] * parts))
+    else:
+        site.set("num_outputs", parts)

@@ -207,3 +207,15 @@ def test_model_functions() -> None:
     converted = ll.lower(model, opset=13)
     assert "Sizes" not in {node.op_type for node in converted.graph.node}
     assert run_ort(converted, {"x": f32(2, 3)})[0].tolist() == [3]
+
+
+@pytest.mark.parametrize("declared", [4, 0])
+def test_a_split_into_equal_parts_of_any_size(declared: int) -> None:
+    node = helper.make_node("Split", ["x"], ["a", "b"], axis=-1)
+    shapes = {"x": [2, declared], "a": [2, declared // 2], "b": [2, declared // 2]}
+    infos = {name: helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in shapes.items()}
+    graph = helper.make_graph([node], "split", [infos["x"]], [infos["a"], infos["b"]])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    feeds = {"x": np.arange(2 * declared, dtype=np.float32).reshape(2, declared)}
+    for before, after in zip(run_ort(model, feeds), run_ort(ll.lower(model, opset=newest_opset()), feeds), strict=True):
+        np.testing.assert_array_equal(after, before)
