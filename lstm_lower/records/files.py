@@ -42,7 +42,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """
     special = is_special(path)
     parent = None if special else real_path(path).parent
-    with tempfile.TemporaryDirectory(prefix=f".{path.name[:32]}.", dir=parent) as folder:
+    with _naming(path), tempfile.TemporaryDirectory(prefix=f".{path.name[:32]}.", dir=parent) as folder:
         temporary = Path(folder) / path.name
         yield temporary
         others = [other for other in Path(folder).iterdir() if other != temporary]
@@ -51,6 +51,17 @@ def atomic_path(path: Path) -> Iterator[Path]:
         for other in others:
             _move(other, path.with_name(other.name))
         _move(temporary, path)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Says of a full disk, of which Python names no file, what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _move(source: Path, path: Path) -> None:

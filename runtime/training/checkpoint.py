@@ -75,7 +75,7 @@ def _save(arrays: Mapping[str, Array], path: Path, metadata: dict[str, str]) -> 
     try:
         safetensors.numpy.save_file(contiguous, path, metadata)
     except safetensors.SafetensorError as error:
-        raise OSError(f"{path}: the checkpoint cannot be written: {error}") from error
+        raise OSError(f"{path}: {error}") from error
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]]:
