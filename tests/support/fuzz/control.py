@@ -24,7 +24,7 @@ def body_of(s: Scope) -> Scope:
 
 
 def grow_body(body: Scope) -> None:
-    grow(body, body.random.randint(1, max(1, 9 - 3 * body.depth)))
+    grow(body, body.random.randint(1, max(2, 12 - 4 * body.depth)))
 
 
 def declare(scope: Scope, value: Value) -> onnx.ValueInfoProto:
@@ -92,7 +92,8 @@ def next_state(body: Scope, state: Value) -> Value:
 def results_of(body: Scope, count: int) -> list[Value]:
     """Values that leave a body."""
     made = [value for value in body.values.values() if value.is_tensor]
-    return [own(body, body.random.choice(made + made[-4:])) for _ in range(count)]
+    left = [own(body, body.random.choice(made + made[-4:])) for _ in range(count)]
+    return [body.one("Shape", value) if body.chance(0.15) else value for value in left]
 
 
 @idea(9)

@@ -25,6 +25,11 @@ def idea(weight: float = 1.0) -> Callable[[Idea], Idea]:
 def grow(scope: Scope, count: int) -> None:
     """Tries so many ideas; those that do not work out leave nothing but nodes that nobody reads."""
     functions, weights = zip(*IDEAS, strict=True)
+    # A program that has few kinds of operators has more of each, and more that meet.
+    taste = scope.growth.taste
+    if not taste:
+        taste.extend(scope.random.choice([0.0, 0.5, 1.0, 4.0]) for _ in weights)
+    weights = tuple(weight * factor + 1e-3 for weight, factor in zip(weights, taste, strict=True))
     for chosen in scope.random.choices(functions, weights, k=count):
         # A choice from nothing (an axis of a scalar, say) is a ValueError or an IndexError.
         with contextlib.suppress(Refused, ValueError, IndexError):

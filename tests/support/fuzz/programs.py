@@ -66,7 +66,7 @@ def program(seed: int) -> Program:
     for _ in range(growth.random.randint(1, 5)):
         _add_input(scope, sizes)
     grow(scope, growth.random.randint(2, 14))
-    model = _model(scope)
+    model = _model(scope, _asked_shapes(scope))
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:
@@ -121,7 +121,14 @@ def _feeds(growth: Growth, sizes: dict[str, int]) -> Feeds:
     return feeds
 
 
-def _model(scope: Scope) -> onnx.ModelProto:
+def _asked_shapes(scope: Scope) -> list[str]:
+    """Shapes of some values, which are what compilers like to know beforehand."""
+    made = [value for node in scope.nodes for name in node.output if (value := scope.values.get(name))]
+    chosen = scope.random.sample(made, min(len(made), scope.random.choice([0, 2, 5])))
+    return [scope.one("Shape", value).name for value in chosen if value.is_tensor]
+
+
+def _model(scope: Scope, asked: list[str]) -> onnx.ModelProto:
     growth = scope.growth
     made = [name for node in scope.nodes for name in node.output if name]
     if not made:
@@ -130,6 +137,7 @@ def _model(scope: Scope) -> onnx.ModelProto:
     if growth.chance(0.2):
         pool += [name for name in scope.values if name not in made]  # inputs and constants
     names = list(dict.fromkeys(growth.random.choice(pool) for _ in range(growth.random.randint(1, 8))))
+    names += [name for name in asked if name not in names]
     outputs = []
     for name in names:
         sample = scope.values[name].sample

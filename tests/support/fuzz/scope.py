@@ -87,6 +87,7 @@ class Growth:
         self.functions: list[onnx.FunctionProto] = []
         self.constants: set[str] = set()
         self.given: list[str] = []
+        self.taste: list[float] = []  # how much of each idea this program has
         # Bodies that declare sizes as numbers fit no other sizes of the inputs.
         self.pinned = self.chance(0.5)
         self._count = 0

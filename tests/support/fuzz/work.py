@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ def programs(seed: int, settings: dict[str, Any], known: list[str], stage: Stage
         failures = comparison.failures(program.model, program.feeds, cases_for(seed), stage=stage)
     except comparison.UnsteadyError:
         return {"verdict": "unsteady in onnxruntime"}
-    findings = [_finding(failure, program.model, program.feeds, known) for failure in failures]
+    findings = _findings(failures, program.model, program.feeds, known, stage)
     return {"verdict": "failed" if findings else "passed", "findings": findings}
 
 
@@ -68,22 +70,33 @@ def nodes(name: str, settings: dict[str, Any], known: list[str], stage: Stage) -
             counts[f"forms that onnxruntime does not run ({form})"] = 1
             continue
         counts[f"forms ({form})"] = 1
-        findings += [_finding(failure, model, [feeds], known, prefix=f"{form}: ") for failure in failures]
+        named = [dataclasses.replace(failure, detail=f"{form}: {failure.detail}") for failure in failures]
+        findings += _findings(named, model, [feeds], known, stage)
     return {"verdict": "failed" if findings else "passed", "findings": findings, "counts": counts}
 
 
-def _finding(
-    failure: Failure, model: onnx.ModelProto, feeds: list[dict[str, Any]], known: list[str], prefix: str = ""
-) -> dict[str, Any]:
-    files = {}
-    if failure.kind not in known:
-        number = int(failure.detail.split(":")[0].removeprefix("feeds ")) if failure.detail.startswith("feeds ") else 0
+def _findings(
+    failures: list[Failure], model: onnx.ModelProto, feeds: list[dict[str, Any]], known: list[str], stage: Stage
+) -> list[dict[str, Any]]:
+    """Failures as the parent wants them; the first of each new kind with a small model."""
+    findings = []
+    seen = set(known)
+    for failure in failures:
+        files: dict[str, str] = {}
+        if failure.kind not in seen:
+            seen.add(failure.kind)
+            stage(f"original, being reduced after {failure.case}: {failure.kind}")
+            files = _files(failure, model, feeds)
+        findings.append({"case": str(failure.case), "kind": failure.kind, "detail": failure.detail, "files": files})
+    return findings
 
-        fed = feeds[number]
-        small = reduced(model, fed, lambda candidate: comparison.fails_alike(candidate, [fed], failure))
-        held = io.BytesIO()
-        np.savez(held, **fed)
-        files = {".onnx": small.SerializeToString().hex(), ".full.onnx": model.SerializeToString().hex()}
-        files[".npz"] = held.getvalue().hex()
-        files[".txt"] = onnx.printer.to_text(small).encode().hex()
-    return {"case": str(failure.case), "kind": prefix + failure.kind, "detail": failure.detail, "files": files}
+
+def _files(failure: Failure, model: onnx.ModelProto, feeds: list[dict[str, Any]]) -> dict[str, str]:
+    number = re.search(r"feeds (\d+)", failure.detail)
+    fed = feeds[int(number.group(1)) if number else 0]
+    small = reduced(model, fed, lambda candidate: comparison.fails_alike(candidate, [fed], failure), seconds=12)
+    held = io.BytesIO()
+    np.savez(held, **fed)
+    texts = {".onnx": small.SerializeToString(), ".full.onnx": model.SerializeToString(), ".npz": held.getvalue()}
+    texts[".txt"] = onnx.printer.to_text(small).encode()
+    return {name: text.hex() for name, text in texts.items()}
