@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower import opdef
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
 Array = np.ndarray[Any, Any]

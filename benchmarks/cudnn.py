@@ -15,7 +15,7 @@ import onnx
 from onnx import helper
 
 from benchmarks.block import DOMAIN, Case
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower import opdef
 from lstm_lower.layouts import ParamsLayout
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 

@@ -144,7 +144,7 @@ def write(path: str, nodes: int) -> None:
 def times(path: str) -> None:
     """Imports and lowers a GraphDef with outputs `loss` and `train`, and prints what it took as JSON."""
     load_s, convert = _timed(_load)
-    from lstm_lower.graph.verify import composite_nodes
+    from lstm_lower.graph.bindings import composite_nodes
     from lstm_lower.passes.lower import lower
     from lstm_lower.tensorflow import finish, importer
     from lstm_lower.tensorflow.sources import open_source

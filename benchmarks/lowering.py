@@ -13,7 +13,7 @@ import onnx_ir as ir
 from benchmarks.options import JsonOption, OutputOption, hand_out
 from benchmarks.processes import output_of
 from lstm_lower.cli import console
-from lstm_lower.opdef import DOMAINS
+from lstm_lower.opdef import DOMAIN
 from lstm_lower.passes.lower import lower
 
 NODES = 20_000
@@ -84,12 +84,12 @@ def unrolled_network(nodes: int = NODES, composites: int = COMPOSITES, units: in
 
     saved = []
     for _ in range(steps):
-        outputs = add("LSTMBlockCell", [x, cs, h, *parameters], 7, DOMAINS[0])
+        outputs = add("LSTMBlockCell", [x, cs, h, *parameters], 7, DOMAIN)
         saved.append((cs, h, outputs))
         cs, h = outputs[1], outputs[6]
     for cs_prev, h_prev, outputs in reversed(saved):
         operands = [x, cs_prev, h_prev, *parameters, *outputs[:6], dcs, dh]
-        dcs, gates, *_ = add("LSTMBlockCellGrad", operands, 5, DOMAINS[0])
+        dcs, gates, *_ = add("LSTMBlockCellGrad", operands, 5, DOMAIN)
         (product,) = add("MatMul", [gates, initializers["w_transposed"]])
         (dh,) = add("Slice", [product, initializers["start"], initializers["end"], initializers["axis"]])
     while len(body) < nodes:
@@ -102,7 +102,7 @@ def unrolled_network(nodes: int = NODES, composites: int = COMPOSITES, units: in
         nodes=body,
         initializers=list(initializers.values()),
         name="unrolled",
-        opset_imports={"": 18, DOMAINS[0]: 1},
+        opset_imports={"": 18, DOMAIN: 1},
     )
     return ir.Model(graph, ir_version=8)
 

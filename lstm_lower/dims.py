@@ -10,6 +10,8 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
+from lstm_lower.errors import MisfitError
+
 
 class Identity:
     """A size that is known by its identity alone: equal where the object is the same."""
@@ -110,8 +112,18 @@ def format_shape(shape: Shape) -> str:
     return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
 
 
-class MismatchError(Exception):
-    """An actual shape does not fit its specification; the text says what is required and what came."""
+def agree(first: Shape | None, second: Shape | None) -> bool:
+    """Whether two shapes may be one and the same, as far as they are known."""
+    if first is None or second is None:
+        return True
+    return len(first) == len(second) and starts(first, second)
+
+
+def starts(whole: Shape, part: Shape) -> bool:
+    """Whether a shape may start with another, as far as they are known."""
+    pairs = zip(whole, part, strict=False)
+    clash = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
+    return len(part) <= len(whole) and not clash
 
 
 class Unifier:
@@ -132,12 +144,12 @@ class Unifier:
         """Adds one operand's actual shape.
 
         Raises:
-            MismatchError: the rank or a size contradicts the specification or an earlier operand.
+            MisfitError: the rank or a size contradicts the specification or an earlier operand.
         """
         parts = spec.split(shape)
         if parts is None:
             required = f"rank {len(spec.dims)}" if spec.rest is None else f"rank {len(spec.dims)} or more"
-            raise MismatchError(f"{required} [{', '.join(spec.text.split())}]", f"{format_shape(shape)}")
+            raise MisfitError(operand, f"{required} [{', '.join(spec.text.split())}]", f"{format_shape(shape)}")
         dims, rest = parts
         for dim, actual in zip(spec.dims, dims, strict=True):
             if dim.symbol is not None:
@@ -151,7 +163,7 @@ class Unifier:
         """Solves the compound dimensions added so far, which binds further symbols.
 
         Raises:
-            OperandMismatchError: a compound dimension cannot hold.
+            MisfitError: a compound dimension cannot hold.
         """
         progress = True
         while progress:
@@ -165,14 +177,14 @@ class Unifier:
                 known = dim.constant + sum(f * size for size, f in others if isinstance(size, int))
                 size, remainder = divmod(actual - known, factor)
                 if remainder or size < 0:
-                    raise OperandMismatchError(operand, self._required(spec), format_shape(shape))
+                    raise MisfitError(operand, self._required(spec), format_shape(shape))
                 self.sizes[symbol] = size
                 self._origin[symbol] = operand
                 progress = True
         for operand, spec, dim, actual, shape in self._pending:
             value = dim.value(self.sizes)
             if value is not None and value != actual:
-                raise OperandMismatchError(operand, self._required(spec), format_shape(shape))
+                raise MisfitError(operand, self._required(spec), format_shape(shape))
 
     def shape(self, spec: ShapeSpec) -> tuple[Dim, ...] | None:
         """The shape that a specification has under the bindings; `None` when its rank is open."""
@@ -187,7 +199,7 @@ class Unifier:
     def _bind(self, operand: str, spec: ShapeSpec, symbol: str, actual: Dim, shape: Shape) -> None:
         bound = self.sizes.get(symbol)
         if isinstance(bound, int) and isinstance(actual, int) and bound != actual:
-            raise MismatchError(self._required(spec), format_shape(shape))
+            raise MisfitError(operand, self._required(spec), format_shape(shape))
         if bound is None or (isinstance(actual, int) and not isinstance(bound, int)):
             self.sizes[symbol] = actual
             if isinstance(actual, int):
@@ -200,11 +212,8 @@ class Unifier:
             self.rests[spec.rest] = rest
             self._origin[spec.rest] = operand
             return
-        clash = len(bound) != len(rest) or any(
-            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(bound, rest, strict=False)
-        )
-        if clash:
-            raise MismatchError(self._required(spec), format_shape(shape))
+        if not agree(bound, rest):
+            raise MisfitError(operand, self._required(spec), format_shape(shape))
         self.rests[spec.rest] = tuple(b if isinstance(b, int) else a for a, b in zip(bound, rest, strict=True))
 
     def _required(self, spec: ShapeSpec) -> str:
@@ -215,11 +224,3 @@ class Unifier:
         symbols = [s for dim in spec.dims for s, _ in dim.terms] + ([spec.rest] if spec.rest else [])
         origins = [f"{s} from {self._origin[s]}" for s in dict.fromkeys(symbols) if s in self._origin]
         return f"shape {symbolic}{known}" + (f" ({', '.join(origins)})" if origins else "")
-
-
-class OperandMismatchError(MismatchError):
-    """A `MismatchError` found after all operands were added; carries the operand at fault."""
-
-    def __init__(self, operand: str, required: str, got: str) -> None:
-        super().__init__(required, got)
-        self.operand = operand

@@ -1,4 +1,4 @@
-"""Dtypes by numpy-style name."""
+"""Dtypes by numpy-style name, and as ONNX's schemas and onnxruntime write them."""
 
 from __future__ import annotations
 
@@ -59,3 +59,25 @@ def dtype_name(dtype: DType | None) -> str:
         if known == dtype:
             return name
     return dtype.name.lower()
+
+
+def type_string(type_: ir.TypeProtocol | None) -> str | None:
+    """A type as schemas write it, such as `seq(tensor(float))`; `None` when it is not known."""
+    if isinstance(type_, ir.TensorType | ir.SparseTensorType):
+        kind = "tensor" if isinstance(type_, ir.TensorType) else "sparse_tensor"
+        return None if type_.dtype == DType.UNDEFINED else f"{kind}({type_.dtype.name.lower()})"
+    if isinstance(type_, ir.SequenceType | ir.OptionalType):
+        inner = type_string(type_.elem_type)
+        kind = "seq" if isinstance(type_, ir.SequenceType) else "optional"
+        return None if inner is None else f"{kind}({inner})"
+    return None
+
+
+_BY_TYPE_STRING = {type_string(ir.TensorType(dtype)): dtype for dtype in DType}
+
+
+def numpy_dtype(type_: str) -> np.dtype[Any] | None:
+    """Numpy's dtype for a type such as `tensor(float)`; `None` for what numpy itself has no numbers for."""
+    dtype = _BY_TYPE_STRING.get(type_)
+    found = None if dtype is None else dtype.numpy()
+    return found if found is not None and found.isbuiltin == 1 and found.kind in "biuf" else None

@@ -19,6 +19,20 @@ class InvalidInputError(LstmLowerError):
     """A value given at run time (a feed, an eager operand or attribute) does not fit."""
 
 
+class MisfitError(InvalidInputError):
+    """An operand or attribute does not fit a definition; `OpDef.bind` says of which op and node.
+
+    Attributes:
+        operand: the operand or attribute at fault.
+        what: what it requires.
+        got: what came.
+    """
+
+    def __init__(self, operand: str, what: str, got: object) -> None:
+        super().__init__(f"{operand} requires {what}, got {got}")
+        self.operand, self.what, self.got = operand, what, got
+
+
 class UnsupportedOpError(LstmLowerError):
     """The graph holds ops that cannot be lowered; the message names each, with node name and reason."""
 

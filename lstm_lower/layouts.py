@@ -21,7 +21,7 @@ from functools import cached_property
 from math import prod
 from typing import Literal
 
-from lstm_lower.errors import InvalidInputError, requires
+from lstm_lower.errors import MisfitError, requires
 
 RnnMode = Literal["lstm", "gru", "rnn_relu", "rnn_tanh"]
 InputMode = Literal["linear_input", "skip_input", "auto_select"]
@@ -37,18 +37,11 @@ INPUT_MODES = ("linear_input", "skip_input", "auto_select")
 DIRECTIONS = {"unidirectional": 1, "bidirectional": 2}
 
 
-class LayoutError(InvalidInputError):
-    """Sizes that contradict each other or the buffer.
+class LayoutError(MisfitError):
+    """Sizes that contradict each other or the buffer."""
 
-    Attributes:
-        operand: the size or operand at fault.
-        what: what it requires.
-        got: what came.
-    """
-
-    def __init__(self, operand: str, what: str, got: object) -> None:
-        super().__init__(requires("params layout", None, operand, what, got))
-        self.operand, self.what, self.got = operand, what, got
+    def __str__(self) -> str:
+        return requires("params layout", None, self.operand, self.what, self.got)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import inspect
 import sys
 from pathlib import Path
 
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower import opdef
 
 _FAMILIES = {
     "block": "Block family",

@@ -8,112 +8,95 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
+import numpy as np
+
 from lstm_lower import dims, errors
-from lstm_lower.binding import Call, TensorInfo, bind_attributes, bind_operands
+from lstm_lower.declarations import REQUIRED, Arranged, Attribute, Operand, Slot, attr, operand, slots
 from lstm_lower.dtypes import DTYPES, DType, all_dtypes, dtype_name, dtype_of
+from lstm_lower.registry import DOMAIN, SYNONYMS, Registry, key_of
 
 __all__ = [
-    "DOMAINS",
+    "DOMAIN",
     "REGISTRY",
     "REQUIRED",
+    "Arranged",
     "Attribute",
     "Call",
     "DType",
     "OpDef",
     "Operand",
+    "Slot",
     "TensorInfo",
     "all_dtypes",
     "attr",
     "definition",
+    "domains",
     "dtype_name",
     "dtype_of",
     "operand",
 ]
 
-# The domain that tf2onnx gives to ops it leaves alone, and the short form that users write by hand.
-DOMAINS = ("ai.onnx.converters.tensorflow", "tf")
+REGISTRY: Registry[type[OpDef]] = Registry("definition", "lstm_lower.ops")
 
-REGISTRY: dict[str, type[OpDef]] = {}
-
-
-@dataclasses.dataclass(frozen=True)
-class Operand:
-    """One input or output.
-
-    Attributes:
-        name: TensorFlow's argument name.
-        spec: its symbolic shape; `None` when any shape goes.
-        dtype: a type variable (`T`) or one of the dtype names.
-        variadic: may repeat; its shapes are checked by the op's own `verify`.
-        optional: may be left out (an empty name in ONNX).
-        count: the attribute that says how often a variadic operand repeats, where TensorFlow has one.
-    """
-
-    name: str
-    spec: dims.ShapeSpec | None
-    dtype: str
-    variadic: bool = False
-    optional: bool = False
-    count: str | None = None
+# No op has so many outputs; a damaged attribute may say so.
+_MAX_COUNT = 65536
 
 
-@dataclasses.dataclass(frozen=True)
-class Attribute:
-    """One attribute.
+@dataclasses.dataclass
+class TensorInfo:
+    """What is known of one actual operand.
 
     Attributes:
-        name: TensorFlow's attribute name.
-        type: `bool`, `int`, `float`, `str`, `DType`, or a list of one of the first four as `list`.
-        default: TensorFlow's default; `REQUIRED` when it has none.
-        choices: allowed values; empty when any goes.
-        rounds_to: the type variable to whose dtype the value is rounded before use, as the kernels do.
+        dtype: its dtype, or `None`.
+        shape: its dimensions, or `None` when not even the rank is known.
+        value: its value where it is of integers, and a constant or an eager argument; else `None`.
     """
 
-    name: str
-    type: type
-    default: Any
-    choices: tuple[Any, ...] = ()
-    rounds_to: str | None = None
+    dtype: DType | None
+    shape: tuple[dims.Dim, ...] | None
+    value: np.ndarray[Any, Any] | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class Call:
+    """One use of an op: operands and attributes verified and bound to the definition. Equal nodes may share one.
+
+    Attributes:
+        op: the definition.
+        operands: operand name -> what is known of it (missing optional ones are absent).
+        lists: name of a variadic operand -> what is known of each.
+        attributes: every attribute, defaults filled in.
+        unifier: the bindings of dimension symbols, from which output shapes follow.
+        types: type variable -> dtype or `None`.
+        outputs: what follows for each output.
+    """
+
+    op: type[OpDef]
+    operands: dict[str, TensorInfo] = dataclasses.field(default_factory=dict)
+    lists: dict[str, list[TensorInfo]] = dataclasses.field(default_factory=dict)
+    attributes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    unifier: dims.Unifier = dataclasses.field(default_factory=dims.Unifier)
+    types: dict[str, DType | None] = dataclasses.field(default_factory=dict)
+    outputs: list[TensorInfo] = dataclasses.field(default_factory=list)
 
     @property
-    def required(self) -> bool:
-        """Whether TensorFlow has no default for it."""
-        return self.default is REQUIRED
+    def sizes(self) -> dict[str, dims.Dim]:
+        """Dimension symbol -> size, name or `None`."""
+        return self.unifier.sizes
 
-
-class _Required:
-    def __repr__(self) -> str:
-        return "required"
-
-
-REQUIRED = _Required()
-
-
-def operand(
-    shape: str | None,
-    dtype: str = "T",
-    *,
-    variadic: bool = False,
-    optional: bool = False,
-    count: str | None = None,
-) -> Any:
-    """Declares an operand, for example `operand("I+H 4*H")`; `None` for any shape."""
-    spec = None if shape is None else dims.parse_shape(shape)
-    return Operand("", spec, dtype, variadic, optional, count)
-
-
-def attr(type_: type, default: Any = REQUIRED, *, choices: Sequence[Any] = (), rounds_to: str | None = None) -> Any:
-    """Declares an attribute, with TensorFlow's default if it has one."""
-    return Attribute("", type_, default, tuple(choices), rounds_to)
+    def error(self, operand_name: str, what: str, got: object) -> errors.MisfitError:
+        """The error for one operand or attribute."""
+        return errors.MisfitError(operand_name, what, got)
 
 
 class OpDef:
     """Base of all definitions; see the module's docstring.
 
     Attributes:
+        domain: the domain that nodes of the op stand in; another package's op may have one of that package's own.
         op_type: the class name.
         inputs, outputs, attributes: the declarations in order.
         types: type variable -> allowed dtypes, from the nested class `Types`.
@@ -123,6 +106,7 @@ class OpDef:
         static_operands: operands whose values it must know.
     """
 
+    domain: ClassVar[str] = DOMAIN
     op_type: ClassVar[str] = ""
     inputs: ClassVar[tuple[Operand, ...]] = ()
     outputs: ClassVar[tuple[Operand, ...]] = ()
@@ -152,9 +136,10 @@ class OpDef:
             return
         cls.op_type = cls.__name__
         cls.family = cls.__module__.rpartition(".")[2]
-        if cls.op_type in REGISTRY:
-            raise KeyError(f"{cls.op_type} is already defined")
-        REGISTRY[cls.op_type] = cls
+        cls.domain = key_of(cls)[0]
+        if cls.domain in ("", "ai.onnx"):
+            raise errors.InvalidInputError(f"{cls.op_type} requires a domain of its own, got ONNX's")
+        REGISTRY.register(cls, cls, cls.__module__)
 
     @classmethod
     def summary(cls) -> str:
@@ -162,24 +147,14 @@ class OpDef:
         return (inspect.getdoc(cls) or "").split("\n", 1)[0]
 
     @classmethod
-    def operand_names(cls, count: int, attributes: Mapping[str, Any] | None = None) -> list[str]:
-        """The names of a node's `count` operands; those of a variadic operand are numbered `name[0]`, `name[1]`, ...
-
-        Variadic operands may stand anywhere: each is as long as its attribute says; what the others leave over is
-        shared evenly by those without one.
-        """
-        return _names(cls.inputs, count, attributes or {})
+    def input_slots(cls, count: int, attributes: Mapping[str, Any] | None = None) -> list[Slot]:
+        """What stands at each of a node's `count` inputs; see `declarations.slots`."""
+        return slots(cls.inputs, count, attributes or {})
 
     @classmethod
-    def output_names(cls, count: int, attributes: Mapping[str, Any] | None = None) -> list[str]:
-        """The names of a node's `count` outputs, numbered like those of variadic operands."""
-        return _names(cls.outputs, count, attributes or {})
-
-    @classmethod
-    def output_count(cls, call: Call) -> int:
-        """How many outputs a verified call has; overridden where an output is variadic."""
-        del call
-        return len(cls.outputs)
+    def output_slots(cls, count: int, attributes: Mapping[str, Any] | None = None) -> list[Slot]:
+        """What stands at each of a node's `count` outputs."""
+        return slots(cls.outputs, count, attributes or {})
 
     @classmethod
     def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:  # noqa: ARG003
@@ -191,25 +166,28 @@ class OpDef:
         """Further checks of one op, beyond ranks, sizes, dtypes and attributes; overridden where an op has any.
 
         May also bind symbols in `call.sizes` that only attributes and operands together determine.
+
+        Raises:
+            MisfitError: as `call.error` makes it.
         """
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
-        """Dtypes and shapes of the outputs of a verified call that has `count` outputs."""
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """Dtypes and shapes of all outputs of a verified call; overridden where they follow from more than symbols."""
         infos = []
-        declared = {output.name: output for output in cls.outputs}
-        for name in cls.output_names(count, call.attributes):
-            output = declared[name.partition("[")[0]]
+        for output in cls.outputs:
             spec = cls.shape_spec(output, call.attributes)
             shape = None if spec is None else call.unifier.shape(spec)
-            infos.append(TensorInfo(_resolve_dtype(call, output), shape))
+            dtype = call.types.get(output.dtype) if output.dtype in cls.types else DTYPES[output.dtype]
+            count = call.attributes[output.count] if output.count else 1
+            infos += [TensorInfo(dtype, shape) for _ in range(count)]
         return infos
 
     @classmethod
     def bind(
         cls,
         node: str | None,
-        operands: Mapping[str, TensorInfo],
+        operands: Arranged[TensorInfo | None],
         attributes: Mapping[str, Any],
         *,
         error: type[errors.LstmLowerError] = errors.InvalidModelError,
@@ -218,23 +196,33 @@ class OpDef:
 
         Args:
             node: node name; `None` for an eager call.
-            operands: operand name -> what is known of it.
+            operands: what is known of the operands; `None` for one that is left out.
             attributes: attribute name -> value; names that start with `_` are TensorFlow's own notes and ignored.
             error: what to raise: `InvalidInputError` when the operands are a run's.
 
         Raises:
             InvalidModelError, InvalidInputError: an operand or attribute does not fit.
         """
-        call = Call(cls, node, dict(operands), {}, error)
-        bind_attributes(call, attributes)
-        bind_operands(call)
-        cls.verify(call)
+        call = Call(cls)
+        try:
+            _bind_attributes(call, attributes)
+            _bind_operands(call, operands)
+            cls.verify(call)
+            call.outputs = cls.output_infos(call)
+            _check_outputs(call)
+        except errors.MisfitError as misfit:
+            raise error(errors.requires(cls.op_type, node, misfit.operand, misfit.what, misfit.got)) from None
         return call
 
 
 def definition(domain: str, op_type: str) -> type[OpDef] | None:
-    """The definition of an op in one of our domains, or `None`."""
-    return REGISTRY.get(op_type) if domain in DOMAINS else None
+    """The definition of an op, or `None`."""
+    return REGISTRY.get((domain, op_type))
+
+
+def domains() -> tuple[str, ...]:
+    """The domains that hold defined ops: ours, its short form, and those of other packages."""
+    return tuple(dict.fromkeys([DOMAIN, *SYNONYMS, *(op.domain for op in REGISTRY.values())]))
 
 
 def _declarations(cls: type[OpDef], section: str, kind: type) -> tuple[Any, ...]:
@@ -248,24 +236,85 @@ def _declarations(cls: type[OpDef], section: str, kind: type) -> tuple[Any, ...]
     return tuple(found.values())
 
 
-def _names(declarations: Sequence[Operand], count: int, attributes: Mapping[str, Any]) -> list[str]:
-    """Names in order; variadic ones without a count of their own share evenly what the others leave over."""
-    lengths = {
-        declared.name: attributes.get(declared.count or "", None) if declared.variadic else 1
-        for declared in declarations
-    }
-    taken = sum(length for length in lengths.values() if isinstance(length, int))
-    sharing = sum(not isinstance(length, int) for length in lengths.values())
-    share = max(count - taken, 0) // max(sharing, 1)
-    names: list[str] = []
-    for declared in declarations:
-        length = lengths[declared.name]
-        if declared.variadic:
-            names += [f"{declared.name}[{index}]" for index in range(length if isinstance(length, int) else share)]
+def _bind_attributes(call: Call, given: Mapping[str, Any]) -> None:
+    """Checks the given attributes and fills in the defaults of the others."""
+    known = {attribute.name for attribute in call.op.attributes}
+    for name in given:
+        # TensorFlow keeps the dtypes of an op as attributes T, S, ...; a converter may carry them along.
+        if name not in known and not name.startswith("_") and name not in call.op.types:
+            raise call.error(f"attribute {name}", f"to be one of {sorted(known) or 'none'}", "an unknown attribute")
+    for attribute in call.op.attributes:
+        what = f"attribute {attribute.name}"
+        if attribute.name in given:
+            value = attribute.read(given[attribute.name])
+            if value is None:
+                raise call.error(what, f"a {attribute.type_name}", f"{given[attribute.name]!r}")
+            if attribute.choices and value not in attribute.choices:
+                raise call.error(what, f"one of {list(attribute.choices)}", f"{value!r}")
+        elif attribute.required:
+            raise call.error(what, f"a {attribute.type_name}", "nothing")
         else:
-            names.append(declared.name)
-    return names
+            value = attribute.default
+        call.attributes[attribute.name] = value
+    for count in {declared.count for declared in (*call.op.inputs, *call.op.outputs) if declared.count}:
+        if not 0 <= call.attributes[count] <= _MAX_COUNT:
+            raise call.error(f"attribute {count}", f"0 to {_MAX_COUNT}", call.attributes[count])
 
 
-def _resolve_dtype(call: Call, output: Operand) -> DType | None:
-    return call.types.get(output.dtype) if output.dtype in call.op.types else DTYPES[output.dtype]
+def _bind_operands(call: Call, given: Arranged[TensorInfo | None]) -> None:
+    """Checks dtypes and shapes of the operands and binds type variables and dimension symbols."""
+    for declared in call.op.inputs:
+        if declared.variadic:
+            infos = given.lists.get(declared.name, [])
+            for index, info in enumerate(infos):
+                _bind_operand(call, Slot(declared, index), info)
+            call.lists[declared.name] = [info for info in infos if info is not None]
+        else:
+            found = given.single.get(declared.name)
+            _bind_operand(call, Slot(declared), found)
+            if found is not None:
+                call.operands[declared.name] = found
+    call.unifier.solve()
+
+
+def _bind_operand(call: Call, slot: Slot, info: TensorInfo | None) -> None:
+    declared = slot.operand
+    if info is None:
+        if not declared.optional:
+            raise call.error(str(slot), "a value", "nothing")
+        return
+    _bind_dtype(call, slot, info)
+    shape = info.shape
+    if info.value is not None:
+        shape = info.value.shape
+        if not dims.agree(shape, info.shape):
+            raise call.error(str(slot), f"its declared shape {list(info.shape or ())}", f"a value of {list(shape)}")
+    spec = call.op.shape_spec(declared, call.attributes)
+    if spec is not None and shape is not None:
+        call.unifier.add(str(slot), spec, shape)
+
+
+def _bind_dtype(call: Call, slot: Slot, info: TensorInfo) -> None:
+    declared = slot.operand
+    allowed = call.op.types.get(declared.dtype)
+    if allowed is None:
+        if info.dtype not in (None, DTYPES[declared.dtype]):
+            raise call.error(str(slot), f"dtype {declared.dtype}", dtype_name(info.dtype))
+        return
+    bound = call.types.get(declared.dtype) or info.dtype
+    call.types[declared.dtype] = bound
+    if info.dtype is None:
+        return
+    if info.dtype not in allowed:
+        names = " or ".join(dtype_name(dtype) for dtype in allowed)
+        raise call.error(str(slot), f"dtype {names}", dtype_name(info.dtype))
+    if info.dtype != bound:
+        first = next(o.name for o in call.op.inputs if o.dtype == declared.dtype)
+        raise call.error(str(slot), f"dtype {dtype_name(bound)} (as {first})", dtype_name(info.dtype))
+
+
+def _check_outputs(call: Call) -> None:
+    """No size of an output may follow to be negative, as it does from a damaged operand's value."""
+    for slot, info in zip(call.op.output_slots(len(call.outputs), call.attributes), call.outputs, strict=True):
+        if any(isinstance(dim, int) and dim < 0 for dim in info.shape or ()):
+            raise call.error(str(slot), "sizes of 0 or more", f"shape {list(info.shape or ())}")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 
 import onnx_ir as ir
 
 from lstm_lower import opdef
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.emit import Constants, Workspace
-from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.verify import bind_node, composite_nodes, node_label
-from lstm_lower.passes import rules  # noqa: F401 (importing the rules fills the registry)
+from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.form import node_label
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.rules.registry import REPEATABLE, RULES, Node
+from lstm_lower.passes.rules.registry import RULES, Node, Results
 from lstm_lower.passes.templates import Template, signature
 from lstm_lower.records import contracts
 
@@ -72,11 +72,11 @@ def unsupported_nodes(model: ir.Model) -> list[str]:
         for node in ir.traversal.RecursiveGraphIterator(container):
             if node.domain in STANDARD_DOMAINS or (node.domain, node.op_type) in functions:
                 continue
-            if opdef.definition(node.domain, node.op_type) is not None and node.op_type in RULES:
+            if (node.domain, node.op_type) in RULES:
                 continue
             known = "no lowering is known for it"
-            if node.domain not in opdef.DOMAINS:
-                known = f"domain '{node.domain}' is neither ai.onnx nor one of {', '.join(opdef.DOMAINS)}"
+            if node.domain not in (domains := opdef.domains()):
+                known = f"domain '{node.domain}' is neither ai.onnx nor one of {', '.join(domains)}"
             reasons.append(f"{node.op_type} '{node_label(node)}': {known}")
     return reasons
 
@@ -107,7 +107,7 @@ class _Lowering:
         composites = [
             (node, definition)
             for node in graph
-            if (definition := opdef.definition(node.domain, node.op_type)) is not None and node.op_type in RULES
+            if (definition := opdef.definition(node.domain, node.op_type)) is not None and definition in RULES
         ]
         for node, definition in composites:
             builder = Builder.before(node, space, constants)
@@ -125,18 +125,16 @@ class _Lowering:
         builder: Builder,
         templates: dict[Hashable, Template],
     ) -> None:
-        key = signature(node) if node.op_type in REPEATABLE else None
+        call, rule = bind_node(node, definition, self.space.facts), RULES[definition]
+        key = signature(node, call) if rule.repeatable else None
         if key in templates:
-            template = templates[key]
-            call = dataclasses.replace(template.call, node=node_label(node))
-            replacements = template.repeat(node, builder)
+            replacements = templates[key].repeat(node, builder)
         else:
-            call = bind_node(node, definition, self.space.facts)
-            results = RULES[node.op_type](Node(node, call, builder, standard_rnn=self.standard_rnn))
+            results = rule.formula(Node(node, call, builder, standard_rnn=self.standard_rnn))
             replacements = _replacements(builder, node, call, results)
             builder.emitter.discard_unread(keep={new for _, new in replacements})
             if key is not None:
-                templates[key] = Template.record(node, call, builder, replacements)
+                templates[key] = Template.record(node, builder, replacements)
         contract = contracts.contract_of(call, node, self.main)
         if contract is not None:
             self.contracts.append(contract)
@@ -148,24 +146,23 @@ class _Lowering:
 
 
 def _replacements(
-    builder: Builder, node: ir.Node, call: opdef.Call, results: Mapping[str, Expr]
+    builder: Builder, node: ir.Node, call: opdef.Call, results: Results
 ) -> list[tuple[ir.Value, ir.Value]]:
     """The node's used outputs with the values that take their place, in the outputs' dtypes."""
-    infos = call.op.output_infos(call, len(node.outputs))
-    names = call.op.output_names(len(node.outputs), call.attributes)
+    slots = call.op.output_slots(len(node.outputs), call.attributes)
     replacements: list[tuple[ir.Value, ir.Value]] = []
     taken: set[ir.Value] = set()
-    for index, old in enumerate(node.outputs):
+    for old, slot, info in zip(node.outputs, slots, call.outputs, strict=False):
         if not old.uses() and not old.is_graph_output():
             continue
-        expr = results[names[index]]
-        dtype = infos[index].dtype
+        expr = slot.of(results)
+        dtype = info.dtype
         result = expr if dtype is None else expr.cast(dtype)
         # The new value takes over the old one's name, so it must be the rule's own and serve one output only.
         if result.builder is not builder or result.value.producer() not in builder.nodes or result.value in taken:
             result = builder.op(std.Identity, result)
         taken.add(result.value)
-        for shape in (builder.facts.shape(old), infos[index].shape):
+        for shape in (builder.facts.shape(old), info.shape):
             if shape is not None:
                 builder.set_shape(result, shape)
         replacements.append((old, result.value))

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.graph.verify import composite_nodes
+from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.driver import run_passes

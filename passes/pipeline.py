@@ -12,9 +12,9 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.graph.verify import composite_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.loops.axis_order import Layout

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from lstm_lower import opdef
-from lstm_lower.graph.verify import composite_nodes, node_label
+from lstm_lower.graph.bindings import composite_nodes, definition_of
+from lstm_lower.graph.form import node_label
+from lstm_lower.opdef import Arranged
+from lstm_lower.ops.block import BlockLSTMGrad, BlockLSTMGradV2, BlockLSTMV2
 from lstm_lower.passes.base import Pass
 
 
@@ -35,7 +37,7 @@ class BlockLSTMV2GradientPass(Pass):
         found = list(_fed_wrongly(model))
         for node in found:
             if self.repair:
-                node.op_type = "BlockLSTMGradV2"
+                node.op_type = BlockLSTMGradV2.op_type
                 continue
             warnings.warn(
                 f"BlockLSTMGrad '{node_label(node)}' is fed by a BlockLSTMV2, whose gates are in another order: "
@@ -59,12 +61,11 @@ class BlockLSTMV2GradientPass(Pass):
 def _fed_wrongly(model: ir.Model) -> Iterator[ir.Node]:
     for graph in [model.graph, *(function.graph for function in model.functions.values())]:
         for node, definition in composite_nodes(graph):
-            if definition.op_type == "BlockLSTMGrad" and _fed_by_v2(node, definition):
+            if definition is BlockLSTMGrad and _fed_by_v2(node):
                 yield node
 
 
-def _fed_by_v2(node: ir.Node, definition: type[opdef.OpDef]) -> bool:
-    names = definition.operand_names(len(node.inputs))
-    operands = dict(zip(names, node.inputs, strict=False))
+def _fed_by_v2(node: ir.Node) -> bool:
+    operands = Arranged.of(BlockLSTMGrad.inputs, node.inputs, {}).single
     producers = [value.producer() for name in ("i", "f", "ci") if (value := operands.get(name)) is not None]
-    return any(producer is not None and producer.op_type == "BlockLSTMV2" for producer in producers)
+    return any(producer is not None and definition_of(producer) is BlockLSTMV2 for producer in producers)

@@ -11,22 +11,17 @@ from collections.abc import Hashable, Mapping
 import onnx_ir as ir
 
 from lstm_lower.graph.expressions import Builder
-from lstm_lower.graph.values import declared_shape
 from lstm_lower.opdef import Call
 
 Replacements = list[tuple[ir.Value, ir.Value]]
 
 
-def signature(node: ir.Node) -> Hashable:
-    """What binding a node to its definition, and a rule that reads no operand's value, can depend on."""
-    first: dict[ir.Value, int] = {}
-    operands = tuple(
-        None if value is None else (value.dtype, declared_shape(value), first.setdefault(value, index))
-        for index, value in enumerate(node.inputs)
-    )
+def signature(node: ir.Node, call: Call) -> Hashable:
+    """What a rule that reads no operand's value can depend on: the call, equal operands, and outputs in use."""
+    first: dict[ir.Value | None, int] = {}
+    operands = tuple(first.setdefault(value, index) for index, value in enumerate(node.inputs))
     used = tuple(bool(value.uses()) or value.is_graph_output() for value in node.outputs)
-    attributes = tuple((name, repr(attribute.value)) for name, attribute in node.attributes.items())
-    return node.op_type, attributes, operands, used
+    return call, operands, used
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +56,15 @@ class Template:
     """The nodes that a rule emitted for one composite node.
 
     Attributes:
-        call: the node, bound to its definition.
         steps: the nodes, operands by reference.
         results: number of a composite node's output -> what takes its place.
     """
 
-    call: Call
     steps: tuple[_Step, ...]
     results: tuple[tuple[int, _Made], ...]
 
     @classmethod
-    def record(cls, node: ir.Node, call: Call, builder: Builder, replacements: Replacements) -> Template:
+    def record(cls, node: ir.Node, builder: Builder, replacements: Replacements) -> Template:
         """Makes a template of what a rule has emitted for a node."""
         references: dict[ir.Value, _Reference] = {}
         for index, value in enumerate(node.inputs):
@@ -88,7 +81,7 @@ class Template:
             outputs = tuple((value.type, value.shape) for value in made.outputs)
             steps.append(_Step(made.op_type, tuple(made.attributes.values()), inputs, outputs))
         position = {value: index for index, value in enumerate(node.outputs)}
-        return cls(call, tuple(steps), tuple((position[old], _made(references, new)) for old, new in replacements))
+        return cls(tuple(steps), tuple((position[old], _made(references, new)) for old, new in replacements))
 
     def repeat(self, node: ir.Node, builder: Builder) -> Replacements:
         """Emits the template's nodes for another composite node of the same signature."""

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from lstm_lower import dims, opdef
-from lstm_lower.dtypes import native
+from lstm_lower import dims, signatures
+from lstm_lower.declarations import Slot
+from lstm_lower.dtypes import DTYPES, native
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.values import stated
+from lstm_lower.opdef import DOMAIN, REGISTRY, Arranged, Call, OpDef, TensorInfo
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.opset.installed import newest_opset
+from lstm_lower.passes.rules.registry import RULES, Rule
 from lstm_lower.runtime.session import default_options
 
 Array = np.ndarray[Any, Any]
@@ -28,8 +32,42 @@ Array = np.ndarray[Any, Any]
 _CARRIERS = {ir.DataType.BFLOAT16: ir.DataType.FLOAT}
 
 
+def op_names() -> list[str]:
+    """The names of the ops that can be called, in order."""
+    return sorted({op.op_type for op in REGISTRY.values() if op in RULES})
+
+
+def op_named(name: str) -> type[OpDef] | None:
+    """The op of a name that can be called; of equal names in several domains ours, else the one defined first."""
+    found = [op for op in REGISTRY.values() if op.op_type == name and op in RULES]
+    return min(found, key=lambda op: op.domain != DOMAIN, default=None)
+
+
+def function(op: type[OpDef]) -> Callable[..., Any]:
+    """An op as a function with its definition's signature: arrays in; a named tuple out, or the only output."""
+    signature = inspect.Signature(signatures.parameters(op))
+    fields = [(output.name, list[Array] if output.variadic else Array) for output in op.outputs]
+    outputs = NamedTuple(f"{op.op_type}Outputs", fields)  # type: ignore[misc]  # the fields are known at run time only
+
+    def run(**given: Any) -> Any:
+        try:
+            arguments = signature.bind(**given)
+        except TypeError as error:
+            raise TypeError(f"{op.op_type}() {error}") from None
+        arguments.apply_defaults()
+        name = arguments.arguments.pop("name")
+        operands = {operand.name: arguments.arguments.pop(operand.name) for operand in op.inputs}
+        results = call(op, operands, arguments.arguments, name)
+        return results[op.outputs[0].name] if signatures.single(op) else outputs(**results)
+
+    run.__name__ = run.__qualname__ = op.op_type
+    run.__doc__ = signatures.docstring(op)
+    run.__signature__ = signature.replace(return_annotation=Array if signatures.single(op) else outputs)  # type: ignore[attr-defined]
+    return run
+
+
 def call(
-    op_type: str, operands: Mapping[str, Any], attributes: Mapping[str, Any], name: str | None = None
+    definition: type[OpDef], operands: Mapping[str, Any], attributes: Mapping[str, Any], name: str | None = None
 ) -> dict[str, Any]:
     """Runs one op.
 
@@ -37,7 +75,7 @@ def call(
     lowering must know before the run (an op's `static_sizes` and `static_operands`) makes a session of its own.
 
     Args:
-        op_type: a defined op.
+        definition: the op.
         operands: operand name -> array; `None` for an optional one that is left out; a list of arrays for a variadic
             one.
         attributes: attribute name -> value.
@@ -50,27 +88,31 @@ def call(
         InvalidInputError: an operand or attribute does not fit.
         UnsupportedOpError: this use of the op cannot be lowered.
     """
-    definition = opdef.REGISTRY[op_type]
     arrays = _arrays(definition, operands)
-    infos = {
-        key: opdef.TensorInfo(_dtype(op_type, key, array), array.shape, array if array.dtype.kind in "iu" else None)
-        for key, array in arrays.items()
-    }
-    attributes = {**_list_lengths(definition, operands), **attributes}
-    bound = definition.bind(name, infos, attributes, error=InvalidInputError)
-    signature = tuple((key, infos[key].dtype, array.ndim) for key, array in arrays.items())
-    fixed = tuple(sorted((key, _hashable(value)) for key, value in bound.attributes.items()))
-    count = definition.output_count(bound)
-    dtypes = tuple(info.dtype for info in definition.output_infos(bound, count) if info.dtype is not None)
+    infos = [(slot, _info(definition, slot, array)) for slot, array in arrays.items()]
+    arranged: Arranged[TensorInfo | None] = Arranged.at(infos)
+    counted = [declared for declared in reversed(definition.inputs) if declared.count]
+    lengths = {str(declared.count): len(arranged.lists.get(declared.name, ())) for declared in counted}
+    bound = definition.bind(name, arranged, {**lengths, **attributes}, error=InvalidInputError)
+    scalars = {slot.operand.name: array for slot, array in arrays.items() if array.ndim == 0}
     known = Known(
         tuple((symbol, size) for symbol in definition.static_sizes if isinstance(size := bound.sizes.get(symbol), int)),
-        tuple((key, arrays[key].item()) for key in definition.static_operands),
+        tuple((key, scalars[key].item()) for key in definition.static_operands),
     )
-    session = _session(op_type, signature, fixed, _window(definition, bound, arrays), dtypes, known)
-    feeds = {key: _to_carrier(array, infos[key].dtype) for key, array in arrays.items()}
+    dtypes = tuple(info.dtype for info in bound.outputs if info.dtype is not None)
+    signature = tuple(
+        (slot, info.dtype, array.ndim) for (slot, info), array in zip(infos, arrays.values(), strict=True)
+    )
+    fixed = tuple(sorted((key, _hashable(value)) for key, value in bound.attributes.items()))
+    # In a notebook a rule may be replaced, so that it tells sessions apart, too.
+    key: Any = definition, RULES.get(definition)
+    session = _session(key, signature, fixed, _window(bound, scalars), dtypes, known)
+    feeds = {
+        str(slot): _to_carrier(array, info.dtype) for (slot, info), array in zip(infos, arrays.values(), strict=True)
+    }
     results = session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
     outputs = [_from_carrier(result, dtype) for result, dtype in zip(results, dtypes, strict=True)]
-    return _grouped(definition.output_names(count, bound.attributes), outputs)
+    return Arranged.of(definition.outputs, outputs, bound.attributes).named()
 
 
 class Known(NamedTuple):
@@ -80,8 +122,8 @@ class Known(NamedTuple):
     scalars: tuple[tuple[str, int], ...]
 
 
-def _arrays(definition: type[opdef.OpDef], operands: Mapping[str, Any]) -> dict[str, Array]:
-    given: dict[str, tuple[str, Any]] = {}
+def _arrays(definition: type[OpDef], operands: Mapping[str, Any]) -> dict[Slot, Array]:
+    given: dict[Slot, Any] = {}
     for declared in definition.inputs:
         value = operands.get(declared.name)
         if value is None:
@@ -90,28 +132,29 @@ def _arrays(definition: type[opdef.OpDef], operands: Mapping[str, Any]) -> dict[
             if not isinstance(value, (list, tuple)):
                 got = type(value).__name__
                 raise InvalidInputError(requires(definition.op_type, None, declared.name, "a list of arrays", got))
-            given.update({f"{declared.name}[{index}]": (declared.dtype, part) for index, part in enumerate(value)})
+            given.update({Slot(declared, index): part for index, part in enumerate(value)})
         else:
-            given[declared.name] = (declared.dtype, value)
+            given[Slot(declared)] = value
     # Plain numbers and lists have no dtype of their own: they take that of the arrays beside them, as in TensorFlow.
-    arrays = {name: native(value, f"{definition.op_type}: {name}") for name, (_, value) in given.items()}
-    plain = {name for name, (_, value) in given.items() if _is_plain(value)}
-    known = {dtype: arrays[name].dtype for name, (dtype, _) in reversed(given.items()) if name not in plain}
-    known |= {name: dtype.numpy() for name in _fixed(definition) if (dtype := opdef.dtype_of(name)) is not None}
+    arrays = {slot: native(value, f"{definition.op_type}: {slot}") for slot, value in given.items()}
+    plain = {slot for slot, value in given.items() if _is_plain(value)}
+    known: dict[str, np.dtype[Any]] = {name: dtype.numpy() for name, dtype in DTYPES.items()}
+    for slot, array in arrays.items():
+        if slot not in plain:
+            known.setdefault(slot.operand.dtype, array.dtype)
     return {
-        name: _converted(arrays[name], known[dtype]) if name in plain and dtype in known else arrays[name]
-        for name, (dtype, _) in given.items()
+        slot: _converted(array, known[slot.operand.dtype]) if slot in plain and slot.operand.dtype in known else array
+        for slot, array in arrays.items()
     }
 
 
-def _list_lengths(definition: type[opdef.OpDef], operands: Mapping[str, Any]) -> dict[str, int]:
-    """The attributes that say how long the operands are that are lists."""
-    counted = [declared for declared in definition.inputs if declared.count is not None]
-    return {str(declared.count): len(operands.get(declared.name) or ()) for declared in reversed(counted)}
-
-
-def _fixed(definition: type[opdef.OpDef]) -> set[str]:
-    return {declared.dtype for declared in definition.inputs} - set(definition.types)
+def _info(definition: type[OpDef], slot: Slot, array: Array) -> TensorInfo:
+    try:
+        dtype = ir.DataType.from_numpy(array.dtype)
+    except TypeError:
+        text = requires(definition.op_type, None, str(slot), "a tensor of numbers", f"dtype {array.dtype}")
+        raise InvalidInputError(text) from None
+    return TensorInfo(dtype, array.shape, array if array.dtype.kind in "iu" else None)
 
 
 def _is_plain(value: Any) -> bool:
@@ -123,13 +166,6 @@ def _converted(array: Array, dtype: np.dtype[Any]) -> Array:
     converted = array.astype(dtype) if array.dtype.kind in "biuf" else array
     exact = array.size == 0 or converted.dtype.kind not in "iub" or np.array_equal(converted, array)
     return converted if exact else array
-
-
-def _dtype(op_type: str, name: str, array: Array) -> ir.DataType:
-    try:
-        return ir.DataType.from_numpy(array.dtype)
-    except TypeError:
-        raise InvalidInputError(requires(op_type, None, name, "a tensor of numbers", f"dtype {array.dtype}")) from None
 
 
 def _hashable(value: Any) -> Any:
@@ -147,10 +183,10 @@ class Window(enum.Enum):
     WHOLE = enum.auto()
 
 
-def _window(definition: type[opdef.OpDef], bound: opdef.Call, arrays: Mapping[str, Array]) -> Window | None:
-    if all(declared.name != "seq_len_max" for declared in definition.inputs):
+def _window(bound: Call, scalars: Mapping[str, Array]) -> Window | None:
+    if "seq_len_max" not in scalars:
         return None
-    length = int(arrays["seq_len_max"])
+    length = int(scalars["seq_len_max"])
     if length == 0:
         return Window.NOTHING
     return Window.WHOLE if length == bound.sizes["T"] else Window.PART
@@ -158,68 +194,71 @@ def _window(definition: type[opdef.OpDef], bound: opdef.Call, arrays: Mapping[st
 
 _lock = threading.Lock()
 
+# What a session was compiled for of each operand: its place, dtype and rank.
+Signature = tuple[tuple[Slot, ir.DataType | None, int], ...]
+
 
 @functools.lru_cache(maxsize=256)
 def _session(
-    op_type: str,
-    signature: tuple[tuple[str, ir.DataType, int], ...],
+    defined: tuple[type[OpDef], Rule | None],
+    signature: Signature,
     attributes: tuple[tuple[str, Any], ...],
     window: Window | None,
     output_dtypes: tuple[ir.DataType, ...],
     known: Known,
 ) -> Any:
     with _lock:
-        model = _model(op_type, signature, dict(attributes), output_dtypes, window, known)
+        model = _model(defined[0], signature, dict(attributes), output_dtypes, window, known)
         options = default_options()
         lowered = ir.to_proto(lower(model))
         return ort.InferenceSession(lowered.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def _model(
-    op_type: str,
-    signature: tuple[tuple[str, ir.DataType, int], ...],
+    definition: type[OpDef],
+    signature: Signature,
     attributes: dict[str, Any],
     output_dtypes: tuple[ir.DataType, ...],
     window: Window | None,
     known: Known,
 ) -> ir.Model:
     """A model of one composite node with symbolic sizes."""
-    definition = opdef.REGISTRY[op_type]
-    specs = {declared.name: definition.shape_spec(declared, attributes) for declared in definition.inputs}
     sizes: dict[str, dims.Dim] = dict(known.sizes)
     scalars = dict(known.scalars)
     inputs: list[ir.Value] = []
     nodes: list[ir.Node] = []
-    operands: dict[str, ir.Value] = {}
-    for name, dtype, rank in signature:
-        spec = specs[name.partition("[")[0]]
+    operands: dict[Slot, ir.Value] = {}
+    for slot, dtype, rank in signature:
+        assert dtype is not None
+        if slot.operand.name in scalars:
+            operands[slot] = _scalar(nodes, scalars[slot.operand.name], dtype)
+            continue
+        spec = definition.shape_spec(slot.operand, attributes)
         symbols: list[dims.Dim] = [None] * rank
         if spec is not None and spec.rest is None:
             symbols = [dim.symbol if (size := dim.value(sizes)) is None else size for dim in spec.dims]
-        if name in scalars:
-            operands[name] = _scalar(nodes, scalars[name], dtype)
-            continue
         carrier = _CARRIERS.get(dtype, dtype)
-        value = ir.Value(name=name, type=ir.TensorType(carrier), shape=stated(symbols))
+        value = ir.Value(name=str(slot), type=ir.TensorType(carrier), shape=stated(symbols))
         inputs.append(value)
-        operands[name] = value if carrier == dtype else _cast(nodes, value, dtype)
+        operands[slot] = value if carrier == dtype else _cast(nodes, value, dtype)
     if window in (Window.WHOLE, Window.NOTHING):
         inputs = [value for value in inputs if value.name != "seq_len_max"]
-        operands["seq_len_max"] = _steps(nodes, operands["x"]) if window is Window.WHOLE else _zero(nodes)
+        place = {slot.operand.name: slot for slot in operands}
+        operands[place["seq_len_max"]] = _steps(nodes, operands[place["x"]]) if window is Window.WHOLE else _zero(nodes)
     given = [ir.convenience.convert_attribute(name, _plain(value)) for name, value in attributes.items()]
-    absent = [o.name for o in definition.inputs if not o.variadic and o.name not in operands]
-    ordered = [operands.get(name) for name in definition.operand_names(len(signature) + len(absent), attributes)]
+    absent = sum(Slot(declared) not in operands for declared in definition.inputs if not declared.variadic)
+    ordered = [operands.get(slot) for slot in definition.input_slots(len(signature) + absent, attributes)]
     outputs = [ir.Value(name=f"output_{index}") for index in range(len(output_dtypes))]
-    node = ir.Node(opdef.DOMAINS[0], op_type, ordered, given, outputs=outputs, name=op_type)
+    domain = definition.domain
+    node = ir.Node(domain, definition.op_type, ordered, given, outputs=outputs, name=definition.op_type)
     nodes.append(node)
     results = []
     for output, dtype in zip(outputs, output_dtypes, strict=True):
         output.type = ir.TensorType(dtype)
         carrier = _CARRIERS.get(dtype, dtype)
         results.append(output if carrier == dtype else _cast(nodes, output, carrier))
-    graph = ir.Graph(
-        inputs, results, nodes=nodes, name=op_type, opset_imports={"": newest_opset(), opdef.DOMAINS[0]: 1}
-    )
+    imports = {"": newest_opset(), domain: 1}
+    graph = ir.Graph(inputs, results, nodes=nodes, name=definition.op_type, opset_imports=imports)
     return ir.Model(graph, ir_version=10)
 
 
@@ -264,15 +303,3 @@ def _to_carrier(array: Array, dtype: ir.DataType | None) -> Array:
 
 def _from_carrier(array: Array, dtype: ir.DataType | None) -> Array:
     return array.astype(dtype.numpy()) if dtype in _CARRIERS and dtype is not None else array
-
-
-def _grouped(names: list[str], results: list[Array]) -> dict[str, Any]:
-    """Output name -> array; those of a variadic output as a list."""
-    grouped: dict[str, Any] = {}
-    for name, result in zip(names, results, strict=True):
-        base, bracket, _ = name.partition("[")
-        if bracket:
-            grouped.setdefault(base, []).append(result)
-        else:
-            grouped[base] = result
-    return grouped

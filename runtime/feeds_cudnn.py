@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.values import constant_of
-from lstm_lower.graph.verify import bind_node, composite_nodes
+from lstm_lower.opdef import Arranged
 from lstm_lower.runtime.proof import reference
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
@@ -36,8 +37,7 @@ def with_forward_outputs(model: ir.Model, feeds: Mapping[str, Array]) -> dict[st
         forward = definition.forward
         if forward is None or not forward.startswith("CudnnRNN") or node.graph is not model.graph:
             continue
-        names = definition.operand_names(len(node.inputs))
-        operands = dict(zip(names, node.inputs, strict=False))
+        operands = Arranged.of(definition.inputs, node.inputs, {}).single
         output = operands.get("output")
         if output is None or output.name is None or output.name not in feeds or not output.is_graph_input():
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower import opdef
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.dims import Dim
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.bindings import bind_node, definition_of
 from lstm_lower.graph.facts import Facts
+from lstm_lower.opdef import Call
 
 SizeOf = Callable[[Dim], int]
 Range = tuple[int, int]
@@ -32,11 +33,9 @@ def integer_range(value: ir.Value, size_of: SizeOf, facts: Facts) -> Range | Non
 
 
 def _range_of_use(node: ir.Node, index: int, size_of: SizeOf, facts: Facts) -> Range | None:
-    definition = opdef.definition(node.domain, node.op_type)
+    definition = definition_of(node)
     if definition is not None:
-        attributes = {name: attr.value for name, attr in node.attributes.items() if not attr.is_ref()}
-        names = definition.operand_names(len(node.inputs), attributes)
-        return _range_of_operand(node, names[index], names, size_of, facts) if index < len(names) else None
+        return _range_of_operand(bind_node(node, definition, facts), node, index, size_of)
     view = facts.view(node)
     match view:
         case std.Gather() | std.GatherElements() if index == 1 and view.axis is not None:
@@ -49,27 +48,18 @@ def _range_of_use(node: ir.Node, index: int, size_of: SizeOf, facts: Facts) -> R
     return None
 
 
-def _range_of_operand(node: ir.Node, name: str, names: list[str], size_of: SizeOf, facts: Facts) -> Range | None:
-    """The range of a composite op's operand, by the operand's name, which says the same in every op."""
-    operands = dict(zip(names, node.inputs, strict=False))
-    if name == "seq_len_max":
-        return _length(operands.get("x"), 0, size_of, facts)
-    if name == "sequence_lengths":
-        time_major = node.attributes.get("time_major")
-        time_axis = 0 if time_major is None or time_major.value else 1
-        return _length(operands.get("input"), time_axis, size_of, facts)
-    if name == "labels" and node.op_type.startswith("Sparse"):
-        return _below(_dim(operands.get("features"), -1, facts), size_of)
-    if name == "segment_ids":
-        count = facts.constant(operands.get("num_segments"))
-        return None if count is None else (0, int(count.reshape(-1)[0]))
-    return None
-
-
-def _length(sequence: ir.Value | None, axis: int, size_of: SizeOf, facts: Facts) -> Range | None:
-    """1 up to all steps."""
-    found = _below(_dim(sequence, axis, facts), size_of)
-    return None if found is None else (1, found[1] + 1)
+def _range_of_operand(call: Call, node: ir.Node, index: int, size_of: SizeOf) -> Range | None:
+    """The range of a composite op's operand, as its definition declares it."""
+    declared = call.op.input_slots(len(node.inputs), call.attributes)[index].operand
+    if declared.counts is not None:
+        steps = call.sizes.get(declared.counts)
+        return None if steps is None else (1, size_of(steps) + 1)
+    if declared.indexes is None:
+        return None
+    bound = call.operands.get(declared.indexes)
+    if bound is not None:
+        return None if bound.value is None else (0, int(bound.value))
+    return _below(call.sizes.get(declared.indexes), size_of)
 
 
 def _below(dim: Dim, size_of: SizeOf) -> Range | None:

@@ -14,7 +14,8 @@ import onnxruntime as ort
 
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.graph.verify import composite_nodes, verify
+from lstm_lower.graph.bindings import composite_nodes
+from lstm_lower.graph.verify import verify
 from lstm_lower.passes.lower import lower
 from lstm_lower.records import contracts
 from lstm_lower.records import model_files as model_io

@@ -6,28 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from lstm_lower.dtypes import native
+from lstm_lower.dtypes import native, numpy_dtype
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 
 Array = np.ndarray[Any, Any]
 
-# The types that onnxruntime takes from numpy and gives back.
-_DTYPES: dict[str, np.dtype[Any]] = {
-    f"tensor({name})": np.dtype(numpy_name)
-    for name, numpy_name in {
-        "float": "float32",
-        "double": "float64",
-        "bool": "bool",
-        **{
-            name: name for name in ("float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        },
-    }.items()
-}
-
 
 def dtype_of(declared: Any) -> np.dtype[Any] | None:
     """The numpy dtype of an input or output; `None` for strings, sequences and what numpy has no numbers for."""
-    return _DTYPES.get(declared.type)
+    return numpy_dtype(declared.type)
 
 
 def number_dtype(declared: Any) -> np.dtype[Any]:

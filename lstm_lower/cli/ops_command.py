@@ -45,15 +45,13 @@ def _nearest(op: str, known: Iterable[str]) -> str:
 def support_table() -> dict[str, dict[str, Any]]:
     """Op type -> what its definition says, for every op that has a lowering rule."""
     from lstm_lower import opdef
-    from lstm_lower.passes import rules  # noqa: F401 (fills its registry)
     from lstm_lower.passes.rules.registry import RULES
-    from lstm_lower.runtime.proof import oracles  # noqa: F401 (fills its registry)
     from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
     return {
-        name: _describe(definition) | {"oracle": name in ORACLES}
-        for name, definition in sorted(opdef.REGISTRY.items())
-        if name in RULES
+        op.op_type: _describe(op) | {"oracle": op in ORACLES}
+        for op in sorted(opdef.REGISTRY.values(), key=lambda op: op.op_type)
+        if op in RULES
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower import opdef
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.dump import type_text
 
@@ -108,13 +108,15 @@ def _walk(graph: ir.Graph, where: str) -> Iterator[tuple[ir.Node, str]]:
 
 
 def _composite(node: ir.Node, where: str, definition: type[opdef.OpDef]) -> Composite:
-    attributes = {name: attr.value for name, attr in node.attributes.items() if not attr.is_ref()}
-    names = definition.operand_names(len(node.inputs), attributes)
-    operands = {name: type_text(value) for name, value in zip(names, node.inputs, strict=False) if value is not None}
+    from lstm_lower.graph.bindings import given_attributes
+
+    attributes = given_attributes(node)
+    slots = definition.input_slots(len(node.inputs), attributes)
+    operands = {str(s): type_text(value) for s, value in zip(slots, node.inputs, strict=False) if value is not None}
     return Composite(definition.op_type, _label(node), where, operands, attributes)
 
 
 def _label(node: ir.Node) -> str:
-    from lstm_lower.graph.verify import node_label
+    from lstm_lower.graph.form import node_label
 
     return node_label(node)

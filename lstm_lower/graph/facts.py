@@ -10,7 +10,7 @@ Where a rule tells a dimension, it counts; what the model declares fills in what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from lstm_lower.graph.inference import Inferred, infers
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.uniform import finite_by, uniform_by
 from lstm_lower.graph.values import Array, Dim, Entry, Open, Partial, Shape, constant_of, declared_shape
+from lstm_lower.opdef import Call
 
 # Longer vectors are data, not sizes.
 MOST_ENTRIES = 64
@@ -40,11 +41,13 @@ class Facts:
     Attributes:
         opset: the model's version of `ai.onnx`.
         composite: tells dtypes and shapes of the outputs of a node of another domain.
+        calls: composite nodes' uses of their ops, by all that these depend on; see `bindings.bind_node`.
     """
 
     def __init__(self, opset: int, composite: Callable[[ir.Node, Facts], Inferred | None] | None = None) -> None:
         self.opset = opset
         self.composite = composite
+        self.calls: dict[Hashable, Call] = {}
         self._types: dict[ir.Value, ir.TypeProtocol | None] = {}
         self._shapes: dict[ir.Value, Shape | None] = {}
         self._contents: dict[ir.Value, Array | None] = {}
@@ -311,7 +314,7 @@ class Facts:
 
 
 def _by_definition(node: ir.Node, facts: Facts) -> Inferred | None:
-    from lstm_lower.graph.composite import inferred
+    from lstm_lower.graph.bindings import inferred
 
     return inferred(node, facts)
 

@@ -5,7 +5,7 @@ Symbols: R rank of a result, B batch, C classes.
 
 from __future__ import annotations
 
-from lstm_lower.dims import Dim
+from lstm_lower.dims import Dim, agree, starts
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import ANY, FLOATS
 from lstm_lower.ops.indexing import INDEX
@@ -39,15 +39,12 @@ class ScatterNd(OpDef):
             raise call.error("indices", "rank 1 or more", "rank 0")
         if indices is None or updates is None:
             return
-        fits = len(updates) >= len(indices) - 1 and not any(
-            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(indices[:-1], updates, strict=False)
-        )
-        if not fits:
+        if not starts(updates, indices[:-1]):
             what = f"a shape that starts with {list(indices[:-1])} (as indices)"
             raise call.error("updates", what, list(updates))
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The shape that the operand `shape` says."""
         value, rank = call.operands["shape"].value, call.sizes.get("R")
         dims: tuple[Dim, ...] | None = (None,) * rank if isinstance(rank, int) else None
@@ -74,7 +71,7 @@ class EuclideanNorm(OpDef):
         keep_dims = attr(bool, False)
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The input's shape without the axes, or with size 1 there."""
         shape, axes = call.operands["input"].shape, call.operands["axis"].value
         dims: tuple[Dim, ...] | None = None
@@ -103,7 +100,7 @@ class LinSpace(OpDef):
         output = operand(None)
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """A vector of `num` numbers."""
         number = call.operands["num"].value
         return [TensorInfo(call.types.get("T"), (None if number is None else int(number),))]
@@ -156,7 +153,7 @@ class Diag(OpDef):
         output = operand(None)
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The operand's shape twice."""
         shape = call.operands["diagonal"].shape
         return [TensorInfo(call.types.get("T"), None if shape is None else (*shape, *shape))]
@@ -181,15 +178,11 @@ class DiagPart(OpDef):
         if shape is None:
             return
         half = len(shape) // 2
-        fits = len(shape) == 2 * half > 0 and not any(
-            isinstance(a, int) and isinstance(b, int) and a != b
-            for a, b in zip(shape[:half], shape[half:], strict=False)
-        )
-        if not fits:
+        if not shape or not agree(shape[:half], shape[half:]):
             raise call.error("input", "a shape of two equal halves", list(shape))
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The first half of the operand's shape."""
         shape = call.operands["input"].shape
         return [TensorInfo(call.types.get("T"), None if shape is None else tuple(shape[: len(shape) // 2]))]
@@ -257,7 +250,7 @@ class UniqueV2(OpDef):
             raise call.error("axis", f"an entry for x of rank {len(shape)}", "none")
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """How many slices differ is known at run time only."""
         shape, axis = call.operands["x"].shape, call.operands["axis"].value
         dims: tuple[Dim, ...] | None = None

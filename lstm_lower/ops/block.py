@@ -20,7 +20,7 @@ class _BlockSequence(OpDef, abstract=True):
     gate_order: ClassVar[tuple[str, ...]] = ICFO
 
     class Inputs:
-        seq_len_max = operand("", "int64")
+        seq_len_max = operand("", "int64", counts="T")
         x = operand("T B I")
         cs_prev = operand("B H")
         h_prev = operand("B H")

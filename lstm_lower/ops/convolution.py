@@ -32,11 +32,11 @@ class _ConvolutionGradient(OpDef, abstract=True):
         T = FLOATS
 
     class Attrs:
-        strides = attr(list)
+        strides = attr(list[int])
         padding = attr(str, choices=PADDINGS)
-        explicit_paddings = attr(list, [])
+        explicit_paddings = attr(list[int], [])
         data_format = attr(str, "NHWC", choices=FORMATS)
-        dilations = attr(list, [1, 1, 1, 1])
+        dilations = attr(list[int], [1, 1, 1, 1])
 
     @classmethod
     def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, ClassVar
 
 from lstm_lower import dims
-from lstm_lower.layouts import DIRECTIONS, GATES, INPUT_MODES, LayoutError, ParamsLayout, resolve_skip_input
+from lstm_lower.layouts import DIRECTIONS, GATES, INPUT_MODES, ParamsLayout, resolve_skip_input
 from lstm_lower.opdef import Call, OpDef, Operand, attr, operand
 
 # Operands with a cell state: shaped like input_c for an lstm, not read by the other modes.
@@ -77,10 +77,7 @@ class CudnnSequence(OpDef, abstract=True):
         layout = layout_of(call)
         size = call.sizes.get("S")
         if layout is not None and isinstance(size, int):
-            try:
-                layout.check_size(size)
-            except LayoutError as error:
-                raise call.error(error.operand, error.what, error.got) from None
+            layout.check_size(size)
         if layout is not None:
             call.sizes["S"] = layout.size
 
@@ -117,7 +114,7 @@ class CudnnRNNV3(_CudnnForward):
     """CudnnRNN over ragged sequences, with projection (lstm) and batch-major operands."""
 
     class Inputs(CudnnSequence.Inputs):
-        sequence_lengths = operand("B", "int32")
+        sequence_lengths = operand("B", "int32", counts="T")
 
     class Outputs(_CudnnForward.Outputs):
         host_reserved = operand("0", "int8")
@@ -184,7 +181,7 @@ class CudnnRNNBackpropV3(_CudnnBackward):
     forward = "CudnnRNNV3"
 
     class Inputs(CudnnSequence.Inputs):
-        sequence_lengths = operand("B", "int32")
+        sequence_lengths = operand("B", "int32", counts="T")
         output = operand("T B Y")
         output_h = operand("K B H")
         output_c = operand("K B N")
@@ -212,18 +209,15 @@ def layout_of(call: Call) -> ParamsLayout | None:
     if not (isinstance(layers, int) and isinstance(width, int) and isinstance(hidden, int) and isinstance(units, int)):
         return None
     directions = DIRECTIONS[attributes["direction"]]
-    try:
-        return ParamsLayout(
-            rnn_mode=attributes["rnn_mode"],
-            num_layers=layers // directions,
-            directions=directions,
-            input_size=width,
-            num_units=units,
-            num_proj=num_proj,
-            skip_input=resolve_skip_input(attributes["input_mode"], width, hidden),
-        )
-    except LayoutError as error:
-        raise call.error(error.operand, error.what, error.got) from None
+    return ParamsLayout(
+        rnn_mode=attributes["rnn_mode"],
+        num_layers=layers // directions,
+        directions=directions,
+        input_size=width,
+        num_units=units,
+        num_proj=num_proj,
+        skip_input=resolve_skip_input(attributes["input_mode"], width, hidden),
+    )
 
 
 def masks_size(call: Call) -> int | None:

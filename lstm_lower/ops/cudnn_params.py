@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from lstm_lower.layouts import DIRECTIONS, GATES, INPUT_MODES, Block, LayoutError, ParamsLayout, resolve_skip_input
+from lstm_lower.layouts import DIRECTIONS, GATES, INPUT_MODES, Block, ParamsLayout, resolve_skip_input
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 
 _SIZES = ("num_layers", "num_units", "input_size")
@@ -74,21 +74,13 @@ class _ParamsToCanonical(_Params, abstract=True):
             return
         size = call.sizes.get("S")
         if isinstance(size, int):
-            try:
-                layout.check_size(size)
-            except LayoutError as error:
-                raise call.error(error.operand, error.what, error.got) from None
+            layout.check_size(size)
         _verify_counts(call, layout)
 
     @classmethod
-    def output_count(cls, call: Call) -> int:
-        """The attributes say how many parts."""
-        return sum(counts_of(call).values())
-
-    @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """Each part's own shape."""
-        infos = super().output_infos(call, count)
+        infos = super().output_infos(call)
         layout = layout_of(call)
         if layout is not None:
             for info, block in zip(infos, layout.canonical_weights() + layout.canonical_biases(), strict=False):
@@ -132,8 +124,11 @@ class _CanonicalToParams(_Params, abstract=True):
             return
         _verify_counts(call, layout)
         for name, blocks in _lists(layout).items():
-            for index, block in enumerate(blocks):
-                _verify_part(call, f"{name}[{index}]", block)
+            infos = call.lists[name]
+            if len(infos) != len(blocks):
+                raise call.error(name, f"{len(blocks)} parts", f"{len(infos)}")
+            for index, (info, block) in enumerate(zip(infos, blocks, strict=True)):
+                _verify_part(call, f"{name}[{index}]", info, block)
         call.sizes["S"] = layout.size
 
 
@@ -172,18 +167,15 @@ def layout_of(call: Call) -> ParamsLayout | None:
         return None
     layers, units, width = (int(value) for value in values if value is not None)
     attributes = call.attributes
-    try:
-        return ParamsLayout(
-            rnn_mode=attributes["rnn_mode"],
-            num_layers=layers,
-            directions=DIRECTIONS[attributes["direction"]],
-            input_size=width,
-            num_units=units,
-            num_proj=attributes.get("num_proj", 0),
-            skip_input=resolve_skip_input(attributes["input_mode"], width, units),
-        )
-    except LayoutError as error:
-        raise call.error(error.operand, error.what, error.got) from None
+    return ParamsLayout(
+        rnn_mode=attributes["rnn_mode"],
+        num_layers=layers,
+        directions=DIRECTIONS[attributes["direction"]],
+        input_size=width,
+        num_units=units,
+        num_proj=attributes.get("num_proj", 0),
+        skip_input=resolve_skip_input(attributes["input_mode"], width, units),
+    )
 
 
 def counts_of(call: Call) -> dict[str, int]:
@@ -205,10 +197,7 @@ def _verify_counts(call: Call, layout: ParamsLayout) -> None:
             raise call.error(f"attribute {attribute}", what, counts[name])
 
 
-def _verify_part(call: Call, name: str, block: Block) -> None:
-    info = call.operands.get(name)
-    if info is None:
-        raise call.error(name, f"{block.name} with {block.size} elements", "nothing")
+def _verify_part(call: Call, name: str, info: TensorInfo, block: Block) -> None:
     if info.shape is None or any(not isinstance(dim, int) for dim in info.shape):
         return
     found = prod(dim for dim in info.shape if isinstance(dim, int))

@@ -82,7 +82,7 @@ class _Binary(OpDef, abstract=True):
         broadcast(call, "x", "y")
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The shape that the operands broadcast to."""
         return [TensorInfo(call.types.get("T"), broadcast(call, "x", "y"))]
 
@@ -176,10 +176,10 @@ class SelectV2(OpDef):
     @classmethod
     def verify(cls, call: Call) -> None:
         """The operands broadcast."""
-        cls.output_infos(call, 1)
+        cls.output_infos(call)
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The shape that the operands broadcast to."""
         return [TensorInfo(call.types.get("T"), broadcast(call, "condition", "t", "e"))]
 

@@ -5,7 +5,7 @@ Symbols: R rank of a result, N entries of a slice specification.
 
 from __future__ import annotations
 
-from lstm_lower.dims import Dim
+from lstm_lower.dims import Dim, starts
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import ANY
 
@@ -48,7 +48,7 @@ class StridedSliceGrad(OpDef):
             raise call.error("strides", "no stride of 0", strides.tolist())
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The output has the shape that the operand `shape` says."""
         value, rank = call.operands["shape"].value, call.sizes.get("R")
         dims: tuple[Dim, ...] | None = None
@@ -86,7 +86,7 @@ class MirrorPadGrad(OpDef):
             raise call.error("paddings", f"a row for each of input's {len(shape)} axes", f"{rank} rows")
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The input's shape less the paddings."""
         shape, paddings = call.operands["input"].shape, call.operands["paddings"].value
         rank = len(shape) if shape is not None else call.sizes.get("R")
@@ -121,7 +121,7 @@ def check_count(call: Call, name: str) -> None:
         InvalidModelError, InvalidInputError: it is another number.
     """
     given = call.attributes["N"]
-    count = sum(operand.startswith(f"{name}[") for operand in call.operands)
+    count = len(call.lists[name])
     if given not in (0, count):
         raise call.error("attribute N", f"{count}, the number of tensors of {name}", given)
 
@@ -150,9 +150,9 @@ class ShapeN(OpDef):
         call.types["out_type"] = DType(call.attributes["out_type"])
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """A vector as long as the operand's rank for each."""
-        shapes = [info.shape for info in call.operands.values()]
+        shapes = [info.shape for info in call.lists["input"]]
         return [TensorInfo(call.types["out_type"], (None if shape is None else len(shape),)) for shape in shapes]
 
 
@@ -178,10 +178,9 @@ class ConcatOffset(OpDef):
         check_count(call, "shape")
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """Vectors of the shapes' length."""
-        shapes = [info.shape for name, info in call.operands.items() if name != "concat_dim"]
-        return [TensorInfo(call.types.get("shape_type"), shape) for shape in shapes]
+        return [TensorInfo(call.types.get("shape_type"), info.shape) for info in call.lists["shape"]]
 
 
 class DynamicStitch(OpDef):
@@ -207,26 +206,20 @@ class DynamicStitch(OpDef):
         for number, (indices, data) in enumerate(pairs):
             if indices.shape is None or data.shape is None:
                 continue
-            leading = data.shape[: len(indices.shape)]
-            fits = len(leading) == len(indices.shape) and not any(
-                isinstance(a, int) and isinstance(b, int) and a != b
-                for a, b in zip(leading, indices.shape, strict=True)
-            )
-            if not fits:
+            if not starts(data.shape, indices.shape):
                 what = f"a shape that starts with {list(indices.shape)} (as indices[{number}])"
                 raise call.error(f"data[{number}]", what, list(data.shape))
 
     @classmethod
     def pairs(cls, call: Call) -> list[tuple[TensorInfo, TensorInfo]]:
         """Indices and data that belong together."""
-        indices = [info for name, info in call.operands.items() if name.startswith("indices[")]
-        data = [info for name, info in call.operands.items() if name.startswith("data[")]
+        indices, data = call.lists["indices"], call.lists["data"]
         if not indices or len(indices) != len(data):
             raise call.error("data", "as many operands as indices, at least one", f"{len(data)} and {len(indices)}")
         return list(zip(indices, data, strict=True))
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """One row per index up to the largest."""
         dims: tuple[Dim, ...] | None = None
         pairs = cls.pairs(call)
@@ -243,42 +236,3 @@ class DynamicStitch(OpDef):
 
 class ParallelDynamicStitch(DynamicStitch):
     """DynamicStitch without an order among equal indices; here, too, the last one wins."""
-
-
-class UnsortedSegmentSum(OpDef):
-    """Sums the rows of each segment; negative segment numbers are left out."""
-
-    class Types:
-        T = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
-        Tindices = INDEX
-        Tnumsegments = INDEX
-
-    class Inputs:
-        data = operand(None)
-        segment_ids = operand(None, "Tindices")
-        num_segments = operand("", "Tnumsegments")
-
-    class Outputs:
-        output = operand(None)
-
-    @classmethod
-    def verify(cls, call: Call) -> None:
-        """The segment numbers' shape starts that of the data."""
-        data, ids = call.operands["data"].shape, call.operands["segment_ids"].shape
-        if data is None or ids is None:
-            return
-        fits = len(ids) <= len(data) and not any(
-            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(ids, data, strict=False)
-        )
-        if not fits:
-            raise call.error("segment_ids", f"a shape that starts {list(data)} (as data)", list(ids))
-
-    @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
-        """One row per segment."""
-        data, ids = call.operands["data"].shape, call.operands["segment_ids"].shape
-        number = call.operands["num_segments"].value
-        dims: tuple[Dim, ...] | None = None
-        if data is not None and ids is not None:
-            dims = (None if number is None else int(number), *data[len(ids) :])
-        return [TensorInfo(call.types.get("T"), dims)]

@@ -60,7 +60,7 @@ class SparseSoftmaxCrossEntropyWithLogits(OpDef):
 
     class Inputs:
         features = operand("B C")
-        labels = operand("B", "Tlabels")
+        labels = operand("B", "Tlabels", indexes="C")
 
     class Outputs:
         loss = operand("B")

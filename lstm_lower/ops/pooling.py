@@ -23,8 +23,8 @@ class _PoolingGradient(OpDef, abstract=True):
         T = FLOATS
 
     class Attrs:
-        ksize = attr(list)
-        strides = attr(list)
+        ksize = attr(list[int])
+        strides = attr(list[int])
         padding = attr(str, choices=PADDINGS[:2])
         data_format = attr(str, "NHWC", choices=FORMATS)
 
@@ -58,7 +58,7 @@ class MaxPoolGrad(_PoolingGradient):
 
     class Attrs(_PoolingGradient.Attrs):
         padding = attr(str, choices=PADDINGS)
-        explicit_paddings = attr(list, [])
+        explicit_paddings = attr(list[int], [])
 
 
 class AvgPoolGrad(_PoolingGradient):

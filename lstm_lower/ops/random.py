@@ -79,7 +79,7 @@ class StatelessRandomUniformV2(OpDef):
             raise call.error("alg", "1 (Philox) or 3 (the device's choice, which is Philox)", int(alg))
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The output has the shape that the operand `shape` says."""
         value, rank = call.operands["shape"].value, call.sizes.get("R")
         dims: tuple[Dim, ...] | None = (None,) * rank if isinstance(rank, int) else None

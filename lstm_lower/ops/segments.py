@@ -5,7 +5,7 @@ Symbols: N rows, S segments.
 
 from __future__ import annotations
 
-from lstm_lower.dims import Dim
+from lstm_lower.dims import Dim, starts
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.indexing import INDEX
@@ -40,7 +40,7 @@ class _SortedSegments(OpDef, abstract=True):
         output = operand(None)
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """One row per segment."""
         ids = call.operands["segment_ids"].value
         return rows_of(call, "data", None if ids is None else int(ids.max(initial=-1)) + 1)
@@ -80,7 +80,7 @@ class _UnsortedSegments(OpDef, abstract=True):
 
     class Inputs:
         data = operand(None)
-        segment_ids = operand(None, "Tindices")
+        segment_ids = operand(None, "Tindices", indexes="num_segments")
         num_segments = operand("", "Tnumsegments")
 
     class Outputs:
@@ -92,14 +92,11 @@ class _UnsortedSegments(OpDef, abstract=True):
         data, ids = call.operands["data"].shape, call.operands["segment_ids"].shape
         if data is None or ids is None:
             return
-        fits = len(ids) <= len(data) and not any(
-            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(ids, data, strict=False)
-        )
-        if not fits:
+        if not starts(data, ids):
             raise call.error("segment_ids", f"a shape that starts {list(data)} (as data)", list(ids))
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """One row per segment."""
         data, ids = call.operands["data"].shape, call.operands["segment_ids"].shape
         number = call.operands["num_segments"].value
@@ -107,6 +104,10 @@ class _UnsortedSegments(OpDef, abstract=True):
         if data is not None and ids is not None:
             dims = (None if number is None else int(number), *data[len(ids) :])
         return [TensorInfo(call.types.get("T"), dims)]
+
+
+class UnsortedSegmentSum(_UnsortedSegments):
+    """Sums of the segments; 0 for one without rows."""
 
 
 class UnsortedSegmentProd(_UnsortedSegments):
@@ -142,7 +143,7 @@ class _SparseSegments(OpDef, abstract=True):
         sparse_gradient = attr(bool, False)
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """One row per segment."""
         ids = call.operands["segment_ids"].value
         return rows_of(call, "data", None if ids is None else int(ids.max(initial=-1)) + 1)
@@ -172,11 +173,11 @@ class _CountedSparseSegments(_SparseSegments, abstract=True):
     class Inputs:
         data = operand(None)
         indices = operand("N", "Tidx")
-        segment_ids = operand("N", "Tsegmentids")
+        segment_ids = operand("N", "Tsegmentids", indexes="num_segments")
         num_segments = operand("", "Tnumsegments")
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """One row per segment."""
         number = call.operands["num_segments"].value
         return rows_of(call, "data", None if number is None else int(number))
@@ -212,7 +213,7 @@ class _SparseSegmentGradient(OpDef, abstract=True):
         output = operand(None)
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """As many rows as `data` had."""
         number = call.operands["output_dim0"].value
         return rows_of(call, "grad", None if number is None else int(number))
@@ -255,7 +256,7 @@ class _SparseRows(OpDef, abstract=True):
         sorted_unique_indices = operand("U", "Tidx")
 
     @classmethod
-    def output_infos(cls, call: Call, count: int) -> list[TensorInfo]:
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
         """As many rows as different ones were read."""
         indices = call.operands["indices"].value
         number = None if indices is None else len(set(indices.ravel().tolist()))

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.graph.form import node_label
+from lstm_lower.graph.values import declared_shape
+from lstm_lower.opdef import Arranged, Call, DType, OpDef, TensorInfo, definition
 
 METADATA_KEY = "lstm_lower.contracts"
 
 # Values of small integer feeds (sequence lengths) are part of the contract; larger ones are data.
 _MAX_VALUE_SIZE = 65536
+
+# The graph input that an operand was, else what was known of it; `None` for one that was left out.
+Operand = str | TensorInfo | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,18 +34,21 @@ class Contract:
     """One composite node that read graph inputs.
 
     Attributes:
-        op: op type.
+        op: its definition.
         node: node name.
-        inputs: operand name -> graph input name.
-        others: operand name -> dtype and shape, for operands that were no graph inputs.
+        operands: the node's operands.
         attributes: the node's attributes.
     """
 
-    op: str
+    op: type[OpDef]
     node: str
-    inputs: dict[str, str]
-    others: dict[str, tuple[str | None, list[int | str | None] | None]]
+    operands: Arranged[Operand]
     attributes: dict[str, Any]
+
+    @property
+    def feeds(self) -> set[str]:
+        """Names of the graph inputs that the node read."""
+        return {operand for operand in _each(self.operands) if isinstance(operand, str)}
 
     def check(self, feeds: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Verifies feeds against the op's definition.
@@ -48,38 +56,92 @@ class Contract:
         Raises:
             InvalidInputError: a feed's size or value does not fit.
         """
-        operands = {}
-        for declared in self.inputs | self.others:
-            if declared in self.inputs and self.inputs[declared] in feeds:
-                operands[declared] = _info_of(feeds[self.inputs[declared]])
-            else:
-                dtype, shape = self.others.get(declared, (None, None))
-                operands[declared] = opdef.TensorInfo(
-                    None if dtype is None else ir.DataType[dtype], None if shape is None else tuple(shape)
-                )
-        definition = opdef.REGISTRY[self.op]
-        ordered = {
-            name: operands[name]
-            for name in definition.operand_names(len(operands), self.attributes)
-            if name in operands
-        }
-        definition.bind(self.node, ordered, self.attributes, error=InvalidInputError)
+
+        def info(operand: Operand) -> TensorInfo | None:
+            if not isinstance(operand, str):
+                return operand
+            return _info_of(feeds[operand]) if operand in feeds else TensorInfo(None, None)
+
+        self.op.bind(self.node, self.operands.map(info), self.attributes, error=InvalidInputError)
 
     def reads_value(self, name: str, array: np.ndarray[Any, Any]) -> bool:
         """Whether the contract may depend on a feed's values, not only on its shape."""
-        return name in self.inputs.values() and _is_value(array)
+        return name in self.feeds and _is_value(array)
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract as data."""
+        operands = self.operands.map(
+            lambda operand: (
+                [operand.dtype and operand.dtype.name, operand.shape] if isinstance(operand, TensorInfo) else operand
+            )
+        )
+        return {
+            "op": self.op.op_type,
+            "domain": self.op.domain,
+            "node": self.node,
+            "operands": operands.named(),
+            "attributes": self.attributes,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Contract | None:
+        """The contract that data holds; `None` when it holds none of an op that this version knows."""
+        match data:
+            case {
+                "op": str(op_type),
+                "domain": str(domain),
+                "node": str(node),
+                "operands": dict(operands),
+                "attributes": dict(attributes),
+            }:
+                op = definition(domain, op_type)
+            case _:
+                return None
+        if op is None:
+            return None
+        variadic = {declared.name for declared in op.inputs if declared.variadic}
+        arranged: Arranged[Operand] = Arranged()
+        try:
+            for name, part in operands.items():
+                if name in variadic:
+                    arranged.lists[name] = [_operand(entry) for entry in part]
+                else:
+                    arranged.single[name] = _operand(part)
+        except (KeyError, TypeError, ValueError):
+            return None
+        return cls(op, node, arranged, attributes)
+
+
+def _operand(data: Any) -> Operand:
+    """An operand from data.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    if data is None or isinstance(data, str):
+        return data
+    dtype, shape = data
+    if shape is not None and not all(dim is None or isinstance(dim, (int, str)) for dim in shape):
+        raise TypeError("no shape")
+    return TensorInfo(None if dtype is None else DType.__members__[dtype], None if shape is None else tuple(shape))
+
+
+def _each(operands: Arranged[Operand]) -> Iterator[Operand]:
+    yield from operands.single.values()
+    for entries in operands.lists.values():
+        yield from entries
 
 
 def _is_value(array: np.ndarray[Any, Any]) -> bool:
     return array.dtype.kind in "iu" and array.size <= _MAX_VALUE_SIZE
 
 
-def _info_of(array: np.ndarray[Any, Any]) -> opdef.TensorInfo:
-    dtype = ir.DataType.from_numpy(array.dtype)
-    return opdef.TensorInfo(dtype, tuple(array.shape), array if _is_value(array) else None)
+def _info_of(array: np.ndarray[Any, Any]) -> TensorInfo:
+    dtype = DType.STRING if array.dtype.kind in "OSU" else DType.from_numpy(array.dtype)
+    return TensorInfo(dtype, tuple(array.shape), array if _is_value(array) else None)
 
 
-def contract_of(call: opdef.Call, node: ir.Node, main: ir.Graph) -> Contract | None:
+def contract_of(call: Call, node: ir.Node, main: ir.Graph) -> Contract | None:
     """The contract of a verified node; `None` when it reads no graph input.
 
     Args:
@@ -87,44 +149,47 @@ def contract_of(call: opdef.Call, node: ir.Node, main: ir.Graph) -> Contract | N
         node: the node.
         main: the model's main graph, whose inputs the user feeds (a loop body's parameters are inputs, too).
     """
-    names = call.op.operand_names(len(node.inputs), call.attributes)
-    inputs = {
-        name: value.name
-        for name, value in zip(names, node.inputs, strict=False)
-        if value is not None and value.name is not None and value.is_graph_input() and value.graph is main
-    }
-    if not inputs:
-        return None
-    others: dict[str, tuple[str | None, list[int | str | None] | None]] = {}
-    for name, info in call.operands.items():
-        if name not in inputs:
-            shape = None if info.shape is None else [dim if isinstance(dim, int | str) else None for dim in info.shape]
-            others[name] = (None if info.dtype is None else info.dtype.name, shape)
-    return Contract(call.op.op_type, call.node or "", inputs, others, call.attributes)
+
+    def operand(value: ir.Value | None) -> Operand:
+        if value is None:
+            return None
+        if value.name is not None and value.is_graph_input() and value.graph is main:
+            return value.name
+        return TensorInfo(value.dtype, declared_shape(value))
+
+    operands = Arranged.of(call.op.inputs, node.inputs, call.attributes).map(operand)
+    contract = Contract(call.op, node_label(node), operands, call.attributes)
+    return contract if contract.feeds else None
 
 
 def write(model: ir.Model, contracts: list[Contract]) -> None:
     """Adds contracts to a model's metadata, keeping those of earlier lowerings."""
     if contracts:
-        kept = json.loads(model.metadata_props.get(METADATA_KEY, "[]"))
-        kept += [vars(contract) for contract in _distinct(contracts)]
-        model.metadata_props[METADATA_KEY] = json.dumps(kept, separators=(",", ":"))
+        entries = [*_entries(model.metadata_props), *(contract.to_json() for contract in contracts)]
+        model.metadata_props[METADATA_KEY] = json.dumps(_distinct(entries), separators=(",", ":"))
 
 
-def _distinct(contracts: list[Contract]) -> list[Contract]:
+def _distinct(entries: list[Any]) -> list[Any]:
     """One contract of those that differ in the node's name only, as the cells of an unrolled network do."""
-    first: dict[str, Contract] = {}
-    for contract in contracts:
-        first.setdefault(repr(dataclasses.replace(contract, node="")), contract)
+    first: dict[str, Any] = {}
+    for entry in entries:
+        first.setdefault(repr({**entry, "node": ""} if isinstance(entry, dict) else entry), entry)
     return list(first.values())
 
 
 def read(metadata: Mapping[str, str]) -> list[Contract]:
-    """Reads the contracts from a model's metadata; entries of ops that this version does not know are left out."""
+    """Reads the contracts from a model's metadata.
+
+    Somebody else's note under our key, or a contract of an op that this version does not know, is no reason to refuse
+    the model: it is left out.
+    """
+    contracts = [Contract.from_json(entry) for entry in _entries(metadata)]
+    return [contract for contract in contracts if contract is not None]
+
+
+def _entries(metadata: Mapping[str, str]) -> list[Any]:
     try:
         entries = json.loads(metadata.get(METADATA_KEY, "[]"))
-        contracts = [Contract(**entry) for entry in entries]
-    except (ValueError, TypeError):
-        # Somebody else's note under our key is no reason to refuse the model.
+    except (ValueError, RecursionError):
         return []
-    return [contract for contract in contracts if contract.op in opdef.REGISTRY]
+    return entries if isinstance(entries, list) else []

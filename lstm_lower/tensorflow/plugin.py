@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower import opdef
 from lstm_lower.extras import needed_by
 
-DOMAIN = opdef.DOMAINS[0]
+DOMAIN = opdef.DOMAIN
 
 
 def custom_ops() -> dict[str, str]:
-    """Op -> domain, for every op that this package defines.
+    """Op -> domain, for every op defined in TensorFlow's name.
 
     tf2onnx has no handler for most of them, and for the others one that loses an output, refuses valid operands, or
     computes in another dtype.
     """
-    return dict.fromkeys(opdef.REGISTRY, DOMAIN)
+    return {op.op_type: DOMAIN for op in opdef.REGISTRY.values() if op.domain == DOMAIN}
 
 
 def tf2onnx_ops() -> dict[str, Any]:

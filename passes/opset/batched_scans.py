@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.form import node_label
 from lstm_lower.graph.names import Names
-from lstm_lower.graph.verify import node_label
 from lstm_lower.passes.opset.forms import STANDARD_DOMAINS
 
 

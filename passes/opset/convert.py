@@ -11,7 +11,7 @@ from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Constants, Workspace
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.verify import node_label
+from lstm_lower.graph.form import node_label
 from lstm_lower.passes.opset import (  # noqa: F401 (importing the rewrites fills the tables)
     arithmetic,
     generators,

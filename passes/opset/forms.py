@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 from onnx import defs, helper
 
+from lstm_lower.dtypes import type_string
+
 STANDARD_DOMAINS = ("", "ai.onnx")
 
 
@@ -62,23 +64,6 @@ def _parameter(parameters: Sequence[defs.OpSchema.FormalParameter], index: int) 
     if parameters and parameters[-1].option == defs.OpSchema.FormalParameterOption.Variadic:
         return parameters[-1]
     return None
-
-
-def type_string(type_: ir.TypeProtocol | None) -> str | None:
-    """A type as schemas write it, such as `seq(tensor(float))`; `None` when it is not known."""
-    wrappers = {ir.SequenceType: "seq", ir.OptionalType: "optional", ir.SparseTensorType: "sparse_tensor"}
-    if isinstance(type_, ir.TensorType):
-        return None if type_.dtype == ir.DataType.UNDEFINED else f"tensor({_dtype_string(type_.dtype)})"
-    if isinstance(type_, ir.SparseTensorType):
-        return f"sparse_tensor({_dtype_string(type_.dtype)})"
-    if isinstance(type_, ir.SequenceType | ir.OptionalType):
-        inner = type_string(type_.elem_type)
-        return None if inner is None else f"{wrappers[type(type_)]}({inner})"
-    return None
-
-
-def _dtype_string(dtype: ir.DataType) -> str:
-    return dtype.name.lower()
 
 
 def default_attributes(newer: defs.OpSchema, older: defs.OpSchema, node: ir.Node) -> Iterator[str]:

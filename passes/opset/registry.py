@@ -12,7 +12,7 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.verify import node_label
+from lstm_lower.graph.form import node_label
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

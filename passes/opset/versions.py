@@ -135,7 +135,7 @@ def _check(model: ir.Model, own: int, target: int) -> None:
 def _drop_notes(graph: onnx.GraphProto) -> None:
     """Removes TensorFlow's own notes on composite nodes, attributes that start with `_`, which no schema knows."""
     for node in graph.node:
-        if node.domain in opdef.DOMAINS:
+        if opdef.definition(node.domain, node.op_type) is not None:
             kept = [attribute for attribute in node.attribute if not attribute.name.startswith("_")]
             del node.attribute[:]
             node.attribute.extend(kept)

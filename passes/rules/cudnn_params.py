@@ -35,16 +35,18 @@ def params_size(n: Node) -> dict[str, Expr]:
 
 
 @lowers(CudnnRNNParamsToCanonical, CudnnRNNParamsToCanonicalV2)
-def params_to_canonical(n: Node) -> dict[str, Expr]:
+def params_to_canonical(n: Node) -> dict[str, list[Expr]]:
     """One slice per part."""
     layout = known_layout(n)
     parts = {"weights": layout.canonical_weights(), "biases": layout.canonical_biases()}
     return {
-        f"{name}[{index}]": n.params.slice(block.offset, block.end, axis=0).reshape(*block.shape)
-        if block.size
-        else n.builder.fill(0, block.shape, n.params.dtype)
+        name: [
+            n.params.slice(block.offset, block.end, axis=0).reshape(*block.shape)
+            if block.size
+            else n.builder.fill(0, block.shape, n.params.dtype)
+            for block in blocks
+        ]
         for name, blocks in parts.items()
-        for index, block in enumerate(blocks)
     }
 
 

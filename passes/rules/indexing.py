@@ -15,8 +15,8 @@ from lstm_lower.ops.indexing import (
     MirrorPadGrad,
     ParallelDynamicStitch,
     ShapeN,
-    UnsortedSegmentSum,
 )
+from lstm_lower.ops.segments import UnsortedSegmentSum
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, entries
 
@@ -63,13 +63,13 @@ def _ones(length: Expr) -> Expr:
 
 
 @lowers(ShapeN)
-def shape_n(n: Node) -> dict[str, Expr]:
+def shape_n(n: Node) -> dict[str, list[Expr]]:
     """A Shape for each operand."""
-    return {f"output[{number}]": n.builder.op(std.Shape, operand) for number, operand in enumerate(n.variadic("input"))}
+    return {"output": [n.builder.op(std.Shape, operand) for operand in n.variadic("input")]}
 
 
 @lowers(ConcatOffset)
-def concat_offset(n: Node) -> dict[str, Expr]:
+def concat_offset(n: Node) -> dict[str, list[Expr]]:
     """Along the axis the sizes of the operands before, elsewhere 0."""
     b = n.builder
     shapes = n.variadic("shape")
@@ -78,12 +78,10 @@ def concat_offset(n: Node) -> dict[str, Expr]:
     axis = b.where(axis < 0, axis + length, axis)
     places = b.op(std.Range, b.constant(0, INT64), length.reshape(), b.constant(1, INT64))
     mask = b.op(std.Equal, places, axis).cast(shapes[0].dtype)
-    offset = shapes[0] - shapes[0]
-    offsets = {}
-    for number, shape in enumerate(shapes):
-        offsets[f"offset[{number}]"] = offset
-        offset = offset + shape * mask
-    return offsets
+    offsets = [shapes[0] - shapes[0]]
+    for shape in shapes[:-1]:
+        offsets.append(offsets[-1] + shape * mask)
+    return {"offset": offsets}
 
 
 @lowers(DynamicStitch, ParallelDynamicStitch)

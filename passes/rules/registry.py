@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.opdef import Call, OpDef
+from lstm_lower.graph.form import node_label
+from lstm_lower.opdef import Arranged, Call, OpDef
+from lstm_lower.registry import Registry
 
-# Returns the outputs by name; an output that is missing is one that the node must not be asked for.
-Rule = Callable[["Node"], Mapping[str, Expr]]
+# The outputs by name, those of a variadic output as a list; a missing one is one that the node must not be asked for.
+Results = Mapping[str, Expr | Sequence[Expr]]
+Formula = Callable[["Node"], Results]
+F = TypeVar("F", bound=Formula)
 
-RULES: dict[str, Rule] = {}
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """How an op is lowered.
+
+    Attributes:
+        formula: emits what computes a node.
+        repeatable: it looks at dtypes, shapes and attributes only, never at an operand's value or at what surrounds the
+            node: what it emits for one node fits every other of the same signature.
+    """
+
+    formula: Formula
+    repeatable: bool
+
+
+RULES: Registry[Rule] = Registry("lowering rule", "lstm_lower.passes.rules")
 
 # Halves are computed in float32 and rounded once at the end: products and sums then accumulate in float32.
 _COMPUTE_DTYPES = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.BFLOAT16: ir.DataType.FLOAT}
 
 
-# Ops whose rules look at dtypes, shapes and attributes only, never at an operand's value or at what surrounds the node:
-# what such a rule emits for one node fits every other of the same signature.
-REPEATABLE: set[str] = set()
+def lowers(*ops: type[OpDef], repeatable: bool = False) -> Callable[[F], F]:
+    """Registers a function as the lowering rule of one or more ops; `repeatable` as in `Rule`."""
 
-
-def lowers(*ops: type[OpDef], repeatable: bool = False) -> Callable[[Rule], Rule]:
-    """Registers a function as the lowering rule of one or more ops; see `REPEATABLE`."""
-
-    def register(rule: Rule) -> Rule:
+    def register(formula: F) -> F:
         for op in ops:
-            if op.op_type in RULES:
-                raise KeyError(f"{op.op_type} already has a rule")
-            RULES[op.op_type] = rule
-            if repeatable:
-                REPEATABLE.add(op.op_type)
-        return rule
+            RULES.register(op, Rule(formula, repeatable), formula.__module__)
+        return formula
 
     return register
 
@@ -59,7 +70,8 @@ class Node:
         self.node = node
         self.call = call
         self.builder = builder
-        self._values = dict(zip(call.op.operand_names(len(node.inputs), call.attributes), node.inputs, strict=False))
+        arranged = Arranged.of(call.op.inputs, node.inputs, call.attributes)
+        self._values, self._lists = arranged.single, arranged.lists
         self._operands: dict[str, Expr] = {}
         self._sizes: dict[str, int | Expr] = {}
 
@@ -76,8 +88,7 @@ class Node:
         value = self.__dict__["_values"].get(name)
         if value is None:
             raise AttributeError(f"{self.call.op.op_type} has no operand or attribute '{name}' here")
-        operand = self.builder.wrap(value)
-        self._operands[name] = operand.cast(_COMPUTE_DTYPES.get(operand.dtype, operand.dtype))
+        self._operands[name] = self._expression(value)
         return self._operands[name]
 
     def value(self, name: str) -> ir.Value | None:
@@ -91,7 +102,7 @@ class Node:
 
     def variadic(self, name: str) -> list[Expr]:
         """All operands of a variadic name."""
-        return [getattr(self, key) for key in self._values if key.startswith(f"{name}[")]
+        return [self._expression(value) for value in self._lists[name] if value is not None]
 
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:
         """The operand's value where it is a constant of the graph."""
@@ -99,7 +110,7 @@ class Node:
 
     def unsupported(self, operand: str, what: str, got: object) -> UnsupportedOpError:
         """The error of a rule that cannot lower the node."""
-        return UnsupportedOpError(requires(self.call.op.op_type, self.call.node, operand, what, got))
+        return UnsupportedOpError(requires(self.call.op.op_type, node_label(self.node), operand, what, got))
 
     def is_size(self, name: str, symbol: str) -> bool:
         """Whether a scalar operand is known to be the size of a dimension symbol, as in `seq_len_max = shape(x)[0]`."""
@@ -108,12 +119,8 @@ class Node:
 
     def used(self, output: str) -> bool:
         """Whether anything reads the output."""
-        names = self.call.op.output_names(len(self.node.outputs), self.call.attributes)
-        index = names.index(output) if output in names else len(self.node.outputs)
-        if index >= len(self.node.outputs):
-            return False
-        value = self.node.outputs[index]
-        return bool(value.uses()) or value.is_graph_output()
+        value = Arranged.of(self.call.op.outputs, self.node.outputs, self.call.attributes).single.get(output)
+        return value is not None and (bool(value.uses()) or value.is_graph_output())
 
     def size(self, symbol: str) -> int | Expr:
         """The size of a dimension symbol: an `int` when known, else an int64 tensor of shape [1]."""
@@ -133,6 +140,11 @@ class Node:
                     assert isinstance(size, Expr)
                     return size
         raise KeyError(f"no operand of {self.call.op.op_type} has the dimension {symbol}")
+
+    def _expression(self, value: ir.Value) -> Expr:
+        """An operand, halves widened to float32."""
+        operand = self.builder.wrap(value)
+        return operand.cast(_COMPUTE_DTYPES.get(operand.dtype, operand.dtype))
 
     def _operand_value(self, name: str) -> ir.Value:
         value = self._values[name]

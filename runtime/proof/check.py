@@ -18,7 +18,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError, requires
-from lstm_lower.graph.verify import bind_node, composite_nodes
+from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.passes.lower import lower
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import feeds as feeds_module

@@ -15,11 +15,13 @@ import onnx.reference
 import onnx.reference.op_run
 import onnx_ir as ir
 
-from lstm_lower import opdef
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.verify import bind_node, composite_nodes, node_label, verify
+from lstm_lower.graph.form import node_label
+from lstm_lower.graph.verify import verify
+from lstm_lower.opdef import Arranged, OpDef
 from lstm_lower.passes.composites import STANDARD_DOMAINS, unsupported_nodes
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.shapes import InferShapesPass
@@ -73,7 +75,7 @@ def widen(model: ir.Model) -> ir.Model:
     InlineFunctionsPass()(work)
     missing = unsupported_nodes(work)
     for node, definition in composite_nodes(work.graph):
-        if definition.op_type not in registry.ORACLES:
+        if definition not in registry.ORACLES:
             missing.append(f"{definition.op_type} '{node_label(node)}': no oracle is known for it")
     if missing:
         raise UnsupportedOpError("\n  ".join(["the model cannot be evaluated:", *missing]))
@@ -86,7 +88,7 @@ def widen(model: ir.Model) -> ir.Model:
     return work
 
 
-def _round_attributes(node: ir.Node, definition: type[opdef.OpDef]) -> None:
+def _round_attributes(node: ir.Node, definition: type[OpDef]) -> None:
     """Rounds attributes as the kernels do, to a dtype that widening takes away."""
     call = bind_node(node, definition)
     for attribute in definition.attributes:
@@ -154,20 +156,15 @@ def _oracle_ops(model: ir.Model) -> list[type[onnx.reference.op_run.OpRun]]:
 class _OracleOp(onnx.reference.op_run.OpRun):
     """A composite op in `onnx.reference`: its oracle."""
 
-    definition: type[opdef.OpDef]
+    definition: type[OpDef]
 
     def _run(self, *inputs: Array | None, **_: Any) -> tuple[Array, ...]:
         node = self.onnx_node
         attributes = self._attributes()
-        operands: dict[str, Any] = {}
-        for name, value in zip(self.definition.operand_names(len(inputs), attributes), inputs, strict=True):
-            base, numbered, _number = name.partition("[")
-            if numbered:
-                operands.setdefault(base, []).append(value)
-            elif value is not None:
-                operands[name] = value
+        arranged = Arranged.of(self.definition.inputs, inputs, attributes).named()
+        operands = {name: value for name, value in arranged.items() if value is not None}
         try:
-            outputs: dict[str, Any] = {**registry.ORACLES[node.op_type](**operands, **attributes)}
+            outputs: dict[str, Any] = {**registry.ORACLES[self.definition](**operands, **attributes)}
         except Exception as error:
             text = requires(node.op_type, node.name, "the oracle", "operands that fit", error)
             raise InvalidModelError(text) from error

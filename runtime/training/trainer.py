@@ -150,7 +150,7 @@ class Trainer:
 
         rules = contracts.read(self.session.ort.get_modelmeta().custom_metadata_map)
         # Feeds of recurrent ops' operands, whose values matter where they are lengths.
-        self._valued = {name for rule in rules for name in rule.inputs.values()} & set(self.inputs)
+        self._valued = {name for rule in rules for name in rule.feeds} & set(self.inputs)
         self._checked: set[tuple[Any, ...]] = set()
         self._feeds: dict[str, tuple[tuple[int, ...], ort.OrtValue]] = {}
         self._bindings: dict[tuple[str, ...], tuple[ort.IOBinding, ort.IOBinding]] = {}

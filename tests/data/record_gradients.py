@@ -16,7 +16,6 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import tensorflow as tf
 
-from lstm_lower import ops  # noqa: F401 (fills the registry)
 from lstm_lower.opdef import REGISTRY
 from tests.support.gradient_cases import RECORDING, Array, Case, cases, save_recording
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import lstm_lower.runtime.proof.oracles  # noqa: F401 - fills the registry
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.bad_inputs import BAD_INPUTS, GOOD_INPUTS, TABLE, GoodInput
 from tests.support.op_inputs import ATTRIBUTES, OPS, SHAPES, valid_inputs

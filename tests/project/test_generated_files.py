@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("path", "text", "command"),
     [
-        ("lstm_lower/raw_ops.py", raw_ops_source.source, "python -m lstm_lower.raw_ops_source"),
+        ("lstm_lower/raw_ops.pyi", raw_ops_source.source, "python -m lstm_lower.raw_ops_source"),
         ("docs/ops.md", op_reference.reference, "python -m lstm_lower.op_reference docs/ops.md"),
     ],
 )

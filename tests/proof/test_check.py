@@ -15,7 +15,6 @@ from onnx import helper
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
 from lstm_lower.runtime.feeds import read_arrays
-from lstm_lower.runtime.proof import oracles  # noqa: F401 - fills the registry
 from lstm_lower.runtime.proof.check import Report, check, errors
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.cudnn_cases import Case

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import lstm_lower.runtime.proof.oracles  # noqa: F401 - fills the registry
 from lstm_lower.runtime.proof.oracles.numerics import round_attribute
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.op_inputs import OPS, SHAPES, valid_inputs

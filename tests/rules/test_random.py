@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import lstm_lower as ll
-from lstm_lower.opdef import REGISTRY, DType, TensorInfo
+from lstm_lower.opdef import REGISTRY, Arranged, DType, TensorInfo
 from lstm_lower.runtime.proof.oracles.random import key_and_counter, normal, philox, uniform
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
@@ -170,4 +170,4 @@ def test_bounds_without_a_number_between_them_are_refused() -> None:
     definition = REGISTRY["StatelessRandomUniformIntV2"]
     message = "StatelessRandomUniformIntV2 'draw': maxval requires more than minval, 3, got 3"
     with pytest.raises(ll.InvalidModelError, match=message):
-        definition.bind("draw", call | bounds, {})
+        definition.bind("draw", Arranged(call | bounds), {})

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower import opdef
 from tests.support.cudnn_cases import FORWARD, Case
 from tests.support.models import DOMAIN
 

@@ -1,4 +1,4 @@
-"""The registry of float64 oracles: op type -> numpy function."""
+"""The registry of float64 oracles: op -> numpy function."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from lstm_lower.registry import Op, Registry
+
 Oracle = Callable[..., dict[str, np.ndarray[Any, Any]]]
 F = TypeVar("F", bound=Oracle)
 
-ORACLES: dict[str, Oracle] = {}
+ORACLES: Registry[Oracle] = Registry("oracle", "lstm_lower.runtime.proof.oracles")
 
 
-def oracle(*op_types: str) -> Callable[[F], F]:
-    """Registers a function as the float64 oracle of one or more op types.
+def oracle(*ops: Op) -> Callable[[F], F]:
+    """Registers a function as the float64 oracle of one or more ops, given as definitions or as op types of our domain.
 
     The function takes TensorFlow's operand and attribute names as keywords and returns the outputs by name,
     in TensorFlow's order. It computes in float64 whatever dtype comes in.
     """
 
     def register(function: F) -> F:
-        for op_type in op_types:
-            if op_type in ORACLES:
-                raise KeyError(f"{op_type} already has an oracle")
-            ORACLES[op_type] = function
+        for op in ops:
+            ORACLES.register(op, function, function.__module__)
         return function
 
     return register

@@ -1,0 +1,97 @@
+"""What is known of ops, one entry an op: definitions, lowering rules, oracles; ours and those of other packages."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from lstm_lower import plugins
+from lstm_lower.errors import InvalidInputError
+
+V = TypeVar("V")
+
+# The domain that tf2onnx gives to ops it leaves alone, and the short form that users write by hand.
+DOMAIN = "ai.onnx.converters.tensorflow"
+SYNONYMS = {"tf": DOMAIN}
+
+# Domain (never a synonym) and op type.
+Key = tuple[str, str]
+
+
+class HasKey(Protocol):
+    """An op's definition."""
+
+    domain: ClassVar[str]
+    op_type: ClassVar[str]
+
+
+Op = str | Key | type[HasKey]
+
+
+def key_of(op: Op) -> Key:
+    """The key of a definition, of a domain with an op type, or of an op type in our domain."""
+    if isinstance(op, str):
+        return DOMAIN, op
+    domain, op_type = op if isinstance(op, tuple) else (op.domain, op.op_type)
+    return SYNONYMS.get(domain, domain), op_type
+
+
+class Registry(Mapping[Op, V], Generic[V]):
+    """Op -> entry.
+
+    It is filled when it is first read: by our own package of such entries, then by the installed packages that offer
+    ops (the entry points `lstm_lower.ops`). A module that is executed again, a cell of a notebook above all, replaces
+    what it registered before.
+    """
+
+    def __init__(self, what: str, home: str) -> None:
+        """Makes an empty registry.
+
+        Args:
+            what: what an entry is, for errors.
+            home: our package whose import registers our own entries.
+        """
+        self._what = what
+        self._home = home
+        self._entries: dict[Key, V] = {}
+        self._modules: dict[Key, str] = {}
+        self._filled = False
+
+    def register(self, op: Op, entry: V, module: str) -> None:
+        """Adds an entry, or replaces the one that the same module made before.
+
+        Args:
+            op: the op.
+            entry: its entry.
+            module: name of the module that makes it.
+
+        Raises:
+            InvalidInputError: another module has made one.
+        """
+        if not module.startswith("lstm_lower."):
+            importlib.import_module(self._home)
+        key = key_of(op)
+        other = self._modules.setdefault(key, module)
+        if other != module:
+            domain, op_type = key
+            text = f"{op_type} of domain '{domain}' requires one {self._what}, got one of {other} and one of {module}"
+            raise InvalidInputError(f"{text}; a domain of one's own keeps them apart")
+        self._entries[key] = entry
+
+    def __getitem__(self, op: Op) -> V:
+        self._fill()
+        return self._entries[key_of(op)]
+
+    def __iter__(self) -> Iterator[Key]:
+        self._fill()
+        return iter(tuple(self._entries))
+
+    def __len__(self) -> int:
+        self._fill()
+        return len(self._entries)
+
+    def _fill(self) -> None:
+        if not self._filled:
+            importlib.import_module(self._home)
+            self._filled = plugins.load_installed()
