@@ -31,7 +31,6 @@ from lstm_lower.passes.loops.join_outputs import JoinOutputs
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.orient import Orient
 from lstm_lower.passes.loops.reassociate import Reassociate
-from lstm_lower.passes.loops.refine import Refine, forget_names
 from lstm_lower.passes.loops.reuse import Reuse
 from lstm_lower.passes.loops.schedule import Divide, Unroll
 from lstm_lower.passes.loops.simplify import Simplify
@@ -95,8 +94,8 @@ class OptimizePass(Pass):
         self._changes = 0
         self._settled: dict[type[LoopPass], int] = {}
         self._flat = not any(subgraphs_of(node) for node in model.graph)
-        cleaning: list[LoopPass] = [Refine(context), Simplify(context), Common(context), Dead(context)]
-        modified = self._fixed_point(model, [Refine(context), LoopToScan(context), *cleaning])
+        cleaning: list[LoopPass] = [Simplify(context), Common(context), Dead(context)]
+        modified = self._fixed_point(model, [LoopToScan(context), *cleaning])
         if scans_of(model.graph):
             if self.kind in ("auto", "chunk"):
                 modified |= self._run(model, Divide(context, kind=self.kind, steps=self.block), 1)
@@ -111,7 +110,6 @@ class OptimizePass(Pass):
             if self.kind == "unroll":
                 modified |= self._run(model, Unroll(context), 1)
                 modified |= self._fixed_point(model, cleaning)
-        forget_names(model)
         self._note(model, modified=modified)
         return ir.passes.PassResult(model, modified)
 

@@ -10,7 +10,7 @@ Where a rule tells a dimension, it counts; what the model declares fills in what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -76,6 +76,17 @@ class Facts:
     def tell(self, value: ir.Value, shape: Iterable[Dim | None]) -> None:
         """Adds what a pass knows of a value's shape besides what follows from its operands."""
         self._shapes[value] = _filled(value, _certain_first(tuple(shape), self.shape(value)))
+
+    def assuming(self, shapes: Mapping[ir.Value, Shape | None], inside: Container[ir.Value]) -> Facts:
+        """What would be known if some values had given shapes; nothing known of the values `inside` is taken over."""
+        found = Facts(self.opset, self.composite)
+        found._parameters = self._parameters
+        found._types = {value: type_ for value, type_ in self._types.items() if value not in inside}
+        found._shapes = {value: shape for value, shape in self._shapes.items() if value not in inside}
+        for value, shape in shapes.items():
+            found._types[value] = self.type(value)
+            found._shapes[value] = shape
+        return found
 
     def forget(self, *values: ir.Value) -> None:
         """Forgets values that have got another meaning, or that are gone."""

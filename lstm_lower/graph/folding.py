@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.inference.arrays import range_length, taken
+from lstm_lower.graph.inference.arrays import is_disputed, range_length, taken
 from lstm_lower.graph.values import Array
 
 # Results up to this many elements are computed: sizes, axes, biases, but no weights.
@@ -66,6 +66,8 @@ def _slice(op: std.Slice, operands: Operands) -> Array | None:
     if data is None or starts is None or ends is None or axes is None or steps is None:
         return None
     if starts.dtype == object or ends.dtype == object or 0 in steps:
+        return None
+    if any(is_disputed(end, step) for end, step in zip(ends.tolist(), steps, strict=True)):
         return None
     for start, end, axis, step in zip(starts.tolist(), ends.tolist(), axes, steps, strict=True):
         data = np.take(data, np.asarray(taken(data.shape[axis], start, end, step), np.int64), axis=axis)

@@ -22,19 +22,15 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.graph.values import stated
-from lstm_lower.passes.infer import attribute, constant_of, shape_of
 from lstm_lower.passes.loops.code_motion import behind_identity
-from lstm_lower.passes.loops.refine import refine_graph, sharpen
-from lstm_lower.passes.loops.sizes import Dims
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.dependence import CONTROL_FLOW, same_shape
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput
+from lstm_lower.passes.shapes import state as state_known
 
 # The numbers of the steps become a constant.
 MOST_STEPS = 1 << 20
-_LAYOUT = frozenset({"Identity", "Unsqueeze", "Squeeze", "Reshape"})
 _INDICES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
 
@@ -54,7 +50,7 @@ class LoopToScan(LoopPass):
     def _graph(self, graph: ir.Graph) -> bool:
         modified = False
         for node in list(graph):
-            if node.op_type not in CONTROL_FLOW:
+            if not std.ControlFlow.matches(node):
                 continue
             for subgraph in subgraphs_of(node):
                 modified |= self._graph(subgraph)
@@ -64,7 +60,7 @@ class LoopToScan(LoopPass):
 
     def _convert(self, node: ir.Node) -> bool:
         body = node.attributes["body"].as_graph()
-        given = constant_of(node.inputs[0])
+        given = self.facts.constant(node.inputs[0])
         steps = 0 if given is None else int(given.reshape(-1)[0])
         if steps < 1:
             self.refuse(node, "the number of steps is not known to be one or more before the run")
@@ -72,10 +68,10 @@ class LoopToScan(LoopPass):
         if steps > MOST_STEPS:
             self.refuse(node, f"a Scan would walk along the numbers of its {steps} steps, more than {MOST_STEPS}")
             return False
-        if not _always_true(node, body):
+        if not _always_true(node, body, self.facts):
             self.refuse(node, "its condition may end it early")
             return False
-        if not _shapes_stay(node, body):
+        if not _shapes_stay(node, body, self.facts):
             self.refuse(node, "the shape of a carried value is not known to stay the same")
             return False
         self._rebuild(node, body, steps)
@@ -83,10 +79,9 @@ class LoopToScan(LoopPass):
 
     def _rebuild(self, node: ir.Node, body: ir.Graph, steps: int) -> None:
         assert node.graph is not None
-        space, names = self.context.space, self.context.names
+        space = self.context.space
         before = Emitter(space, node.graph, before=node, scope=f"{node.name or 'Loop'}/steps")
         iteration, condition = body.inputs[0], body.inputs[1]
-        iteration.shape = stated([])
         always = before.constant(np.asarray(1), ir.DataType.BOOL)
         for user, position in list(condition.uses()):
             user.replace_input_with(position, always)
@@ -94,74 +89,62 @@ class LoopToScan(LoopPass):
         attribute_of_body = node.attributes.pop("body")
         results = [always if value is condition else value for value in list(body.outputs)[1:]]
         parameters = [*list(body.inputs)[2:], iteration]
+        for parameter in parameters:
+            parameter.type = parameter.type if parameter.type is not None else self.facts.type(parameter)
+        self.facts.forget(*_values(body))
         body.inputs.clear()
         body.inputs.extend(parameters)
         body.outputs.clear()
         body.outputs.extend(results)
         scan = ir.Node(
             "",
-            "Scan",
+            std.Scan.op_type,
             [*states, before.constant(np.arange(steps))],
             [attribute_of_body, ir.AttrInt64("num_scan_inputs", 1)],
-            outputs=[
-                ir.Value(name=names.fresh(old.name or "output"), type=old.type, shape=old.shape) for old in node.outputs
-            ],
+            outputs=[space.value(old.name or "output", old.type, None) for old in node.outputs],
             name=node.name,
             metadata_props=dict(node.metadata_props),
         )
+        space.facts.enter(scan)
         node.graph.insert_before(node, scan)
         for old, new in zip(node.outputs, scan.outputs, strict=True):
             replace(old, new, space)
         detach(node)
         loop = Loop(scan, space)
         for reader in list(loop.body):
-            _walk(loop, reader, _Index(iteration, steps))
+            _walk(loop, reader, _Index(iteration, steps, self.facts))
         loop.commit()
-        for state in loop.states:
-            _note(state.final, state.parameter.type, shape_of(state.parameter))
-        for output in loop.outputs:
-            step = shape_of(output.step)
-            _note(output.sequence, output.step.type, None if step is None else (steps, *step))
+        for result in [*(state.final for state in loop.states), *(output.sequence for output in loop.outputs)]:
+            # What the model declares of its own outputs stays.
+            if not result.is_graph_output():
+                state_known(result, self.facts)
 
 
-def _note(result: ir.Value, kind: ir.TypeProtocol | None, shape: Dims | None) -> None:
-    """Says of a loop's result what is known of it; what the model declares of its own outputs stays."""
-    if result.type is None:
-        result.type = kind
-    if result.shape is None or not result.is_graph_output():
-        sharpen(result, shape)
-
-
-def _always_true(node: ir.Node, body: ir.Graph) -> bool:
+def _always_true(node: ir.Node, body: ir.Graph, facts: Facts) -> bool:
     """Whether the condition holds before every step."""
     given = node.inputs[1] if len(node.inputs) > 1 else None
     if given is not None:
-        first = constant_of(given)
+        first = facts.constant(given)
         if first is None or not bool(first.reshape(-1)[0]):
             return False
     last = behind_identity(body.outputs[0])
     if last is body.inputs[1]:
         return True
-    constant = constant_of(last)
+    constant = facts.constant(last)
     return constant is not None and bool(constant.reshape(-1)[0])
 
 
-def _shapes_stay(node: ir.Node, body: ir.Graph) -> bool:
+def _shapes_stay(node: ir.Node, body: ir.Graph, facts: Facts) -> bool:
     """Whether every carried value keeps its shape: if it has the first one before a step, it has it after the step."""
-    noted = {value: value.shape for value in _values(body)}
     carried = list(zip(node.inputs[2:], body.inputs[2:], body.outputs[1:], strict=False))
-    for initial, parameter, _ in carried:
-        if parameter.type is None and initial is not None:
-            parameter.type = initial.type
-        sharpen(parameter, shape_of(initial))
-    refine_graph(body)
-    for initial, parameter, update in carried:
-        stays = behind_identity(update) is parameter or same_shape(update, parameter)
-        if initial is None or not stays or not isinstance(parameter.type, ir.TensorType):
-            for value, shape in noted.items():
-                value.shape = shape
+    first = {parameter: facts.shape(initial) for initial, parameter, _ in carried}
+    assumed = facts.assuming(first, set(_values(body)))
+    for _, parameter, update in carried:
+        if not isinstance(facts.type(parameter), ir.TensorType):
             return False
-    return True
+        if behind_identity(update) is not parameter and not assumed.same_shape(update, parameter):
+            return False
+    return None not in node.inputs[2:]
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:
@@ -178,52 +161,52 @@ class _Index:
 
     iteration: ir.Value
     steps: int
+    facts: Facts
 
     def affine(self, value: ir.Value | None) -> tuple[int, int] | None:
         """`(a, b)` where a value is `a * iteration + b`, of one element."""
         if value is self.iteration:
             return 1, 0
-        constant = constant_of(value)
+        constant = self.facts.constant(value)
         if constant is not None:
             return (0, int(constant.reshape(-1)[0])) if constant.size == 1 and constant.dtype.kind in "iu" else None
-        node = value.producer() if value is not None else None
-        if node is None or node.domain != "" or not node.inputs:
-            return None
-        if node.op_type in _LAYOUT:
-            return self.affine(node.inputs[0])
-        if node.op_type == "Cast":
-            return self.affine(node.inputs[0]) if node.outputs[0].dtype in _INDICES else None
-        if node.op_type == "Where":
-            return self._chosen(node)
-        if node.op_type in ("Add", "Sub", "Mul", "Min", "Max") and len(node.inputs) == 2:
-            left, right = self.affine(node.inputs[0]), self.affine(node.inputs[1])
-            return None if left is None or right is None else self._combined(node.op_type, left, right)
+        match self.facts.maker(value):
+            case std.Identity() | std.Unsqueeze() | std.Squeeze() | std.Reshape() as op:
+                return self.affine(op.data)
+            case std.Cast() as op:
+                return self.affine(op.data) if op.to in _INDICES else None
+            case std.Where() as op:
+                return self._chosen(op)
+            case std.Add() | std.Sub() | std.Mul() | std.Min() | std.Max() as op if len(op.inputs) == 2:
+                left, right = self.affine(op.inputs[0]), self.affine(op.inputs[1])
+                return None if left is None or right is None else self._combined(op, left, right)
         return None
 
-    def _combined(self, op: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int] | None:
-        if op == "Add":
-            return left[0] + right[0], left[1] + right[1]
-        if op == "Sub":
-            return left[0] - right[0], left[1] - right[1]
-        if op == "Mul":
-            if left[0] and right[0]:
-                return None
-            return left[0] * right[1] + right[0] * left[1], left[1] * right[1]
+    def _combined(self, op: std.Standard, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int] | None:
+        match op:
+            case std.Add():
+                return left[0] + right[0], left[1] + right[1]
+            case std.Sub():
+                return left[0] - right[0], left[1] - right[1]
+            case std.Mul():
+                if left[0] and right[0]:
+                    return None
+                return left[0] * right[1] + right[0] * left[1], left[1] * right[1]
         below = self._never_above(left, right)
         if below is None:
             return None
-        return left if below == (op == "Min") else right
+        return left if below == isinstance(op, std.Min) else right
 
-    def _chosen(self, node: ir.Node) -> tuple[int, int] | None:
+    def _chosen(self, choice: std.Where) -> tuple[int, int] | None:
         """A choice that falls the same way at every step, as the one between counting from the front and the end."""
-        condition = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if condition is None or condition.domain != "" or condition.op_type != "Less":
+        condition = std.Less.of(choice.condition.producer(), self.facts)
+        if condition is None:
             return None
         left, right = self.affine(condition.inputs[0]), self.affine(condition.inputs[1])
         if left is None or right is None:
             return None
         ends = [self._at(left, step) < self._at(right, step) for step in (0, self.steps - 1)]
-        return self.affine(node.inputs[1 if ends[0] else 2]) if ends[0] == ends[1] else None
+        return self.affine(choice.yes if ends[0] else choice.no) if ends[0] == ends[1] else None
 
     def _never_above(self, left: tuple[int, int], right: tuple[int, int]) -> bool | None:
         """Whether one affine value is never above another, `False` when never below, `None` when they cross."""
@@ -239,29 +222,27 @@ class _Index:
 
 def _walk(loop: Loop, node: ir.Node, index: _Index) -> None:
     """Turns a Gather by iteration number into a sequence that the loop walks along."""
-    if not std.Gather.matches(node) or node.inputs[0] is None:
+    gather, facts = std.Gather.of(node, loop.facts), loop.facts
+    if gather is None:
         return
-    form, rank = index.affine(node.inputs[1]), shape_of(node.inputs[1])
-    source = _outside(loop, node.inputs[0])
-    shape = shape_of(source)
-    if form is None or abs(form[0]) != 1 or rank not in ((), (1,)) or source is None or shape is None:
+    form, indices = index.affine(gather.indices), facts.shape(gather.indices)
+    source = _outside(loop, gather.data)
+    shape, axis = facts.shape(source), gather.axis
+    if form is None or abs(form[0]) != 1 or indices not in ((), (1,)):
         return
-    axis = attribute(node, "axis", 0) % len(shape)
+    if source is None or shape is None or axis is None:
+        return
     first, last = form[1], form[0] * (index.steps - 1) + form[1]
     low, high, length = min(first, last), max(first, last) + 1, shape[axis]
     if low < 0 or (isinstance(length, int) and high > length):
         return
     sequence = source
     if (low, high) != (0, length):
-        sequence = loop.before("walk").slice(source, low, high, axis)
-        sharpen(sequence, (*shape[:axis], index.steps, *shape[axis + 1 :]))
-    parameter = ir.Value(
-        name=loop.names.fresh(loop.scope("element")),
-        type=source.type,
-        shape=stated((*shape[:axis], *shape[axis + 1 :])),
-    )
+        before = loop.before("walk")
+        sequence = before.state(before.slice(source, low, high, axis), (*shape[:axis], index.steps, *shape[axis + 1 :]))
+    parameter = loop.space.value(loop.scope("element"), facts.type(source), (*shape[:axis], *shape[axis + 1 :]))
     loop.inputs.append(ScanInput(sequence, parameter, axis, form[0] < 0))
-    element = loop.inside(before=node).unsqueeze(parameter, axis) if rank else parameter
+    element = loop.inside(before=node).unsqueeze(parameter, axis) if indices else parameter
     loop.substitute(node.outputs[0], element)
 
 

@@ -11,17 +11,15 @@ Postcondition: the outer Scan is marked, so that other passes leave the blocks t
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from lstm_lower.dims import Dim
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter, replace
 from lstm_lower.graph.names import Names
-from lstm_lower.graph.values import stated
-from lstm_lower.passes.infer import shape_of
-from lstm_lower.passes.loops.views.dependence import rank_of
 from lstm_lower.passes.loops.views.loop import BLOCKS, Loop, ScanInput, ScanOutput
 
 # Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
@@ -61,6 +59,7 @@ class _Chunking:
         self.loop = loop
         self.steps = steps
         self.space = loop.space
+        self.facts = loop.facts
         self.names: Names = loop.names
         self.length = loop.length
         self.is_even = isinstance(self.length, int) and self.length % steps == 0
@@ -82,7 +81,7 @@ class _Chunking:
         if not self.is_even and any(self._rank(output) is None for output in loop.outputs):
             raise NotChunkable("the rank of an output is not known, so that a shorter last block cannot be padded")
         sequences = [_Block(self._time_first(x), x.reverse) for x in loop.inputs]
-        states = [self._parameter(state.initial.type, shape_of(state.parameter)) for state in loop.states]
+        states = [self._parameter(state.initial.type, self.facts.shape(state.parameter)) for state in loop.states]
         if self.is_even:
             fed, blocks = self._even_blocks(sequences)
         else:
@@ -98,16 +97,15 @@ class _Chunking:
 
     def _rank(self, role: ScanInput | ScanOutput) -> int | None:
         """The rank of a sequence."""
-        rank = rank_of(role.parameter if isinstance(role, ScanInput) else role.step)
-        return rank_of(role.sequence) if rank is None else rank + 1
+        rank = self.facts.rank(role.parameter if isinstance(role, ScanInput) else role.step)
+        return self.facts.rank(role.sequence) if rank is None else rank + 1
 
     def _time_first(self, x: ScanInput) -> ir.Value:
         rank = self._rank(x)
         return x.sequence if rank is None else self.outside.move_axis(x.sequence, x.axis, 0, rank)
 
-    def _parameter(self, type_: ir.TypeProtocol | None, shape: Any) -> ir.Value:
-        name = self.names.fresh(self.loop.scope("block/input"))
-        return ir.Value(name=name, type=type_, shape=None if shape is None else stated(shape))
+    def _parameter(self, type_: ir.TypeProtocol | None, shape: Sequence[Dim | None] | None) -> ir.Value:
+        return self.space.value(self.loop.scope("block/input"), type_, shape)
 
     def _even_blocks(self, sequences: list[_Block]) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
         """Parameters of the outer body with what they are fed, and the blocks that the inner loop walks along."""
@@ -116,21 +114,20 @@ class _Chunking:
         count = self.length // self.steps
         fed: list[tuple[ir.Value, ir.Value]] = []
         for block in sequences:
-            shape = shape_of(block.sequence)
+            shape = self.facts.shape(block.sequence)
             split = self._divided(e, e.unsqueeze(block.sequence, 0), e.ints(count, self.steps))
             if shape is not None:
-                split.shape = stated((count, self.steps, *shape[1:]))
+                e.state(split, (count, self.steps, *shape[1:]))
             parameter = self._parameter(block.sequence.type, None if shape is None else (self.steps, *shape[1:]))
             fed.append((parameter, split))
         return fed, [parameter for parameter, _ in fed]
 
-    @staticmethod
-    def _divided(e: Emitter, value: ir.Value, steps: ir.Value) -> ir.Value:
+    def _divided(self, e: Emitter, value: ir.Value, steps: ir.Value) -> ir.Value:
         """A value with other sizes of its first two axes.
 
         The others stay in their places: a 0 among the sizes that a Reshape asks for means the size in that place.
         """
-        rank = rank_of(value)
+        rank = self.facts.rank(value)
         rest = e.slice(e.op(std.Shape, value), 2, END, 0) if rank is None else e.ints(*[0] * (rank - 2))
         return e.op(std.Reshape, value, e.op(std.Concat, steps, rest, axis=0))
 
@@ -151,9 +148,6 @@ class _Chunking:
         for block in sequences:
             bounds = backward if block.reverse else (start, end)
             cut = inner.slice(block.sequence, *bounds, 0)
-            shape = shape_of(block.sequence)
-            if shape is not None:
-                cut.shape = stated((None, *shape[1:]))
             blocks.append(cut)
         return [(number, numbers)], blocks
 
@@ -168,16 +162,17 @@ class _Chunking:
             ir.AttrInt64s("scan_input_directions", directions[0]),
             ir.AttrInt64s("scan_output_directions", directions[1]),
         ]
-        results = [self._parameter(state.parameter.type, shape_of(state.parameter)) for state in self.loop.states]
+        carried = [state.parameter for state in self.loop.states]
+        results = [self._parameter(value.type, self.facts.shape(value)) for value in carried]
         for output in self.loop.outputs:
-            shape = shape_of(output.step)
+            shape = self.facts.shape(output.step)
             length = self.steps if self.is_even else None
             results.append(self._parameter(output.step.type, None if shape is None else (length, *shape)))
         old.attributes.pop("body")
-        node = ir.Node(
-            "", "Scan", [*states, *blocks], [a for a in attributes if _is_needed(a)], outputs=results, name=old.name
-        )
+        needed = [a for a in attributes if _is_needed(a)]
+        node = ir.Node("", std.Scan.op_type, [*states, *blocks], needed, outputs=results, name=old.name)
         old.name = self.names.fresh(self.loop.scope("blocks"))
+        self.facts.enter(node)
         self.inside.place(node)
         return node
 
@@ -190,9 +185,8 @@ class _Chunking:
         after = [self.missing] if not output.reverse else [inner.ints(0)]
         rest = [inner.ints(*[0] * (rank - 1))] if rank > 1 else []
         padded = inner.op(std.Pad, value, inner.op(std.Concat, *before, *rest, *after, *rest, axis=0))
-        shape = shape_of(value)
-        padded.shape = None if shape is None else stated((self.steps, *shape[1:]))
-        return padded
+        shape = self.facts.shape(value)
+        return padded if shape is None else inner.state(padded, (self.steps, *shape[1:]))
 
     def _outer_loop(self, fed: list[ir.Value], reverse: list[bool]) -> ir.Node:
         loop, old = self.loop, self.loop.node
@@ -203,16 +197,18 @@ class _Chunking:
             ir.AttrInt64s("scan_output_directions", [int(x.reverse) for x in loop.outputs]),
         ]
         results = [self._result(state.final) for state in loop.states]
-        results += [ir.Value(name=self.names.fresh(loop.scope("output")), type=x.step.type) for x in loop.outputs]
+        results += [self.space.value(loop.scope("output"), x.step.type, None) for x in loop.outputs]
         node = ir.Node(
             "",
-            "Scan",
+            std.Scan.op_type,
             [*(state.initial for state in loop.states), *fed],
             [a for a in attributes if _is_needed(a)],
             outputs=results,
             name=old.name,
-            metadata_props={**old.metadata_props, BLOCKS: str(self.steps)},
+            metadata_props=dict(old.metadata_props),
         )
+        node.meta[BLOCKS] = self.steps
+        self.facts.enter(node)
         loop.graph.insert_before(old, node)
         after = Emitter(loop.space, loop.graph, after=node, scope=old.name or "loop")
         for state, value in zip(loop.states, results, strict=False):
@@ -223,26 +219,28 @@ class _Chunking:
         return node
 
     def _result(self, old: ir.Value) -> ir.Value:
-        return ir.Value(name=self.names.fresh(old.name or "output"), type=old.type, shape=old.shape)
+        return self.space.value(old.name or "output", old.type, self.facts.shape(old))
 
     def _joined(self, e: Emitter, value: ir.Value, output: ScanOutput) -> ir.Value:
         """[blocks, K, ...] as one sequence, without the padding, time on the output's own axis."""
-        shape = shape_of(output.step)
+        shape = self.facts.shape(output.step)
         if shape is not None:
-            value.shape = stated((None, self.steps, *shape))
+            e.state(value, (None, self.steps, *shape))
         if isinstance(self.length, int):
             padded = e.ints(1, -(-self.length // self.steps) * self.steps)
         else:
             padded = e.op(std.Concat, e.ints(1), e.op(std.Mul, self.count, e.ints(self.steps)), axis=0)
         joined = e.op(std.Squeeze, self._divided(e, value, padded), e.ints(0))
-        joined.shape = None if shape is None else stated((self.length if self.is_even else None, *shape))
+        if shape is not None:
+            e.state(joined, (self.length if self.is_even else None, *shape))
         if not self.is_even:
             if output.reverse:
                 padding = e.op(std.Sub, e.op(std.Mul, self.count, e.ints(self.steps)), self.total)
                 joined = e.slice(joined, padding, END, 0)
             else:
                 joined = e.slice(joined, 0, self.total, 0)
-            joined.shape = None if shape is None else stated((self.length, *shape))
+            if shape is not None:
+                e.state(joined, (self.length, *shape))
         if output.axis == 0:
             return joined
         rank = self._rank(output)

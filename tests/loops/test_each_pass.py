@@ -19,7 +19,6 @@ from lstm_lower.graph.verify import verify
 from lstm_lower.passes import loops
 from lstm_lower.passes.loops.fuse_bias import FuseBias
 from lstm_lower.passes.loops.orient import Orient
-from lstm_lower.passes.loops.refine import Refine, forget_names
 from lstm_lower.passes.loops.schedule import Divide, Unroll
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
@@ -54,13 +53,12 @@ def check(case: LoopModel, step: LoopPass, *, applies: bool | None = None) -> No
     modified = step(work).modified
     assert applies is None or modified == applies
     verify(work)
-    forget_names(work)
     after = ir.to_proto(work)
     onnx.checker.check_model(after, full_check=True)
     assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
 
 
-@pytest.mark.parametrize("step", [Divide(kind="chunk", steps=2), Unroll(), Refine()], ids=lambda step: step.name)
+@pytest.mark.parametrize("step", [Divide(kind="chunk", steps=2), Unroll()], ids=lambda step: step.name)
 @quick
 @given(case=loop_models())
 def test_pass_keeps_results(step: LoopPass, case: LoopModel) -> None:
@@ -148,17 +146,6 @@ def test_fuse_bias(golden: Golden) -> None:
     kept = "\n".join(line for line in text.splitlines() if not any(name in line for name in ("other", "left2")))
     case = parsed(kept.replace("float[L,3] w2, ", ""))
     shown(golden, case, FuseBias())
-
-
-def test_refine(golden: Golden) -> None:
-    """An exporter's body that says nothing of sizes."""
-    text = """
-    loops (float[T,B,3] xs, float[B,3] first, float[3,4] w) => (float[B,3] last, float[T,B,4] ys)
-    {
-      last, ys = Scan <num_scan_inputs = 1, body = step (float[?,?] s, float[?,?] x) => (float[?,?] u, float[?,?] y)
-        { u = Add(s, x) t = Tanh(u) y = MatMul(t, w) }> (first, xs)
-    }"""
-    shown(golden, parsed(text), Refine())
 
 
 def shown(golden: Golden, case: LoopModel, step: LoopPass) -> None:

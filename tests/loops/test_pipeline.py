@@ -15,7 +15,6 @@ from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.dump import dump
 from lstm_lower.passes.loops.common_subexpressions import Common
 from lstm_lower.passes.loops.dead_code import Dead
-from lstm_lower.passes.loops.refine import Refine
 from lstm_lower.passes.loops.schedule import Unroll
 from lstm_lower.passes.loops.simplify import Simplify
 from lstm_lower.passes.pipeline import OptimizePass
@@ -31,7 +30,7 @@ def test_a_model_without_loops_is_at_its_fixed_point_after_one_run(case: LoopMod
     Unroll()(model)
     assume(not any(node.op_type in ("Scan", "If") for node in model.graph))
     OptimizePass()(model)
-    for step in (Refine(), Simplify(), Common(), Dead()):
+    for step in (Simplify(), Common(), Dead()):
         assert not step(model).modified, step.name
 
 

@@ -14,10 +14,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.infer import shape_of
 from lstm_lower.passes.loops.views.loop import Loop
-
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 class Level(enum.IntEnum):
@@ -107,26 +104,3 @@ class Dependence:
         graph = self.graph().subgraph(self.recurrent())
         path: list[ir.Node] = nx.dag_longest_path(graph)
         return path
-
-
-def rank_of(value: ir.Value | None) -> int | None:
-    """A value's rank, `None` when it is not known."""
-    shape = shape_of(value)
-    return None if shape is None else len(shape)
-
-
-def same_shape(a: ir.Value, b: ir.Value) -> bool:
-    """Whether two values are known to have equal shapes: every dimension the same number or the same name."""
-    left, right = shape_of(a), shape_of(b)
-    return left is not None and left == right and None not in left
-
-
-def elements(value: ir.Value, unknown: int = 64) -> int:
-    """The number of a value's elements; an unknown dimension counts as `unknown`."""
-    shape = shape_of(value)
-    if shape is None:
-        return unknown * unknown
-    total = 1
-    for dim in shape:
-        total *= dim if isinstance(dim, int) else unknown
-    return total

@@ -20,7 +20,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Dim
 
-# Mark, in a node's metadata, of a Scan over blocks of steps that the schedule made: its body is a loop's surroundings,
+# Mark, in a node's `meta`, of a Scan over blocks of steps that the schedule made: its body is a loop's surroundings,
 # not a loop body to take work out of.
 BLOCKS = "lstm_lower.blocks"
 
@@ -149,7 +149,7 @@ class Loop:
     @property
     def is_block_loop(self) -> bool:
         """Whether this is the loop over blocks that a chunked schedule made."""
-        return BLOCKS in self.node.metadata_props
+        return BLOCKS in self.node.meta
 
     @property
     def reverse(self) -> bool:
@@ -303,6 +303,7 @@ class Loop:
             name=old.name,
             metadata_props=dict(old.metadata_props),
         )
+        node.meta.update(old.meta)
         self.space.facts.enter(node)
         graph.insert_before(old, node)
         finals, sequences = results[: len(self.states)], results[len(self.states) :]
