@@ -20,6 +20,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter, replace
 from lstm_lower.graph.names import Names
+from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.loops.views.loop import BLOCKS, Loop, ScanInput, ScanOutput
 
 # Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
@@ -219,7 +220,7 @@ class _Chunking:
         return node
 
     def _result(self, old: ir.Value) -> ir.Value:
-        return self.space.value(old.name or "output", old.type, self.facts.shape(old))
+        return self.space.value(old.name or "output", old.type, declared_shape(old))
 
     def _joined(self, e: Emitter, value: ir.Value, output: ScanOutput) -> ir.Value:
         """[blocks, K, ...] as one sequence, without the padding, time on the output's own axis."""
