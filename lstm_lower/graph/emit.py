@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.edit import detach
+from lstm_lower.graph.edit import detach, redirect
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.subgraphs import subgraphs_of
@@ -257,8 +257,7 @@ def replace(old: ir.Value, new: ir.Value, space: Workspace) -> None:
         target.shape = old.shape if old.shape is not None else target.shape
         for index in positions:
             graph.outputs[index] = target
-    for user, index in list(old.uses()):
-        user.replace_input_with(index, new)
+    redirect(old, new)
 
 
 def _attribute(name: str, value: Any) -> ir.Attr:

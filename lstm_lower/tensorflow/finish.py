@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,7 +167,7 @@ def _extra_pairs(model: onnx.ModelProto, state: Mapping[str, str]) -> list[State
 
 
 def _drop_unused_opsets(model: onnx.ModelProto) -> None:
-    used = {"", *(node.domain for node in model.graph.node)}
+    used = {""} | {node.domain for graph in (model.graph, *_subgraphs(model.graph)) for node in graph.node}
     kept = [entry for entry in model.opset_import if entry.domain in used]
     del model.opset_import[:]
     model.opset_import.extend(kept)
@@ -175,17 +175,24 @@ def _drop_unused_opsets(model: onnx.ModelProto) -> None:
 
 def _drop_foreign_domain(graph: onnx.GraphProto) -> None:
     """Makes Range a standard operator where tf2onnx takes onnxruntime's own, which says the same."""
+    for inner in (graph, *_subgraphs(graph)):
+        for node in inner.node:
+            if node.domain == "com.microsoft" and node.op_type == "Range":
+                node.domain = ""
+
+
+def _subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graphs within a graph, at every level."""
     for node in graph.node:
-        if node.domain == "com.microsoft" and node.op_type == "Range":
-            node.domain = ""
         for attribute in node.attribute:
             for subgraph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                _drop_foreign_domain(subgraph)
+                yield subgraph
+                yield from _subgraphs(subgraph)
 
 
 def _drop_notes(model: onnx.ModelProto) -> None:
     """Drops TensorFlow's own notes, types and attributes that start with `_`, from nodes that are left as they were."""
-    for node in model.graph.node:
+    for node in (node for graph in (model.graph, *_subgraphs(model.graph)) for node in graph.node):
         definition = opdef.definition(node.domain, node.op_type)
         if definition is not None:
             own = {attribute.name for attribute in definition.attributes}

@@ -217,3 +217,26 @@ def test_a_variable_read_inside_a_loop_is_named() -> None:
     message = r"While 'while': no form without effects is known for its use of variable 'w'; read it before, and pass"
     with pytest.raises(ll.UnsupportedOpError, match=message):
         ll.from_tensorflow(step, weights="inputs")
+
+
+def test_a_recurrent_op_that_stands_only_inside_a_loop() -> None:
+    """A cell under `tf.while_loop`: its operator set is needed there alone."""
+    rng = np.random.default_rng(11)
+    w, b, zeros = (tf.constant(rng.standard_normal(shape).astype(np.float32)) for shape in ((7, 16), (16,), (4,)))
+
+    @tf.function(input_signature=[tf.TensorSpec([5, 2, 3], name="x")], autograph=False)
+    def forward(x: Any) -> dict[str, Any]:
+        def turn(number: Any, state: Any, hidden: Any) -> tuple[Any, Any, Any]:
+            cell = tf.raw_ops.LSTMBlockCell(
+                x=x[number], cs_prev=state, h_prev=hidden, w=w, wci=zeros, wcf=zeros, wco=zeros, b=b
+            )
+            return number + 1, cell.cs, cell.h
+
+        start = [0, tf.zeros([2, 4]), tf.zeros([2, 4])]
+        _, _, hidden = tf.while_loop(lambda number, *_: number < 5, turn, start)
+        return {"hidden": hidden}
+
+    x = rng.standard_normal((5, 2, 3)).astype(np.float32)
+    model = ll.lower(ll.from_tensorflow(forward))
+    (hidden,) = ll.Session(model).run({"x": x}).values()
+    np.testing.assert_allclose(hidden, forward(tf.constant(x))["hidden"].numpy(), rtol=1e-5, atol=1e-6)

@@ -14,7 +14,7 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.edit import captures, detach, remove_unread
+from lstm_lower.graph.edit import captures, detach, redirect, remove_unread
 from lstm_lower.graph.emit import Emitter, Workspace, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
@@ -192,8 +192,7 @@ class Loop:
     def substitute(self, old: ir.Value, new: ir.Value) -> None:
         """Lets every reader in the body, and the body's outputs, read `new` instead of `old`."""
         self.facts.replaced(old, new)
-        for user, index in list(old.uses()):
-            user.replace_input_with(index, new)
+        redirect(old, new)
         for state in self.states:
             state.update = new if state.update is old else state.update
         for output in self.outputs:
