@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from lstm_lower.cli.main import app
 from tests.support.loop_checks import assert_same, run
+from tests.support.models import single_node_model
+from tests.support.op_inputs import valid_inputs
 
 LOOP = """
 <ir_version: 8, opset_import: ["" : 18]>
@@ -53,3 +55,25 @@ def test_optimize_refuses_a_schedule_and_writes_nothing(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "schedule requires" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["loop.onnx"]
+
+
+def test_optimize_says_that_there_was_nothing_to_do(tmp_path: Path) -> None:
+    source = tmp_path / "plain.onnx"
+    onnx.save(
+        onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] y) {y = Neg(x)}'),
+        source,
+    )
+    result = CliRunner().invoke(app, ["optimize", str(source)])
+    assert result.exit_code == 0, result.output
+    assert "nothing to do: the model has no loops\n" in result.stdout
+    result = CliRunner().invoke(app, ["optimize", str(source), "--json"])
+    assert json.loads(result.stdout)["notes"] == ["nothing to do: the model has no loops"]
+
+
+def test_optimize_says_that_lowering_comes_first(tmp_path: Path) -> None:
+    source = tmp_path / "composite.onnx"
+    onnx.save(single_node_model("BlockLSTM", valid_inputs("BlockLSTM")), source)
+    result = CliRunner().invoke(app, ["optimize", str(source)])
+    assert result.exit_code == 1
+    assert "error: 1 BlockLSTM: recurrent ops have loops only after lowering; run lower first" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["composite.onnx"]
