@@ -12,7 +12,6 @@ from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, ScheduleOption
 from lstm_lower.cli.sources import InputsOption, OutputsOption, SignatureOption, open_model
 from lstm_lower.errors import LstmLowerError
-from lstm_lower.graph import standard as std
 
 if TYPE_CHECKING:
     from lstm_lower.cli.summary import Composite, Summary
@@ -88,6 +87,8 @@ def _attributes(composite: Composite) -> str:
 
 
 def _counts(before: Summary, after: Summary) -> list[tuple[object, ...]]:
+    from lstm_lower.graph import standard as std
+
     rows: list[tuple[object, ...]] = [
         ("ai.onnx opset", before.opset, after.opset),
         ("nodes", before.nodes, after.nodes),

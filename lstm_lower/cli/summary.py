@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from lstm_lower import opdef
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.dump import type_text
 
 
@@ -65,6 +64,7 @@ class Summary:
 
 def summarize(model: ir.Model) -> Summary:
     """Collects what a model holds."""
+    from lstm_lower.graph import standard as std
     from lstm_lower.passes.composites import unsupported_nodes
 
     nodes = list(_nodes(model))

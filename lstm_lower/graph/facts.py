@@ -20,9 +20,10 @@ from lstm_lower.graph import onnx_inference
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.folding import LARGEST, folds
 from lstm_lower.graph.inference import Inferred, infers
+from lstm_lower.graph.standard.base import constant_of
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.uniform import finite_by, uniform_by
-from lstm_lower.graph.values import Array, Dim, Entry, Open, Partial, Shape, constant_of, declared_shape
+from lstm_lower.graph.values import Array, Dim, Entry, Open, Partial, Shape, declared_shape
 from lstm_lower.opdef import Call
 
 # Longer vectors are data, not sizes.

@@ -49,28 +49,6 @@ def stated(shape: Iterable[Dim | None]) -> ir.Shape:
     return ir.Shape([dim if isinstance(dim, int | str) else None for dim in shape])
 
 
-def constant_of(value: ir.Value | None) -> Array | None:
-    """The value of a constant (an initializer that is no graph input, or a Constant node), else `None`."""
-    if value is None:
-        return None
-    if value.const_value is not None:
-        return None if value.is_graph_input() else value.const_value.numpy()
-    node = value.producer()
-    if node is None or node.op_type != "Constant" or node.domain != "":
-        return None
-    for name, attribute in node.attributes.items():
-        if attribute.is_ref():
-            return None
-        if name == "value":
-            # Not as_tensor(), whose protocol check takes longer than all the rest.
-            return np.asarray(attribute.value.numpy())
-        if name in ("value_int", "value_ints"):
-            return np.asarray(attribute.value, np.int64)
-        if name in ("value_float", "value_floats"):
-            return np.asarray(attribute.value, np.float32)
-    return None
-
-
 def broadcast(*shapes: Partial | None) -> Partial | None:
     """The shape of an elementwise result; `None` when a rank is unknown."""
     known = [shape for shape in shapes if shape is not None]

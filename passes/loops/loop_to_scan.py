@@ -80,7 +80,7 @@ class LoopToScan(LoopPass):
     def _rebuild(self, node: ir.Node, body: ir.Graph, steps: int) -> None:
         assert node.graph is not None
         space = self.context.space
-        before = Emitter(space, node.graph, before=node, scope=f"{node.name or 'Loop'}/steps")
+        before = Emitter(space, node.graph, before=node, scope=f"{node.name or std.Loop.op_type}/steps")
         iteration, condition = body.inputs[0], body.inputs[1]
         always = before.constant(np.asarray(1), ir.DataType.BOOL)
         for user, position in list(condition.uses()):

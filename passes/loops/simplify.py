@@ -15,8 +15,8 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter
+from lstm_lower.graph.standard.base import constant_of
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.graph.values import constant_of
 
 # They register their rules.
 from lstm_lower.passes.loops import simplify_algebra as _algebra  # noqa: F401

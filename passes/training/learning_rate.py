@@ -7,7 +7,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.graph.values import constant_of
+from lstm_lower.graph.standard.base import constant_of
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.records import state as training_state

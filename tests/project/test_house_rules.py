@@ -20,26 +20,8 @@ NAMED_IN = (
     "runtime/proof/oracles/",
 )
 
-# File -> how many operators it still names. A number only gets smaller; what is not here names none.
-STILL_NAMED = {
-    "lstm_lower/graph/values.py": 1,
-    "passes/infer.py": 90,
-    "passes/loops/edit.py": 7,
-    "passes/loops/fold.py": 30,
-    "passes/loops/loop_to_scan.py": 18,
-    "passes/loops/refine.py": 3,
-    "passes/loops/sizes.py": 9,
-    "passes/loops/strip_mining.py": 2,
-    "passes/loops/uniform.py": 38,
-    "passes/loops/views/dependence.py": 4,
-}
-
 LONGEST = 400
 GENERATED = {"lstm_lower/raw_ops.py"}
-# These are to be divided or to go; no others come.
-STILL_LONG = {
-    "passes/infer.py",
-}
 
 
 def sources(*folders: str) -> dict[str, str]:
@@ -64,16 +46,10 @@ def operators_named() -> dict[str, int]:
 
 def test_operators_are_named_in_one_place() -> None:
     """What `Pad` means stands in its view; a pass that names it in quotes knows it a second time."""
-    assert {name: count for name, count in operators_named().items() if count > STILL_NAMED.get(name, 0)} == {}
-
-
-def test_numbers_of_names_are_up_to_date() -> None:
-    found = operators_named()
-    fewer = {name: found.get(name, 0) for name, count in STILL_NAMED.items() if found.get(name, 0) < count}
-    assert fewer == {}, "good: write these numbers into STILL_NAMED, and take off what names none"
+    assert operators_named() == {}
 
 
 def test_no_file_is_long() -> None:
     everything = sources("lstm_lower", "passes", "runtime", "benchmarks", "examples", "tests", ".ci")
     long = {name for name, text in everything.items() if text.count("\n") > LONGEST}
-    assert long - GENERATED == STILL_LONG
+    assert long - GENERATED == set()

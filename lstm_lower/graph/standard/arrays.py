@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard, all_counted, counted
-from lstm_lower.graph.values import Array, constant_of
+from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard, all_counted, constant_of, counted
+from lstm_lower.graph.values import Array
 
 
 class Moving(Standard, abstract=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
 
+import numpy as np
 import onnx_ir as ir
 
 if TYPE_CHECKING:
@@ -156,6 +157,28 @@ class Standard:
     def says(self, index: int, name: str) -> bool:
         """Whether integers are given at all, known or not."""
         return name in self.node.attributes or self.operand(index) is not None
+
+
+def constant_of(value: ir.Value | None) -> Array | None:
+    """The value of a constant (an initializer that is no graph input, or a Constant node), else `None`."""
+    if value is None:
+        return None
+    if value.const_value is not None:
+        return None if value.is_graph_input() else value.const_value.numpy()
+    node = value.producer()
+    if node is None or node.op_type != "Constant" or node.domain != "":
+        return None
+    for name, attribute in node.attributes.items():
+        if attribute.is_ref():
+            return None
+        if name == "value":
+            # Not as_tensor(), whose protocol check takes longer than all the rest.
+            return np.asarray(attribute.value.numpy())
+        if name in ("value_int", "value_ints"):
+            return np.asarray(attribute.value, np.int64)
+        if name in ("value_float", "value_floats"):
+            return np.asarray(attribute.value, np.float32)
+    return None
 
 
 def counted(axis: int, rank: int | None) -> int | None:
