@@ -28,7 +28,7 @@ def err() -> Console:
 
 
 def print_json(data: Any) -> None:
-    """Prints one JSON document; NaN and infinities, which JSON lacks, become strings."""
+    """Prints one JSON document; NaN, infinities and whatever else JSON lacks become strings."""
     sys.stdout.write(json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -39,7 +39,7 @@ def _plain(data: Any) -> Any:
         return {str(key): _plain(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
         return [_plain(item) for item in data]
-    return data
+    return data if isinstance(data, (str, int, float, type(None))) else str(data)
 
 
 def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = None, right: Sequence[str] = ()) -> None:

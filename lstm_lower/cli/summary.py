@@ -79,7 +79,7 @@ def summarize(model: ir.Model) -> Summary:
         loops=operators[std.Scan.op_type] + operators[std.Loop.op_type],
         operators=dict(operators.most_common()),
         weights=len(initializers),
-        weight_bytes=sum(value.const_value.nbytes for value in initializers if value.const_value is not None),
+        weight_bytes=sum(_bytes(value.const_value) for value in initializers if value.const_value is not None),
         composites=[
             _composite(node, where, definition)
             for node, where in nodes
@@ -87,6 +87,10 @@ def summarize(model: ir.Model) -> Summary:
         ],
         unsupported=unsupported_nodes(model),
     )
+
+
+def _bytes(tensor: ir.TensorProtocol) -> int:
+    return 0 if tensor.dtype == ir.DataType.UNDEFINED else tensor.nbytes
 
 
 def _nodes(model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
