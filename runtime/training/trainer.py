@@ -23,13 +23,12 @@ import onnxruntime as ort
 
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, InvalidModelError, NotFiniteError
-from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.verify import verify
+from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.tidy import SortPass, VerifyPass
 from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import Optimizer, resolve
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.records import contracts
-from lstm_lower.records import model_files as model_io
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
@@ -111,8 +110,7 @@ class Trainer:
         if str(on_nan) not in get_args(OnNan):
             raise InvalidInputError(f"on_nan requires one of {get_args(OnNan)}, got {on_nan!r}")
         self.on_nan = on_nan
-        edited = copy_model(model) if isinstance(model, ir.Model) else model_io.load(model)
-        verify(edited)
+        edited = run_passes(model, [SortPass(), VerifyPass()])
         if state is not None:
             training_state.write(edited, state)
         if learning_rate_input is not None:

@@ -65,6 +65,21 @@ def test_a_device_is_no_model() -> None:
         ll.Session("/dev/zero")
 
 
+UNORDERED = "agraph (float[N, 3] x) => (float[N, 3] y) { y = Neg (t) t = Abs (x) }"
+
+
+@pytest.mark.parametrize("form", ["path", "proto", "bytes", "ir"])
+def test_nodes_in_any_order(tmp_path: Path, form: str) -> None:
+    """As onnxruntime takes them; the caller's model stays as it is."""
+    model = parse(UNORDERED)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    given: Any = {"path": path, "proto": model, "bytes": model.SerializeToString(), "ir": ir.from_proto(model)}[form]
+    assert ll.Session(given).run({"x": -np.ones((1, 3), np.float32)})["y"].tolist() == [[-1, -1, -1]]
+    if form == "ir":
+        assert [node.op_type for node in given.graph] == ["Neg", "Abs"]
+
+
 def test_no_outputs_are_none() -> None:
     assert ll.Session(parse(NEGATION)).run({"x": np.ones((1, 3), np.float32)}, []) == {}
 
