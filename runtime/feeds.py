@@ -15,8 +15,8 @@ from lstm_lower.dims import Dim
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.values import declared_shape
-from lstm_lower.graph.verify import verify
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.records.files import atomic_path
 from lstm_lower.runtime.feeds_cudnn import with_forward_outputs
@@ -60,7 +60,7 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
     """
     sizes = dict(sizes or {})
     model = copy_model(model)
-    verify(model)
+    verify_structure(model)
     InferShapesPass()(model)
     known = symbols(model)
     for name in sizes:

@@ -23,8 +23,9 @@ import onnxruntime as ort
 
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, InvalidModelError, NotFiniteError
+from lstm_lower.graph.structure import verify_structure
 from lstm_lower.passes.driver import run_passes
-from lstm_lower.passes.tidy import SortPass, VerifyPass
+from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import Optimizer, resolve
 from lstm_lower.passes.training.options import TrainingOptionsPass
@@ -110,7 +111,8 @@ class Trainer:
         if str(on_nan) not in get_args(OnNan):
             raise InvalidInputError(f"on_nan requires one of {get_args(OnNan)}, got {on_nan!r}")
         self.on_nan = on_nan
-        edited = run_passes(model, [SortPass(), VerifyPass()])
+        edited = run_passes(model, [SortPass()])
+        verify_structure(edited)
         if state is not None:
             training_state.write(edited, state)
         if learning_rate_input is not None:
