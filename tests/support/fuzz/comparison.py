@@ -271,12 +271,19 @@ def _compare(truth: Truth, index: int, got: Results) -> str:
 
 
 def _declared(result: onnx.ModelProto, truth: Truth, index: int) -> str:
-    """What the result declares of its outputs against what came out."""
-    for value, sample in zip(result.graph.output, truth.results[index], strict=True):
-        if isinstance(sample, list) or not value.type.tensor_type.HasField("shape"):
-            continue
-        dims = value.type.tensor_type.shape.dim
-        known = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
-        if len(known) != sample.ndim or any(a not in (None, b) for a, b in zip(known, sample.shape, strict=True)):
-            return f"{value.name}: declared {known}, but it has {list(sample.shape)}"
+    """What the result declares of its outputs against what came out, where the original declares no such thing."""
+    for before, value, sample in zip(truth.model.graph.output, result.graph.output, truth.results[index], strict=True):
+        if not _fits(value, sample) and _fits(before, sample):
+            return f"{value.name}: declared {_sizes(value)}, but it has {list(sample.shape)}"
     return ""
+
+
+def _fits(value: onnx.ValueInfoProto, sample: Any) -> bool:
+    if isinstance(sample, list) or not value.type.tensor_type.HasField("shape"):
+        return True
+    known = _sizes(value)
+    return len(known) == sample.ndim and all(a in (None, b) for a, b in zip(known, sample.shape, strict=True))
+
+
+def _sizes(value: onnx.ValueInfoProto) -> list[int | None]:
+    return [dim.dim_value if dim.HasField("dim_value") else None for dim in value.type.tensor_type.shape.dim]

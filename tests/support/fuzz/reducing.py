@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import helper, numpy_helper
 
 from tests.support.fuzz.runs import run
@@ -28,6 +29,9 @@ def reduced(model: onnx.ModelProto, feeds: Feeds, still_fails: StillFails, *, se
     """
     end = time.process_time() + seconds
     best = _copy(model)
+    if model.functions:
+        flat = onnx.inliner.inline_local_functions(model)
+        best = flat if still_fails(flat) else best
     progress = True
     while progress and time.process_time() < end:
         progress = False
