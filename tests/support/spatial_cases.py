@@ -15,7 +15,7 @@ from tests.support.gradient_cases import DTYPES, Array, Case, Operands, normal, 
 
 RECORDING = Path(__file__).parents[1] / "data" / "tensorflow" / "spatial.npz"
 
-IMAGES = ("NHWC", "NCHW")
+FORMATS = ("NHWC", "NCHW")
 
 # Operands that hold sizes.
 SIZES = ("input_sizes", "filter_sizes", "orig_input_shape")
@@ -191,7 +191,7 @@ def cases() -> list[Case]:
         if _fits_pooling(window):
             found += _poolings(image, window)
     for image, window in WINDOWS[3:6]:
-        for data_format in IMAGES:
+        for data_format in FORMATS:
             found += _convolution(image, window, dilations=(2, 3), data_format=data_format)
             found += _convolution(image, window, channels=6, groups=3, results=6, data_format=data_format)
             found += _depthwise(image, window, 1, data_format=data_format)
