@@ -13,6 +13,9 @@ from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import declared_shape
 
+# Views read the forms that operators have from this opset on; older models are verified once they are raised to it.
+OLDEST_VIEWED = 13
+
 
 def verify_declared(graph: ir.Graph, facts: Facts) -> None:
     """Compares the declared type of every value that a node makes with what is known of it.

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from lstm_lower.registry import key_of
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.command_line import SALIENCY, TRAIN, fail, mystery, only_standard, run, succeed
 from tests.support.models import single_node_model
@@ -115,7 +116,9 @@ def test_what_onnxruntime_refuses_is_not_written(tmp_path: Path, monkeypatch: py
 
 def test_what_is_out_of_tolerance_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = ORACLES["BlockLSTM"]
-    monkeypatch.setitem(ORACLES, "BlockLSTM", lambda **k: {name: 1.01 * v for name, v in right(**k).items()})
+    monkeypatch.setitem(
+        ORACLES._entries, key_of("BlockLSTM"), lambda **k: {name: 1.01 * v for name, v in right(**k).items()}
+    )
     result = run("lower", SALIENCY, "-o", tmp_path / "low.onnx", "--check")
     assert result.exit_code == 1
     assert "out of tolerance; nothing is written" in result.stderr

@@ -14,6 +14,7 @@ from onnx import helper
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
+from lstm_lower.registry import key_of
 from lstm_lower.runtime.feeds import read_arrays
 from lstm_lower.runtime.proof.check import Report, check, errors
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
@@ -128,7 +129,7 @@ def test_a_wrong_oracle_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     right = ORACLES["BlockLSTMGrad"]
     wrong = lambda **kwargs: right(**kwargs) | {"w_grad": 1.001 * right(**kwargs)["w_grad"]}  # noqa: E731
     wrong.__signature__ = __import__("inspect").signature(right)  # type: ignore[attr-defined]
-    monkeypatch.setitem(ORACLES, "BlockLSTMGrad", wrong)
+    monkeypatch.setitem(ORACLES._entries, key_of("BlockLSTMGrad"), wrong)
     kwargs = valid_inputs("BlockLSTMGrad")
     report = check(single_node_model("BlockLSTMGrad", kwargs), feeds=feeds_of("BlockLSTMGrad"), finite_differences=True)
     assert {row.operand for row in report.gradients if row.verdict != "ok"} == {"w"}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lstm_lower.runtime.proof.oracles  # noqa: F401 - fills the registries
+from lstm_lower.registry import Registry
 from lstm_lower.runtime.proof.oracles import block, block_gru, block_step, registry
 from lstm_lower.runtime.proof.oracles.finite_differences import (
     PAIRINGS,
@@ -154,9 +155,9 @@ SEEN_BY_RECORDING_ONLY = [
 ]
 
 
-def mutated(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> dict[str, Oracle]:
+def mutated(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> Registry[Oracle]:
     """Loads the oracles anew with one piece of one module's text replaced."""
-    oracles: dict[str, Oracle] = {}
+    oracles: Registry[Oracle] = Registry("oracle", "lstm_lower.runtime.proof.oracles")
     monkeypatch.setattr(registry, "ORACLES", oracles)
     for original in (block_step, block, block_gru):
         source = inspect.getsource(original)
