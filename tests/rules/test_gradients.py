@@ -124,10 +124,12 @@ def run(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Any]:
 
 
 def single_node(op: str, operands: dict[str, tuple[int, Any]], outputs: int, **attributes: Any) -> onnx.ModelProto:
-    """A model of one node with outputs of its last operand's dtype and unknown shape."""
+    """A model of one node with outputs of unknown shape, float32 where an operand is."""
     names = [f"out:{number}" for number in range(outputs)]
     inputs = [helper.make_tensor_value_info(name, *type_) for name, type_ in operands.items()]
-    results = [helper.make_tensor_value_info(name, list(operands.values())[-1][0], None) for name in names]
+    dtypes = [dtype for dtype, _ in operands.values()]
+    dtype = TensorProto.FLOAT if TensorProto.FLOAT in dtypes else dtypes[0]
+    results = [helper.make_tensor_value_info(name, dtype, None) for name in names]
     node = helper.make_node(op, list(operands), names, name="node", domain=DOMAIN, **attributes)
     imports = [helper.make_opsetid("", 18), helper.make_opsetid(DOMAIN, 1)]
     return helper.make_model(helper.make_graph([node], "one", inputs, results), opset_imports=imports, ir_version=9)
