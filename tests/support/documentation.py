@@ -34,6 +34,7 @@ NOT_RUN = {
     "python -m pytest": "runs the tests, of which this is one",
     "pytest": "runs the tests, of which this is one",
     "ruff ": "a step of .ci/run",
+    "python -m tests.fuzz": "runs for as long as it is told; tests/project/test_fuzz.py runs its parts",
     ".ci/typecheck": "a step of .ci/run",
     ".ci/run": "runs the tests, of which this is one",
 }
