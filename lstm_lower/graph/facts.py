@@ -246,7 +246,8 @@ class Facts:
         if isinstance(type_, ir.DataType):
             type_ = _TENSORS[type_]
         self._types[value] = type_ if type_ is not None else value.type
-        if partial is not None and None not in partial:
+        if partial is not None and all(isinstance(dim, int | str) for dim in partial):
+            # Nothing that is declared could tell more.
             return partial  # type: ignore[return-value]
         return _filled(value, _merged(partial, declared_shape(value)))
 
