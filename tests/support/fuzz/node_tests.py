@@ -55,8 +55,12 @@ def forms(name: str, *modules: str) -> Iterator[tuple[str, onnx.ModelProto, Feed
 
 
 def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy that may hold operators of `ai.onnx`, and initializers that are no inputs."""
     work = onnx.ModelProto()
     work.CopyFrom(model)
+    work.ir_version = max(work.ir_version, 8)
+    if all(entry.domain for entry in work.opset_import):
+        work.opset_import.append(helper.make_opsetid("", 17))
     return work
 
 
