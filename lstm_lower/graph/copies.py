@@ -7,11 +7,12 @@ defines is undefined in the copy, too.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
-from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.subgraphs import all_graphs, subgraphs_of
 
 
 def copy_model(model: ir.Model) -> ir.Model:
@@ -26,7 +27,7 @@ def copy_model(model: ir.Model) -> ir.Model:
         )
         for function in model.functions.values()
     ]
-    return ir.Model(
+    copy = ir.Model(
         Copier().graph(model.graph),
         ir_version=model.ir_version,
         producer_name=model.producer_name,
@@ -38,6 +39,27 @@ def copy_model(model: ir.Model) -> ir.Model:
         metadata_props=dict(model.metadata_props),
         device_configurations=model.device_configurations,
     )
+    detach_names(copy)
+    return copy
+
+
+def detach_names(model: ir.Model) -> None:
+    """Lets initializers be renamed: onnx_ir would write the new name into a tensor that belongs to someone else.
+
+    Initializers of the main graph that are no outputs keep their names.
+    """
+    for graph in all_graphs(model):
+        named = graph.initializers.values() if graph is not model.graph else graph.outputs
+        for value in named:
+            tensor = value.const_value
+            if tensor is not None and not isinstance(tensor, ir.ExternalTensor):
+                value.const_value = ir.LazyTensor(
+                    functools.partial(_same, tensor), tensor.dtype, ir.Shape(tensor.shape.numpy()), name=tensor.name
+                )
+
+
+def _same(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return tensor
 
 
 @dataclasses.dataclass

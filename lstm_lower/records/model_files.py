@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import stat
@@ -15,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.graph.copies import detach_names
 from lstm_lower.records.files import atomic_path
 
 # Protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
@@ -55,22 +55,8 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         ) from error
     _find_external_data(loaded, base, label)
     if proto is model:
-        _detach_names(loaded)
+        detach_names(loaded)
     return loaded
-
-
-def _detach_names(model: ir.Model) -> None:
-    """Lets initializers of subgraphs be renamed: onnx_ir would write the new name into the caller's protobuf."""
-    for graph in model.graph.subgraphs():
-        for value in graph.initializers.values():
-            if (tensor := value.const_value) is not None:
-                value.const_value = ir.LazyTensor(
-                    functools.partial(_same, tensor), tensor.dtype, ir.Shape(tensor.shape.numpy()), name=tensor.name
-                )
-
-
-def _same(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    return tensor
 
 
 def _first_line(error: Exception) -> str:

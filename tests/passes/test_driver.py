@@ -80,6 +80,30 @@ def test_names_that_shadow(schedule: str, condition: bool) -> None:
     assert proto.SerializeToString(deterministic=True) == before
 
 
+FUNCTION_OF_CHOICES = """<ir_version: 9, opset_import: ["": 18, "mine": 1]>
+g (float[2] x, bool c) => (float[2] y, float[2] kept) <float[2] kept = {5, 6}> {
+  a = mine.choose(x, c)
+  b = mine.choose(a, c)
+  y = If (c) <then_branch = b () => (float[2] o) <float[2] w = {3, 4}> { o = Add(w, b) },
+              else_branch = b () => (float[2] o) <float[2] w = {1, 2}> { o = Mul(w, b) }>
+}
+<domain: "mine", opset_import: ["": 18]> choose (a, c) => (r) {
+  r = If (c) <then_branch = b () => (float[2] o) <float[2] w = {3, 4}> { o = Sub(w, a) },
+              else_branch = b () => (float[2] o) <float[2] w = {1, 2}> { o = Div(w, a) }>
+}"""
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_names_of_initializers_stay_in_the_model_given(wrapped: bool) -> None:
+    proto = parser.parse_model(FUNCTION_OF_CHOICES)
+    before = proto.SerializeToString(deterministic=True)
+    model = ir.from_proto(proto) if wrapped else proto
+    for run in (ll.optimize, ll.lower):
+        result = run(model)
+        (ir.to_proto(result) if wrapped else result).SerializeToString()
+        assert proto.SerializeToString(deterministic=True) == before
+
+
 def test_collecting_names_changes_nothing() -> None:
     model = ir.from_proto(parser.parse_model(SHADOWING))
     before = ir.to_proto(model).SerializeToString(deterministic=True)
