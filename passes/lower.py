@@ -19,7 +19,13 @@ from lstm_lower.passes.pipeline import OptimizePass, Trace, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
 from lstm_lower.passes.scatter import OrderedScatterPass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.passes.tidy import RemoveUnreadWeightsPass, StandardImportsPass, UniqueNamesPass, VerifyPass
+from lstm_lower.passes.tidy import (
+    NameOutputsPass,
+    RemoveUnreadWeightsPass,
+    StandardImportsPass,
+    UniqueNamesPass,
+    VerifyPass,
+)
 from lstm_lower.records.model_files import to_proto
 
 __all__ = ["lower", "lowering_passes"]
@@ -121,6 +127,7 @@ def lowering_passes(
         CheckSupportedPass(),
         InlineFunctionsPass(),
         VerifyPass(),
+        NameOutputsPass(),
         UniqueNamesPass(),
         ConvertOpsetPass(opset),
         WhereLowering(InferShapesPass()),

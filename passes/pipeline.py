@@ -43,7 +43,7 @@ from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.loops.widen import Widen
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.passes.tidy import SortPass, UniqueNamesPass, VerifyPass
+from lstm_lower.passes.tidy import NameOutputsPass, SortPass, UniqueNamesPass, VerifyPass
 from lstm_lower.passes.trace import Trace
 from lstm_lower.records.model_files import to_proto
 
@@ -232,6 +232,7 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
         SortPass(),
         VerifyPass(),
         ConvertOpsetPass(),
+        NameOutputsPass(),
         UniqueNamesPass(),
         InferShapesPass(),
         OptimizePass(schedule, trace=trace),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
+from lstm_lower.graph.form import is_always_made
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.graph.verify import verify
@@ -38,6 +39,22 @@ class SortPass(Pass):
         with contextlib.suppress(ValueError):
             model.graph.sort()
         return ir.passes.PassResult(model, modified=list(all_nodes(model.graph)) != before)
+
+
+class NameOutputsPass(Pass):
+    """Names outputs that nodes leave out though their operators always make them.
+
+    onnx's checker lets variadic outputs be left out; onnxruntime ends the process on a Split, an If or a Loop that does.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Names."""
+        unnamed = [value for node in all_nodes(model.graph) for value in node.outputs if not value.name]
+        unnamed = [value for value in unnamed if is_always_made(value, model.opset_imports)]
+        names = Names.of(model) if unnamed else Names()
+        for value in unnamed:
+            value.name = names.fresh("unread")
+        return ir.passes.PassResult(model, modified=bool(unnamed))
 
 
 class UniqueNamesPass(Pass):

@@ -18,7 +18,7 @@ from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lower
-from lstm_lower.passes.tidy import SortPass
+from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import contracts
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.serialized import open_session
@@ -143,13 +143,14 @@ def _loadable(
     if isinstance(model, bytes):
         model = _parse(model)
     # onnxruntime puts nodes in order itself, and bears with wrong declarations. It ends the process on malformed nodes.
-    loaded = run_passes(model, [SortPass()])
+    modified: list[bool] = []
+    loaded = run_passes(model, [SortPass(), NameOutputsPass()], lambda _, result: modified.append(result.modified))
     verify_structure(loaded)
     graphs = [loaded.graph, *(function.graph for function in loaded.functions.values())]
     if any(True for graph in graphs for _ in composite_nodes(graph)):
         return lower(loaded)
     # A pipe cannot be read again.
-    return model if isinstance(model, (str, os.PathLike)) and Path(model).is_file() else loaded
+    return model if isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified) else loaded
 
 
 def _parse(data: bytes) -> onnx.ModelProto:

@@ -61,6 +61,17 @@ def form_of(op_type: str, domain: str, version: int) -> Form | None:
     )
 
 
+def is_always_made(output: ir.Value, imports: Mapping[str, int]) -> bool:
+    """Whether onnx has an output of a node as one that the operator always makes, read or not."""
+    node, index = output.producer(), output.index()
+    version = None if node is None else _version(node, imports)
+    if node is None or index is None or version is None or not defs.has(node.op_type, version, node.domain):
+        return False
+    outputs = defs.get_schema(node.op_type, version, node.domain).outputs
+    # A variadic output is the last one.
+    return outputs[min(index, len(outputs) - 1)].option != defs.OpSchema.FormalParameterOption.Optional
+
+
 def node_label(node: ir.Node) -> str:
     """A node's name, or its first output's where it has none."""
     return node.name or (node.outputs[0].name if node.outputs else None) or "?"
@@ -83,7 +94,7 @@ def verify_form(
     Raises:
         InvalidModelError: the first fault found.
     """
-    version = imports.get(node.domain, imports.get("ai.onnx") if node.domain == "" else None)
+    version = _version(node, imports)
     if version is None:
         raise _fault(node, "the node", f"an opset import of domain '{node.domain}'", "none")
     for name, attribute in node.attributes.items():
@@ -126,6 +137,10 @@ def verify_dense(label: str, tensor: ir.TensorProtocol) -> None:
     except Exception as error:
         text = f"data of {list(shape)} {tensor.dtype.name}"
         raise InvalidModelError(f"{label} requires {text}, got others: {error}") from error
+
+
+def _version(node: ir.Node, imports: Mapping[str, int]) -> int | None:
+    return imports.get(node.domain, imports.get("ai.onnx") if node.domain == "" else None)
 
 
 def _fault(node: ir.Node, operand: str, what: str, got: object) -> InvalidModelError:

@@ -75,7 +75,8 @@ class _ConvolutionGradient(OpDef, abstract=True):
         whole, part, made = (call.sizes.get(symbol) for symbol in "CIK")
         if not isinstance(whole, int) or not isinstance(part, int):
             return
-        if part == 0 or whole % part or (isinstance(made, int) and made % (whole // part)):
+        groups = whole // part if part else 0
+        if groups == 0 or whole % part or (isinstance(made, int) and made % groups):
             name = "filter" if cls.vector == "input_sizes" else "filter_sizes"
             raise call.error(name, f"input channels that divide {whole} (of the image)", part)
 

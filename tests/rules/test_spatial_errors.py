@@ -214,7 +214,16 @@ def test_operands_that_do_not_fit_are_refused(op: str, operands: Any, attributes
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(op: str, vector: str, sizes: list[int], message: str) -> None:
-    model = single_node(op, _input_call() if vector == "input_sizes" else _filter_call(), 1, **WINDOW)
+    _refused(op, vector, sizes, _input_call() if vector == "input_sizes" else _filter_call(), message)
+
+
+def test_no_channels_that_could_be_divided_are_refused() -> None:
+    message = "filter_sizes requires input channels that divide 0"
+    _refused("Conv2DBackpropFilter", "filter_sizes", [3, 3, 4, 4], _filter_call(image=[2, 5, 5, 0]), message)
+
+
+def _refused(op: str, vector: str, sizes: list[int], call: Any, message: str) -> None:
+    model = single_node(op, call, 1, **WINDOW)
     model.graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int32), vector))
     kept = [value for value in model.graph.input if value.name != vector]
     del model.graph.input[:]

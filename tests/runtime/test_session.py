@@ -30,7 +30,29 @@ NEGATION = "agraph (float[N, 3] x) => (float[N, 3] y) { y = Neg (x) }"
 
 # onnx's shape inference, and onnxruntime's, look for a size of the third part and end the process.
 ABORTING = "agraph (float[2, 6] x) => (float[2, 6] a) { a, b, c = Split <axis = 1, num_outputs = 1> (x) }"
+# onnx's checker accepts them, and onnxruntime ends the process.
+LEFT_OUT = {
+    "Split": 'agraph (float[4] x) => (float[2] a) { a, "" = Split <axis = 0, num_outputs = 2> (x) }',
+    "If": """agraph (float[4] x, bool c) => (float[4] a) {
+      a, "" = If (c) <then_branch = t () => (float[4] p, float[4] q) { p = Neg(x) q = Abs(x) },
+        else_branch = e () => (float[4] r, float[4] s) { r = Neg(x) s = Exp(x) }> }""",
+    "Loop": """agraph (float[4] x, int64 n, bool c) => (float[4] a) {
+      a, "" = Loop (n, c, x, x) <body = b (int64 i, bool d, float[4] h, float[4] k) =>
+        (bool e, float[4] p, float[4] q) { e = Identity(d) p = Neg(h) q = Abs(k) }> }""",
+}
 USES = ["ll.Session(m)", "ll.Session(ir.from_proto(m))", "ll.Trainer(m)", "check(m)", "random_feeds(ir.from_proto(m))"]
+
+
+@pytest.mark.parametrize("op", LEFT_OUT)
+def test_outputs_that_are_left_out(op: str, tmp_path: Path) -> None:
+    onnx.save(parse(LEFT_OUT[op]), tmp_path / "m.onnx")
+    feeds = {"x": np.arange(4, dtype=np.float32), "n": np.array(1), "c": np.bool_(1)}
+    changed = [ll.lower(tmp_path / "m.onnx"), ll.optimize(tmp_path / "m.onnx")]
+    assert all(name for model in changed for node in model.graph.node for name in node.output)
+    for model in (tmp_path / "m.onnx", *changed):
+        session = ll.Session(model)
+        result = session.run({name: feeds[name] for name in session.inputs})["a"]
+        np.testing.assert_array_equal(result, feeds["x"][:2] if op == "Split" else -feeds["x"])
 
 
 @pytest.mark.parametrize("use", USES)
