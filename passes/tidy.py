@@ -44,7 +44,7 @@ class SortPass(Pass):
 class NameOutputsPass(Pass):
     """Names outputs that nodes leave out though their operators always make them.
 
-    onnx's checker lets variadic outputs be left out; onnxruntime ends the process on a Split, an If or a Loop that does.
+    onnx's checker lets variadic outputs be left out; onnxruntime ends the process on a Split, If or Loop that does.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
