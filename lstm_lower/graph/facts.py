@@ -249,7 +249,7 @@ class Facts:
         if partial is not None and all(isinstance(dim, int | str) for dim in partial):
             # Nothing that is declared could tell more.
             return partial  # type: ignore[return-value]
-        return _filled(value, _merged(partial, declared_shape(value)))
+        return _filled(value, _merged(value, partial, declared_shape(value)))
 
     def _inferred(self, node: ir.Node) -> Inferred:
         view = self.view(node)
@@ -368,13 +368,18 @@ def _uniform_constant(value: ir.Value) -> float | None:
     return float(first) if bool(np.all(array == first)) else None
 
 
-def _merged(found: Partial | None, declared: Partial | None) -> Partial | None:
-    """What was found out, filled in with what is declared; a rank that contradicts what was found is ignored."""
+def _merged(value: ir.Value, found: Partial | None, declared: Partial | None) -> Partial | None:
+    """What was found out, filled in with what is declared; a rank that contradicts what was found is ignored.
+
+    A rule that finds a dimension to be the value's own does not trust what is declared of it.
+    """
     if found is None or declared is None:
         return declared if found is None else found
     if len(found) != len(declared):
         return found
-    return tuple([_known(a, b) for a, b in zip(found, declared, strict=True)])
+    return tuple(
+        [a if isinstance(a, Open) and a.value is value else _known(a, b) for a, b in zip(found, declared, strict=True)]
+    )
 
 
 def _known(found: Dim | None, declared: Dim | None) -> Dim | None:

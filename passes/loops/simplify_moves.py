@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END, Emitter
+from lstm_lower.graph.values import Array
 from lstm_lower.passes.loops.directions import turned_round
 from lstm_lower.passes.loops.views.simplifies import fits, simplifies
 
@@ -100,11 +102,23 @@ def _slice(op: std.Slice, e: Emitter) -> ir.Value | None:
         moved = e.constant([inner.perm[axis] for axis in axes], ir.DataType.from_numpy(given.dtype))
         cut = e.op(std.Slice, inner.data, op.starts, op.ends, moved, *op.inputs[4:])
         return e.op(std.Transpose, cut, perm=list(inner.perm))
-    if op.steps is None or any(step != 1 for step in op.steps):
-        return None
     starts, ends = op.constant(1), op.constant(2)
+    if op.steps is None or any(step != 1 for step in op.steps):
+        return None if ends is None or op.steps is None else _to_the_beginning(op, ends, op.steps, e)
     whole = starts is not None and ends is not None and bool((starts == 0).all() and (ends == END).all())
     return op.data if whole else fits(op.data, op)
+
+
+def _to_the_beginning(op: std.Slice, ends: Array, steps: tuple[int, ...], e: Emitter) -> ir.Value | None:
+    """A Slice that walks backwards and ends at a largest integer, which onnxruntime takes for the beginning.
+
+    It infers no element for it all the same, and so declares the wrong size for whatever a body makes of the result.
+    """
+    disputed = np.isin(ends, (np.iinfo(np.int32).max, END)) & (np.asarray(steps) < 0)
+    if not disputed.any():
+        return None
+    least = e.constant(np.where(disputed, -ends, ends), ir.DataType.from_numpy(ends.dtype))
+    return e.op(std.Slice, op.data, op.starts, least, *op.inputs[3:])
 
 
 @simplifies(std.Gather)

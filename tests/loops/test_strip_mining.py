@@ -47,3 +47,24 @@ def test_blocks_are_not_padded_beyond_all_measure() -> None:
     assert any("padded" in refusal.reason for refusal in trace.refusals)
     for a, b in zip(run(model, feeds), run(after, feeds), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-6)
+
+
+BACKWARDS = """
+<ir_version: 8, opset_import: ["" : 13]>
+loops (float[4] x) => (float[?,?] ys)
+<int64[1] start = {-2}, int64[1] largest = {2147483647}, int64[1] axis = {-1}, int64[1] step = {-2}, int64 four = {4},
+ bool yes = {1}>
+{
+  ys = Loop (four, yes) <body = step (int64 i, bool c) => (bool d, float[0] y)
+    { d = Identity(c) y = Slice(x, start, largest, axis, step) }>
+}"""
+
+
+@pytest.mark.parametrize("schedule", ["auto", "scan", "unroll", "chunk:2", "chunk:3"])
+def test_a_slice_that_onnxruntime_infers_to_be_empty_and_fills(schedule: str) -> None:
+    model = onnx.parser.parse_model(BACKWARDS)
+    feeds = {"x": np.arange(4, dtype=np.float32)}
+    after = ll.optimize(model, schedule)
+    for optimised in (False, True):
+        (got,) = run(after, feeds, optimised=optimised)
+        np.testing.assert_array_equal(got, [[2.0, 0.0]] * 4)

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.inference.base import Inferred, infers
-from lstm_lower.graph.values import Dim, Entry, Partial, broadcast, product
+from lstm_lower.graph.values import Dim, Entry, Open, Partial, broadcast, product
 
 
 @infers(std.Concat)
@@ -56,6 +56,9 @@ def _slice(op: std.Slice) -> Inferred:
     for place, axis in enumerate(axes):
         if starts is None or ends is None or steps is None:
             result[axis] = None
+        elif isinstance(end := ends[place], int) and is_disputed(end, steps[place]):
+            # What a model declares, too, is true of one runtime only.
+            result[axis] = Open(op.node.outputs[0], axis)
         else:
             result[axis] = sliced(shape[axis], starts[place], ends[place], steps[place])
     return [(op.dtype(), tuple(result))]
