@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
 import onnx_ir as ir
 from onnx import inliner
 
 from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.passes.opset.forms import form
 
 
@@ -31,6 +35,7 @@ def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr] | None
     graph.outputs.clear()
     nodes = list(graph)
     graph.remove(nodes)
+    _drop_invented_sizes(nodes, [*outer, *node.outputs])
     for emitted in nodes:
         _rename(emitted, builder)
         builder.emitter.place(emitted)
@@ -80,6 +85,18 @@ def _fill_in_defaults(node: onnx.NodeProto, version: int) -> None:
     for name, attribute in schema.attributes.items():
         if name not in given and attribute.default_value.name:
             node.attribute.append(attribute.default_value)
+
+
+def _drop_invented_sizes(nodes: Sequence[ir.Node] | ir.Graph, named: Sequence[ir.Value]) -> None:
+    """Takes the names away that onnx's inference gave to open sizes: it gives the same ones in the next body."""
+    known = {dim for value in named for dim in declared_shape(value) or () if isinstance(dim, str)}
+    for node in nodes:
+        for value in node.outputs:
+            shape = declared_shape(value)
+            if shape is not None:
+                value.shape = stated([dim if isinstance(dim, int) or dim in known else None for dim in shape])
+        for graph in subgraphs_of(node):
+            _drop_invented_sizes(graph, named)
 
 
 def _rename(node: ir.Node, builder: Builder) -> None:

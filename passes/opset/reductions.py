@@ -14,7 +14,7 @@ from lstm_lower.passes.opset.registry import Site, before
 _ELEMENTWISE: dict[type[std.Standard], Callable[[Expr], Expr]] = {
     std.ReduceL1: lambda x: x.builder.op(std.Abs, x),
     std.ReduceL2: lambda x: x.builder.op(std.Abs, x),
-    std.ReduceLogSum: lambda x: x.builder.op(std.Log, x),
+    std.ReduceLogSum: lambda x: _of_numbers(std.Log, x),
     std.ReduceLogSumExp: lambda x: x.builder.op(std.Identity, x),
     std.ReduceMax: lambda x: x.builder.op(std.Identity, x),
     std.ReduceMean: lambda x: x.builder.op(std.Identity, x),
@@ -61,15 +61,23 @@ def _over_computed_axes(site: Site) -> Sequence[Expr]:
     if site.operator is std.ReduceL1:
         return [total(op(std.Abs, x))]
     if site.operator is std.ReduceL2:
-        return [op(std.Sqrt, total(x * x))]
+        return [_of_numbers(std.Sqrt, total(x * x))]
     if site.operator is std.ReduceSumSquare:
         return [total(x * x)]
     if site.operator is std.ReduceLogSum:
-        return [op(std.Log, total(x))]
+        return [_of_numbers(std.Log, total(x))]
     if site.operator is std.ReduceMean:
         ones = op(std.ConstantOfShape, op(std.Shape, x), value=_one(site.dtype()))
         return [total(x) / total(ones)]
     raise site.refusal("axes", f"a constant below opset 18 (the model is moved to {site.target})", "a computed value")
+
+
+def _of_numbers(operator: type[std.Standard], x: Expr) -> Expr:
+    """An operator for floats alone; of integers the result's whole part, which onnxruntime's reductions give."""
+    dtype = x.builder.facts.dtype(x.value)
+    if dtype is None or not dtype.is_integer():
+        return x.builder.op(operator, x)
+    return x.builder.op(operator, x.cast(ir.DataType.DOUBLE)).cast(dtype)
 
 
 def _one(dtype: ir.DataType) -> ir.TensorProtocol:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+import lstm_lower as ll
 from lstm_lower.passes.opset import convert as _tables  # noqa: F401 (fills the tables)
 from tests.support.opset_case import Array, Case, f32, i64
 from tests.support.opset_cases import DOWNWARDS
@@ -229,3 +230,18 @@ def test_bfloat16_that_old_versions_know() -> None:
         initializer=[numpy_helper.from_array(i64([1]), "axes")],
     )
     assert convert(model, 13).graph.node[0].op_type == "MatMul"
+
+
+def test_sizes_that_inference_names_differ_between_two_bodies() -> None:
+    """onnxruntime lets values share memory whose sizes have one name."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[A,B,C,D] x) => (float[?,?,?,?] y, float[?,?,?,?,?] z)
+    <int64 two = {2}, bool yes = {1}, float[2] w = {1, 2}, float[4,2] v = {1, 2, 3, 4, 5, 6, 7, 8}>
+    {
+      y, z = Loop (two, yes, x) <body = step (int64 i, bool c, float[] s) => (bool d, float[] t, float[E,F,G,H] r)
+        { d = Identity(c) t = LayerNormalization <axis = 3> (s, w, w) r = LayerNormalization <axis = 2> (s, v, v) }>
+    }"""
+    model = onnx.parser.parse_model(text)
+    feeds = {"x": f32(3, 1, 4, 2)}
+    for got, wanted in zip(run_ort(ll.lower(model, opset=13), feeds), run_ort(model, feeds), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)

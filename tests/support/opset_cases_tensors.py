@@ -39,6 +39,8 @@ def reductions() -> list[Case]:
             cases.append(
                 Case(op, 18, (positive, i64([-1])), {"keepdims": 0}, label="computed-0", tolerance=1e-6, runtimes="or")
             )
+            integers = (i64([[7, 8, 9], [1, 2, 4]]), i64([1]))
+            cases.append(Case(op, 18, integers, label="computed-integers", runtimes="o"))
     extremes = ("ReduceMax", "ReduceMin")
     return [*cases, *(Case(op, 20, (_X > 0, i64([1])), constants=(1,), label="bool") for op in extremes)]
 
