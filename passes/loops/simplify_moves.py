@@ -129,6 +129,13 @@ def _turned_back(op: std.Slice | std.Gather, _: Emitter) -> ir.Value | None:
     return twice[0] if once is not None and twice is not None and once[1] == twice[1] else None
 
 
+@simplifies(std.Range)
+def _range(op: std.Range, e: Emitter) -> ir.Value | None:
+    """A Range between vectors of one element, which onnxruntime only bears with until it folds them."""
+    bounds = [e.op(std.Reshape, x, e.ints()) if op.facts.rank(x) else x for x in op.inputs]
+    return None if tuple(bounds) == op.inputs else e.op(std.Range, *bounds)
+
+
 @simplifies(std.ScatterND)
 def _scatter_nd(op: std.ScatterND, e: Emitter) -> ir.Value | None:
     """Elements added to zeros, all of them at the only place that the first axis has."""

@@ -197,3 +197,17 @@ def test_what_is_written_out_becomes_one_node(name: str) -> None:
     assert [op for op in op_types(after) if op != "Constant"] == [left]
     feeds = {"x": np.random.default_rng(0).standard_normal((1, 2, 3)).astype(np.float32)}
     assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=False))
+
+
+def test_a_range_between_vectors() -> None:
+    """onnxruntime computes it, and refuses the model when it finds a vector to be constant."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (int64[3] sizes) => (int64[?] y) <int64 none = {0}, int64 one = {1}, int64[1] two = {2}, int64 three = {3}>
+    { n = Size(sizes) c = Equal(n, three)
+      limit = If (c) <then_branch = a () => (int64[1] t) { t = Identity(two) },
+                      else_branch = b () => (int64[?] e) { e = Identity(sizes) }>
+      y = Range(none, limit, one) }"""
+    feeds = {"sizes": np.array([1, 2, 3])}
+    after = ll.optimize(onnx.parser.parse_model(text))
+    for optimised in (False, True):
+        np.testing.assert_array_equal(run(after, feeds, optimised=optimised)[0], [0, 1])
