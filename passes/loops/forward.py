@@ -16,7 +16,10 @@ from lstm_lower.passes.base import Pass
 
 
 class ForwardScansPass(Pass):
-    """Rewrites Scans that run backwards or along another axis into forward ones over axis 0."""
+    """Rewrites Scans that run backwards or along another axis into forward ones over axis 0.
+
+    A Scan along another axis of a sequence whose rank is not known stays as it is.
+    """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites."""
@@ -34,7 +37,10 @@ def _rewrite(graph: ir.Graph, scan: std.Scan, space: Workspace) -> bool:
     node, states = scan.node, scan.states
     inputs = list(zip(node.inputs[states:], scan.input_axes, scan.input_directions, strict=True))
     outputs = list(zip(node.outputs[states:], scan.output_axes, scan.output_directions, strict=True))
-    if not any(axis or reverse for _, axis, reverse in [*inputs, *outputs]):
+    sequences = [*inputs, *outputs]
+    if not any(axis or reverse for _, axis, reverse in sequences):
+        return False
+    if any(axis and value is not None and space.facts.rank(value) is None for value, axis, _ in sequences):
         return False
     e = Emitter(space, graph, before=node, scope=node.name or "forward")
     turned = [_plain(e, value, axis, reverse) for value, axis, reverse in inputs if value is not None]
@@ -53,18 +59,17 @@ def _rewrite(graph: ir.Graph, scan: std.Scan, space: Workspace) -> bool:
 
 def _plain(e: Emitter, sequence: ir.Value, axis: int, reverse: int) -> ir.Value:
     """A sequence with time on axis 0, in the order of the walk."""
-    sequence = e.move_axis(sequence, axis, 0, _rank(e, sequence)) if axis else sequence
+    sequence = _moved(e, sequence, axis, 0) if axis else sequence
     return e.reverse(sequence, 0) if reverse else sequence
 
 
 def _turned(e: Emitter, sequence: ir.Value, axis: int, reverse: int) -> ir.Value:
     """A sequence in plain form as it is to be laid out."""
     sequence = e.reverse(sequence, 0) if reverse else sequence
-    return e.move_axis(sequence, 0, axis, _rank(e, sequence)) if axis else sequence
+    return _moved(e, sequence, 0, axis) if axis else sequence
 
 
-def _rank(e: Emitter, sequence: ir.Value) -> int:
+def _moved(e: Emitter, sequence: ir.Value, source: int, target: int) -> ir.Value:
     rank = e.facts.rank(sequence)
-    if rank is None:
-        raise ValueError(f"the rank of '{sequence.name}' is not known, so its axis of time cannot be moved")
-    return rank
+    assert rank is not None
+    return e.move_axis(sequence, source, target, rank)

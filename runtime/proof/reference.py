@@ -6,13 +6,14 @@ op is its numpy oracle. Nothing of the lowering takes part, so that a fault in a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.reference
 import onnx.reference.op_run
+import onnx.reference.ops.op_loop
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError, requires
@@ -24,6 +25,7 @@ from lstm_lower.graph.verify import verify
 from lstm_lower.opdef import Arranged, OpDef
 from lstm_lower.passes.composites import STANDARD_DOMAINS, unsupported_nodes
 from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.runtime.proof.oracles import registry
 
@@ -51,7 +53,7 @@ def evaluate(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
     widened = widen(model)
     names = [value.name for value in widened.graph.outputs]
     try:
-        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(widened), new_ops=_oracle_ops(widened))
+        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(widened), new_ops=[Loop, *_oracle_ops(widened)])
         with np.errstate(all="ignore"):
             results = evaluator.run(names, {name: _widen_array(np.asarray(array)) for name, array in feeds.items()})
     except Exception as error:
@@ -80,6 +82,8 @@ def widen(model: ir.Model) -> ir.Model:
     if missing:
         raise UnsupportedOpError("\n  ".join(["the model cannot be evaluated:", *missing]))
     InferShapesPass()(work)
+    # onnx.reference walks a Scan forward along axis 0 only.
+    ForwardScansPass()(work)
     verify(work)
     for node, definition in composite_nodes(work.graph):
         _round_attributes(node, definition)
@@ -183,3 +187,37 @@ class _OracleOp(onnx.reference.op_run.OpRun):
                 value = value.decode() if isinstance(value, bytes) else value
                 attributes[proto.name] = bool(value) if known[proto.name].type is bool else value
         return attributes
+
+
+class Loop(onnx.reference.ops.op_loop.Loop):
+    """onnx's own takes a condition that is left out for a false one, and joins scan outputs where they are stacked."""
+
+    op_domain = ""
+    body: Any
+    _run_body: Callable[..., list[Any]]
+
+    def _run(
+        self,
+        M: Array | None,
+        cond: Array | None,
+        *states: Any,
+        context: Mapping[str, Any] | None = None,
+        body: object = None,  # noqa: ARG002 (the base class has made it an evaluator)
+        attributes: Any = None,
+        bindings: Any = None,
+    ) -> tuple[Any, ...]:
+        names = self.body.input_names
+        carried: list[Any] = list(states)
+        stacks: list[list[Array]] = [[] for _ in range(self.K)]
+        goes_on = cond is None or bool(cond)
+        step = 0
+        while goes_on and (M is None or step < M):
+            given = dict(zip(names, [np.int64(step), np.bool_(goes_on), *carried], strict=True))
+            results = self._run_body({**(context or {}), **given}, attributes=attributes, bindings=bindings)
+            goes_on, carried = bool(results[0]), results[1 : 1 + self.N]
+            for stack, result in zip(stacks, results[1 + self.N :], strict=True):
+                stack.append(result)
+            step += 1
+        if not step and stacks:
+            raise InvalidModelError("a Loop with scan outputs requires one step or more, whose shapes they have")
+        return (*carried, *(np.stack(stack) for stack in stacks))

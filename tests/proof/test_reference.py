@@ -150,3 +150,36 @@ def test_an_op_without_oracle_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference.registry, "ORACLES", {})
     with pytest.raises(UnsupportedOpError, match="BlockLSTM 'node': no oracle"):
         reference.widen(ir.from_proto(single_node_model("BlockLSTM", valid_inputs("BlockLSTM"))))
+
+
+def test_a_loop_without_a_condition_runs() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] last, float[3,2,3] all) {
+      trips = Constant<value = int64 {3}>()
+      last, all = Loop<body = b (int64 i, bool go, float[2,3] s) => (bool on, float[2,3] t, float[2,3] o) {
+        on = Identity(go) t = Add(s, x) o = Mul(t, t) }>(trips, , x)
+    }"""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    results = evaluate(text, x=x)
+    np.testing.assert_array_equal(results["last"], 4 * x)
+    np.testing.assert_array_equal(results["all"], [4 * x**2, 9 * x**2, 16 * x**2])
+
+
+def test_a_loop_ends_with_its_condition() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float x, bool start) => (float last, float[K] all) {
+      last, all = Loop<body = b (int64 i, bool go, float s) => (bool on, float t, float o) {
+        t = Add(s, s) ten = Constant<value = float {10}>() on = Less(t, ten) o = Identity(s) }>(, start, x)
+    }"""
+    results = evaluate(text, x=np.float32(3), start=np.array(1, bool))
+    assert results["last"] == 12
+    np.testing.assert_array_equal(results["all"], [3, 6])
+
+
+def test_a_scan_backwards_along_another_axis() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x, float[2] s) => (float[2] last, float[3,2] all) {
+      last, all = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
+        scan_output_directions = [1], body = b (float[2] h, float[2] e) => (float[2] n, float[2] o) {
+        n = Sub(e, h) o = Identity(n) }>(s, x)
+    }"""
+    results = evaluate(text, x=np.float32([[1, 2, 4], [0, 0, 8]]), s=np.zeros(2, np.float32))
+    np.testing.assert_array_equal(results["all"], [[3, 8], [-2, -8], [4, 8]])
+    np.testing.assert_array_equal(results["last"], [3, 8])
