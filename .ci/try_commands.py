@@ -3,7 +3,8 @@
 Usage: python .ci/try_commands.py EXTRA GRAPHS TENSORFLOW_GRAPH
 
 Runs in an empty folder, with the Python that `lstm-lower` is installed for. EXTRA says what is installed: `none`,
-`train` or `tensorflow`. GRAPHS is the folder of the examples' models, TENSORFLOW_GRAPH a GraphDef.
+`train`, `tensorflow`, or `plugin`, which is the package of examples/plugin_op. GRAPHS is the folder of the examples'
+models, TENSORFLOW_GRAPH a GraphDef.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ WITHOUT_EXTRAS = [
     Try("check model.onnx -i data.npz --json", '"passed": true'),
     Try("run low.onnx --dim batch=4 --seed 1 -o out.npz", "loss:0", leaves=("out.npz",)),
     Try("run model.onnx -i data.npz --repeat 2 --json", '"seconds"'),
+    Try("ops LeakyIntegrator --plugin mine.py", "decay"),
+    Try("lower leaky.onnx -o leaky_low.onnx --plugin mine.py", "LeakyIntegratorGrad", leaves=("leaky_low.onnx",)),
+    failing("lower leaky.onnx -o x.onnx", "names it by --plugin"),
+    failing("ops --plugin nothing_of_this_name", "plugin 'nothing_of_this_name' requires"),
     failing("lower missing.onnx -o x.onnx", "missing.onnx"),
     failing("lower . -o x.onnx", "an ONNX file is required"),
     failing("lower data.npz -o x.onnx", "an ONNX model is required"),
@@ -92,13 +97,21 @@ WITH_TENSORFLOW = [
     failing("lower graph.pb --outputs nothing:0 -o x.onnx", "nothing"),
     failing("lower broken.pb -o x.onnx", "broken.pb"),
 ]
-GROUPS = {"none": WITHOUT_EXTRAS, "train": WITH_TRAIN, "tensorflow": WITH_TENSORFLOW}
+WITH_PLUGIN = [
+    Try("ops", "2 ops, as nodes of domain com.example, from leaky_integrator"),
+    Try("lower leaky.onnx -o low.onnx --check", "wrote low.onnx", leaves=("low.onnx",)),
+    Try("check leaky.onnx --finite-differences", "LeakyIntegratorGrad"),
+    failing("ops --plugin mine.py", "requires one definition, got one of leaky_integrator and one of"),
+]
+GROUPS = {"none": WITHOUT_EXTRAS, "train": WITH_TRAIN, "tensorflow": WITH_TENSORFLOW, "plugin": WITH_PLUGIN}
 
 
 def prepare(graphs: Path, tensorflow_graph: Path) -> None:
     """Copies and divides what the commands read."""
     shutil.copy(graphs / "char_lstm_train.onnx", "model.onnx")
     shutil.copy(tensorflow_graph, "graph.pb")
+    shutil.copy(graphs.parent / "plugin_op" / "leaky.onnx", "leaky.onnx")
+    shutil.copy(graphs.parent / "plugin_op" / "leaky_integrator.py", "mine.py")
     Path("broken.pb").write_bytes(tensorflow_graph.read_bytes()[:1000])
     with np.load(graphs / "char_lstm_train.npz") as recorded:
         np.savez("data.npz", **recorded)

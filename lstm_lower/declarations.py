@@ -9,7 +9,10 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 import numpy as np
 
 from lstm_lower import dims
-from lstm_lower.dtypes import DType
+from lstm_lower.dtypes import DTYPES, DType
+
+# The types that an attribute may have.
+TYPES = (bool, int, float, str, DType, list[bool], list[int], list[float], list[str])
 
 V = TypeVar("V")
 W = TypeVar("W")
@@ -79,6 +82,38 @@ class Attribute:
     def read(self, given: object) -> Any:
         """A given value in the attribute's type; `None` when it is of another one."""
         return _read(self.type, given)
+
+
+def fault(
+    types: Mapping[str, Sequence[Any]],
+    inputs: Sequence[Operand],
+    outputs: Sequence[Operand],
+    attributes: Sequence[Attribute],
+) -> tuple[str, str, object] | None:
+    """What is wrong with declarations that nobody can read: at which name, what is required there, and what came."""
+    known = sorted(DTYPES)
+    for variable, allowed in types.items():
+        for dtype in [allowed] if isinstance(allowed, str) else allowed:
+            if dtype not in DTYPES or isinstance(allowed, str):
+                return f"type variable {variable}", f"a tuple of some of {', '.join(known)}", repr(allowed)
+    lengths = [attribute.name for attribute in attributes if attribute.type is int]
+    taken = {"name": "the node's"}
+    for kind, name in [("operand", o.name) for o in inputs] + [("attribute", a.name) for a in attributes]:
+        if name in taken:
+            return f"{kind} {name}", "a name of its own", f"that of {taken[name]}"
+        taken[name] = f"an {kind}"
+    for declared in (*inputs, *outputs):
+        if declared.dtype not in types and declared.dtype not in DTYPES:
+            return declared.name, f"one of {', '.join([*types, *known])} as its dtype", repr(declared.dtype)
+        if declared.count is not None and declared.count not in lengths:
+            return declared.name, f"one of the int attributes {lengths} as its count", repr(declared.count)
+    for attribute in attributes:
+        if attribute.type not in TYPES:
+            names = [getattr(type_, "__name__", "") if get_origin(type_) is None else str(type_) for type_ in TYPES]
+            return f"attribute {attribute.name}", f"a type of {', '.join(names)}", repr(attribute.type)
+        if not attribute.required and attribute.read(attribute.default) is None:
+            return f"attribute {attribute.name}", f"a default of type {attribute.type_name}", repr(attribute.default)
+    return None
 
 
 def _read(type_: Any, given: object) -> Any:

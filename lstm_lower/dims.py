@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from lstm_lower.errors import MisfitError
+from lstm_lower.errors import InvalidInputError, MisfitError
 
 
 class Identity:
@@ -87,7 +87,7 @@ def parse_dim(text: str) -> LinearDim:
     for part in text.split("+"):
         match = _TERM.fullmatch(part)
         if match is None:
-            raise ValueError(f"not a dimension: {text!r}")
+            raise InvalidInputError(f"a dimension requires a sum of terms as in 4*H+I+1, got {text!r}")
         factor, symbol, number = match.groups()
         if number is not None:
             constant += int(number)
@@ -101,7 +101,7 @@ def parse_shape(text: str) -> ShapeSpec:
     parts = text.split()
     rest_at = [index for index, part in enumerate(parts) if part.startswith("*")]
     if len(rest_at) > 1 or (rest_at and rest_at[0] not in (0, len(parts) - 1)):
-        raise ValueError(f"at most one leading or trailing *rest: {text!r}")
+        raise InvalidInputError(f"a shape requires at most one *rest, the first or the last, got {text!r}")
     rest = parts.pop(rest_at[0])[1:] if rest_at else None
     dims = tuple(parse_dim(part) for part in parts)
     return ShapeSpec(dims, rest, bool(rest_at) and rest_at[0] == 0, text)

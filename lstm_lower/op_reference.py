@@ -40,7 +40,7 @@ Attributes whose names begin with `_`, and TensorFlow's type attributes, are acc
 def reference() -> str:
     """The text of `docs/ops.md`."""
     families: dict[str, list[type[opdef.OpDef]]] = {}
-    for op in opdef.REGISTRY.values():
+    for op in opdef.our_definitions():
         families.setdefault(op.family, []).append(op)
     parts = [_HEADER]
     for family in sorted(

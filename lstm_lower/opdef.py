@@ -13,10 +13,10 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from lstm_lower import dims, errors
+from lstm_lower import declarations, dims, errors
 from lstm_lower.declarations import REQUIRED, Arranged, Attribute, Operand, Slot, attr, operand, slots
 from lstm_lower.dtypes import DTYPES, DType, all_dtypes, dtype_name, dtype_of
-from lstm_lower.registry import DOMAIN, SYNONYMS, Registry, key_of
+from lstm_lower.registry import DOMAIN, ONNX_DOMAINS, SYNONYMS, Registry, is_ours, key_of
 
 __all__ = [
     "DOMAIN",
@@ -127,18 +127,18 @@ class OpDef:
         cls.inputs = _declarations(cls, "Inputs", Operand)
         cls.outputs = _declarations(cls, "Outputs", Operand)
         cls.attributes = _declarations(cls, "Attrs", Attribute)
-        cls.types = {
-            name: tuple(DTYPES[dtype] for dtype in allowed)
-            for name, allowed in vars(cls.Types).items()
-            if not name.startswith("_")
-        }
+        types = {name: allowed for name, allowed in vars(cls.Types).items() if not name.startswith("_")}
+        fault = declarations.fault(types, cls.inputs, cls.outputs, cls.attributes)
+        if fault is not None:
+            raise errors.InvalidInputError(errors.requires(cls.__name__, None, *fault))
+        cls.types = {name: tuple(DTYPES[dtype] for dtype in allowed) for name, allowed in types.items()}
         if abstract:
             return
         cls.op_type = cls.__name__
         cls.family = cls.__module__.rpartition(".")[2]
         cls.domain = key_of(cls)[0]
-        if cls.domain in ("", "ai.onnx"):
-            raise errors.InvalidInputError(f"{cls.op_type} requires a domain of its own, got ONNX's")
+        if cls.domain in ONNX_DOMAINS:
+            raise errors.InvalidInputError(f"{cls.op_type} requires a domain of its own, got ONNX's '{cls.domain}'")
         REGISTRY.register(cls, cls, cls.__module__)
 
     @classmethod
@@ -184,6 +184,15 @@ class OpDef:
         return infos
 
     @classmethod
+    def draws(cls, attributes: Mapping[str, Any]) -> bool:  # noqa: ARG003
+        """Whether a node with these attributes draws random numbers, so that no two runs agree; overridden by such ops.
+
+        Args:
+            attributes: those that the node gives, defaults not filled in.
+        """
+        return False
+
+    @classmethod
     def bind(
         cls,
         node: str | None,
@@ -218,6 +227,11 @@ class OpDef:
 def definition(domain: str, op_type: str) -> type[OpDef] | None:
     """The definition of an op, or `None`."""
     return REGISTRY.get((domain, op_type))
+
+
+def our_definitions() -> list[type[OpDef]]:
+    """The definitions that are part of lstm-lower, without those of other packages."""
+    return [op for op in REGISTRY.values() if is_ours(op.__module__)]
 
 
 def domains() -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 import threading
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -16,6 +17,9 @@ GROUP = "lstm_lower.ops"
 
 _loading = threading.local()
 
+# Every module that has registered something.
+_contributors: set[str] = set()
+
 
 def load_installed() -> bool:
     """Imports the modules that installed packages offer.
@@ -24,56 +28,71 @@ def load_installed() -> bool:
         Whether they are all there: not while one of them is just being imported and asks for an op itself.
 
     Raises:
-        InvalidInputError: one of them cannot be imported.
+        InvalidInputError: one of them cannot be imported, or registers nothing.
     """
     if getattr(_loading, "now", False):
         return False
     _loading.now = True
     try:
         for entry in metadata.entry_points(group=GROUP):
-            try:
-                entry.load()
-            except InvalidInputError:
-                raise
-            except Exception as error:
-                package = entry.dist.name if entry.dist else entry.value
-                text = f"the installed package '{package}' requires its ops in {entry.value} to be importable"
-                reason = f"{type(error).__name__}: {error}"
-                raise InvalidInputError(f"{text}, got {reason}; mend it or uninstall it") from error
+            package = f"package '{entry.dist.name}'" if entry.dist else "folder on Python's path"
+            what = f"the entry point {entry.name} = {entry.value} (group {GROUP}) of the installed {package}"
+            _import(what, entry.value.partition(":")[0].strip(), "mend or uninstall it")
     finally:
         _loading.now = False
     return True
 
 
-def load(module: str) -> None:
-    """Imports a module that registers ops.
+def load(modules: Sequence[str]) -> None:
+    """Imports modules that register ops.
 
     Args:
-        module: its name, or the path of a Python file.
+        modules: the name of each, or the path of a Python file.
 
     Raises:
-        InvalidInputError: it cannot be imported.
+        InvalidInputError: one of them cannot be imported, or registers nothing.
     """
-    path = Path(module)
+    if modules:
+        # What is installed is there first, so that a name that is taken is this module's fault.
+        load_installed()
+    for module in modules:
+        what, hint = f"plugin '{module}'", "name a module on Python's path or a Python file that defines ops"
+        if module.endswith(".py"):
+            _import(what, str(Path(module).resolve()), hint, file=True)
+        else:
+            _import(what, module, hint)
+
+
+def contributes(module: str) -> None:
+    """Notes that a module has registered something."""
+    _contributors.add(module)
+
+
+def _import(what: str, module: str, hint: str, *, file: bool = False) -> None:
+    """Imports a module, or executes a file as a module named after its path, which no other module is."""
+    requirement = f"{what} requires a module that can be imported and registers ops"
     try:
-        if path.suffix == ".py" and path.is_file():
-            _load_file(path)
+        if file:
+            _execute(module)
         else:
             importlib.import_module(module)
-    except InvalidInputError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InvalidInputError(
-            f"plugin '{module}' requires a module on Python's path or a Python file, got {reason}"
-        ) from error
+    # Whoever ends the process when imported is no better than who raises.
+    except (Exception, SystemExit) as error:
+        raise InvalidInputError(f"{requirement}, got {type(error).__name__}: {error}; {hint}") from error
+    # It may leave them to other modules of its package.
+    top = module if file else module.partition(".")[0]
+    if not any(name == top or name.startswith(f"{top}.") for name in _contributors):
+        raise InvalidInputError(f"{requirement}, got no definition, rule or oracle; {hint}")
 
 
-def _load_file(path: Path) -> None:
-    """Executes a file as a module named after its path, which no other module is."""
-    spec = importlib.util.spec_from_file_location(str(path), path)
+def _execute(path: str) -> None:
+    spec = importlib.util.spec_from_file_location(path, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    sys.modules[path] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path]
+        raise

@@ -11,7 +11,7 @@ from inspect import Parameter
 from pathlib import Path
 
 from lstm_lower import signatures
-from lstm_lower.opdef import REGISTRY, OpDef
+from lstm_lower.opdef import OpDef, our_definitions
 
 # Spelled out for the recurrent ops; of the ordinary ones around them editors learn the names at run time.
 FAMILIES = ("block", "cudnn", "cudnn_params")
@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Callable[..., Any]: ...
 
 def source() -> str:
     """The text of `raw_ops.pyi`."""
-    chosen = [op for op in REGISTRY.values() if op.family in FAMILIES]
+    chosen = [op for op in our_definitions() if op.family in FAMILIES]
     return _HEADER + "".join(_outputs_class(op) + _function(op) for op in chosen)
 
 

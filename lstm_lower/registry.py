@@ -15,6 +15,9 @@ V = TypeVar("V")
 DOMAIN = "ai.onnx.converters.tensorflow"
 SYNONYMS = {"tf": DOMAIN}
 
+# Domains whose operators onnx defines.
+ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training")
+
 # Domain (never a synonym) and op type.
 Key = tuple[str, str]
 
@@ -35,6 +38,11 @@ def key_of(op: Op) -> Key:
         return DOMAIN, op
     domain, op_type = op if isinstance(op, tuple) else (op.domain, op.op_type)
     return SYNONYMS.get(domain, domain), op_type
+
+
+def is_ours(module: str) -> bool:
+    """Whether a module is part of lstm-lower."""
+    return module.startswith("lstm_lower.")
 
 
 class Registry(Mapping[Op, V], Generic[V]):
@@ -69,7 +77,7 @@ class Registry(Mapping[Op, V], Generic[V]):
         Raises:
             InvalidInputError: another module has made one.
         """
-        if not module.startswith("lstm_lower."):
+        if not is_ours(module):
             importlib.import_module(self._home)
         key = key_of(op)
         other = self._modules.setdefault(key, module)
@@ -78,6 +86,12 @@ class Registry(Mapping[Op, V], Generic[V]):
             text = f"{op_type} of domain '{domain}' requires one {self._what}, got one of {other} and one of {module}"
             raise InvalidInputError(f"{text}; a domain of one's own keeps them apart")
         self._entries[key] = entry
+        plugins.contributes(module)
+
+    def module(self, op: Op) -> str:
+        """Name of the module that registered an op's entry."""
+        self._fill()
+        return self._modules[key_of(op)]
 
     def __getitem__(self, op: Op) -> V:
         self._fill()

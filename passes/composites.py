@@ -7,8 +7,8 @@ from collections.abc import Hashable
 
 import onnx_ir as ir
 
-from lstm_lower import opdef
-from lstm_lower.errors import UnsupportedOpError
+from lstm_lower import dims, opdef
+from lstm_lower.errors import LstmLowerError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.emit import Constants, Workspace
@@ -18,6 +18,7 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rules.registry import RULES, Node, Results
 from lstm_lower.passes.templates import Template, signature
 from lstm_lower.records import contracts
+from lstm_lower.registry import is_ours
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 
@@ -76,7 +77,8 @@ def unsupported_nodes(model: ir.Model) -> list[str]:
                 continue
             known = "no lowering is known for it"
             if node.domain not in (domains := opdef.domains()):
-                known = f"domain '{node.domain}' is neither ai.onnx nor one of {', '.join(domains)}"
+                known = f"domain '{node.domain}' is neither ai.onnx nor one of {', '.join(domains)}; "
+                known += "who has a module that defines its ops imports it, or names it by --plugin"
             reasons.append(f"{node.op_type} '{node_label(node)}': {known}")
     return reasons
 
@@ -115,6 +117,13 @@ class _Lowering:
                 self._node(graph, node, definition, builder, templates)
             except UnsupportedOpError as error:
                 self.reasons.append(str(error))
+            except LstmLowerError:
+                raise
+            except Exception as error:
+                if is_ours(RULES.module(definition)):
+                    raise
+                got = f"{type(error).__name__}: {error}"
+                raise _rule_fault(node, definition, "to return the op's outputs", got) from error
         return bool(composites)
 
     def _node(
@@ -145,6 +154,12 @@ class _Lowering:
         graph.remove(node, safe=True)
 
 
+def _rule_fault(node: ir.Node, op: type[opdef.OpDef], what: str, got: str) -> UnsupportedOpError:
+    return UnsupportedOpError(
+        requires(op.op_type, node_label(node), f"the lowering rule of {RULES.module(op)}", what, got)
+    )
+
+
 def _replacements(
     builder: Builder, node: ir.Node, call: opdef.Call, results: Results
 ) -> list[tuple[ir.Value, ir.Value]]:
@@ -163,6 +178,10 @@ def _replacements(
             result = builder.op(std.Identity, result)
         taken.add(result.value)
         for shape in (builder.facts.shape(old), info.shape):
+            made = builder.facts.shape(result.value)
+            if not dims.agree(made, shape):
+                what, got = f"to return {slot} of shape {dims.format_shape(shape or ())}", dims.format_shape(made or ())
+                raise _rule_fault(node, call.op, what, got)
             if shape is not None:
                 builder.set_shape(result, shape)
         replacements.append((old, result.value))

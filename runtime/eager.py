@@ -20,7 +20,7 @@ from lstm_lower.dtypes import DTYPES, native
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.values import stated
-from lstm_lower.opdef import DOMAIN, REGISTRY, Arranged, Call, OpDef, TensorInfo
+from lstm_lower.opdef import Arranged, Call, OpDef, TensorInfo
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.passes.rules.registry import RULES, Rule
@@ -30,17 +30,6 @@ Array = np.ndarray[Any, Any]
 
 # onnxruntime's numpy interface has no bfloat16; float32 holds every value of it exactly.
 _CARRIERS = {ir.DataType.BFLOAT16: ir.DataType.FLOAT}
-
-
-def op_names() -> list[str]:
-    """The names of the ops that can be called, in order."""
-    return sorted({op.op_type for op in REGISTRY.values() if op in RULES})
-
-
-def op_named(name: str) -> type[OpDef] | None:
-    """The op of a name that can be called; of equal names in several domains ours, else the one defined first."""
-    found = [op for op in REGISTRY.values() if op.op_type == name and op in RULES]
-    return min(found, key=lambda op: op.domain != DOMAIN, default=None)
 
 
 def function(op: type[OpDef]) -> Callable[..., Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower import opdef
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.bindings import definition_of, given_attributes
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
@@ -26,12 +26,9 @@ def random_outputs(model: ir.Model) -> set[str]:
 
 
 def _draws(node: ir.Node, facts: Facts) -> bool:
-    definition = opdef.definition(node.domain, node.op_type)
+    definition = definition_of(node)
     if definition is not None:
-        # Masks between layers are drawn by the forward ops; the backward ops read them.
-        dropout, training = (node.attributes.get(name) for name in ("dropout", "is_training"))
-        drops = dropout is not None and dropout.value > 0 and (training is None or bool(training.value))
-        return definition.forward is None and drops
+        return definition.draws(given_attributes(node))
     view = facts.view(node)
     if isinstance(view, std.Dropout):
         training_mode = view.constant(2)

@@ -15,6 +15,7 @@ from lstm_lower.cli.options import (
     JsonOption,
     ModelArgument,
     OpsetOption,
+    PluginOption,
     ProviderOption,
     ScheduleOption,
     SeedOption,
@@ -43,6 +44,7 @@ def check(
     opset: OpsetOption = None,
     schedule: ScheduleOption = "auto",
     provider: ProviderOption = None,
+    plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Prove a lowered model against the original, evaluated in float64.
@@ -52,7 +54,7 @@ def check(
     are named in:<input> and out:<output> brings recorded results along, which are compared too. Exit code 1 when an
     output is out of tolerance.
     """
-    with console.errors(as_json=as_json):
+    with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.runtime import feeds
         from lstm_lower.runtime.proof.check import check as run_check
 

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lstm_lower.errors import LstmLowerError
+from lstm_lower.plugins import load
 
 
 def out() -> Console:
@@ -57,9 +58,15 @@ def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = N
 
 
 @contextlib.contextmanager
-def errors(*, as_json: bool = False) -> Iterator[None]:
-    """Turns an error that the user can mend into one message and exit code 1; others keep their traceback."""
+def errors(*, as_json: bool = False, plugins: Sequence[str] | None = None) -> Iterator[None]:
+    """Turns an error that the user can mend into one message and exit code 1; others keep their traceback.
+
+    Args:
+        as_json: print the error as JSON, too.
+        plugins: modules and files with ops of others, which are imported first.
+    """
     try:
+        load(plugins or ())
         yield
     except (LstmLowerError, OSError, MemoryError) as error:
         message = str(error) or "out of memory"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, ScheduleOption
+from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, ScheduleOption
 from lstm_lower.cli.sources import InputsOption, OutputsOption, SignatureOption, open_model
 from lstm_lower.errors import LstmLowerError
 
@@ -27,13 +27,14 @@ def inspect(
     inputs: InputsOption = None,
     outputs: OutputsOption = None,
     signature: SignatureOption = None,
+    plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show which recurrent and unsupported ops a model holds, where, and its sizes before and after lowering.
 
     MODEL is an ONNX file or, with TensorFlow installed, a GraphDef (.pb, .pbtxt) or a SavedModel folder.
     """
-    with console.errors(as_json=as_json):
+    with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.cli.summary import summarize
         from lstm_lower.passes.lower import lower
         from lstm_lower.passes.shapes import InferShapesPass

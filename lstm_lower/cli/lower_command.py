@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.check_command import print_report, report_data
-from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, RepairOption, ScheduleOption
+from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, RepairOption, ScheduleOption
 from lstm_lower.cli.sources import InputsOption, OutputsOption, SignatureOption, open_model
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def lower(
     inputs: InputsOption = None,
     outputs: OutputsOption = None,
     signature: SignatureOption = None,
+    plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Lower every recurrent op of a model to standard ai.onnx operators.
@@ -59,7 +60,7 @@ def lower(
     """
     target = output if output is not None else model.parent / f"{model.stem}.lowered.onnx"
     report = None
-    with console.errors(as_json=as_json), _warnings_as_lines():
+    with console.errors(as_json=as_json, plugins=plugin), _warnings_as_lines():
         from lstm_lower.records.model_files import save
         from lstm_lower.runtime.loadable import check_loadable
         from lstm_lower.runtime.proof.check import check as run_check

@@ -4,62 +4,78 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption
+from lstm_lower.cli.options import JsonOption, PluginOption
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.registry import SYNONYMS, is_ours
+
+if TYPE_CHECKING:
+    from lstm_lower.opdef import OpDef
+
+# Where our own ops come from.
+OURS = "lstm-lower"
 
 
 def ops(
-    op: Annotated[str | None, typer.Argument(metavar="[OP]", help="One op, in detail.", show_default=False)] = None,
+    op: Annotated[
+        str | None, typer.Argument(metavar="[OP]", help="One op, in detail: NAME or DOMAIN.NAME.", show_default=False)
+    ] = None,
+    plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the ops that can be lowered, or show one of them in detail."""
-    with console.errors(as_json=as_json):
-        described = support_table()
-        if op is not None and op not in described:
-            raise InvalidInputError(f"ops requires an op that can be lowered, got {op!r}{_nearest(op, described)}")
-    if as_json:
-        console.print_json(list(described.values()) if op is None else described[op])
-    elif op is not None:
-        _print_one(described[op])
-    else:
-        rows = [[d["op"], _types(d["types"]), ", ".join(d["attributes"]), d["summary"]] for d in described.values()]
-        console.table("op", "dtypes", "attributes", "meaning", rows=rows)
-        console.out().print(f"\n{len(rows)} ops, as nodes of domain ai.onnx.converters.tensorflow or tf")
+    """List the ops that can be lowered, ours and those of plug-ins, or show one of them in detail."""
+    with console.errors(as_json=as_json, plugins=plugin):
+        from lstm_lower.passes.rules.registry import lowerable, lowerable_as
+
+        known = lowerable()
+        chosen = None if op is None else lowerable_as(op)
+        if op is not None and chosen is None:
+            raise InvalidInputError(f"ops requires an op that can be lowered, got {op!r}{_nearest(op, known)}")
+        if as_json:
+            console.print_json([_describe(each) for each in known] if chosen is None else _describe(chosen))
+        elif chosen is not None:
+            _print_one(_describe(chosen))
+        else:
+            _print_all([_describe(each) for each in known])
 
 
-def _nearest(op: str, known: Iterable[str]) -> str:
+def _nearest(op: str, known: Iterable[type[OpDef]]) -> str:
     """What a mistaken name may have meant, and where all names stand."""
-    lower = {name.lower(): name for name in known}
+    from lstm_lower.passes.rules.registry import full_name
+
+    lower = {name.lower(): name for each in known for name in (full_name(each), each.op_type)}
     found = [lower[name] for name in difflib.get_close_matches(op.lower(), lower)]
     meant = f"; did you mean {' or '.join(found)}?" if found else ""
-    return f"{meant} (`lstm-lower ops` lists all)"
+    return f"{meant} (`lstm-lower ops` lists all; --plugin MODULE adds those of a module)"
 
 
-def support_table() -> dict[str, dict[str, Any]]:
-    """Op type -> what its definition says, for every op that has a lowering rule."""
-    from lstm_lower import opdef
-    from lstm_lower.passes.rules.registry import RULES
+def _print_all(described: list[dict[str, Any]]) -> None:
+    """A table for each domain and module that others bring, ours in front of them in one."""
+    for (domain, source), group in itertools.groupby(described, lambda d: (d["domain"], d["source"])):
+        rows = [[d["op"], _types(d["types"]), ", ".join(d["attributes"]), d["summary"]] for d in group]
+        console.table("op", "dtypes", "attributes", "meaning", rows=rows)
+        names = " or ".join([domain, *(short for short, long in SYNONYMS.items() if long == domain)])
+        origin = "" if source == OURS else f", from {source}"
+        console.out().print(
+            f"\n{len(rows)} op{'s' if len(rows) > 1 else ''}, as nodes of domain {escape(names + origin)}"
+        )
+
+
+def _describe(definition: type[OpDef]) -> dict[str, Any]:
+    from lstm_lower.opdef import dtype_name
     from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
     return {
-        op.op_type: _describe(op) | {"oracle": op in ORACLES}
-        for op in sorted(opdef.REGISTRY.values(), key=lambda op: op.op_type)
-        if op in RULES
-    }
-
-
-def _describe(definition: Any) -> dict[str, Any]:
-    from lstm_lower.opdef import dtype_name
-
-    return {
         "op": definition.op_type,
+        "domain": definition.domain,
+        "source": OURS if is_ours(definition.__module__) else definition.__module__,
         "summary": definition.summary(),
         "description": inspect.getdoc(definition) or "",
         "inputs": [_operand(operand) for operand in definition.inputs],
@@ -74,6 +90,7 @@ def _describe(definition: Any) -> dict[str, Any]:
             for attribute in definition.attributes
         },
         "types": {name: [dtype_name(dtype) for dtype in allowed] for name, allowed in definition.types.items()},
+        "oracle": definition in ORACLES,
     }
 
 

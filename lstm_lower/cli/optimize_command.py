@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption, ModelArgument, ScheduleOption
+from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption, ScheduleOption
 from lstm_lower.errors import UnsupportedOpError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def optimize(
     ] = False,
     verify_each: Annotated[bool, typer.Option("--verify-each", help="Verify the graph after every pass.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Tell what was left alone, and why.")] = False,
+    plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take work out of the Scan loops of any ONNX model.
@@ -41,7 +42,7 @@ def optimize(
     rounding. The file is written only after onnx's checker has accepted it and onnxruntime has loaded it.
     """
     target = output if output is not None else model.parent / f"{model.stem}.optimized.onnx"
-    with console.errors(as_json=as_json):
+    with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.cli.summary import summarize
         from lstm_lower.passes.pipeline import optimize as run_optimizer
         from lstm_lower.passes.trace import Trace

@@ -33,6 +33,15 @@ ProviderOption = Annotated[
     list[str] | None,
     typer.Option("--provider", "-p", help="Execution provider, for example cpu or cuda; may be repeated."),
 ]
+PluginOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="MODULE",
+        help="A module, or a Python file, that defines ops; may be repeated.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

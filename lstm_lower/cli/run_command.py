@@ -14,6 +14,7 @@ from lstm_lower.cli.options import (
     InputsOption,
     JsonOption,
     ModelArgument,
+    PluginOption,
     ProviderOption,
     SeedOption,
     parse_dims,
@@ -38,6 +39,7 @@ def run(
     seed: SeedOption = 0,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs; the fastest one's time is printed.")] = 1,
     provider: ProviderOption = None,
+    plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a model on feeds from a .npz file, or on random ones.
@@ -46,7 +48,7 @@ def run(
     in:<input> and out:<output>), the largest difference from them is printed, relative to the output's largest
     magnitude.
     """
-    with console.errors(as_json=as_json):
+    with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.records.model_files import load
         from lstm_lower.runtime import feeds
         from lstm_lower.runtime.session import Session

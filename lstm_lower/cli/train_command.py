@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import ModelArgument, ProviderOption
+from lstm_lower.cli.options import ModelArgument, PluginOption, ProviderOption
 from lstm_lower.extras import needed_by
 
 if TYPE_CHECKING:
@@ -51,13 +51,14 @@ def train(
     ] = "stop",
     plot: Annotated[bool, typer.Option(help="Draw the loss into loss.png and loss.svg.")] = True,
     provider: ProviderOption = None,
+    plugin: PluginOption = None,
 ) -> None:
     """Train a model that holds one training step.
 
     The folder gets checkpoint.safetensors, metrics.jsonl (a line per step) and a plot of the loss. Run the command
     again to go on after an interruption; Ctrl-C saves first.
     """
-    with console.errors():
+    with console.errors(plugins=plugin):
         from lstm_lower.runtime import feeds
         from lstm_lower.runtime.training.run import Plan, Run, Samples
         from lstm_lower.runtime.training.trainer import Trainer

@@ -11,9 +11,7 @@ from onnx import defs
 
 from lstm_lower.errors import InvalidModelError, requires
 from lstm_lower.graph import standard as std
-
-# The domains whose operators onnx defines itself.
-_DEFINED_BY_ONNX = ("", "ai.onnx.ml", "ai.onnx.preview.training")
+from lstm_lower.registry import ONNX_DOMAINS
 
 # From this version of ai.onnx on, a Scan has no batch axis and no lengths.
 _SCAN_WITHOUT_BATCH = 9
@@ -107,7 +105,7 @@ def verify_form(
     function = functions.get(node.op_identifier()) if functions else None
     if function is not None:
         _verify_counts(node, (0, len(function.inputs)), (0, len(function.outputs)))
-    elif node.domain in _DEFINED_BY_ONNX:
+    elif node.domain in ONNX_DOMAINS:
         form = form_of(node.op_type, node.domain, version)
         if form is None:
             what = f"an operator of {node.domain or 'ai.onnx'} {version}"

@@ -98,6 +98,11 @@ class _CudnnForward(CudnnSequence, abstract=True):
         super().verify(call)
         call.sizes["R"] = masks_size(call) if call.attributes["is_training"] else 0
 
+    @classmethod
+    def draws(cls, attributes: Mapping[str, Any]) -> bool:
+        """Masks between layers are drawn by the forward ops; the backward ops read them."""
+        return bool(attributes.get("dropout", 0.0) > 0 and attributes.get("is_training", True))
+
 
 class CudnnRNN(_CudnnForward):
     """Multi-layer, perhaps bidirectional LSTM, GRU or simple RNN with one packed weight buffer, as cuDNN runs it."""

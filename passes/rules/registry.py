@@ -12,8 +12,8 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
-from lstm_lower.opdef import Arranged, Call, OpDef
-from lstm_lower.registry import Registry
+from lstm_lower.opdef import REGISTRY, Arranged, Call, OpDef
+from lstm_lower.registry import DOMAIN, Registry, is_ours
 
 # The outputs by name, those of a variadic output as a list; a missing one is one that the node must not be asked for.
 Results = Mapping[str, Expr | Sequence[Expr]]
@@ -39,6 +39,36 @@ RULES: Registry[Rule] = Registry("lowering rule", "lstm_lower.passes.rules")
 
 # Halves are computed in float32 and rounded once at the end: products and sums then accumulate in float32.
 _COMPUTE_DTYPES = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.BFLOAT16: ir.DataType.FLOAT}
+
+
+def lowerable() -> list[type[OpDef]]:
+    """Every op that can be lowered, by name: ours, then those of other packages, module by module."""
+
+    def place(op: type[OpDef]) -> tuple[str, ...]:
+        return ("", op.op_type) if is_ours(op.__module__) else (op.domain, op.__module__, op.op_type)
+
+    return sorted((op for op in REGISTRY.values() if op in RULES), key=place)
+
+
+def lowerable_as(name: str) -> type[OpDef] | None:
+    """The op of a name, or of a domain and a name as in `com.example.Leaky`; `None` where none can be lowered.
+
+    Where several domains have the name, it is our domain's op.
+
+    Raises:
+        UnsupportedOpError: several domains have the name, and ours is none of them.
+    """
+    found = [op for op in lowerable() if name in (op.op_type, full_name(op))]
+    first = next((op for op in found if op.domain == DOMAIN), found[0] if len(found) == 1 else None)
+    if found and first is None:
+        names = " or ".join(full_name(op) for op in found)
+        raise UnsupportedOpError(f"'{name}' requires a domain, got the name of several ops: {names}")
+    return first
+
+
+def full_name(op: type[OpDef]) -> str:
+    """An op's domain and name."""
+    return f"{op.domain}.{op.op_type}"
 
 
 def lowers(*ops: type[OpDef], repeatable: bool = False) -> Callable[[F], F]:

@@ -267,13 +267,13 @@ def gradient_rows(model: ir.Model) -> list[GradientRow]:
     graphs = [model.graph, *(function.graph for function in model.functions.values())]
     for node, definition in (found for graph in graphs for found in composite_nodes(graph)):
         attributes = bind_node(node, definition).attributes
-        key = (definition.op_type, repr(sorted(attributes.items())))
-        if definition.op_type not in finite_differences.PAIRINGS or key in seen:
+        key = (definition, repr(sorted(attributes.items())))
+        if definition not in finite_differences.PAIRINGS or key in seen:
             continue
         seen.add(key)
         try:
-            found = finite_differences.check_backward(definition.op_type, attributes)
-        except ValueError as error:
+            found = finite_differences.check_backward(definition, attributes)
+        except Exception as error:
             text = requires(definition.op_type, node.name, "the oracle", "to be a gradient of its forward op", error)
             raise InvalidInputError(text) from error
         for row in found:

@@ -24,7 +24,7 @@ LAYERS = (
     ("records",),
     ("passes",),
     ("runtime", "tensorflow"),
-    ("keras", "raw_ops"),
+    ("extend", "keras", "raw_ops"),
     ("cli",),
     ("__main__",),
     ("benchmarks",),

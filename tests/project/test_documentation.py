@@ -147,3 +147,13 @@ def test_programs_that_do_without_tensorflow() -> None:
     assert without_tensorflow(pages["tensorflow"]) == []
     assert 0 < len(pages["README"]) - len(without_tensorflow(pages["README"])) <= 3
     assert without_tensorflow(pages["cudnn"]) == pages["cudnn"]
+
+
+def test_the_page_on_ops_shows_the_example() -> None:
+    """Everything in the example's module, and its pyproject.toml, stands on the page."""
+    page, example = ROOT / "docs/adding-an-op.md", EXAMPLES / "plugin_op"
+    shown = "".join(block.text for block in documentation.blocks(page, PYTHON))
+    parts = (example / "leaky_integrator.py").read_text().split("\n\n\n")
+    parts[0] = parts[0].partition("\n\n")[2]
+    assert [part for part in parts if part.strip("\n") not in shown] == []
+    assert (example / "pyproject.toml").read_text() in [block.text for block in documentation.blocks(page, "toml")]

@@ -94,6 +94,18 @@ def test_saliency_ends_where_the_classifier_stops_reading(folder: Path) -> None:
     assert (folder / "examples/saliency/saliency.png").is_file()
 
 
+def test_ops_of_a_package_of_its_own(folder: Path) -> None:
+    printed = run("plugin_op", folder)
+    assert "against float64: {'loss': 'ok', 'w_grad': 'ok'}" in printed
+    assert "against central differences: {'x': 'ok', 'w': 'ok'}" in printed
+    losses = [float(found) for found in re.findall(r"^loss ([\d.]+)", printed, re.MULTILINE)]
+    assert len(losses) == 4
+    assert losses == sorted(losses, reverse=True)
+    assert re.search(r"to lower +2 +0", printed)
+    kept, made = (at / "examples/plugin_op/leaky.onnx" for at in (ROOT, folder))
+    assert made.read_bytes() == kept.read_bytes()
+
+
 def test_pipeline(folder: Path) -> None:
     before, after = run("pass_pipeline", folder).splitlines()
     assert before.startswith("before: ")
@@ -156,4 +168,4 @@ def test_every_command_of_an_example_is_run_here() -> None:
     known = {command for example in ("", *PAGES) for command in commands(example)}
     assert set(SHORTER) <= known
     scripts = {path.relative_to(ROOT).as_posix() for path in EXAMPLES.rglob("*.py") if "__main__" in path.read_text()}
-    assert scripts == {word for command in known for word in command.split() if word.endswith(".py")}
+    assert scripts == {command.split()[1] for command in known if command.startswith("python ")}

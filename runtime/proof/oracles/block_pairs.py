@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lstm_lower.runtime.proof.oracles.finite_differences import PAIRINGS, Named, Pairing
+from lstm_lower.runtime.proof.oracles.finite_differences import Named, Pairing, pairs
 from lstm_lower.runtime.proof.oracles.numerics import Array
 
 LSTM_STATES = ("x", "cs_prev", "h_prev")
@@ -73,13 +73,9 @@ def gru_cell_gradients(operands: Named, outputs: Mapping[str, Array]) -> dict[st
 
 LSTM_COTANGENTS = {"cs_grad": "cs", "h_grad": "h"}
 
-PAIRINGS["BlockLSTMGrad"] = Pairing(
-    "BlockLSTM", LSTM_COTANGENTS, lstm_sequence_gradients, sample_lstm_sequence, NO_CLIP
+pairs("BlockLSTMGrad", Pairing("BlockLSTM", LSTM_COTANGENTS, lstm_sequence_gradients, sample_lstm_sequence, NO_CLIP))
+pairs(
+    "BlockLSTMGradV2", Pairing("BlockLSTMV2", LSTM_COTANGENTS, lstm_sequence_gradients, sample_lstm_sequence, NO_CLIP)
 )
-PAIRINGS["BlockLSTMGradV2"] = Pairing(
-    "BlockLSTMV2", LSTM_COTANGENTS, lstm_sequence_gradients, sample_lstm_sequence, NO_CLIP
-)
-PAIRINGS["LSTMBlockCellGrad"] = Pairing(
-    "LSTMBlockCell", LSTM_COTANGENTS, lstm_cell_gradients, sample_lstm_cell, NO_CLIP
-)
-PAIRINGS["GRUBlockCellGrad"] = Pairing("GRUBlockCell", {"d_h": "h"}, gru_cell_gradients, sample_gru_cell)
+pairs("LSTMBlockCellGrad", Pairing("LSTMBlockCell", LSTM_COTANGENTS, lstm_cell_gradients, sample_lstm_cell, NO_CLIP))
+pairs("GRUBlockCellGrad", Pairing("GRUBlockCell", {"d_h": "h"}, gru_cell_gradients, sample_gru_cell))

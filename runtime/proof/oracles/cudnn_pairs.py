@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lstm_lower.layouts import DIRECTIONS, ParamsLayout, resolve_skip_input
-from lstm_lower.runtime.proof.oracles.finite_differences import PAIRINGS, Named, Pairing
+from lstm_lower.runtime.proof.oracles.finite_differences import Named, Pairing, pairs
 from lstm_lower.runtime.proof.oracles.numerics import Array
 
 T, B, I, N, LAYERS = 3, 2, 3, 2, 2  # noqa: E741 - the names that shapes are written with
@@ -48,4 +48,4 @@ def gradients(operands: Named, outputs: Mapping[str, Array]) -> dict[str, Array]
 
 
 for version in ("", "V2", "V3"):
-    PAIRINGS[f"CudnnRNNBackprop{version}"] = Pairing(f"CudnnRNN{version}", COTANGENTS, gradients, sample, shrink=shrink)
+    pairs(f"CudnnRNNBackprop{version}", Pairing(f"CudnnRNN{version}", COTANGENTS, gradients, sample, shrink=shrink))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lstm_lower.registry import Op, Registry
 from lstm_lower.runtime.proof.oracles.numerics import Array
 from lstm_lower.runtime.proof.oracles.registry import ORACLES, Oracle
 
@@ -33,7 +34,7 @@ class Pairing:
     The backward op's remaining operands are the forward op's operands, outputs and attributes of the same name.
 
     Attributes:
-        forward: type of the forward op.
+        forward: the forward op: its definition, or its type where it stands in our domain.
         cotangents: operand of the backward op -> output of the forward op whose gradient it is.
         gradients: from the backward op's operands and its outputs, the gradient of each forward operand that has one.
         sample: small random operands of the forward op, given its attributes.
@@ -41,7 +42,7 @@ class Pairing:
         shrink: from the attributes of an actual node, those of a small one of its kind; as they are by default.
     """
 
-    forward: str
+    forward: Op
     cotangents: Mapping[str, str]
     gradients: Callable[[Named, Mapping[str, Array]], dict[str, Array]]
     sample: Callable[[np.random.Generator, Named], dict[str, Any]]
@@ -49,7 +50,17 @@ class Pairing:
     shrink: Callable[[Named], dict[str, Any]] = dict
 
 
-PAIRINGS: dict[str, Pairing] = {}
+PAIRINGS: Registry[Pairing] = Registry("pairing", "lstm_lower.runtime.proof.oracles")
+
+
+def pairs(op: Op, pairing: Pairing) -> None:
+    """Registers of which op, and how, a backward op is the gradient.
+
+    Args:
+        op: the backward op: its definition, or its type where it stands in our domain.
+        pairing: how it belongs to its forward op.
+    """
+    PAIRINGS.register(op, pairing, pairing.gradients.__module__)
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class GradientError:
 
 
 def check_backward(
-    op_type: str,
+    op: Op,
     attributes: Named | None = None,
     operands: Named | None = None,
     *,
@@ -80,7 +91,7 @@ def check_backward(
     """Compares the oracle of a backward op with central differences of its forward op's oracle.
 
     Args:
-        op_type: a backward op, a key of `PAIRINGS`.
+        op: a backward op, a key of `PAIRINGS`.
         attributes: attributes of either op; the forward op's defaults where absent.
         operands: operands of the forward op; a small random sample when `None`.
         directions: number of random directions per operand; `None` takes every element by itself.
@@ -89,11 +100,11 @@ def check_backward(
     Raises:
         KeyError: the op is not in `PAIRINGS`.
     """
-    pairing = PAIRINGS[op_type]
+    pairing = PAIRINGS[op]
     attributes = {**pairing.shrink(attributes or {}), **pairing.smooth}
     if operands is None:
         operands = pairing.sample(np.random.default_rng(seed), attributes)
-    forward, backward = ORACLES[pairing.forward], ORACLES[op_type]
+    forward, backward = ORACLES[pairing.forward], ORACLES[op]
     return gradient_errors(forward, backward, pairing, operands, attributes, directions=directions, seed=seed)
 
 
