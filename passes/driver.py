@@ -35,7 +35,7 @@ def run_passes(
         LstmLowerError: what the passes raise of the model.
         InvalidModelError: the model is malformed.
     """
-    with _full_collections_held(), _malformed_models_explained(source):
+    with _full_collections_held(), malformed_models_explained(source):
         model = copy_model(source) if isinstance(source, ir.Model) else load(source)
         for step in steps:
             result = step(model)
@@ -45,8 +45,8 @@ def run_passes(
 
 
 @contextlib.contextmanager
-def _malformed_models_explained(source: Source) -> Iterator[None]:
-    """Turns an unforeseen failure into a clear error if the model is to blame for it, which onnx's checker tells.
+def malformed_models_explained(source: Source) -> Iterator[None]:
+    """Turns an unforeseen failure into a clear error if the model is to blame for it, which onnx tells.
 
     Raises:
         InvalidModelError: the model is malformed; otherwise the failure is ours and passes as it is.
@@ -61,7 +61,9 @@ def _malformed_models_explained(source: Source) -> Iterator[None]:
             # onnx's checker aborts the process on models that are malformed in their structure.
             verify_structure(model)
             schemas.register()
-            onnx.checker.check_model(ir.to_proto(model), full_check=True)
+            proto = ir.to_proto(model)
+            onnx.checker.check_model(proto, full_check=True)
+            onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
         except Exception as reason:  # noqa: BLE001 (whatever the checker breaks on, it is the model)
             raise InvalidModelError(f"the model is malformed: {reason}") from failure
         raise

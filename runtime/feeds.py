@@ -17,6 +17,7 @@ from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.values import declared_shape
+from lstm_lower.passes.driver import malformed_models_explained
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.records.files import atomic_path
 from lstm_lower.runtime.feeds_cudnn import with_forward_outputs
@@ -58,7 +59,11 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
         InvalidInputError: `sizes` names no dimension of an input.
         InvalidModelError: an input's dtype or rank is not known, or shapes contradict each other.
     """
-    sizes = dict(sizes or {})
+    with malformed_models_explained(model):
+        return _random_feeds(model, dict(sizes or {}), seed)
+
+
+def _random_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int) -> dict[str, Array]:
     model = copy_model(model)
     verify_structure(model)
     InferShapesPass()(model)

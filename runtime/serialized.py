@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.records import model_files as model_io
 
 # Smaller weights travel inside the bytes; shapes and axes must, since onnxruntime reads them while it optimises.
@@ -41,7 +42,7 @@ def serialize(model: ir.Model) -> tuple[bytes, dict[str, Array]]:
     originals: dict[ir.Value, ir.TensorProtocol] = {}
     model_io.read_attributes(model)
     try:
-        for value in [value for graph in model.graphs() for value in graph.initializers.values()]:
+        for value in [value for graph in all_graphs(model) for value in graph.initializers.values()]:
             name, tensor = value.name, value.const_value
             if name is None or tensor is None:
                 continue

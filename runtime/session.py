@@ -16,7 +16,7 @@ from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.structure import verify_structure
-from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.driver import malformed_models_explained, run_passes
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import contracts
@@ -59,7 +59,10 @@ class Session:
         """
         names = provider_names.resolve(providers)
         options = default_options() if session_options is None else session_options
-        self.ort = _open(_loadable(model), options, names)
+        if isinstance(model, bytes):
+            model = _parse(model)
+        with malformed_models_explained(model):
+            self.ort = _open(_loadable(model), options, names)
         missing = [name for name in map(_provider_name, names) if name not in self.ort.get_providers()]
         if missing:
             raise InvalidInputError(
@@ -137,11 +140,9 @@ def _provider_name(provider: provider_names.Provider) -> str:
 
 
 def _loadable(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model,
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
 ) -> str | os.PathLike[str] | ir.Model:
     """What onnxruntime can open; composite ops are lowered on the way."""
-    if isinstance(model, bytes):
-        model = _parse(model)
     # onnxruntime puts nodes in order itself, and bears with wrong declarations. It ends the process on malformed nodes.
     modified: list[bool] = []
     loaded = run_passes(model, [SortPass(), NameOutputsPass()], lambda _, result: modified.append(result.modified))

@@ -65,10 +65,11 @@ class Summary:
 def summarize(model: ir.Model) -> Summary:
     """Collects what a model holds."""
     from lstm_lower.graph import standard as std
+    from lstm_lower.graph.subgraphs import all_graphs
     from lstm_lower.passes.composites import unsupported_nodes
 
     nodes = list(_nodes(model))
-    initializers = [value for graph in model.graphs() for value in graph.initializers.values()]
+    initializers = [value for graph in all_graphs(model) for value in graph.initializers.values()]
     operators = collections.Counter(node.op_type for node, _ in nodes)
     return Summary(
         opset=model.opset_imports.get("", model.opset_imports.get("ai.onnx", 0)),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import stat
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 import onnx_ir as ir
 from onnx import defs
@@ -120,21 +122,31 @@ def verify_form(
 
 
 def verify_dense(label: str, tensor: ir.TensorProtocol) -> None:
-    """Verifies that a tensor's bytes fill its shape; data in files of their own are not looked at.
+    """Verifies that a tensor's bytes fill its shape; of data in a file of their own, that the file can hold them.
 
     Raises:
         InvalidModelError: there are more or fewer, or its elements have no type.
     """
-    if isinstance(tensor, ir.ExternalTensor):
-        return
     shape = tensor.shape.numpy()
     if min(shape, default=0) < 0:
         raise InvalidModelError(f"{label} requires sizes of 0 and more, got {list(shape)}")
+    text = f"data of {list(shape)}"
     try:
-        tensor.numpy()
+        text += f" {tensor.dtype.name}"
+        if isinstance(tensor, ir.ExternalTensor):
+            _verify_file(tensor)
+        else:
+            tensor.numpy()
     except Exception as error:
-        text = f"data of {list(shape)} {tensor.dtype.name}"
         raise InvalidModelError(f"{label} requires {text}, got others: {error}") from error
+
+
+def _verify_file(tensor: ir.ExternalTensor) -> None:
+    """Raises an OSError or a ValueError where a file cannot hold a tensor."""
+    found = Path(tensor.path).stat()
+    needed = (tensor.offset or 0) + tensor.nbytes
+    if not stat.S_ISREG(found.st_mode) or found.st_size < needed:
+        raise ValueError(f"a regular file of {needed} bytes is required: {str(tensor.path)!r}")
 
 
 def _version(node: ir.Node, imports: Mapping[str, int]) -> int | None:

@@ -38,10 +38,17 @@ Partial = tuple["Dim | None", ...]
 
 
 def declared_shape(value: ir.Value | None) -> tuple[int | str | None, ...] | None:
-    """A value's dimensions as its model states them; `None` when not even the rank is stated."""
+    """A value's dimensions as its model states them; `None` when not even the rank is stated.
+
+    A negative size, with which some exporters mean an open one, is one that is not stated.
+    """
     if value is None or value.shape is None:
         return None
-    return tuple([dim if isinstance(dim, int) else dim.value for dim in value.shape.dims])
+    return tuple([_stated_dim(dim) for dim in value.shape.dims])
+
+
+def _stated_dim(dim: int | ir.SymbolicDim) -> int | str | None:
+    return dim.value if not isinstance(dim, int) else dim if dim >= 0 else None
 
 
 def stated(shape: Iterable[Dim | None]) -> ir.Shape:

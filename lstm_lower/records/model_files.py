@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.copies import detach_names
+from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.records.files import atomic_path
 
 # Protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
@@ -49,11 +50,13 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     try:
         with _quiet():
             loaded = ir.from_proto(proto)
+        _find_external_data(loaded, base, label)
+    except InvalidModelError:
+        raise
     except Exception as error:
         raise InvalidModelError(
             f"{label}: a well-formed ONNX model is required, got one that {_first_line(error)}"
         ) from error
-    _find_external_data(loaded, base, label)
     if proto is model:
         detach_names(loaded)
     return loaded
@@ -68,7 +71,7 @@ def _first_line(error: Exception) -> str:
 
 def _find_external_data(model: ir.Model, folder: Path | None, label: str) -> None:
     """Says where weights in external data lie, and reads what attributes keep there, which is small."""
-    for graph in model.graphs():
+    for graph in all_graphs(model):
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
                 _locate(value.const_value, folder, label)
@@ -76,21 +79,25 @@ def _find_external_data(model: ir.Model, folder: Path | None, label: str) -> Non
 
 
 def read_attributes(model: ir.Model, before: Callable[[ir.ExternalTensor], object] = lambda _: None) -> None:
-    """Reads external data of attributes; `onnx_ir.external_data.load_to_model` reads that of initializers.
+    """Reads external data of attributes.
 
     Args:
         model: the model.
         before: called with each such tensor before it is read.
     """
-    for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        for node in graph.all_nodes():
+    for graph in all_graphs(model):
+        for node in graph:
             for name, attribute in list(node.attributes.items()):
                 tensor = attribute.value
                 if isinstance(tensor, ir.ExternalTensor):
                     before(tensor)
-                    read = ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, name=tensor.name)
-                    tensor.release()
-                    node.attributes[name] = ir.AttrTensor(name, read)
+                    node.attributes[name] = ir.AttrTensor(name, _read(tensor))
+
+
+def _read(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
+    read = ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, name=tensor.name)
+    tensor.release()
+    return read
 
 
 def _locate(tensor: ir.ExternalTensor, folder: Path | None, label: str) -> None:
@@ -130,7 +137,7 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
     Beyond 2 GB protobuf can hold weights, but not write them: `onnx.save(..., save_as_external_data=True)`.
     """
-    _read_all(model)
+    read_all(model)
     return as_proto(model)
 
 
@@ -166,8 +173,12 @@ def _quiet() -> Iterator[None]:
         logger.disabled = before
 
 
-def _read_all(model: ir.Model) -> None:
-    ir.external_data.load_to_model(model)
+def read_all(model: ir.Model) -> None:
+    """Reads external data, that of initializers and that of attributes."""
+    for graph in all_graphs(model):
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _read(value.const_value)
     read_attributes(model)
 
 
@@ -205,7 +216,7 @@ def save(
             with _writing():
                 ir.save(as_ir, temporary, external_data=f"{path.name}.data")
         else:
-            _read_all(as_ir)
+            read_all(as_ir)
             temporary.write_bytes(as_proto(as_ir).SerializeToString())
         if check is not None:
             check(temporary)

@@ -19,6 +19,8 @@ import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.graph.bindings import bind_node, composite_nodes
+from lstm_lower.graph.subgraphs import all_graphs
+from lstm_lower.passes.driver import malformed_models_explained
 from lstm_lower.passes.lower import lower
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import feeds as feeds_module
@@ -151,7 +153,8 @@ def check(
     if feeds is None:
         feeds = feeds_module.random_feeds(source, sizes, seed)
     results = {level: _run(target, feeds, providers, value) for level, value in LEVELS.items()}
-    expected = reference.evaluate(source, feeds)
+    with malformed_models_explained(source):
+        expected = reference.evaluate(source, feeds)
     default_rtol, default_atol = TOLERANCES[_coarsest(source)]
     rtol, atol = default_rtol if rtol is None else rtol, default_atol if atol is None else atol
     drawn = random_outputs(source)
@@ -181,7 +184,7 @@ def _run(
 def _coarsest(model: ir.Model) -> ir.DataType:
     """The coarsest floating dtype of any value that the graph comes with."""
     dtypes = {ir.DataType.DOUBLE}
-    for graph in model.graphs():
+    for graph in all_graphs(model):
         values = [*graph.inputs, *graph.initializers.values(), *graph.outputs]
         dtypes |= {value.dtype for value in values if value.dtype in _COARSENESS and value.dtype is not None}
         for node in graph:

@@ -24,13 +24,14 @@ import onnxruntime as ort
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, InvalidModelError, NotFiniteError
 from lstm_lower.graph.structure import verify_structure
-from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.driver import malformed_models_explained, run_passes
 from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import Optimizer, resolve
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.records import contracts
 from lstm_lower.records import state as training_state
+from lstm_lower.records.model_files import read_all
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.session import Session
@@ -113,16 +114,17 @@ class Trainer:
         self.on_nan = on_nan
         edited = run_passes(model, [SortPass()])
         verify_structure(edited)
-        if state is not None:
-            training_state.write(edited, state)
-        if learning_rate_input is not None:
-            LearningRateInputPass(learning_rate_input)(edited)
         attached = None if optimizer is None else resolve(optimizer)
-        TrainingOptionsPass(attached, clip_norm=clip_norm, clip_value=clip_value, accumulate=accumulate)(edited)
-        self.state = training_state.of(edited)
+        with malformed_models_explained(edited):
+            if state is not None:
+                training_state.write(edited, state)
+            if learning_rate_input is not None:
+                LearningRateInputPass(learning_rate_input)(edited)
+            TrainingOptionsPass(attached, clip_norm=clip_norm, clip_value=clip_value, accumulate=accumulate)(edited)
+            self.state = training_state.of(edited)
         _check_state(self.state)
         defaults = training_state.detach_initial_values(edited)
-        ir.external_data.load_to_model(edited)
+        read_all(edited)
         self.session = Session(edited, providers, session_options)
 
         self._inputs = {value.name: value for value in self.session.ort.get_inputs()}

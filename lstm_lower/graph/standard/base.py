@@ -8,11 +8,14 @@ registered for its view, see `Facet`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
 
 import numpy as np
 import onnx_ir as ir
+
+from lstm_lower.errors import InvalidModelError, LstmLowerError, requires
 
 if TYPE_CHECKING:
     from lstm_lower.graph.facts import Facts
@@ -204,6 +207,9 @@ class Facet(Generic[R]):
 
     @infers(Pad)
     def _(pad: Pad) -> Inferred: ...
+
+    A rule is a formula: it takes for granted that operands fit each other. Where it breaks, they do not, and the node
+    is what an `InvalidModelError` says.
     """
 
     def __init__(self, name: str) -> None:
@@ -215,10 +221,11 @@ class Facet(Generic[R]):
         """Registers a rule."""
 
         def register(rule: R) -> R:
+            guarded = _guarded(rule)
             for view in views:
                 if view in self._rules:
                     raise KeyError(f"{self.name} of {view.__name__} is already registered")
-                self._rules[view] = rule
+                self._rules[view] = guarded
             self._found.clear()
             return rule
 
@@ -230,3 +237,20 @@ class Facet(Generic[R]):
             kinds: Any = view.__mro__
             self._found[view] = next((self._rules[kind] for kind in kinds if kind in self._rules), None)
         return self._found[view]
+
+
+def _guarded(rule: Any) -> Any:
+    """The rule, with what operands break that do not fit each other (Slice's axes and starts, say) told of the node."""
+
+    @functools.wraps(rule)
+    def guarded(*arguments: Any) -> Any:
+        try:
+            return rule(*arguments)
+        except LstmLowerError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            node = next(argument.node for argument in arguments if isinstance(argument, Standard))
+            text = "operands and attributes that fit each other"
+            raise InvalidModelError(requires(node.op_type, node.name, "the node", text, error)) from error
+
+    return guarded
