@@ -36,6 +36,10 @@ GATES: dict[str, tuple[str, ...]] = {
 INPUT_MODES = ("linear_input", "skip_input", "auto_select")
 DIRECTIONS = {"unidirectional": 1, "bidirectional": 2}
 
+# Every layer is a part of the lowered graph; a damaged operand may name any number.
+MOST_LAYERS = 1024
+MOST_UNITS = 1 << 20
+
 
 class LayoutError(MisfitError):
     """Sizes that contradict each other or the buffer."""
@@ -108,7 +112,7 @@ class ParamsLayout:
 
     Attributes:
         rnn_mode: `lstm`, `gru`, `rnn_relu` or `rnn_tanh`.
-        num_layers: L >= 1.
+        num_layers: L, 1 to `MOST_LAYERS`.
         directions: D, 1 or 2.
         input_size: I.
         num_units: N >= 1, the size of the gates and of the cell state.
@@ -132,14 +136,16 @@ class ParamsLayout:
             raise LayoutError("rnn_mode", f"one of {', '.join(GATES)}", repr(self.rnn_mode))
         if self.directions not in (1, 2):
             raise LayoutError("direction", "1 or 2 directions", self.directions)
-        for name, value, least in (
-            ("num_layers", self.num_layers, 1),
-            ("num_units", self.num_units, 1),
-            ("input_size", self.input_size, 0),
-            ("num_proj", self.num_proj, 0),
+        for name, value, least, most in (
+            ("num_layers", self.num_layers, 1, MOST_LAYERS),
+            ("num_units", self.num_units, 1, MOST_UNITS),
+            ("input_size", self.input_size, 0, MOST_UNITS),
+            ("num_proj", self.num_proj, 0, MOST_UNITS),
         ):
             if value < least:
                 raise LayoutError(name, f"at least {least}", value)
+            if value > most:
+                raise LayoutError(name, f"at most {most}", value)
         if self.num_proj and self.rnn_mode != "lstm":
             raise LayoutError("num_proj", f"0 under rnn_mode {self.rnn_mode} (only lstm projects)", self.num_proj)
         if self.num_proj > self.num_units:
@@ -233,9 +239,12 @@ class ParamsLayout:
         """How the size is made up, layer by layer, for error messages."""
         g, n = len(self.gates), self.num_units
         parts = []
-        for row in self.table[:: self.directions]:
+        # Above the first, all layers are alike.
+        for row in self.table[: 2 * self.directions : self.directions]:
+            single = row.layer == 0 or self.num_layers == 2
+            name = f"layer {row.layer}" if single else f"layers 1 to {self.num_layers - 1}, each"
             terms = " + ".join(f"{block.shape[0]}x{block.shape[1]} {block.name}" for block in row.weights if block.size)
-            parts.append(f"layer {row.layer}: {self.directions} x ({terms} + 2x{g * n} biases)")
+            parts.append(f"{name}: {self.directions} x ({terms} + 2x{g * n} biases)")
         return f"{self.rnn_mode}, {g} gates of {n} units; " + "; ".join(parts)
 
     def check_size(self, got: int) -> None:

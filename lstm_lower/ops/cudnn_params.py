@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from lstm_lower.layouts import DIRECTIONS, GATES, INPUT_MODES, Block, ParamsLayout, resolve_skip_input
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 
@@ -60,6 +62,9 @@ class CudnnRNNParamsSize(_Params):
         """The dtype of the size is an attribute."""
         super().verify(call)
         call.types["S"] = call.attributes["S"]
+        layout = layout_of(call)
+        if layout is not None and call.types["S"] == DType.INT32 and layout.size > np.iinfo(np.int32).max:
+            raise call.error("attribute S", f"int64 for a size of {layout.size}", "int32")
 
 
 class _ParamsToCanonical(_Params, abstract=True):

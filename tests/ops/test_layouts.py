@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.layouts import GATES, ParamsLayout, resolve_skip_input
 from lstm_lower.runtime.proof.oracles.cudnn_params import (
@@ -81,6 +82,8 @@ def test_projection_as_wide_as_the_units_is_none() -> None:
         ({"num_layers": 0}, "num_layers requires at least 1, got 0"),
         ({"num_units": 0}, "num_units requires at least 1, got 0"),
         ({"input_size": -1}, "input_size requires at least 0, got -1"),
+        ({"num_layers": 2_000_000_000}, "num_layers requires at most 1024, got 2000000000"),
+        ({"num_units": 2**31 - 1}, "num_units requires at most 1048576, got 2147483647"),
         ({"num_proj": -2}, "num_proj requires at least 0, got -2"),
         ({"num_proj": 5}, "num_proj requires at most num_units = 4, got 5"),
         ({"rnn_mode": "gru", "num_proj": 2}, "num_proj requires 0 under rnn_mode gru"),
@@ -112,3 +115,16 @@ def test_input_mode() -> None:
     assert not resolve_skip_input("linear_input", 2, 2)
     with pytest.raises(InvalidInputError, match="input_mode requires one of"):
         resolve_skip_input("linear", 2, 2)
+
+
+def test_many_layers_are_explained_in_few_words() -> None:
+    text = ParamsLayout("gru", 1000, 1, 3, 4).explain()
+    assert text.endswith("layers 1 to 999, each: 1 x (12x4 W + 12x4 R + 2x12 biases)")
+    assert len(text) < 200
+
+
+def test_a_size_that_int32_does_not_hold() -> None:
+    sizes = {"num_layers": np.int32(1024), "num_units": np.int32(2**14), "input_size": np.int32(3)}
+    with pytest.raises(InvalidInputError, match="attribute S requires int64 for a size of 2198083928064, got int32"):
+        ll.raw_ops.CudnnRNNParamsSize(**sizes)
+    assert ll.raw_ops.CudnnRNNParamsSize(**sizes, S="int64") == [2198083928064]
