@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import onnx_ir as ir
@@ -10,6 +11,8 @@ from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.structure import nesting
 from lstm_lower.graph.verify import verify
 
+_WORDS = re.compile("[A-Z][A-Z0-9]*(?![a-z])|[A-Z][a-z0-9]*")
+
 
 class Pass(ir.passes.InPlacePass):
     """A pass on a whole model; `LoopPass` is the other form, on one loop.
@@ -17,7 +20,7 @@ class Pass(ir.passes.InPlacePass):
     Subclasses define `call` and, where something holds after it that did not have to before, `ensures`.
 
     Attributes:
-        name: what traces, dumps and errors call it.
+        name: what traces, dumps and errors call it: the class's name in lower case, `code-sinking` of `CodeSinking`.
         verify_each: whether the model and the pass's postcondition are verified after every call.
     """
 
@@ -26,7 +29,7 @@ class Pass(ir.passes.InPlacePass):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.name = cls.__dict__.get("name", cls.__name__.removesuffix("Pass"))
+        cls.name = "-".join(_WORDS.findall(cls.__name__.removesuffix("Pass"))).lower()
 
     # onnx_ir's own checks postconditions always; whole walks after every pass take longer than some passes.
     def __call__(self, model_or_result: ir.Model | ir.passes.PassResult, /) -> ir.passes.PassResult:

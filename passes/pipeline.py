@@ -17,30 +17,31 @@ from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import run_passes
-from lstm_lower.passes.loops.axis_order import Layout
-from lstm_lower.passes.loops.batched_products import Contract
-from lstm_lower.passes.loops.code_motion import Hoist
-from lstm_lower.passes.loops.common_subexpressions import Common
-from lstm_lower.passes.loops.dead_code import Dead
-from lstm_lower.passes.loops.directions import Directions
-from lstm_lower.passes.loops.distribute import Distribute
-from lstm_lower.passes.loops.fuse_bias import FuseBias
-from lstm_lower.passes.loops.fuse_concat import FuseConcat
-from lstm_lower.passes.loops.fuse_products import FuseProducts
-from lstm_lower.passes.loops.join_outputs import JoinOutputs
+from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
+from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
+from lstm_lower.passes.loops.bias_fusion import BiasFusion
+from lstm_lower.passes.loops.code_sinking import CodeSinking
+from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
+from lstm_lower.passes.loops.concat_fusion import ConcatFusion
+from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
+from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
+from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
+from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
-from lstm_lower.passes.loops.orient import Orient
-from lstm_lower.passes.loops.reassociate import Reassociate
-from lstm_lower.passes.loops.reuse import Reuse
-from lstm_lower.passes.loops.schedule import Divide, Unroll
-from lstm_lower.passes.loops.simplify import Simplify
-from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
-from lstm_lower.passes.loops.sink_outputs import SinkOutputs
-from lstm_lower.passes.loops.split_products import SplitProducts
-from lstm_lower.passes.loops.sum_rows import SumRows
+from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
+from lstm_lower.passes.loops.operand_swapping import OperandSwapping
+from lstm_lower.passes.loops.output_concatenation import OutputConcatenation
+from lstm_lower.passes.loops.product_distribution import ProductDistribution
+from lstm_lower.passes.loops.product_fusion import ProductFusion
+from lstm_lower.passes.loops.product_splitting import ProductSplitting
+from lstm_lower.passes.loops.reassociation import Reassociation
+from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
+from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
+from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
+from lstm_lower.passes.loops.strip_mining import StripMining
+from lstm_lower.passes.loops.vectorization import Vectorization
 from lstm_lower.passes.loops.views.base import Context, LoopPass
 from lstm_lower.passes.loops.views.loop import scans_of
-from lstm_lower.passes.loops.widen import Widen
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass, UniqueNamesPass, VerifyPass
@@ -94,21 +95,25 @@ class OptimizePass(Pass):
         self._changes = 0
         self._settled: dict[type[LoopPass], int] = {}
         self._flat = not any(subgraphs_of(node) for node in model.graph)
-        cleaning: list[LoopPass] = [Simplify(context), Common(context), Dead(context)]
+        cleaning: list[LoopPass] = [
+            AlgebraicSimplification(context),
+            CommonSubexpressionElimination(context),
+            DeadCodeElimination(context),
+        ]
         modified = self._fixed_point(model, [LoopToScan(context), *cleaning])
         if scans_of(model.graph):
             if self.kind in ("auto", "chunk"):
-                modified |= self._run(model, Divide(context, kind=self.kind, steps=self.block), 1)
+                modified |= self._run(model, StripMining(context, kind=self.kind, steps=self.block), 1)
             for group in self._loop_groups(context):
                 modified |= self._fixed_point(model, [*group, *cleaning])
-            modified |= self._fixed_point(model, [Reuse(context), *cleaning])
-            modified |= self._fixed_point(model, [FuseBias(context), *cleaning])
-            modified |= self._run(model, SplitProducts(context), 1)
-            modified |= self._run(model, SumRows(context), 1)
-            modified |= self._run(model, Orient(context), 1)
+            modified |= self._fixed_point(model, [RecomputationElimination(context), *cleaning])
+            modified |= self._fixed_point(model, [BiasFusion(context), *cleaning])
+            modified |= self._run(model, ProductSplitting(context), 1)
+            modified |= self._run(model, ReductionToProduct(context), 1)
+            modified |= self._run(model, OperandSwapping(context), 1)
             modified |= self._fixed_point(model, cleaning)
             if self.kind == "unroll":
-                modified |= self._run(model, Unroll(context), 1)
+                modified |= self._run(model, LoopUnrolling(context), 1)
                 modified |= self._fixed_point(model, cleaning)
         self._note(model, modified=modified)
         return ir.passes.PassResult(model, modified)
@@ -126,18 +131,18 @@ class OptimizePass(Pass):
     def _loop_groups(self, context: Context) -> list[list[LoopPass]]:
         return [
             [
-                Directions(context),
-                Layout(context),
-                Distribute(context),
-                Reassociate(context),
-                FuseProducts(context),
-                JoinOutputs(context),
-                FuseConcat(context),
-                Hoist(context),
-                SinkAccumulators(context),
-                SinkOutputs(context),
-                Contract(context),
-                Widen(context),
+                LoopReversal(context),
+                LayoutAssignment(context),
+                ProductDistribution(context),
+                Reassociation(context),
+                ProductFusion(context),
+                OutputConcatenation(context),
+                ConcatFusion(context),
+                LoopInvariantCodeMotion(context),
+                ReductionRecognition(context),
+                CodeSinking(context),
+                BatchAxisContraction(context),
+                Vectorization(context),
             ],
         ]
 
@@ -171,7 +176,7 @@ class OptimizePass(Pass):
         if not self._flat or not step.one_walk:
             return
         self._settled[type(step)] = self._changes
-        if isinstance(step, Dead):
+        if isinstance(step, DeadCodeElimination):
             # Without loops, what nobody read has been of no consequence to anybody.
             untouched = [kind for kind, count in self._settled.items() if count == self._changes - 1]
             self._settled.update(dict.fromkeys(untouched, self._changes))

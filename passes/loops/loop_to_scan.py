@@ -1,4 +1,4 @@
-"""A Loop that walks a fixed number of steps becomes a Scan, which all other passes know.
+"""Loop to Scan: a Loop that walks a fixed number of steps becomes a Scan, which all other passes know.
 
 Some exporters write every loop as `Loop`: sequences are captured or carried along unchanged and read by
 `Gather(sequence, iteration)`.
@@ -24,7 +24,7 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.loops.code_motion import behind_identity
+from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput
 from lstm_lower.passes.shapes import state as state_known
@@ -36,8 +36,6 @@ _INDICES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
 class LoopToScan(LoopPass):
     """Turns Loops of fixed length into Scans."""
-
-    name = "loop_to_scan"
 
     def run(self, model: ir.Model) -> bool:
         """Converts every Loop of the model, inner ones first."""

@@ -13,9 +13,6 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.passes.loops.strip_mining import NotChunkable, chunk
-from lstm_lower.passes.loops.unroll import NotUnrollable, unroll
-from lstm_lower.passes.loops.views.base import Context, LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 
@@ -28,56 +25,6 @@ LONG_LOOP_STEPS = 1024
 MOST_TRIED = 4096
 # What may stand between a product and the accumulator that it is added to.
 MOVING = (std.Transpose, std.Expand, std.Reshape, std.Unsqueeze, std.Squeeze, std.Identity)
-
-
-class Divide(LoopPass):
-    """Divides loops into blocks, before other passes shape what a block keeps.
-
-    Runs once: loops that it made or looked at are not divided again.
-    """
-
-    name = "schedule"
-
-    def __init__(self, context: Context | None = None, *, kind: str = "auto", steps: int = 0) -> None:
-        """Sets the schedule.
-
-        Args:
-            context: shared by the passes on one model.
-            kind: `auto` or `chunk`.
-            steps: steps per block under `chunk`.
-        """
-        super().__init__(context)
-        self.kind = kind
-        self.steps = steps
-
-    def rewrite(self, loop: Loop) -> bool:
-        """Divides one loop, where the schedule wants that."""
-        if loop.is_block_loop or not loop.inputs:
-            return False
-        steps = self.steps if self.kind == "chunk" else block_steps(loop)
-        if steps is None or (isinstance(loop.length, int) and loop.length <= steps):
-            return False
-        try:
-            chunk(loop, steps)
-        except NotChunkable as reason:
-            self.refuse(loop.node, str(reason))
-            return False
-        return True
-
-
-class Unroll(LoopPass):
-    """Unrolls loops, after other passes have made their bodies small."""
-
-    name = "unroll"
-
-    def rewrite(self, loop: Loop) -> bool:
-        """Unrolls one loop, where its number of steps is known."""
-        try:
-            unroll(loop)
-        except NotUnrollable as reason:
-            self.refuse(loop.node, str(reason))
-            return False
-        return True
 
 
 def block_steps(loop: Loop) -> int | None:

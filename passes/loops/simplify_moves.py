@@ -8,7 +8,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END, Emitter
 from lstm_lower.graph.values import Array
-from lstm_lower.passes.loops.directions import turned_round
+from lstm_lower.passes.loops.loop_reversal import turned_round
 from lstm_lower.passes.loops.views.simplifies import fits, simplifies
 
 

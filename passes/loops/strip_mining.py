@@ -21,6 +21,8 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter, replace
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.values import declared_shape
+from lstm_lower.passes.loops.schedule import block_steps
+from lstm_lower.passes.loops.views.base import Context, LoopPass
 from lstm_lower.passes.loops.views.loop import BLOCKS, Loop, ScanInput, ScanOutput
 
 # Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
@@ -29,6 +31,39 @@ MOST_PADDED = 1 << 16
 
 class NotChunkable(Exception):  # noqa: N818 (a verdict, not an error)
     """A loop cannot be divided into blocks; the message says why."""
+
+
+class StripMining(LoopPass):
+    """Divides loops into blocks, before other passes shape what a block keeps.
+
+    Runs once: loops that it made or looked at are not divided again.
+    """
+
+    def __init__(self, context: Context | None = None, *, kind: str = "auto", steps: int = 0) -> None:
+        """Sets the schedule.
+
+        Args:
+            context: shared by the passes on one model.
+            kind: `auto` or `chunk`.
+            steps: steps per block under `chunk`.
+        """
+        super().__init__(context)
+        self.kind = kind
+        self.steps = steps
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Divides one loop, where the schedule wants that."""
+        if loop.is_block_loop or not loop.inputs:
+            return False
+        steps = self.steps if self.kind == "chunk" else block_steps(loop)
+        if steps is None or (isinstance(loop.length, int) and loop.length <= steps):
+            return False
+        try:
+            chunk(loop, steps)
+        except NotChunkable as reason:
+            self.refuse(loop.node, str(reason))
+            return False
+        return True
 
 
 def chunk(loop: Loop, steps: int) -> ir.Node:

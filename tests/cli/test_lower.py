@@ -71,9 +71,9 @@ def test_lower_dumps_passes(tmp_path: Path) -> None:
     assert [name.partition("-")[0] for name in names] == [f"{index:03d}" for index in range(len(names))]
     texts = {name.partition("-")[2]: (tmp_path / "passes" / name).read_text() for name in names}
     assert "BlockLSTMGrad" in texts["input.txt"]
-    assert "BlockLSTMGrad" not in texts["LowerComposites.txt"]
-    assert "Scan(" in texts["LowerComposites.txt"]
-    assert any(name.startswith("hoist-") for name in texts)
+    assert "BlockLSTMGrad" not in texts["lower-composites.txt"]
+    assert "Scan(" in texts["lower-composites.txt"]
+    assert any(name.startswith("loop-invariant-code-motion-") for name in texts)
 
 
 def test_lower_warns_of_tensorflows_wrong_gradient(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import onnx
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.passes.loops.code_motion import Hoist
-from lstm_lower.passes.loops.simplify import Simplify
-from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
+from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
+from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
+from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from tests.loops.test_each_pass import check, parsed
 from tests.support.loop_checks import assert_same, run
 from tests.support.loop_models import LoopModel
@@ -43,7 +43,7 @@ def test_form_of_an_operator(form: str, steps: int) -> None:
     constants += "f = Constant <value = float[2,3] {-1.0, 2.0, -3.0, 4.0, -5.0, 6.0}> () "
     text = STEP.format(T=steps, result=f"float[{steps},2,3]", made="float[2,3]", body=constants + FORMS[form])
     case = parsed(text, first=(2, 3), xs=(steps, 2, 3), w=(2, 2))
-    check(case, Hoist())
+    check(case, LoopInvariantCodeMotion())
 
 
 @pytest.mark.parametrize("schedule", ["auto", "scan", "unroll", "chunk:2"])
@@ -78,7 +78,7 @@ def test_a_sum_that_onnxruntime_does_not_have_stays_in_the_loop(dtype: str) -> N
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
     feeds = {"first": np.arange(3), "xs": np.arange(12).reshape(4, 3)}
     case = LoopModel(model, {name: value.astype(dtype) for name, value in feeds.items()})
-    check(case, SinkAccumulators(), applies=False)
+    check(case, ReductionRecognition(), applies=False)
 
 
 @pytest.mark.parametrize("schedule", ["auto", "unroll", "chunk:2"])
@@ -105,7 +105,7 @@ loops (float[2,3] x) => (float[3,1] y)
 }""",
         x=(2, 3),
     )
-    check(case, Simplify(), applies=True)
+    check(case, AlgebraicSimplification(), applies=True)
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (3, 3), (4, 3, 2)])
@@ -118,7 +118,7 @@ def test_a_transposed_matrix_times_a_vector(shape: tuple[int, ...]) -> None:
         a=shape,
         v=(3,),
     )
-    check(case, Simplify(), applies=True)
+    check(case, AlgebraicSimplification(), applies=True)
     # onnxruntime reads the matrix wrongly in the original.
     after = ll.optimize(case.model)
     assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=True))

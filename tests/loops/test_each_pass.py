@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes import loops
-from lstm_lower.passes.loops.fuse_bias import FuseBias
-from lstm_lower.passes.loops.orient import Orient
-from lstm_lower.passes.loops.schedule import Divide, Unroll
+from lstm_lower.passes.loops.bias_fusion import BiasFusion
+from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
+from lstm_lower.passes.loops.operand_swapping import OperandSwapping
+from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
@@ -58,7 +59,7 @@ def check(case: LoopModel, step: LoopPass, *, applies: bool | None = None) -> No
     assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
 
 
-@pytest.mark.parametrize("step", [Divide(kind="chunk", steps=2), Unroll()], ids=lambda step: step.name)
+@pytest.mark.parametrize("step", [StripMining(kind="chunk", steps=2), LoopUnrolling()], ids=lambda step: step.name)
 @quick
 @given(case=loop_models())
 def test_pass_keeps_results(step: LoopPass, case: LoopModel) -> None:
@@ -107,8 +108,8 @@ def weight_gradients(draw: Any) -> LoopModel:
 
 @quick
 @given(data=st.data())
-def test_fuse_bias_keeps_results(data: st.DataObject) -> None:
-    check(weight_gradients(data.draw), FuseBias(), applies=True)
+def test_bias_fusion_keeps_results(data: st.DataObject) -> None:
+    check(weight_gradients(data.draw), BiasFusion(), applies=True)
 
 
 PRODUCT = """
@@ -125,7 +126,7 @@ loops (float[2,{batch},{units}] xs, float[{batch},{units}] first, float[{units},
 
 @quick
 @given(data=st.data())
-def test_orient_keeps_results(data: st.DataObject) -> None:
+def test_operand_swapping_keeps_results(data: st.DataObject) -> None:
     """Where the exchange pays and where it does not, a state that is the product itself and one that is not."""
     batch, units = data.draw(st.sampled_from([(1, 512), (16, 256), (2, 8)]))
     text = PRODUCT.format(
@@ -138,14 +139,14 @@ def test_orient_keeps_results(data: st.DataObject) -> None:
     )
     case = parsed(text, xs=(2, batch, units), first=(batch, units), w=(units, units))
     case.feeds["w"] /= units**0.5
-    check(case, Orient(), applies=units > 8)
+    check(case, OperandSwapping(), applies=units > 8)
 
 
-def test_fuse_bias(golden: Golden) -> None:
+def test_bias_fusion(golden: Golden) -> None:
     text = WEIGHT_GRADIENTS.format(axis=2, axes="0, 1", keep=0, steps="float[T,B,3]", total="float[3]", reread="hs")
     kept = "\n".join(line for line in text.splitlines() if not any(name in line for name in ("other", "left2")))
     case = parsed(kept.replace("float[L,3] w2, ", ""))
-    shown(golden, case, FuseBias())
+    shown(golden, case, BiasFusion())
 
 
 def shown(golden: Golden, case: LoopModel, step: LoopPass) -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import lstm_lower as ll
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.loops.dead_code import Dead
-from lstm_lower.passes.loops.fuse_products import FuseProducts
+from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
+from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
-from lstm_lower.passes.loops.simplify import Simplify
+from lstm_lower.passes.loops.product_fusion import ProductFusion
 from lstm_lower.passes.pipeline import Trace
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.support.loop_checks import assert_same, run, run_reference
@@ -113,7 +113,7 @@ def test_sizes_reach_the_body_and_come_out_again() -> None:
     (scan,) = [node for node in work.graph if node.op_type == "Scan"]
     assert [str(value.shape) for value in scan.attributes["body"].as_graph().outputs] == ["[2,3]", "[2,3]"]
     assert str(scan.outputs[1].shape) == "[T,2,3]"
-    assert Simplify()(work).modified
+    assert AlgebraicSimplification()(work).modified
     assert "Expand" not in [node.op_type for node in scan.attributes["body"].as_graph()]
 
 
@@ -124,7 +124,7 @@ def test_weights_that_the_body_makes_are_joined() -> None:
     model = parsed(text)
     work = ir.from_proto(model)
     InferShapesPass()(work)
-    assert FuseProducts()(work).modified
+    assert ProductFusion()(work).modified
     verify(work)
     random = np.random.default_rng(0)
     shapes = {"x": (2, 2, 3), "s": (2, 3), "w": (3, 3)}
@@ -191,8 +191,8 @@ def test_what_is_written_out_becomes_one_node(name: str) -> None:
     work = ir.from_proto(model)
     InferShapesPass()(work)
     for _ in range(3):
-        Simplify()(work)
-        Dead()(work)
+        AlgebraicSimplification()(work)
+        DeadCodeElimination()(work)
     after = ir.to_proto(work)
     assert [op for op in op_types(after) if op != "Constant"] == [left]
     feeds = {"x": np.random.default_rng(0).standard_normal((1, 2, 3)).astype(np.float32)}

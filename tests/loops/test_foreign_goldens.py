@@ -8,14 +8,14 @@ import pytest
 
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.loops.axis_order import Layout
-from lstm_lower.passes.loops.batched_products import Contract
-from lstm_lower.passes.loops.directions import Directions
-from lstm_lower.passes.loops.fuse_products import FuseProducts
-from lstm_lower.passes.loops.join_outputs import JoinOutputs
+from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
+from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
+from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
+from lstm_lower.passes.loops.output_concatenation import OutputConcatenation
+from lstm_lower.passes.loops.product_fusion import ProductFusion
+from lstm_lower.passes.loops.vectorization import Vectorization
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.widen import Widen
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
 
@@ -28,34 +28,35 @@ PASSES: dict[type[LoopPass], str] = {
             => (bool on, float[2,3] u, float[4,2,3] p, float[2,3] y)
             { one = Constant <value = int64 {3}> () at = Sub(one, number) x = Gather(q, at)
               u = Add(s, x) y = Neg(u) on = Identity(go) p = Identity(q) }> }""",
-    Layout: """(float[2,2,3,N] sequence, float[2,3,N] first, float[3,3] w) => (float[2,3,N] last, float[2,2,3,N] made) {
+    LayoutAssignment: """(float[2,2,3,N] sequence, float[2,3,N] first, float[3,3] w)
+        => (float[2,3,N] last, float[2,2,3,N] made) {
         last, made = Scan <num_scan_inputs = 1, body = step (float[2,3,N] s, float[2,3,N] x)
             => (float[2,3,N] u, float[2,3,N] y)
             { a = Add(s, x) t = Transpose <perm = [2, 0, 1]> (a) p = MatMul(t, w)
               b = Transpose <perm = [1, 2, 0]> (p) u = Tanh(b) y = Neg(u) }> (first, sequence) }""",
-    FuseProducts: f"""(float[2,2,3] sequence, float[2,3] first, float[3,3] v, float[3,3] w)
+    ProductFusion: f"""(float[2,2,3] sequence, float[2,3] first, float[3,3] v, float[3,3] w)
         => (float[2,3] last, float[2,2,3] made) {{
         last, made = Scan <num_scan_inputs = 1, body = step ({ROWS}) => (float[2,3] u, float[2,3] y)
             {{ a = MatMul(s, v) b = MatMul(s, w) c = Tanh(a) d = Tanh(b) p = MatMul(c, v) q = MatMul(d, w) r = Add(p, q)
               u = Add(r, x) y = Neg(u) }}> (first, sequence) }}""",
-    JoinOutputs: f"""(float[2,2,3] sequence, float[2,3] first, float[6,3] tall)
+    OutputConcatenation: f"""(float[2,2,3] sequence, float[2,3] first, float[6,3] tall)
         => (float[2,3] last, float[2,2,3] left, float[2,2,3] right) {{
         last, left, right = Scan <num_scan_inputs = 1, body = step ({ROWS})
             => (float[2,3] u, float[2,3] a, float[2,3] b)
             {{ a = Mul(s, x) t = Tanh(s) b = Mul(t, x) c = Concat <axis = 1> (a, b) u = MatMul(c, tall) }}>
             (first, sequence) }}""",
-    Widen: f"""(float[2,2,3] sequence, float[2,3] first, float[3,6] wide, float[3] k, float[3] l)
+    Vectorization: f"""(float[2,2,3] sequence, float[2,3] first, float[3,6] wide, float[3] k, float[3] l)
         => (float[2,3] last, float[2,2,3] made) {{
         last, made = Scan <num_scan_inputs = 1, body = step ({ROWS}) => (float[2,3] u, float[2,3] y)
             {{ p = MatMul(s, wide) a, b = Split <axis = 1, num_outputs = 2> (p) c = Add(a, k) d = Add(b, l)
               e = Sigmoid(c) f = Sigmoid(d) g = Mul(e, f) u = Add(g, x) y = Neg(u) }}> (first, sequence) }}""",
-    Directions: f"""(float[4,2,3] sequence, float[2,3] first) => (float[2,3] last, float[4,2,3] result) {{
+    LoopReversal: f"""(float[4,2,3] sequence, float[2,3] first) => (float[2,3] last, float[4,2,3] result) {{
         one = Constant <value = int64[1] {{-1}}> () end = Constant <value = int64[1] {{-9223372036854775807}}> ()
         axis = Constant <value = int64[1] {{0}}> () turned = Slice(sequence, one, end, axis, one)
         last, made = Scan <num_scan_inputs = 1, body = step ({ROWS}) => (float[2,3] u, float[2,3] y)
             {{ u = Add(s, x) y = Neg(u) }}> (first, turned)
         order = Constant <value = int64[4] {{3, 2, 1, 0}}> () result = Gather(made, order) }}""",
-    Contract: """(float[T,2,3] a, float[T,2,4] b, float[T,N,2,3] d)
+    BatchAxisContraction: """(float[T,2,3] a, float[T,2,4] b, float[T,N,2,3] d)
         => (float[3,4] sum, float[4,3] turned, float[N,3] rows) {
         apart = Constant <value = int64[2] {0, 2}> () rows = ReduceSum <keepdims = 0> (d, apart)
         axes = Constant <value = int64[1] {0}> ()

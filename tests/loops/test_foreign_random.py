@@ -9,21 +9,30 @@ from hypothesis import HealthCheck, given, settings
 
 import lstm_lower as ll
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.loops.axis_order import Layout
-from lstm_lower.passes.loops.batched_products import Contract
-from lstm_lower.passes.loops.directions import Directions
-from lstm_lower.passes.loops.fuse_products import FuseProducts
-from lstm_lower.passes.loops.join_outputs import JoinOutputs
-from lstm_lower.passes.loops.simplify import Simplify
-from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
+from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
+from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
+from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
+from lstm_lower.passes.loops.loop_reversal import LoopReversal
+from lstm_lower.passes.loops.output_concatenation import OutputConcatenation
+from lstm_lower.passes.loops.product_fusion import ProductFusion
+from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
+from lstm_lower.passes.loops.vectorization import Vectorization
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.widen import Widen
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.support.loop_checks import assert_same, run, run_reference
 from tests.support.loop_models import LoopModel, loop_models
 from tests.support.loop_models_foreign import foreign_models
 
-PASSES = [Contract, Directions, FuseProducts, JoinOutputs, Layout, Simplify, SinkAccumulators, Widen]
+PASSES = [
+    BatchAxisContraction,
+    LoopReversal,
+    ProductFusion,
+    OutputConcatenation,
+    LayoutAssignment,
+    AlgebraicSimplification,
+    ReductionRecognition,
+    Vectorization,
+]
 quick = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

@@ -8,34 +8,37 @@ import pytest
 
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.loops.code_motion import Hoist
-from lstm_lower.passes.loops.common_subexpressions import Common
-from lstm_lower.passes.loops.dead_code import Dead
-from lstm_lower.passes.loops.distribute import Distribute
-from lstm_lower.passes.loops.fuse_concat import FuseConcat
-from lstm_lower.passes.loops.orient import Orient
-from lstm_lower.passes.loops.reassociate import Reassociate
-from lstm_lower.passes.loops.schedule import Divide, Unroll
-from lstm_lower.passes.loops.simplify import Simplify
-from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
-from lstm_lower.passes.loops.sink_outputs import SinkOutputs
+from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
+from lstm_lower.passes.loops.code_sinking import CodeSinking
+from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
+from lstm_lower.passes.loops.concat_fusion import ConcatFusion
+from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
+from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
+from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
+from lstm_lower.passes.loops.operand_swapping import OperandSwapping
+from lstm_lower.passes.loops.product_distribution import ProductDistribution
+from lstm_lower.passes.loops.reassociation import Reassociation
+from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
+from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
 
 # One state [B, H] and one sequence [T, B, H]; each body makes the state's update `u` and an output `y`.
 STEP = {
-    "hoist": "t = Tanh(x) wr = Relu(w) p = MatMul(t, wr) u = Add(s, p) y = Mul(s, p)",
-    "sink_outputs": "u = Tanh(s) p = MatMul(u, w) y = Add(p, x)",
-    "distribute": "c = Concat <axis = 1> (x, s) y = MatMul(c, wide) u = Tanh(y)",
-    "reassociate": "a = Mul(s, x) b = Mul(a, k) c = Mul(b, x) u = Tanh(c) y = Neg(u)",
-    "fuse_concat": "a = Mul(s, x) t = Tanh(s) b = Mul(t, x) c = Concat<axis=1> (a, b) y = MatMul(c, wide) u = Tanh(y)",
-    "common": "a = Tanh(s) b = Tanh(s) u = Add(a, b) y = Mul(a, x)",
-    "simplify": "a = Identity(s) z = Constant <value = float[1] {1.0}> () b = Mul(a, z) u = Add(b, x) y = Neg(u)",
-    "dead": "d = Tanh(s) u = Identity(s) y = Add(s, x)",
-    "unroll": "u = Add(s, x) y = Neg(u)",
-    "schedule": "u = Add(s, x) y = Neg(u)",
-    "orient": "a = Add(s, x) u = MatMul(a, w) y = Neg(a)",
+    "loop-invariant-code-motion": "t = Tanh(x) wr = Relu(w) p = MatMul(t, wr) u = Add(s, p) y = Mul(s, p)",
+    "code-sinking": "u = Tanh(s) p = MatMul(u, w) y = Add(p, x)",
+    "product-distribution": "c = Concat <axis = 1> (x, s) y = MatMul(c, wide) u = Tanh(y)",
+    "reassociation": "a = Mul(s, x) b = Mul(a, k) c = Mul(b, x) u = Tanh(c) y = Neg(u)",
+    "concat-fusion": """
+      a = Mul(s, x) t = Tanh(s) b = Mul(t, x) c = Concat<axis=1> (a, b) y = MatMul(c, wide) u = Tanh(y)""",
+    "common-subexpression-elimination": "a = Tanh(s) b = Tanh(s) u = Add(a, b) y = Mul(a, x)",
+    "algebraic-simplification": """
+      a = Identity(s) z = Constant <value = float[1] {1.0}> () b = Mul(a, z) u = Add(b, x) y = Neg(u)""",
+    "dead-code-elimination": "d = Tanh(s) u = Identity(s) y = Add(s, x)",
+    "loop-unrolling": "u = Add(s, x) y = Neg(u)",
+    "strip-mining": "u = Add(s, x) y = Neg(u)",
+    "operand-swapping": "a = Add(s, x) u = MatMul(a, w) y = Neg(a)",
 }
 ACCUMULATOR = "t = Transpose <perm = [1, 0]> (x) p = MatMul(t, x) u = Add(s, p) y = Neg(x)"
 
@@ -67,20 +70,30 @@ def check(golden: Golden, work: ir.Model, step: LoopPass) -> None:
 
 @pytest.mark.parametrize(
     "step",
-    [Hoist, SinkOutputs, Distribute, Reassociate, FuseConcat, Common, Simplify, Dead, Unroll],
+    [
+        LoopInvariantCodeMotion,
+        CodeSinking,
+        ProductDistribution,
+        Reassociation,
+        ConcatFusion,
+        CommonSubexpressionElimination,
+        AlgebraicSimplification,
+        DeadCodeElimination,
+        LoopUnrolling,
+    ],
     ids=lambda s: s.name,
 )
 def test_pass(golden: Golden, step: type[LoopPass]) -> None:
     check(golden, model(STEP[step.name]), step())
 
 
-def test_sink_accumulators(golden: Golden) -> None:
-    check(golden, model(ACCUMULATOR, square=True), SinkAccumulators())
+def test_reduction_recognition(golden: Golden) -> None:
+    check(golden, model(ACCUMULATOR, square=True), ReductionRecognition())
 
 
 def test_schedule(golden: Golden) -> None:
-    check(golden, model(STEP["schedule"]), Divide(kind="chunk", steps=1))
+    check(golden, model(STEP["strip-mining"]), StripMining(kind="chunk", steps=1))
 
 
 def test_orient(golden: Golden) -> None:
-    check(golden, model(STEP["orient"], batch=16, units=256), Orient())
+    check(golden, model(STEP["operand-swapping"], batch=16, units=256), OperandSwapping())

@@ -13,10 +13,10 @@ import lstm_lower as ll
 from benchmarks.lowering import unrolled_network
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.dump import dump
-from lstm_lower.passes.loops.common_subexpressions import Common
-from lstm_lower.passes.loops.dead_code import Dead
-from lstm_lower.passes.loops.schedule import Unroll
-from lstm_lower.passes.loops.simplify import Simplify
+from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
+from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
+from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
+from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
 from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.support.loop_models import LoopModel, loop_models
@@ -27,25 +27,25 @@ from tests.support.loop_models import LoopModel, loop_models
 def test_a_model_without_loops_is_at_its_fixed_point_after_one_run(case: LoopModel) -> None:
     model = ir.from_proto(case.model)
     InferShapesPass()(model)
-    Unroll()(model)
+    LoopUnrolling()(model)
     assume(not any(node.op_type in ("Scan", "If") for node in model.graph))
     OptimizePass()(model)
-    for step in (Simplify(), Common(), Dead()):
+    for step in (AlgebraicSimplification(), CommonSubexpressionElimination(), DeadCodeElimination()):
         assert not step(model).modified, step.name
 
 
 def test_passes_that_nothing_has_changed_for_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: Counter[str] = Counter()
 
-    def counted(step: type[Simplify | Common | Dead]) -> None:
+    def counted(step: type[AlgebraicSimplification | CommonSubexpressionElimination | DeadCodeElimination]) -> None:
         run = step.run
         monkeypatch.setattr(step, "run", lambda self, model: runs.update([step.name]) or run(self, model))
 
-    for step in (Simplify, Common, Dead):
+    for step in (AlgebraicSimplification, CommonSubexpressionElimination, DeadCodeElimination):
         counted(step)
     model = ll.lower(unrolled_network(nodes=60, composites=6), optimize=False)
     assert OptimizePass()(model).modified
-    assert runs == {"simplify": 1, "common": 1, "dead": 1}
+    assert runs == {"algebraic-simplification": 1, "common-subexpression-elimination": 1, "dead-code-elimination": 1}
 
 
 def test_a_pipeline_may_serve_several_models() -> None:

@@ -9,21 +9,31 @@ from hypothesis import HealthCheck, given, settings
 
 import lstm_lower as ll
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.loops.code_motion import Hoist
-from lstm_lower.passes.loops.common_subexpressions import Common
-from lstm_lower.passes.loops.dead_code import Dead
-from lstm_lower.passes.loops.distribute import Distribute
-from lstm_lower.passes.loops.fuse_concat import FuseConcat
-from lstm_lower.passes.loops.reassociate import Reassociate
-from lstm_lower.passes.loops.simplify import Simplify
-from lstm_lower.passes.loops.sink_accumulators import SinkAccumulators
-from lstm_lower.passes.loops.sink_outputs import SinkOutputs
+from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
+from lstm_lower.passes.loops.code_sinking import CodeSinking
+from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
+from lstm_lower.passes.loops.concat_fusion import ConcatFusion
+from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
+from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
+from lstm_lower.passes.loops.product_distribution import ProductDistribution
+from lstm_lower.passes.loops.reassociation import Reassociation
+from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.support.loop_checks import assert_same, run, run_reference
 from tests.support.loop_models import LoopModel, loop_models
 
-PASSES = [Common, Dead, Distribute, FuseConcat, Hoist, Reassociate, Simplify, SinkAccumulators, SinkOutputs]
+PASSES = [
+    CommonSubexpressionElimination,
+    DeadCodeElimination,
+    ProductDistribution,
+    ConcatFusion,
+    LoopInvariantCodeMotion,
+    Reassociation,
+    AlgebraicSimplification,
+    ReductionRecognition,
+    CodeSinking,
+]
 quick = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

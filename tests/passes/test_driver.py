@@ -142,7 +142,7 @@ class Faulty(Pass):
 def test_a_faulty_pass_is_named() -> None:
     step = Faulty()
     step.verify_each = True
-    with pytest.raises(ir.passes.PostconditionError, match=r"Faulty left a malformed model: .* a name of its own"):
+    with pytest.raises(ir.passes.PostconditionError, match=r"faulty left a malformed model: .* a name of its own"):
         run_passes(doubling_chain(0), [step])
 
 

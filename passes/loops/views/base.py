@@ -50,11 +50,9 @@ class LoopPass(Pass):
     Used alone, a pass makes a context of its own for each call; a pipeline gives all its passes one.
 
     Attributes:
-        name: what traces and goldens call it.
         one_walk: whether one run on a graph without subgraphs leaves nothing for a second one.
     """
 
-    name: str = ""
     one_walk: bool = False
 
     def __init__(self, context: Context | None = None) -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lstm_lower.passes.loops.reuse import Reuse
-from lstm_lower.passes.loops.split_products import SplitProducts
-from lstm_lower.passes.loops.sum_rows import SumRows
+from lstm_lower.passes.loops.product_splitting import ProductSplitting
+from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
+from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
@@ -101,7 +101,7 @@ def cell(draw: Any) -> LoopModel:
 @quick
 @given(data=st.data())
 def test_reuse_keeps_results(data: st.DataObject) -> None:
-    check(cell(data.draw), Reuse())
+    check(cell(data.draw), RecomputationElimination())
 
 
 GRADIENT = """
@@ -120,7 +120,7 @@ def gradient(**changed: str) -> LoopModel:
 
 
 def test_reuse(golden: Golden) -> None:
-    shown(golden, gradient(), Reuse())
+    shown(golden, gradient(), RecomputationElimination())
 
 
 def outside(case: LoopModel, step: LoopPass) -> list[str]:
@@ -134,13 +134,13 @@ def outside(case: LoopModel, step: LoopPass) -> list[str]:
 
 def test_a_gradient_finds_the_products_of_the_step() -> None:
     """Per sigmoid gate one product and one difference is left, of a tanh its derivative; no tanh(c), no c of before."""
-    assert outside(gradient(), Reuse()) == ["Add"] * 2 + ["Mul"] * 6 + ["Split"] + ["Sub"] * 4
+    assert outside(gradient(), RecomputationElimination()) == ["Add"] * 2 + ["Mul"] * 6 + ["Split"] + ["Sub"] * 4
 
 
 def test_a_regrouped_product_is_a_factor_of_another() -> None:
     again = gradient(nodes=GRADIENT.replace("df = Mul(b, before)", "bb = Mul(b, di) df = Mul(bb, before)"))
-    check(again, Reuse(), applies=True)
-    assert outside(again, Reuse()) == ["Add"] * 2 + ["Mul"] * 7 + ["Split"] + ["Sub"] * 4
+    check(again, RecomputationElimination(), applies=True)
+    assert outside(again, RecomputationElimination()) == ["Add"] * 2 + ["Mul"] * 7 + ["Split"] + ["Sub"] * 4
 
 
 def test_a_derivative_of_tanh_keeps_its_digits() -> None:
@@ -149,7 +149,7 @@ def test_a_derivative_of_tanh_keeps_its_digits() -> None:
     case.feeds["xs"][:] = np.linspace(2.0, 7.0, 24).reshape(4, 2, 3)
     work = ir.from_proto(case.model)
     InferShapesPass()(work)
-    Reuse()(work)
+    RecomputationElimination()(work)
     before, after = run(case.model, case.feeds, optimised=False), run(ir.to_proto(work), case.feeds, optimised=False)
     for left, right in zip(before, after, strict=True):
         np.testing.assert_allclose(right, left, rtol=5e-7)
@@ -165,9 +165,9 @@ def test_a_derivative_of_tanh_keeps_its_digits() -> None:
     ],
 )
 def test_reuse_tells_look_alikes_apart(changed: dict[str, str], left: list[str]) -> None:
-    kept = outside(gradient(**changed), Reuse())
+    kept = outside(gradient(**changed), RecomputationElimination())
     assert all(op in kept for op in left)
-    check(gradient(**changed), Reuse())
+    check(gradient(**changed), RecomputationElimination())
 
 
 SPLITS = """
@@ -184,8 +184,8 @@ loops (float[T,B,3] xs, float[B,3] first, int64[2] sizes, int64[2] others)
 def test_splits_of_sizes_known_at_run_time_only(sizes: str, left: int) -> None:
     case = parsed(SPLITS.replace("SIZES", sizes), xs=(2, 2, 3), first=(2, 3))
     case.feeds |= {"sizes": np.array([1, 2]), "others": np.array([2, 1])}
-    check(case, Reuse(), applies=not left)
-    assert outside(case, Reuse()).count("Split") == left
+    check(case, RecomputationElimination(), applies=not left)
+    assert outside(case, RecomputationElimination()).count("Split") == left
 
 
 SUMS = """
@@ -229,17 +229,17 @@ def sums(draw: Any, *, batch: int, units: int) -> LoopModel:
 
 @quick
 @given(data=st.data())
-def test_sum_rows_keeps_results(data: st.DataObject) -> None:
+def test_reduction_to_product_keeps_results(data: st.DataObject) -> None:
     check(
         sums(data.draw, batch=data.draw(st.sampled_from([2, 64])), units=data.draw(st.sampled_from([3, 256]))),
-        SumRows(),
+        ReductionToProduct(),
     )
 
 
 @quick
 @given(data=st.data())
-def test_split_products_keeps_results(data: st.DataObject) -> None:
-    check(sums(data.draw, batch=data.draw(st.sampled_from([1, 8])), units=3), SplitProducts())
+def test_product_splitting_keeps_results(data: st.DataObject) -> None:
+    check(sums(data.draw, batch=data.draw(st.sampled_from([1, 8])), units=3), ProductSplitting())
 
 
 def fixed_sums(batch: int) -> LoopModel:
@@ -252,16 +252,16 @@ def fixed_sums(batch: int) -> LoopModel:
     return parsed(text.replace("B,", f"{batch},"), **feeds, first=(batch, 256), w=(256, 256), b=(256,))
 
 
-@pytest.mark.parametrize("step", [SumRows, SplitProducts], ids=lambda step: step.name)
+@pytest.mark.parametrize("step", [ReductionToProduct, ProductSplitting], ids=lambda step: step.name)
 def test_rows(golden: Golden, step: type[LoopPass]) -> None:
     shown(golden, fixed_sums(192), step())
 
 
-@pytest.mark.parametrize(("step", "op"), [(SumRows, "ReduceSum"), (SplitProducts, "Split")])
+@pytest.mark.parametrize(("step", "op"), [(ReductionToProduct, "ReduceSum"), (ProductSplitting, "Split")])
 def test_few_rows_stay(step: type[LoopPass], op: str) -> None:
     """A small sum, and a product with more columns than rows, whose weight would cost more to copy."""
     assert outside(fixed_sums(16), step()).count(op) == 1
-    assert op not in outside(fixed_sums(192), step()) or step is SplitProducts
+    assert op not in outside(fixed_sums(192), step()) or step is ProductSplitting
 
 
 def test_parsed_models_are_valid() -> None:

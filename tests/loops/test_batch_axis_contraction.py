@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.passes.loops.batched_products import Contract
+from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
 from tests.loops.test_each_pass import check, parsed
 from tests.support.loop_checks import assert_same, run
 
@@ -47,4 +47,4 @@ loops (float[T,{batch}3,2] a, float[T,{batch}2,5] b) => (y)
 def test_a_sum_over_a_batch_of_products(steps: int, axes: str, keepdims: int, batch: tuple[int, ...]) -> None:
     text = SUMMED.format(batch="".join(f"{b}," for b in batch), count=axes.count(",") + 1, axes=axes, keepdims=keepdims)
     case = parsed(text, a=(steps, *batch, 3, 2), b=(steps, *batch, 2, 5))
-    check(case, Contract(), applies=True if axes == "0" and not batch else None)
+    check(case, BatchAxisContraction(), applies=True if axes == "0" and not batch else None)

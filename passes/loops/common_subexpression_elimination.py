@@ -1,4 +1,6 @@
-"""Equal nodes merge, of one scope or of a body and what is outside, and so do Scans that carry the same recurrence.
+"""Common subexpression elimination: equal nodes merge, and so do Scans that carry the same recurrence.
+
+Equal nodes may stand in one scope, or one in a body and the other outside.
 
 Precondition: nodes in topological order. Two nodes are equal when operator, operands and attributes are; subgraphs are
 compared with their own values numbered by position and captured ones by identity. Nodes with random results are never
@@ -18,17 +20,16 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.loops.fusion import merge_outputs, merge_recurrences
+from lstm_lower.passes.loops.loop_fusion import merge_outputs, merge_recurrences
 from lstm_lower.passes.loops.views.base import Context, LoopPass
 from lstm_lower.passes.loops.views.dependence import is_pure
 from lstm_lower.passes.loops.views.keys import node_key
 from lstm_lower.passes.loops.views.loop import Loop
 
 
-class Common(LoopPass):
+class CommonSubexpressionElimination(LoopPass):
     """Common subexpression elimination over all scopes."""
 
-    name = "common"
     one_walk = True
 
     def run(self, model: ir.Model) -> bool:

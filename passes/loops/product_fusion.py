@@ -1,4 +1,4 @@
-"""Fusing products: several products of a body become one larger one.
+"""Product fusion: several products of a body become one larger one.
 
 Precondition: any Scan. `h @ w1` and `h @ w2` are parts of `h @ [w1 | w2]`; `a @ w1 + b @ w2` is `[a | b] @ [w1; w2]`.
 The weights need no carried state, so that they are joined outside, once. Products that can leave the loop are not mixed
@@ -14,17 +14,15 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter
-from lstm_lower.passes.loops.code_motion import hoist_invariant
+from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.parts import position_in_whole
 
 
-class FuseProducts(LoopPass):
+class ProductFusion(LoopPass):
     """Joins products that share a factor, or that are added up."""
-
-    name = "fuse_products"
 
     def rewrite(self, loop: Loop) -> bool:
         """Fuses in one loop."""

@@ -1,4 +1,4 @@
-"""Scans that carry the same recurrence become one, with the states and outputs of all.
+"""Loop fusion: Scans that carry the same recurrence become one, with the states and outputs of all.
 
 A forward pass and the recomputation of it in a backward pass are the same loop, of which each saves other values. Two
 states are the same when they start with the same value and their updates are the same expression of the same states,
@@ -20,7 +20,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach, operands
 from lstm_lower.graph.emit import replace
-from lstm_lower.passes.loops.code_motion import behind_identity
+from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import Context
 from lstm_lower.passes.loops.views.keys import node_key
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, is_scan

@@ -1,4 +1,4 @@
-"""Contraction: a batch of products that is summed over becomes one product with a longer inner axis.
+"""Batch axis contraction: a batch of products that is summed over becomes one product with a longer inner axis.
 
 Precondition: any model. `ReduceSum(a @ b, axis)`, where the axis is a batch axis of both factors, is the product of `a`
 and `b` with that axis laid beside the inner one: `[M, T*K] @ [T*K, N]` instead of T products `[M, K] @ [K, N]` whose
@@ -30,10 +30,8 @@ FASTEST_CHANGES = 2
 MATRICES = 3
 
 
-class Contract(LoopPass):
+class BatchAxisContraction(LoopPass):
     """Merges summed batch axes of products into their inner axis, at every nesting level."""
-
-    name = "contract"
 
     def run(self, model: ir.Model) -> bool:
         """Contracts in the whole model."""
@@ -57,7 +55,7 @@ class Contract(LoopPass):
         value, axes = total.data, sorted(total.axes or ())
         if total.rank() is None or not axes:
             return False
-        e = Emitter(self.context.space, graph, before=total.node, scope=total.node.name or "contract")
+        e = Emitter(self.context.space, graph, before=total.node, scope=total.node.name or self.name)
         lone = len(value.uses()) == 1 and not value.is_graph_output() and value.graph is graph
         result = None
         match self.facts.maker(value) if lone else None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 import lstm_lower as ll
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.loops.common_subexpressions import Common
+from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
@@ -24,7 +24,7 @@ quick = settings(max_examples=60, deadline=None, derandomize=True, suppress_heal
 def merged(model: onnx.ModelProto) -> ir.Model:
     work = ir.from_proto(model)
     InferShapesPass()(work)
-    Common()(work)
+    CommonSubexpressionElimination()(work)
     verify(work)
     onnx.checker.check_model(ir.to_proto(work), full_check=True)
     return work
@@ -76,7 +76,7 @@ def test_one_loop_saves_what_two_did(golden: Golden) -> None:
     before = ir.from_proto(model)
     InferShapesPass()(before)
     after = merged(model)
-    golden("loop_common_recurrence", before=dump(before), after=dump(after))
+    golden("loop_loop-fusion", before=dump(before), after=dump(after))
     (loop,) = scans_of(after.graph)
     assert len(loop.outputs) == 6
 

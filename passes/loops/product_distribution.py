@@ -1,4 +1,4 @@
-"""Distributing products: a product of a concatenation, and slices of a product, become products of the parts.
+"""Product distribution: a product of a concatenation, and slices of a product, become products of the parts.
 
 Precondition: any Scan. `concat(x, h) @ w` is `x @ w[:I] + h @ w[I:]`, and the part that does not need the carried
 state can then be hoisted. `(g @ w)[:, :I]` is `g @ w[:, :I]`, and a part that only leaves the loop can then be sunk.
@@ -21,10 +21,8 @@ from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 
 
-class Distribute(LoopPass):
+class ProductDistribution(LoopPass):
     """Splits products along concatenations and slices where one part can leave the loop and another cannot."""
-
-    name = "distribute"
 
     def rewrite(self, loop: Loop) -> bool:
         """Distributes the products of one loop."""

@@ -1,4 +1,4 @@
-"""Sums over rows as products: the sum of `g` over all axes but the last is a row of ones times `g`.
+"""Reduction to product: the sum of `g` over all axes but the last is a row of ones times `g`.
 
 onnxruntime's ReduceSum over leading axes on CPUs does not share its work among threads, its product does. Measured from
 320 rows of 128 to 6,400 of 2,048: 0.67 to 0.98 of the time on one thread, 0.30 to 0.73 on two (16,000 rows of 256: 1.3
@@ -7,7 +7,7 @@ on one, 0.36 on two).
 Precondition: a ReduceSum over all axes but the last of a float32 tensor of at least `LEAST` elements, unknown
 dimensions counted as 64, in a graph that holds a loop: bias gradients stand there.
 
-Postcondition: the sum is a MatMul. Runs after `fuse_bias`, which spares the reading as well where it applies.
+Postcondition: the sum is a MatMul. Runs after `bias-fusion`, which spares the reading as well where it applies.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
 LEAST = 1 << 15
 
 
-class SumRows(AroundLoops, LoopPass):
+class ReductionToProduct(AroundLoops, LoopPass):
     """Writes large sums over rows as products."""
-
-    name = "sum_rows"
 
     def around(self, graph: ir.Graph) -> bool:
         """Writes the sums of one graph as products."""

@@ -1,4 +1,4 @@
-"""Reuse: what a loop computes anyway is not computed again behind it, over all steps, but leaves the loop.
+"""Recomputation elimination: what a loop computes anyway is not computed again behind it, but leaves the loop.
 
 A forward loop saves activations, and the gradient multiplies them again: `i * g` and `o * tanh(c)` are factors of it
 that the forward step has made. Sequences behind the loop stand for values of the body: those that it makes, those that
@@ -32,7 +32,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.code_motion import behind_identity
+from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.keys import node_key
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
@@ -41,10 +41,8 @@ from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
 LEAST_COPIED = 2048
 
 
-class Reuse(LoopPass):
+class RecomputationElimination(LoopPass):
     """Takes what is computed again behind a loop from its body."""
-
-    name = "reuse"
 
     def rewrite(self, loop: Loop) -> bool:
         """Looks at what reads the sequences of one loop."""

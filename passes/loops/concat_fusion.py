@@ -1,4 +1,4 @@
-"""Fusing a concatenation of products: many small products and a Concat become one wide product.
+"""Concat fusion: many small products and a Concat become one wide product.
 
 Precondition: any Scan. `concat(a*p, b*q, c*r)`, where p, q and r need no carried state, is `concat(a, b, c) *
 concat(p, q, r)`, and the second factor leaves the loop. Each part must have its carried factor's shape; a smaller
@@ -21,10 +21,8 @@ from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
 
 
-class FuseConcat(LoopPass):
+class ConcatFusion(LoopPass):
     """Turns concatenated products into a product of concatenations."""
-
-    name = "fuse_concat"
 
     def rewrite(self, loop: Loop) -> bool:
         """Fuses in one loop."""

@@ -1,4 +1,4 @@
-"""A bias gradient from the weight gradient's product: a sum over rows becomes one more row of a product.
+"""Bias fusion: a sum over rows becomes one more row of a product.
 
 Behind a loop stand `a' @ g` and the sum of `g` over its rows, both over [T*B]. Summing is the product with a column
 of ones, so `[a | 1]' @ g` gives both, and `g` is read once.
@@ -33,10 +33,8 @@ class _Pair:
     rows: ir.Value
 
 
-class FuseBias(AroundLoops, LoopPass):
+class BiasFusion(AroundLoops, LoopPass):
     """Merges sums over rows into products that read the same rows."""
-
-    name = "fuse_bias"
 
     def around(self, graph: ir.Graph) -> bool:
         """Merges the sums of one graph into its products."""

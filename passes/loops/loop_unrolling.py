@@ -1,4 +1,4 @@
-"""Unrolling: a loop becomes its steps, one after the other, without control flow.
+"""Loop unrolling: a loop becomes its steps, one after the other, without control flow.
 
 Precondition: a Scan whose number of steps is known. For targets that have no Scan, or that capture a graph without
 control flow.
@@ -15,6 +15,7 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput
 
 # More nodes than this take a runtime longer to load than they save.
@@ -23,6 +24,19 @@ MOST_NODES = 200_000
 
 class NotUnrollable(Exception):  # noqa: N818 (a verdict, not an error)
     """A loop cannot be unrolled; the message says why."""
+
+
+class LoopUnrolling(LoopPass):
+    """Unrolls loops, after other passes have made their bodies small."""
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Unrolls one loop, where its number of steps is known."""
+        try:
+            unroll(loop)
+        except NotUnrollable as reason:
+            self.refuse(loop.node, str(reason))
+            return False
+        return True
 
 
 def unroll(loop: Loop) -> None:

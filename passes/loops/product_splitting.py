@@ -1,4 +1,4 @@
-"""Splitting products: a product that is only made to be split along its columns is made in parts at once.
+"""Product splitting: a product that is only made to be split along its columns is made in parts at once.
 
 `split(x @ w + b)` is `x @ w1 + b1, x @ w2 + b2` with the parts of `w` and `b`, so that the result over all steps is not
 copied. The parts of the weight are copied instead, which pays where `x` has more rows than columns. Hoisted products of
@@ -37,10 +37,8 @@ class _Candidate:
     bias: ir.Value | None
 
 
-class SplitProducts(AroundLoops, LoopPass):
+class ProductSplitting(AroundLoops, LoopPass):
     """Makes the parts of a split product one by one."""
-
-    name = "split_products"
 
     def around(self, graph: ir.Graph) -> bool:
         """Divides the split products of one graph."""

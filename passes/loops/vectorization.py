@@ -1,4 +1,4 @@
-"""Widening: the same work on all parts of a tensor is done on the whole.
+"""Vectorization: the same work on all parts of a tensor is done on the whole.
 
 Exporters and gradients treat gate by gate what lies side by side: they cut a product into gates, add a bias to each,
 multiply each with a weight of its own.
@@ -34,10 +34,8 @@ BINARY = (std.Add, std.Sub, std.Mul, std.Div)
 SMALL = 8
 
 
-class Widen(LoopPass):
+class Vectorization(LoopPass):
     """Does on the whole what is done on all parts, at every nesting level."""
-
-    name = "widen"
 
     def run(self, model: ir.Model) -> bool:
         """Widens in the whole model."""
@@ -73,7 +71,7 @@ class Widen(LoopPass):
 class _Place:
     """A graph and what is known of it between two changes."""
 
-    def __init__(self, step: Widen, graph: ir.Graph, loop: Loop | None) -> None:
+    def __init__(self, step: Vectorization, graph: ir.Graph, loop: Loop | None) -> None:
         self.context = step.context
         self.graph = graph
         self.loop = loop
@@ -146,7 +144,7 @@ class _Widening:
         if before is None:
             return None
         context = self.place.context
-        e = Emitter(context.space, self.place.graph, before=before, scope=node.name or "widen")
+        e = Emitter(context.space, self.place.graph, before=before, scope=node.name or "vectorized")
         made = self._whole(e, nodes)
         if made is None:
             e.discard_unread()

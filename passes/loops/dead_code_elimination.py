@@ -1,4 +1,4 @@
-"""What nobody reads goes: dead nodes, outputs and states; a state that never changes becomes a captured value."""
+"""Dead code elimination: nodes, outputs and states that nobody reads go; a constant state becomes a captured value."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import onnx_ir as ir
 
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.emit import replace
-from lstm_lower.passes.loops.code_motion import behind_identity
-from lstm_lower.passes.loops.fusion import merge_outputs
+from lstm_lower.passes.loops.loop_fusion import merge_outputs
+from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, State
 
 
-class Dead(LoopPass):
+class DeadCodeElimination(LoopPass):
     """Removes dead nodes, outputs and states.
 
     Postcondition: every node, scan output and state of a loop serves an output of the model.
     """
 
-    name = "dead"
     one_walk = True
 
     def run(self, model: ir.Model) -> bool:

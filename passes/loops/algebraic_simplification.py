@@ -1,4 +1,4 @@
-"""Simplification: zeros and ones vanish, chains of layout changes shorten, constants fold.
+"""Algebraic simplification: zeros and ones vanish, chains of layout changes shorten, constants fold.
 
 Precondition: nodes in topological order. Every rule keeps the result's shape, and keeps infinities and NaN: a product
 with zeros is zero only where the other factor surely is finite.
@@ -26,10 +26,9 @@ from lstm_lower.passes.loops.views.loop import Loop, is_scan
 from lstm_lower.passes.loops.views.simplifies import simplifies
 
 
-class Simplify(LoopPass):
+class AlgebraicSimplification(LoopPass):
     """Algebraic simplification and constant folding of the whole model, loop bodies included."""
 
-    name = "simplify"
     one_walk = True
 
     def run(self, model: ir.Model) -> bool:
@@ -67,7 +66,7 @@ class Simplify(LoopPass):
         view = self.facts.view(node)
         if view is None or len(node.outputs) != 1:
             return None
-        e = Emitter(self.context.space, graph, before=node, scope=node.name or "simplify")
+        e = Emitter(self.context.space, graph, before=node, scope=node.name or "simplified")
         replacement = self._constant(view, e)
         rule = simplifies.of(type(view))
         if replacement is None and rule is not None:

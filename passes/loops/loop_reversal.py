@@ -1,4 +1,4 @@
-"""Directions: a loop walks a sequence backwards instead of forwards along a copy that is turned round.
+"""Loop reversal: a loop walks a sequence backwards instead of forwards along a copy that is turned round.
 
 Exporters and languages that only know loops that run forward turn sequences round before a loop, and its results after
 it.
@@ -24,10 +24,8 @@ from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, scans_of
 
 
-class Directions(LoopPass):
+class LoopReversal(LoopPass):
     """Lets loops walk backwards where sequences are turned round."""
-
-    name = "directions"
 
     def run(self, model: ir.Model) -> bool:
         """Turns what loops read first: then what others made for them need not be made backwards."""

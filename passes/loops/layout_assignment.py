@@ -1,4 +1,4 @@
-"""Layout: values of a loop's body are kept with their axes in the order that most of the body wants.
+"""Layout assignment: values of a loop's body are kept with their axes in the order that most of the body wants.
 
 Exporters that keep an axis of their own (a seed direction, a time step, a vmapped axis) transpose values for a product
 and transpose its result back, at every step.
@@ -21,7 +21,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Shape
-from lstm_lower.passes.loops.code_motion import hoist_invariant
+from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State
@@ -32,10 +32,8 @@ NODE = 256
 Order = tuple[int, ...]
 
 
-class Layout(LoopPass):
+class LayoutAssignment(LoopPass):
     """Chooses the order of axes of regions of a body."""
-
-    name = "layout"
 
     def rewrite(self, loop: Loop) -> bool:
         """Rewrites the first region that gains by it."""

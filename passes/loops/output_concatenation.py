@@ -1,9 +1,9 @@
-"""Joining outputs: sequences of all parts of a concatenation become one sequence of the concatenation.
+"""Output concatenation: sequences of all parts of a concatenation become one sequence of the concatenation.
 
 Precondition: any Scan. The recurrence concatenates values and each of them also leaves the loop, time on axis 0 and all
 in one direction. The concatenation leaves the loop instead, and is split behind it.
 
-Postcondition: what was made twice is made once: the parts are read by the concatenation only, where `fuse_concat` can
+Postcondition: what was made twice is made once: the parts are read by the concatenation only, where `concat-fusion` can
 then join their making, and work behind the loop finds them side by side.
 """
 
@@ -13,16 +13,14 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
-from lstm_lower.passes.loops.code_motion import behind_identity
+from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
 
 
-class JoinOutputs(LoopPass):
+class OutputConcatenation(LoopPass):
     """Lets concatenations leave the loop instead of their parts."""
-
-    name = "join_outputs"
 
     def rewrite(self, loop: Loop) -> bool:
         """Joins the outputs of one loop."""

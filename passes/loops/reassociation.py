@@ -3,7 +3,7 @@
 Precondition: any Scan. Every carried value made by Add, Sub, Mul or Neg is seen as a linear form: a sum of carried
 *atoms*, each times factors that need no carried state, plus terms that need none. Factors of one atom are multiplied
 with each other first, and equal atoms are taken together: `((dh*co)*o)*(1-o)` is `dh * (co*o*(1-o))`, and `a*x + b*x`
-is `(a+b)*x`. The products and sums of factors need no carried state, so `hoist` takes them out.
+is `(a+b)*x`. The products and sums of factors need no carried state, so code motion takes them out.
 
 Postcondition: fewer carried sums and products than before, or no change. Regrouping rounds differently.
 """
@@ -56,10 +56,8 @@ class Term:
         return not self.factors
 
 
-class Reassociate(LoopPass):
+class Reassociation(LoopPass):
     """Regroups sums and products of one loop's body."""
-
-    name = "reassociate"
 
     def rewrite(self, loop: Loop) -> bool:
         """Regroups where that leaves fewer carried sums and products."""

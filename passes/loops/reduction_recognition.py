@@ -1,4 +1,4 @@
-"""Sinking accumulators: a carried sum becomes a reduction behind the loop, a carried sum of products one product.
+"""Reduction recognition: a carried sum becomes a reduction behind the loop, one of products a single product.
 
 Precondition: a state whose only use is that the step adds something to it. The sum over all steps is taken of what is
 added, and moves inward through linear operations: a sum of `a[t]' @ b[t]` is one product of `[T*K, M]'` and `[T*K,
@@ -17,8 +17,8 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.batched_products import inner_beside
-from lstm_lower.passes.loops.code_motion import hoist_invariant
+from lstm_lower.passes.loops.batch_axis_contraction import inner_beside
+from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable, known
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
@@ -44,10 +44,8 @@ class Addend:
     negative: bool
 
 
-class SinkAccumulators(LoopPass):
+class ReductionRecognition(LoopPass):
     """Turns carried sums into reductions and products behind the loop."""
-
-    name = "sink_accumulators"
 
     def rewrite(self, loop: Loop) -> bool:
         """Sinks the accumulators of one loop."""

@@ -1,4 +1,4 @@
-"""Sinking outputs: work whose result only leaves the loop moves behind it, over all steps at once.
+"""Code sinking: work whose result only leaves the loop moves behind it, over all steps at once.
 
 Precondition: any Scan. A node that no next step needs is written for all steps on the sequences of its operands
 (`batching`). Its operands must leave the loop for that, so a node sinks when it holds a product or when what leaves
@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
-from lstm_lower.passes.loops.code_motion import hoist_invariant, makes_result
+from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant, makes_result
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, is_pure
@@ -21,10 +21,8 @@ from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.sequences import Sequences
 
 
-class SinkOutputs(LoopPass):
+class CodeSinking(LoopPass):
     """Moves work that only makes outputs behind the loop."""
-
-    name = "sink_outputs"
 
     def rewrite(self, loop: Loop) -> bool:
         """Sinks from one loop."""

@@ -7,7 +7,7 @@ import pytest
 from onnx import numpy_helper
 
 import lstm_lower as ll
-from lstm_lower.passes.loops.axis_order import Layout
+from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
 from tests.loops.test_each_pass import check, parsed
 from tests.support.loop_checks import assert_same, run
 
@@ -35,7 +35,7 @@ loops (float[N,N] first, float[T,N,N] xs) => (float[N,N] last, float[T,N,N] ys)
 )
 def test_a_value_may_be_transposed_within_its_region(body: str, schedule: str) -> None:
     case = parsed(TURNED_STATE.format(body=body), first=(3, 3), xs=(4, 3, 3))
-    check(case, Layout())
+    check(case, LayoutAssignment())
     after = ll.optimize(case.model, schedule)
     for optimised in (False, True):
         assert_same(run(case.model, case.feeds, optimised=optimised), run(after, case.feeds, optimised=optimised))
@@ -54,7 +54,7 @@ loops (float[3,3,3] first, float[T,3,3,3] xs) => (float[3,3,3] last, float[T,3,3
         first=(3, 3, 3),
         xs=(4, 3, 3, 3),
     )
-    check(case, Layout(), applies=True)
+    check(case, LayoutAssignment(), applies=True)
 
 
 def test_a_captured_value_stays_upright_for_its_other_readers() -> None:
@@ -71,7 +71,7 @@ loops (float[2,3] first, float[T,2,3] xs, float[2,3] bias) => (float[2,3] last, 
         xs=(4, 2, 3),
         bias=(2, 3),
     )
-    check(case, Layout())
+    check(case, LayoutAssignment())
     after = np.asarray(run(ll.optimize(case.model), case.feeds)[1])
     np.testing.assert_allclose(after, 2 * case.feeds["bias"])
 
@@ -90,4 +90,4 @@ loops (float[2,3] first, float[4,2,3] xs) => (float[2,3] last, float[4,2,2] ys)
     )
     (body,) = (attribute.g for attribute in case.model.graph.node[0].attribute if attribute.name == "body")
     body.initializer.append(numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(2, 3), "k"))
-    check(case, Layout(), applies=True)
+    check(case, LayoutAssignment(), applies=True)

@@ -1,4 +1,6 @@
-"""Hoisting: work that does not need the carried state leaves the loop's body.
+"""Loop-invariant code motion: work that does not need the carried state leaves the loop's body.
+
+Invariant is what the state does not change: the same at every step, or made of the step's elements alone.
 
 Precondition: any Scan. What is the same at every step moves before the loop as it is. What follows from the step's
 elements is written for all steps at once (`batching`), and the body reads one element of the result per step; `x @ W`
@@ -24,10 +26,8 @@ from lstm_lower.passes.loops.views.sequences import Sequences
 LARGEST_GROWTH = 16
 
 
-class Hoist(LoopPass):
+class LoopInvariantCodeMotion(LoopPass):
     """Moves invariant work and work on scan inputs before the loop."""
-
-    name = "hoist"
 
     def rewrite(self, loop: Loop) -> bool:
         """Hoists from one loop."""

@@ -1,4 +1,4 @@
-"""Orientation: a product that is repeated in a loop is written so that the runtime repacks its small operand.
+"""Operand swapping: a product that is repeated in a loop is written so that the runtime repacks its small operand.
 
 onnxruntime's product on CPUs copies its *second* operand into a packed form at every call, unless that is a constant
 of the model. In `a[B,K] @ w[K,N]` that is the weight, the large one. Exchanged, `Gemm(w', a, transB=1)` packs `a` and
@@ -47,10 +47,8 @@ ASSUMED_UNITS = 256
 LARGE_WEIGHT = 1 << 17
 
 
-class Orient(LoopPass):
+class OperandSwapping(LoopPass):
     """Exchanges the operands of repeated products where that spares packing the weight."""
-
-    name = "orient"
 
     def rewrite(self, loop: Loop) -> bool:
         """Orients the products of one loop."""
