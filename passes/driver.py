@@ -53,7 +53,7 @@ def malformed_models_explained(source: Source) -> Iterator[None]:
     """
     try:
         yield
-    except (LstmLowerError, OSError):
+    except (LstmLowerError, OSError, ir.passes.PostconditionError):
         raise
     except Exception as failure:
         try:

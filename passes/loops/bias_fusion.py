@@ -20,7 +20,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter, replace
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
+from lstm_lower.graph.form import node_label
+from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass, graphs_with_loops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +39,26 @@ class BiasFusion(AroundLoops, LoopPass):
 
     def around(self, graph: ir.Graph) -> bool:
         """Merges the sums of one graph into its products."""
-        places = {node: place for place, node in enumerate(graph)}
-        found = [pair for node in places if (pair := _pair(self.facts, node, places)) is not None]
         # Several products may read the rows of one sum: the first takes it in.
-        pairs = {pair.total.node: pair for pair in reversed(found)}.values()
+        pairs = {pair.total.node: pair for pair in reversed(self._pairs(graph))}.values()
         for pair in pairs:
             self._merge(graph, pair)
         return bool(pairs)
+
+    def ensures(self, model: ir.Model) -> None:
+        """No sum over rows is left beside a product that reads the same rows and could take it in.
+
+        Raises:
+            ir.passes.PostconditionError: one is.
+        """
+        super().ensures(model)
+        for graph in graphs_with_loops(model):
+            for pair in self._pairs(graph):
+                raise self.broken(pair.total.node, f"to be a row of '{node_label(pair.product.node)}', got a sum")
+
+    def _pairs(self, graph: ir.Graph) -> list[_Pair]:
+        places = {node: place for place, node in enumerate(graph)}
+        return [pair for node in places if (pair := _pair(self.facts, node, places)) is not None]
 
     def _merge(self, graph: ir.Graph, pair: _Pair) -> None:
         space = self.context.space

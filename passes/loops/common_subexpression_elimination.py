@@ -12,13 +12,14 @@ linear in the number of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import replace
+from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.loops.loop_fusion import merge_outputs, merge_recurrences
 from lstm_lower.passes.loops.views.base import Context, LoopPass
@@ -36,6 +37,16 @@ class CommonSubexpressionElimination(LoopPass):
         """Merges equal nodes of the whole model."""
         return merge_equal(model.graph, self.context)
 
+    def ensures(self, model: ir.Model) -> None:
+        """No node has an equal one before it, in its graph or in those around it.
+
+        Raises:
+            ir.passes.PostconditionError: one has.
+        """
+        super().ensures(model)
+        for node, twin in equal_nodes(model.graph):
+            raise self.broken(node, f"to be the only one of its kind, got '{node_label(twin)}', which is equal")
+
     def rewrite(self, loop: Loop) -> bool:
         """Merges equal nodes of one loop's body."""
         return merge_equal(loop.body, self.context)
@@ -43,10 +54,32 @@ class CommonSubexpressionElimination(LoopPass):
 
 def merge_equal(graph: ir.Graph, context: Context) -> bool:
     """Merges equal nodes of a graph and its subgraphs; whether there were any."""
-    return _merge(graph, context, [])
+    modified = False
+    while True:
+        fused: list[Loop] = []
+        modified |= _merge(graph, context, [], fused)
+        # What read two of the fused Scans may be equal now.
+        if not fused:
+            return modified
 
 
-def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node]]) -> bool:
+def equal_nodes(graph: ir.Graph, outer: Sequence[Mapping[Hashable, ir.Node]] = ()) -> Iterator[tuple[ir.Node, ir.Node]]:
+    """The pure nodes of a graph and its subgraphs that have an equal one before them, in sight, with that one."""
+    seen: dict[Hashable, ir.Node] = {}
+    scopes = [*outer, seen]
+    for node in graph:
+        for subgraph in subgraphs_of(node):
+            yield from equal_nodes(subgraph, scopes)
+        if is_pure(node):
+            key = node_key(node, {})
+            twin = next((scope[key] for scope in scopes if key in scope), None)
+            if twin is None:
+                seen[key] = node
+            elif not _only_makes_result(node):
+                yield node, twin
+
+
+def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node]], fused: list[Loop]) -> bool:
     seen: dict[Hashable, ir.Node] = {}
     scopes = [*outer, seen]
     modified = False
@@ -54,7 +87,7 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
     for node in graph:
         if std.ControlFlow.matches(node):
             for subgraph in subgraphs_of(node):
-                modified |= _merge(subgraph, context, scopes)
+                modified |= _merge(subgraph, context, scopes, fused)
         if not is_pure(node):
             continue
         key = node_key(node, {})
@@ -71,7 +104,8 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
         detach(node)
         modified = True
     for loop in merge_recurrences(graph, scans, context):
-        _merge(loop.body, context, outer)
+        fused.append(loop)
+        _merge(loop.body, context, outer, fused)
         merge_outputs(Loop(loop.node, context.space))
         modified = True
     return modified

@@ -6,11 +6,12 @@ import onnx_ir as ir
 
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.emit import replace
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.loops.loop_fusion import merge_outputs
 from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
-from lstm_lower.passes.loops.views.loop import Loop, State
+from lstm_lower.passes.loops.views.loop import Loop, State, scans_of
 
 
 class DeadCodeElimination(LoopPass):
@@ -23,8 +24,31 @@ class DeadCodeElimination(LoopPass):
 
     def run(self, model: ir.Model) -> bool:
         """Loops first: a state that only feeds itself looks alive to its own body."""
-        modified = super().run(model)
-        return bool(remove_unread(model.graph)) or modified
+        modified = False
+        while True:
+            changed = super().run(model)
+            changed |= bool(remove_unread(model.graph))
+            modified |= changed
+            # What was removed may have read a loop.
+            if not changed or not scans_of(model.graph):
+                return modified
+
+    def ensures(self, model: ir.Model) -> None:
+        """Every node, and every output and state of a loop, serves an output of the model.
+
+        Raises:
+            ir.passes.PostconditionError: one does not.
+        """
+        super().ensures(model)
+        for node in all_nodes(model.graph):
+            if not any(output.uses() or output.is_graph_output() for output in node.outputs):
+                raise self.broken(node, "a reader, got none")
+        for scan in scans_of(model.graph):
+            loop = Loop(scan, self.context.space)
+            idle = [x.sequence for x in loop.outputs if not (x.sequence.uses() or x.sequence.is_graph_output())]
+            idle += [state.final for state in (*_unchanging(loop), *_dead(loop))]
+            for value in idle:
+                raise self.broken(scan, f"outputs and states that serve the model's, got '{value.name}'")
 
     def rewrite(self, loop: Loop) -> bool:
         """Cleans one loop."""

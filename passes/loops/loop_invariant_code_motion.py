@@ -16,10 +16,11 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.form import node_label
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
-from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.loop import Loop, scans_of
 from lstm_lower.passes.loops.views.sequences import Sequences
 
 # A result for all steps at once may be this many times larger than what it is computed from.
@@ -48,6 +49,20 @@ class LoopInvariantCodeMotion(LoopPass):
             # What read a size of an element reads it outside now, and may be the same at every step itself.
             hoist_invariant(loop)
         return True
+
+    def ensures(self, model: ir.Model) -> None:
+        """No body holds a node whose results are the same at every step, nor a weight of its own.
+
+        Raises:
+            ir.passes.PostconditionError: one does.
+        """
+        super().ensures(model)
+        for scan in scans_of(model.graph):
+            loop = Loop(scan, self.context.space)
+            for node in _invariant(loop):
+                raise self.broken(node, f"to stand before the loop, got the body of '{node_label(scan)}'")
+            if loop.body.initializers:
+                raise self.broken(scan, f"a body without initializers, got {', '.join(loop.body.initializers)}")
 
     def _write_steps(self, loop: Loop, dependence: Dependence, sequences: Sequences) -> set[ir.Node]:
         """Emits for all steps what depends on the step only; returns the nodes that are no longer needed inside."""
@@ -116,12 +131,7 @@ def hoist_invariant(loop: Loop) -> bool:
         array = loop.before().op(std.Constant, value=ir.AttrTensor("value", tensor))
         del loop.body.initializers[name]
         loop.substitute(initializer, array)
-    dependence = Dependence(loop)
-    invariant = [
-        node
-        for node in dependence.order
-        if dependence.node_level(node) == Level.INVARIANT and not is_anchor(loop, node)
-    ]
+    invariant = _invariant(loop)
     if not invariant:
         return False
     results = set(loop.results())
@@ -142,6 +152,13 @@ def hoist_invariant(loop: Loop) -> bool:
         loop.body.remove(node)
         before.place(node)
     return True
+
+
+def _invariant(loop: Loop) -> list[ir.Node]:
+    """The nodes of a body whose results are the same at every step, but those that have to make a result there."""
+    dependence = Dependence(loop)
+    invariant = [node for node in dependence.order if dependence.node_level(node) == Level.INVARIANT]
+    return [node for node in invariant if not is_anchor(loop, node)]
 
 
 def is_anchor(loop: Loop, node: ir.Node) -> bool:

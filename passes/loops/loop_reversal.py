@@ -21,7 +21,7 @@ from lstm_lower.graph.emit import replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.inference.arrays import sliced
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, scans_of
+from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, scans_of
 
 
 class LoopReversal(LoopPass):
@@ -35,6 +35,19 @@ class LoopReversal(LoopPass):
                 modified |= turn(Loop(node, self.context.space))
         return modified
 
+    def ensures(self, model: ir.Model) -> None:
+        """No loop walks along a sequence that is turned round for it.
+
+        Raises:
+            ir.passes.PostconditionError: one does.
+        """
+        super().ensures(model)
+        for node in scans_of(model.graph):
+            loop = Loop(node, self.context.space)
+            for x in loop.inputs:
+                if _turned(loop, x) is not None:
+                    raise self.broken(node, f"the other direction along '{x.sequence.name}', which is turned round")
+
     def rewrite(self, loop: Loop) -> bool:
         """Turns the sequences of one loop."""
         modified = self._turn_inputs(loop)
@@ -44,10 +57,8 @@ class LoopReversal(LoopPass):
     def _turn_inputs(loop: Loop) -> bool:
         modified = False
         for x in loop.inputs:
-            shape = loop.facts.shape(x.sequence)
-            turned = turned_round(loop.facts, x.sequence.producer())
-            if shape is not None and turned is not None and turned[1] == x.axis % len(shape):
-                x.sequence, x.reverse = turned[0], not x.reverse
+            while (source := _turned(loop, x)) is not None:
+                x.sequence, x.reverse = source, not x.reverse
                 modified = True
         if modified:
             loop.commit()
@@ -61,6 +72,13 @@ class LoopReversal(LoopPass):
         if modified:
             loop.commit()
         return modified
+
+
+def _turned(loop: Loop, x: ScanInput) -> ir.Value | None:
+    """What a sequence that is walked along is turned round from; `None` for any other."""
+    shape = loop.facts.shape(x.sequence)
+    turned = turned_round(loop.facts, x.sequence.producer())
+    return turned[0] if shape is not None and turned is not None and turned[1] == x.axis % len(shape) else None
 
 
 def _turn_output(loop: Loop, output: ScanOutput) -> bool:

@@ -23,7 +23,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput
@@ -56,24 +56,41 @@ class LoopToScan(LoopPass):
                 modified |= self._convert(node)
         return modified
 
+    def ensures(self, model: ir.Model) -> None:
+        """Every Loop that is left has a reason to be one.
+
+        Raises:
+            ir.passes.PostconditionError: one has none.
+        """
+        super().ensures(model)
+        for node in all_nodes(model.graph):
+            if std.Loop.matches(node) and self._obstacle(node) is None:
+                raise self.broken(node, "to be a Scan")
+
     def _convert(self, node: ir.Node) -> bool:
-        body = node.attributes["body"].as_graph()
-        given = self.facts.constant(node.inputs[0])
-        steps = 0 if given is None else int(given.reshape(-1)[0])
-        if steps < 1:
-            self.refuse(node, "the number of steps is not known to be one or more before the run")
+        obstacle = self._obstacle(node)
+        if obstacle is not None:
+            self.refuse(node, obstacle)
             return False
-        if steps > MOST_STEPS:
-            self.refuse(node, f"a Scan would walk along the numbers of its {steps} steps, more than {MOST_STEPS}")
-            return False
-        if not _always_true(node, body, self.facts):
-            self.refuse(node, "its condition may end it early")
-            return False
-        if not _shapes_stay(node, body, self.facts):
-            self.refuse(node, "the shape of a carried value is not known to stay the same")
-            return False
-        self._rebuild(node, body, steps)
+        self._rebuild(node, node.attributes["body"].as_graph(), self._steps(node))
         return True
+
+    def _steps(self, node: ir.Node) -> int:
+        given = self.facts.constant(node.inputs[0])
+        return 0 if given is None else int(given.reshape(-1)[0])
+
+    def _obstacle(self, node: ir.Node) -> str | None:
+        """Why a Loop cannot be a Scan."""
+        body, steps = node.attributes["body"].as_graph(), self._steps(node)
+        if steps < 1:
+            return "the number of steps is not known to be one or more before the run"
+        if steps > MOST_STEPS:
+            return f"a Scan would walk along the numbers of its {steps} steps, more than {MOST_STEPS}"
+        if not _always_true(node, body, self.facts):
+            return "its condition may end it early"
+        if not _shapes_stay(node, body, self.facts):
+            return "the shape of a carried value is not known to stay the same"
+        return None
 
     def _rebuild(self, node: ir.Node, body: ir.Graph, steps: int) -> None:
         assert node.graph is not None

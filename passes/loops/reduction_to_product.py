@@ -18,7 +18,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter
-from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
+from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass, graphs_with_loops
 
 LEAST = 1 << 15
 
@@ -28,11 +28,25 @@ class ReductionToProduct(AroundLoops, LoopPass):
 
     def around(self, graph: ir.Graph) -> bool:
         """Writes the sums of one graph as products."""
-        sums = [std.ReduceSum.of(node, self.facts) for node in graph]
-        found = [total for total in sums if total is not None and _sums_rows(total)]
+        found = self._sums(graph)
         for total in found:
             self._write(graph, total)
         return bool(found)
+
+    def ensures(self, model: ir.Model) -> None:
+        """No large sum over rows is left beside a loop.
+
+        Raises:
+            ir.passes.PostconditionError: one is.
+        """
+        super().ensures(model)
+        for graph in graphs_with_loops(model):
+            for total in self._sums(graph):
+                raise self.broken(total.node, "to be a product, got a sum over rows")
+
+    def _sums(self, graph: ir.Graph) -> list[std.ReduceSum]:
+        sums = [std.ReduceSum.of(node, self.facts) for node in graph]
+        return [total for total in sums if total is not None and _sums_rows(total)]
 
     def _write(self, graph: ir.Graph, total: std.ReduceSum) -> None:
         e = Emitter(self.context.space, graph, before=total.node, scope=total.node.name or "sum")

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.form import node_label
 from lstm_lower.graph.names import Names
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
@@ -48,6 +49,10 @@ class LoopPass(Pass):
     """A pass over the Scans of a model, inner loops before those that hold them.
 
     Used alone, a pass makes a context of its own for each call; a pipeline gives all its passes one.
+
+    What holds after a pass stands in its `ensures` where that can be told from the model without doing the pass's work
+    again. A pass that makes a loop better where its own measure says so promises no more than a valid model, in which
+    names are unique.
 
     Attributes:
         one_walk: whether one run on a graph without subgraphs leaves nothing for a second one.
@@ -90,6 +95,10 @@ class LoopPass(Pass):
         """
         verify_unique_names(model)
 
+    def broken(self, node: ir.Node, what: str) -> ir.passes.PostconditionError:
+        """The error for a node of which something does not hold that the pass promises."""
+        return ir.passes.PostconditionError(f"{self.name}: {node.op_type} '{node_label(node)}' requires {what}")
+
     def run(self, model: ir.Model) -> bool:
         """Runs on every loop; returns whether something changed."""
         modified = False
@@ -112,9 +121,8 @@ class AroundLoops(abc.ABC):
 
     def run(self, model: ir.Model) -> bool:
         """Looks at every graph that holds a loop."""
-        graphs = dict.fromkeys(node.graph for node in scans_of(model.graph))
         # Every graph, not only up to the first that changes.
-        return sum(self.around(graph) for graph in graphs if graph is not None) > 0
+        return sum(self.around(graph) for graph in graphs_with_loops(model)) > 0
 
     def rewrite(self, loop: Loop) -> bool:
         """Looks at the graph around one loop."""
@@ -123,3 +131,9 @@ class AroundLoops(abc.ABC):
     @abc.abstractmethod
     def around(self, graph: ir.Graph) -> bool:
         """Rewrites a graph outside its loops' bodies; returns whether something changed."""
+
+
+def graphs_with_loops(model: ir.Model) -> list[ir.Graph]:
+    """The graphs that hold a Scan."""
+    graphs = dict.fromkeys(node.graph for node in scans_of(model.graph))
+    return [graph for graph in graphs if graph is not None]
