@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,28 @@ VARIABLES = ("VarHandleOp", *REFERENCES)
 _LOOPS = ("Enter", "RefEnter", "Exit", "RefExit", "NextIteration", "RefNextIteration", "LoopCond")
 _BRANCHES = ("Switch", "RefSwitch", "Merge", "RefMerge")
 _STRING = tf.string.as_datatype_enum
+
+
+def check_constants(graph_def: GraphDef) -> None:
+    """Verifies that constants hold what they say; TensorFlow's optimiser ends the process where they do not.
+
+    Raises:
+        InvalidModelError: a constant has two dtypes, or its bytes do not fill its shape.
+    """
+    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        for node in nodes:
+            if node.op == "Const":
+                _check_constant(node)
+
+
+def _check_constant(node: NodeDef) -> None:
+    tensor, dtype = node.attr["value"].tensor, node.attr["dtype"].type
+    if tensor.dtype != dtype:
+        raise InvalidModelError(f"{label(node)}: value requires dtype {dtype}, as the node has it, got {tensor.dtype}")
+    sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    count, given = math.prod(sizes), len(tensor.tensor_content)
+    if min(sizes, default=0) < 0 or (given and given != count * tf.as_dtype(dtype).size):
+        raise InvalidModelError(f"{label(node)}: value requires data of {sizes}, got {given} bytes")
 
 
 def check_nodes(graph: Graph, needed: set[str], interface: Interface) -> None:

@@ -95,6 +95,7 @@ def plan(
     if weights not in get_args(Weights):
         raise InvalidInputError(f"weights requires one of {', '.join(get_args(Weights))}, got {weights!r}")
     opened = open_source(source, signature=signature, specs=specs)
+    checks.check_constants(opened.graph_def)
     inlined = inline(opened.graph_def)
     graph = Graph(inlined.graph_def)
     interface = resolve(opened, inlined, graph, inputs, outputs)

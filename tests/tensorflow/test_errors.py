@@ -131,6 +131,20 @@ def test_missing_library_function() -> None:
         ll.from_tensorflow(graph, ["x:0"])
 
 
+@pytest.mark.parametrize("entry", ["dtype", "shape"])
+def test_constants_of_two_kinds(entry: str) -> None:
+    graph = graph_of(
+        lambda v1: tf.add(v1.placeholder(tf.float32, [2], "x"), tf.constant([1.0, 2.0], name="c"), name="y")
+    )
+    constant = next(node for node in graph.node if node.op == "Const")
+    if entry == "dtype":
+        constant.attr["value"].tensor.dtype = tf.int32.as_datatype_enum
+    else:
+        constant.attr["value"].tensor.tensor_shape.dim[0].size = 2**40
+    with pytest.raises(ll.InvalidModelError, match="Const 'c': value requires d"):
+        ll.from_tensorflow(graph, outputs=["y:0"])
+
+
 def test_missing_node() -> None:
     graph = graph_of(doubled)
     del graph.node[0]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 # Items that a process does before a fresh one takes its place.
-ITEMS_PER_PROCESS = 200
+ITEMS_PER_PROCESS = 400
 REDUCED_PER_KIND = 2
 
 
@@ -85,10 +85,21 @@ class Campaign:
             answer = process.ask(item, known)
             if answer.get("ended"):
                 process = None
+                if self.options.kind == "damage" and answer["verdict"] == "failed":
+                    answer = self._alone(item) or answer
             with self._lock:
                 self._take(item, answer)
         if process is not None:
             process.stop()
+
+    def _alone(self, item: Any) -> dict[str, Any] | None:
+        """What becomes of a process in which onnxruntime alone runs the model; `None` where it lives."""
+        process = Worker(dataclasses.replace(self.options, kind="alone"))
+        answer = process.ask(item, [])
+        if not answer.get("ended"):
+            process.stop()
+            return None
+        return answer
 
     def _take(self, item: Any, answer: dict[str, Any]) -> None:
         self.counts[answer["verdict"]] += 1
@@ -169,7 +180,7 @@ class Worker:
         self.stop()
         # What the generator or the original does to onnxruntime is not ours.
         if stage.startswith("original") and "being reduced" not in stage:
-            return {"verdict": f"unusable ({how} with {code}: {words})", "ended": True}
+            return {"verdict": f"{stage} {how} with {code}", "ended": True}
         finding = {"case": stage, "kind": f"{how} in {stage}", "detail": f"exit code {code}: {words}"}
         return {"verdict": "failed", "findings": [finding], "ended": True}
 
