@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.support.fuzz import comparison, damage, entrances, node_tests
+from tests.support.fuzz import comparison, damage, entrances, files, node_tests
 from tests.support.fuzz.comparison import Case
 from tests.support.fuzz.programs import program
 from tests.support.fuzz.reducing import reduced
@@ -33,6 +33,12 @@ def test_a_damaged_model_is_refused_with_an_error_of_ours(seed: int) -> None:
     quick = [name for name in entrances.ENTRANCES if name not in entrances.RUNNING]
     chosen = {name: entrances.ENTRANCES[name] for name in [quick[seed % len(quick)]]}
     assert list(entrances.faults(damage.damaged(seed), seed, lambda _: None, chosen)) == []
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", [name for name in files.ENTRANCES if "TensorFlow" not in name])
+def test_a_damaged_file_is_refused_with_an_error_of_ours(name: str, seed: int) -> None:
+    assert list(entrances.faults(b"", seed, lambda _: None, {name: files.ENTRANCES[name]})) == []
 
 
 @pytest.mark.parametrize("name", node_tests.names(*MODULES))
