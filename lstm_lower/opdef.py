@@ -221,6 +221,14 @@ class OpDef:
             _check_outputs(call)
         except errors.MisfitError as misfit:
             raise error(errors.requires(cls.op_type, node, misfit.operand, misfit.what, misfit.got)) from None
+        except errors.LstmLowerError:
+            raise
+        except Exception as fault:
+            if is_ours(cls.__module__):
+                raise
+            got = f"{type(fault).__name__}: {fault}"
+            where = f"the definition of {cls.__module__}"
+            raise error(errors.requires(cls.op_type, node, where, "to verify its use", got)) from fault
         return call
 
 

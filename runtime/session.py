@@ -16,10 +16,12 @@ from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.structure import verify_structure
+from lstm_lower.passes.composites import unsupported_nodes
 from lstm_lower.passes.driver import malformed_models_explained, run_passes
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import contracts
+from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.serialized import open_session
 from lstm_lower.runtime.values import as_array, dtype_of
@@ -169,7 +171,10 @@ def _open(
     try:
         return open_session(source, options, list(names))
     except Exception as error:
-        raise InvalidModelError(f"onnxruntime refuses the model: {error}") from error
+        # It has operators of its own: only what it names as unknown is for others to define.
+        model = source if isinstance(source, ir.Model) else load(source)
+        unknown = next((f"; {reason}" for reason in unsupported_nodes(model) if reason.split()[0] in str(error)), "")
+        raise InvalidModelError(f"onnxruntime refuses the model: {error}{unknown}") from error
 
 
 def _check_shapes(arrays: Mapping[str, Array], declared: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -232,6 +233,25 @@ def test_a_broken_rule_is_named(text: str, tmp_path: Path) -> None:
         ll.lower(doubled())
     assert f"the lowering rule of {path} requires to return " in str(caught.value)
     assert f", got {RULES_AT_FAULT[text]}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("verify = classmethod(lambda cls, call: call.sizes['K'])", "KeyError: 'K'"),
+        ("output_infos = classmethod(lambda cls, call: None)", "TypeError: "),
+        ("shape_spec = classmethod(lambda cls, operand, attributes: 3)", "AttributeError: "),
+    ],
+)
+def test_a_broken_definition_is_named(method: str, reason: str, tmp_path: Path) -> None:
+    path = doubling(tmp_path / "broken.py")
+    path.write_text(path.read_text().replace('domain = "com', f'{method}\n    domain = "com'))
+    plugins.load([str(path)])
+    message = re.escape(f"the definition of {path} requires to verify its use, got {reason}")
+    with pytest.raises(ll.InvalidModelError, match=f"Doubling 'y': {message}"):
+        ll.lower(doubled())
+    with pytest.raises(InvalidInputError, match=f"Doubling: {message}"):
+        ll.raw_ops.Doubling(x=np.ones(2, np.float32))
 
 
 def test_what_draws_random_numbers_is_not_compared(tmp_path: Path) -> None:
