@@ -1,35 +1,77 @@
-"""The form of every pass: an `onnx_ir` pass in place, with a postcondition."""
+"""The form of every pass: an `onnx_ir` pass in place, with a postcondition; and what the passes of a pipeline share."""
 
 from __future__ import annotations
 
 import re
 import sys
+from typing import Self
 
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.graph.declared import verify_kept
+from lstm_lower.graph.emit import Workspace
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import nesting
 from lstm_lower.graph.verify import verify
+from lstm_lower.passes.trace import Trace
 
 _WORDS = re.compile("[A-Z][A-Z0-9]*(?![a-z])|[A-Z][a-z0-9]*")
+
+
+class Context:
+    """What passes on one model share: names, facts and version of the model, found out when first asked for.
+
+    Attributes:
+        model: the model.
+        trace: where changes and refusals are recorded.
+    """
+
+    def __init__(self, model: ir.Model, trace: Trace | None = None) -> None:
+        self.model = model
+        self.trace = trace if trace is not None else Trace()
+        self._space: Workspace | None = None
+
+    @property
+    def space(self) -> Workspace:
+        """The workspace of the model as it is now."""
+        if self._space is None:
+            self._space = Workspace.of(self.model)
+        return self._space
+
+    def changed(self, *, preserved: bool) -> None:
+        """The model has changed: what was known of values is still true (`preserved`), or is to be found out anew."""
+        if not preserved:
+            self._space = None
+        elif self._space is not None:
+            self._space.facts.look_again()
 
 
 class Pass(ir.passes.InPlacePass):
     """A pass on a whole model; `LoopPass` is the other form, on one loop.
 
-    Subclasses define `call` and, where something holds after it that did not have to before, `ensures`.
+    Subclasses define `call` and, where something holds after it that did not have to before, `ensures`. Used alone, a
+    pass finds out by itself what it needs to know of the model; a pipeline lets its passes `share` that.
 
     Attributes:
         name: what traces, dumps and errors call it: the class's name in lower case, `code-sinking` of `CodeSinking`.
+        preserves: whether what was known of values before the pass is true after it.
         verify_each: whether the model and the pass's postcondition are verified after every call.
     """
 
     name: str = ""
+    preserves: bool = False
     verify_each: bool = False
+    _shared: Context | None = None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.name = "-".join(_WORDS.findall(cls.__name__.removesuffix("Pass"))).lower()
+
+    def share(self, context: Context) -> Self:
+        """Lets the pass work with what is known already, as long as it is called on that model."""
+        self._shared = context
+        return self
 
     # onnx_ir's own checks postconditions always; whole walks after every pass take longer than some passes.
     def __call__(self, model_or_result: ir.Model | ir.passes.PassResult, /) -> ir.passes.PassResult:
@@ -41,6 +83,8 @@ class Pass(ir.passes.InPlacePass):
             ir.passes.PostconditionError: under `verify_each`, the pass is faulty.
         """
         model = model_or_result.model if isinstance(model_or_result, ir.passes.PassResult) else model_or_result
+        shared = self._shared
+        self.context = shared if shared is not None and shared.model is model else Context(model)
         try:
             result = self.call(model)
         except RecursionError as error:
@@ -48,6 +92,8 @@ class Pass(ir.passes.InPlacePass):
                 f"{self.name} requires graphs that nest as deep as Python's recursion limit of "
                 f"{sys.getrecursionlimit()} allows, got {nesting(model)} levels; sys.setrecursionlimit raises it"
             ) from error
+        if result.modified:
+            self.context.changed(preserved=self.preserves)
         if self.verify_each:
             self._verify(model)
         return result
@@ -62,6 +108,7 @@ class Pass(ir.passes.InPlacePass):
     def _verify(self, model: ir.Model) -> None:
         try:
             verify(model)
+            verify_kept(model.graph, self.context.space.facts, Facts.of(model))
         except InvalidModelError as error:
             raise ir.passes.PostconditionError(f"{self.name} left a malformed model: {error}") from error
         self.ensures(model)

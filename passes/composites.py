@@ -33,6 +33,8 @@ class LowerCompositesPass(Pass):
             operators.
     """
 
+    preserves = True
+
     def __init__(self, *, standard_rnn: bool = True) -> None:
         super().__init__()
         self.standard_rnn = standard_rnn
@@ -44,7 +46,7 @@ class LowerCompositesPass(Pass):
             InvalidModelError: a composite node does not fit its definition.
             UnsupportedOpError: a rule cannot lower its node; all such nodes are named.
         """
-        lowering = _Lowering(model, standard_rnn=self.standard_rnn)
+        lowering = _Lowering(model, self.context.space, standard_rnn=self.standard_rnn)
         modified = False
         for container, opset in _graphs(model):
             for graph in [container, *container.subgraphs()]:
@@ -94,9 +96,9 @@ def _graphs(model: ir.Model) -> list[tuple[ir.Graph, int]]:
 class _Lowering:
     """The lowering of one model: what is shared between its nodes."""
 
-    def __init__(self, model: ir.Model, *, standard_rnn: bool) -> None:
+    def __init__(self, model: ir.Model, space: Workspace, *, standard_rnn: bool) -> None:
         self.standard_rnn = standard_rnn
-        self.space = Workspace.of(model)
+        self.space = space
         self.main = model.graph
         self.contracts: list[contracts.Contract] = []
         self.reasons: list[str] = []

@@ -15,7 +15,7 @@ from lstm_lower import schemas
 from lstm_lower.errors import InvalidModelError, LstmLowerError
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.structure import verify_structure
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.base import Context, Pass
 from lstm_lower.records.model_files import load
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
@@ -37,8 +37,9 @@ def run_passes(
     """
     with _full_collections_held(), malformed_models_explained(source):
         model = copy_model(source) if isinstance(source, ir.Model) else load(source)
+        context = Context(model)
         for step in steps:
-            result = step(model)
+            result = step.share(context)(model)
             if watch is not None:
                 watch(step, result)
         return model

@@ -15,6 +15,7 @@ from lstm_lower.graph.form import form_of, node_label
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.structure import function_label, verify_calls
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.graph.verify import verify
 from lstm_lower.passes.base import Pass
 
 # A model that grows beyond this by inlining could not be lowered in any useful time: 20,000 nodes take seconds.
@@ -35,7 +36,7 @@ class InlineFunctionsPass(Pass):
         """Inlines.
 
         Raises:
-            InvalidModelError: functions call each other in a circle.
+            InvalidModelError: functions call each other in a circle, or a node does not fit what its caller gives it.
             UnsupportedOpError: the result would have more than `MOST_NODES` nodes, a function is written in other
                 forms of operators than the model, or takes a graph as an attribute.
         """
@@ -46,6 +47,8 @@ class InlineFunctionsPass(Pass):
         inlining = _Inlining(model)
         inlining.run(model.graph)
         model.functions.clear()
+        # Attributes that stood for a caller's are known only now.
+        verify(model)
         return ir.passes.PassResult(model, modified=True)
 
     def ensures(self, model: ir.Model) -> None:

@@ -126,7 +126,6 @@ def lowering_passes(
         VerifyPass(),
         CheckSupportedPass(),
         InlineFunctionsPass(),
-        VerifyPass(),
         NameOutputsPass(),
         UniqueNamesPass(),
         ConvertOpsetPass(opset),
@@ -175,10 +174,11 @@ class WhereLowering(Pass):
         super().__init__()
         self.name = step.name
         self.step = step
+        self.preserves = step.preserves
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Runs it."""
         if not model.meta.get(_LOWERING, False):
             return ir.passes.PassResult(model, modified=False)
         self.step.verify_each = self.verify_each
-        return self.step(model)
+        return self.step.share(self.context)(model)

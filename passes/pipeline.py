@@ -15,7 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
 from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
@@ -40,7 +40,7 @@ from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.vectorization import Vectorization
-from lstm_lower.passes.loops.views.base import Context, LoopPass
+from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
@@ -78,6 +78,8 @@ class OptimizePass(Pass):
         trace: what every pass did and refused.
     """
 
+    preserves = True
+
     def __init__(self, schedule: str = "auto", *, trace: Trace | None = None) -> None:
         """Prepares.
 
@@ -90,7 +92,8 @@ class OptimizePass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Optimises a model."""
-        context = Context.of(model, self.trace)
+        context = self.context
+        context.trace = self.trace
         # A pass is settled at the number of changes at which it last left the model alone: it would do so again.
         self._changes = 0
         self._settled: dict[type[LoopPass], int] = {}
@@ -100,8 +103,8 @@ class OptimizePass(Pass):
             CommonSubexpressionElimination(context),
             DeadCodeElimination(context),
         ]
-        modified = self._fixed_point(model, [LoopToScan(context), *cleaning])
-        if scans_of(model.graph):
+        modified = self._fixed_point(model, cleaning if self._flat else [LoopToScan(context), *cleaning])
+        if not self._flat and scans_of(model.graph):
             if self.kind in ("auto", "chunk"):
                 modified |= self._run(model, StripMining(context, kind=self.kind, steps=self.block), 1)
             for group in self._loop_groups(context):

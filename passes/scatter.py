@@ -12,7 +12,6 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
@@ -30,11 +29,13 @@ class OrderedScatterPass(Pass):
     to those of ScatterND where that loses nothing.
     """
 
+    preserves = True
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites, at every nesting level."""
         if not any(std.ScatterND.matches(node) for node in all_nodes(model.graph)):
             return ir.passes.PassResult(model, modified=False)
-        space = Workspace.of(model)
+        space = self.context.space
         found = _adding(model, space.facts)
         for scatter in found:
             _rewrite(scatter, Builder.before(scatter.node, space))

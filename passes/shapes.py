@@ -20,9 +20,11 @@ _LARGE_BYTES = 1024
 class InferShapesPass(Pass):
     """States the dtypes and shapes that are known, where the model leaves them open."""
 
+    preserves = True
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """States them, at every nesting level."""
-        facts = Facts.of(model)
+        facts = self.context.space.facts
         graphs = [model.graph, *model.graph.subgraphs()]
         values = [x for graph in graphs for x in [*graph.inputs, *(out for node in graph for out in node.outputs)]]
         # What a model declares of its outputs is its interface.
@@ -33,13 +35,14 @@ class InferShapesPass(Pass):
 
 def state(value: ir.Value, facts: Facts) -> bool:
     """States what is known of a value and not stated yet; whether there was anything."""
-    before = value.type, value.shape
-    if value.type is None:
-        value.type = facts.type(value)
-    shape = facts.shape(value)
+    type_, shape = facts.type(value), facts.shape(value)
+    modified = value.type is None and type_ is not None
+    if modified:
+        value.type = type_
     if shape is not None and (value.shape is None or stated(shape) != value.shape):
         value.shape = stated(shape)
-    return before != (value.type, value.shape)
+        modified = True
+    return modified
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ class _Step:
     op_type: str
     attributes: tuple[ir.Attr, ...]
     inputs: tuple[_Reference, ...]
-    outputs: tuple[tuple[ir.TypeProtocol | None, ir.Shape | None], ...]
+    outputs: tuple[ir.Value, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +78,7 @@ class Template:
                     # The same object will serve all repetitions.
                     value.shape.freeze()
             inputs = tuple(None if value is None else references.get(value, value) for value in made.inputs)
-            outputs = tuple((value.type, value.shape) for value in made.outputs)
-            steps.append(_Step(made.op_type, tuple(made.attributes.values()), inputs, outputs))
+            steps.append(_Step(made.op_type, tuple(made.attributes.values()), inputs, tuple(made.outputs)))
         position = {value: index for index, value in enumerate(node.outputs)}
         return cls(tuple(steps), tuple((position[old], _made(references, new)) for old, new in replacements))
 
@@ -91,9 +90,11 @@ class Template:
             name = builder.names.fresh(f"{builder.scope}/{step.op_type}")
             single = len(step.outputs) == 1
             outputs = [
-                ir.Value(name=name if single else f"{name}:{index}", type=type_, shape=shape)
-                for index, (type_, shape) in enumerate(step.outputs)
+                ir.Value(name=name if single else f"{name}:{index}", type=recorded.type, shape=recorded.shape)
+                for index, recorded in enumerate(step.outputs)
             ]
+            for value, recorded in zip(outputs, step.outputs, strict=True):
+                builder.facts.alike(value, recorded)
             made.append(ir.Node("", step.op_type, inputs, step.attributes, outputs=outputs, name=name))
         builder.emitter.place(*made)
         return [(node.outputs[index], made[ref.step].outputs[ref.output]) for index, ref in self.results]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import onnx
 import onnx_ir as ir
 
 from lstm_lower.graph.form import is_always_made
-from lstm_lower.graph.names import Names
+from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.graph.verify import verify
+from lstm_lower.graph.verify import verify_types
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.opset.installed import MIN_OPSET
+
+T = TypeVar("T", ir.Value, ir.Node)
 
 
 class VerifyPass(Pass):
@@ -25,12 +28,15 @@ class VerifyPass(Pass):
         Raises:
             InvalidModelError: the first fault found.
         """
-        verify(model)
+        verify_structure(model)
+        verify_types(model, self.context.space.facts)
         return ir.passes.PassResult(model, modified=False)
 
 
 class SortPass(Pass):
     """Puts the nodes of every graph into an order in which they can run; where there is none, they stay."""
+
+    preserves = True
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Sorts."""
@@ -47,13 +53,14 @@ class NameOutputsPass(Pass):
     onnx's checker lets variadic outputs be left out; onnxruntime ends the process on a Split, If or Loop that does.
     """
 
+    preserves = True
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Names."""
         unnamed = [value for node in all_nodes(model.graph) for value in node.outputs if not value.name]
         unnamed = [value for value in unnamed if is_always_made(value, model.opset_imports)]
-        names = Names.of(model) if unnamed else Names()
         for value in unnamed:
-            value.name = names.fresh("unread")
+            value.name = self.context.space.names.fresh("unread")
         return ir.passes.PassResult(model, modified=bool(unnamed))
 
 
@@ -65,13 +72,14 @@ class UniqueNamesPass(Pass):
     stay.
     """
 
+    preserves = True
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Renames."""
-        names = Names.of(model)
         repeated = list(_repeated(model))
         for thing in repeated:
             assert thing.name
-            thing.name = names.fresh(thing.name)
+            thing.name = self.context.space.names.fresh(thing.name)
         return ir.passes.PassResult(model, modified=bool(repeated))
 
     def ensures(self, model: ir.Model) -> None:
@@ -102,25 +110,29 @@ def _repeated(model: ir.Model) -> Iterator[ir.Value | ir.Node]:
     while level:
         inner: list[ir.Graph] = []
         for graph in level:
-            for thing in _named(graph):
-                taken = nodes if isinstance(thing, ir.Node) else values
-                if thing.name in taken:
-                    yield thing
-                elif thing.name:
-                    taken.add(thing.name)
-            inner += [subgraph for node in graph for subgraph in subgraphs_of(node)]
+            yield from _taken(dict.fromkeys((*graph.inputs, *graph.initializers.values())), values)
+            for node in graph:
+                yield from _taken([node], nodes)
+                yield from _taken(node.outputs, values)
+                inner += subgraphs_of(node)
         level = inner
 
 
-def _named(graph: ir.Graph) -> Iterator[ir.Value | ir.Node]:
-    yield from dict.fromkeys((*graph.inputs, *graph.initializers.values()))
-    for node in graph:
-        yield node
-        yield from node.outputs
+def _taken(things: Iterable[T], names: set[str]) -> list[T]:
+    """Those of which the names are taken; the others take theirs."""
+    found: list[T] = []
+    for thing in things:
+        if thing.name in names:
+            found.append(thing)
+        elif thing.name:
+            names.add(thing.name)
+    return found
 
 
 class RemoveUnreadWeightsPass(Pass):
     """Removes initializers that nothing reads any more; defaults of graph inputs stay."""
+
+    preserves = True
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Removes."""
@@ -149,6 +161,8 @@ def _unread_weights(model: ir.Model) -> list[str]:
 
 class StandardImportsPass(Pass):
     """Leaves `ai.onnx` as the model's only operator set, with an IR version that knows it."""
+
+    preserves = True
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Removes what nothing uses."""

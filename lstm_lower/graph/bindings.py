@@ -21,8 +21,8 @@ _MAX_VALUE_SIZE = 64
 def composite_nodes(graph: ir.Graph | ir.Function) -> Iterator[tuple[ir.Node, type[OpDef]]]:
     """The nodes of a graph and its subgraphs that have a definition, with it."""
     for node in all_nodes(graph):
-        found = definition_of(node)
-        if found is not None:
+        # Most nodes are ONNX's own.
+        if node.domain and (found := definition_of(node)) is not None:
             yield node, found
 
 
@@ -51,7 +51,7 @@ def bind_node(node: ir.Node, op: type[OpDef], facts: Facts | None = None) -> Cal
         InvalidModelError: an operand or attribute does not fit.
     """
     facts = Facts(0) if facts is None else facts
-    infos = [None if value is None else _info(value, facts) for value in node.inputs]
+    infos = [_info(value, facts) for value in node.inputs]
     key = _key(node, op, infos)
     call = facts.calls.get(key) if key is not None else None
     if call is None:
@@ -89,11 +89,14 @@ def _bind(node: ir.Node, op: type[OpDef], infos: list[TensorInfo | None]) -> Cal
     return op.bind(node_label(node), Arranged.of(op.inputs, infos, attributes), attributes)
 
 
-def _info(value: ir.Value, facts: Facts) -> TensorInfo:
+def _info(value: ir.Value | None, facts: Facts) -> TensorInfo | None:
+    if value is None or value in facts.infos:
+        return None if value is None else facts.infos[value]
     dtype = facts.dtype(value)
     constant = facts.constant(value) if dtype is None or dtype.is_integer() else None
     integers = constant is not None and constant.dtype.kind in "iu"
-    return TensorInfo(dtype, facts.shape(value), constant if integers else None)
+    facts.infos[value] = found = TensorInfo(dtype, facts.shape(value), constant if integers else None)
+    return found
 
 
 def _key(node: ir.Node, op: type[OpDef], infos: list[TensorInfo | None]) -> Hashable:

@@ -1,4 +1,4 @@
-"""Does what a model declares of its values agree with what follows from their operands?"""
+"""Does what a model declares of its values, or what passes have kept of them, agree with what follows from operands?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.graph.values import declared_shape
+from lstm_lower.graph.values import Partial, declared_shape
 
 # Views read the forms that operators have from this opset on; older models are verified once they are raised to it.
 OLDEST_VIEWED = 13
@@ -27,22 +27,39 @@ def verify_declared(graph: ir.Graph, facts: Facts) -> None:
     """
     for node in all_nodes(graph):
         for value in node.outputs:
-            for what, declared, known in _contradictions(value, facts):
+            if value.type is None and value.shape is None:
+                continue
+            for what, declared, known in _contradictions(value.type, declared_shape(value), value, facts):
                 text = f"{what} {known}, which follows from the operands, got {declared} in the model's declarations"
                 label = f"{node.op_type} '{node_label(node)}'"
                 raise InvalidModelError(f"{label}: output '{value.name}' requires {text}")
 
 
-def _contradictions(value: ir.Value, facts: Facts) -> Iterator[tuple[str, str, str]]:
-    type_ = facts.type(value)
-    if value.type is not None and type_ is not None and value.type != type_:
-        undefined = isinstance(value.type, ir.TensorType) and value.type.dtype == ir.DataType.UNDEFINED
+def verify_kept(graph: ir.Graph, kept: Facts, facts: Facts) -> None:
+    """Compares what passes have kept of values with what is found out anew.
+
+    Raises:
+        InvalidModelError: the first contradiction found.
+    """
+    for node in all_nodes(graph):
+        for value in node.outputs:
+            for what, before, now in _contradictions(*kept.kept(value), value, facts):
+                text = f"'{value.name}' of {node.op_type} '{node_label(node)}' requires {what} {now}, got {before}"
+                raise InvalidModelError(f"{text}, which was known before")
+
+
+def _contradictions(
+    type_: ir.TypeProtocol | None, shape: Partial | None, value: ir.Value, facts: Facts
+) -> Iterator[tuple[str, str, str]]:
+    found = facts.type(value)
+    if type_ is not None and found is not None and type_ != found:
+        undefined = isinstance(type_, ir.TensorType) and type_.dtype == ir.DataType.UNDEFINED
         if not undefined:
-            yield "type", str(value.type), str(type_)
-    declared, known = declared_shape(value), facts.shape(value)
-    if declared is None or known is None:
+            yield "type", str(type_), str(found)
+    known = facts.shape(value)
+    if shape is None or known is None:
         return
-    pairs = zip(declared, known, strict=False)
+    pairs = zip(shape, known, strict=False)
     differ = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
-    if len(declared) != len(known) or differ:
-        yield "shape", format_shape(declared), format_shape(known)
+    if len(shape) != len(known) or differ:
+        yield "shape", format_shape(shape), format_shape(known)

@@ -17,7 +17,6 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach, redirect
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
-from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Array, Dim, stated
 
 # The end of an axis in a slice, whatever its size.
@@ -76,7 +75,6 @@ class Emitter:
         graph: the graph that nodes are emitted into.
         scope: what names of nodes begin with.
         emitted: the nodes emitted so far, in order.
-        constants: where constants are shared.
     """
 
     def __init__(
@@ -93,9 +91,22 @@ class Emitter:
         self.graph = graph
         self.scope = scope
         self.emitted: list[ir.Node] = []
-        self.constants = constants if constants is not None else Constants(None)
+        self._constants = constants
         self._before = before
         self._after = after
+
+    def go_before(self, node: ir.Node, scope: str) -> None:
+        """Emits before another node of the graph from now on."""
+        self._before, self._after, self._constants = node, None, None
+        self.scope = scope
+        self.emitted = []
+
+    @property
+    def constants(self) -> Constants:
+        """Where constants are shared."""
+        if self._constants is None:
+            self._constants = Constants(None)
+        return self._constants
 
     @property
     def facts(self) -> Facts:
@@ -121,8 +132,6 @@ class Emitter:
         values = [ir.Value(name=name if outputs == 1 else f"{name}:{index}") for index in range(outputs)]
         attrs = [_attribute(key, value) for key, value in attributes.items()]
         node = ir.Node("", op_type, inputs, attrs, outputs=values, name=name)
-        if attrs and subgraphs_of(node):
-            self.facts.enter(node)
         self.place(node)
         for value in values:
             value.type = self.facts.type(value)
@@ -142,6 +151,7 @@ class Emitter:
 
     def place(self, *nodes: ir.Node) -> None:
         """Puts existing nodes that stand in no graph at the place where nodes are emitted."""
+        self.facts.enter(*[node for node in nodes if node.attributes])
         if self._before is not None:
             self.graph.insert_before(self._before, nodes)
         elif self._after is not None and nodes:

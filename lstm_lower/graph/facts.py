@@ -18,20 +18,30 @@ import onnx_ir as ir
 
 from lstm_lower.graph import onnx_inference
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.folding import LARGEST, folds
+from lstm_lower.graph.folding import LARGEST, OF_SHAPES, folds
 from lstm_lower.graph.inference import Inferred, infers
+from lstm_lower.graph.parameters import Parameters
 from lstm_lower.graph.standard.base import constant_of
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.graph.uniform import finite_by, uniform_by
-from lstm_lower.graph.values import Array, Dim, Entry, Open, Partial, Shape, declared_shape
-from lstm_lower.opdef import Call
+from lstm_lower.graph.uniform import uniform_constant, uniforms
+from lstm_lower.graph.values import (
+    Array,
+    Dim,
+    Entry,
+    Partial,
+    Shape,
+    certain_first,
+    declared_shape,
+    filled,
+    is_certain,
+    merged,
+)
+from lstm_lower.opdef import Call, TensorInfo
 
 # Longer vectors are data, not sizes.
 MOST_ENTRIES = 64
 _SIZES = (ir.DataType.INT32, ir.DataType.INT64)
 _TENSORS = {dtype: ir.TensorType(dtype) for dtype in ir.DataType}
-
-_CERTAINTY: dict[type, int] = {int: 0, str: 1, type(None): 3}
 
 T = TypeVar("T")
 
@@ -42,41 +52,55 @@ class Facts:
     Attributes:
         opset: the model's version of `ai.onnx`.
         composite: tells dtypes and shapes of the outputs of a node of another domain.
-        calls: composite nodes' uses of their ops, by all that these depend on; see `bindings.bind_node`.
+        infos: what composite nodes ask of their operands, and
+        calls: their uses of their ops, by all that these depend on; see `bindings.bind_node`.
     """
 
     def __init__(self, opset: int, composite: Callable[[ir.Node, Facts], Inferred | None] | None = None) -> None:
         self.opset = opset
         self.composite = composite
+        self.infos: dict[ir.Value, TensorInfo] = {}
         self.calls: dict[Hashable, Call] = {}
+        self._views: dict[ir.Node | None, std.Standard | None] = {None: None}
         self._types: dict[ir.Value, ir.TypeProtocol | None] = {}
         self._shapes: dict[ir.Value, Shape | None] = {}
+        self._uncertain: set[ir.Value] = set()
         self._contents: dict[ir.Value, Array | None] = {}
         self._uniform: dict[ir.Value, float | None] = {}
         self._finite: dict[ir.Value, bool] = {}
-        # Parameters of bodies -> the node that holds the body, and the parameter's position.
-        self._parameters: dict[ir.Value, tuple[ir.Node, int]] = {}
+        self._parameters = Parameters()
 
     @classmethod
     def of(cls, model: ir.Model) -> Facts:
         """The facts of a model."""
         facts = cls(model.graph.opset_imports.get("", 0), _by_definition)
-        pending = [model.graph]
-        while pending:
-            for node in pending.pop():
-                if node.attributes and (inner := subgraphs_of(node)):
-                    facts.enter(node)
-                    pending += inner
+        facts.enter(*model.graph)
         return facts
 
-    def enter(self, node: ir.Node) -> None:
-        """Makes known what the parameters of a node's bodies stand for."""
-        for graph in subgraphs_of(node):
-            self._parameters.update((parameter, (node, index)) for index, parameter in enumerate(graph.inputs))
+    def enter(self, *nodes: ir.Node) -> None:
+        """Makes known what the parameters of nodes' bodies stand for, and of those within them."""
+        self._parameters.enter(nodes)
+
+    def look_again(self) -> None:
+        """Forgets what is not certain: after a change of the graph more may follow. What is known stays true."""
+        self.infos.clear()
+        for value in self._uncertain:
+            self._shapes.pop(value, None)
+            self._types.pop(value, None)
+        self._uncertain.clear()
+        self._contents = {
+            x: array for x, array in self._contents.items() if array is not None and array.dtype != object
+        }
+        self._uniform = {x: number for x, number in self._uniform.items() if number is not None}
+        self._finite = {x: finite for x, finite in self._finite.items() if finite}
+
+    def kept(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, Shape | None]:
+        """Type and shape as far as they were asked for already."""
+        return self._types.get(value), self._shapes.get(value)
 
     def tell(self, value: ir.Value, shape: Iterable[Dim | None]) -> None:
         """Adds what a pass knows of a value's shape besides what follows from its operands."""
-        self._shapes[value] = _filled(value, _certain_first(tuple(shape), self.shape(value)))
+        self._keep(value, filled(value, certain_first(tuple(shape), self.shape(value))))
 
     def assuming(self, shapes: Mapping[ir.Value, Shape | None], inside: Container[ir.Value]) -> Facts:
         """What would be known if some values had given shapes; nothing known of the values `inside` is taken over."""
@@ -86,14 +110,20 @@ class Facts:
         found._shapes = {value: shape for value, shape in self._shapes.items() if value not in inside}
         for value, shape in shapes.items():
             found._types[value] = self.type(value)
-            found._shapes[value] = shape
+            found._keep(value, shape)
         return found
 
     def forget(self, *values: ir.Value) -> None:
         """Forgets values that have got another meaning, or that are gone."""
         for value in values:
-            for memo in (self._types, self._shapes, self._contents, self._uniform, self._finite, self._parameters):
+            self._parameters.forget(value)
+            for memo in (self._types, self._shapes, self._contents, self._uniform, self._finite, self.infos):
                 memo.pop(value, None)
+
+    def alike(self, value: ir.Value, known: ir.Value) -> None:
+        """Takes over type and shape of a value that another is made just like, where the shape is known for certain."""
+        if known in self._shapes and known not in self._uncertain:
+            self._types[value], self._shapes[value] = self._types[known], self._shapes[known]
 
     def replaced(self, old: ir.Value, new: ir.Value) -> bool:
         """Keeps for a value what is known of the one in whose place it stands; whether its shape was known less."""
@@ -103,17 +133,19 @@ class Facts:
             self._types[new] = self._types.get(old, old.type)
         if shape is None or shape == before:
             return False
-        self._shapes[new] = _filled(new, _certain_first(before, shape))
+        self._keep(new, filled(new, certain_first(before, shape)))
         return self._shapes[new] != before
 
     def view(self, node: ir.Node | None) -> std.Standard | None:
         """The view of a node of ONNX's own operators; `None` for others, and where an attribute is a function's."""
-        if node is None or node.domain != "":
-            return None
-        kind = std.VIEWS.get(node.op_type)
-        if kind is None or (node.attributes and any(attribute.is_ref() for attribute in node.attributes.values())):
-            return None
-        return kind(node, self)
+        try:
+            return self._views[node]
+        except KeyError:
+            assert node is not None
+            kind = std.VIEWS.get(node.op_type) if node.domain == "" else None
+            refers = node.attributes and any(attribute.is_ref() for attribute in node.attributes.values())
+            self._views[node] = found = None if kind is None or refers else kind(node, self)
+            return found
 
     def maker(self, value: ir.Value | None) -> std.Standard | None:
         """The view of the node that makes a value."""
@@ -163,7 +195,7 @@ class Facts:
         found = constant_of(value)
         if found is not None or value is None:
             return found
-        content = self._content(value)
+        content = self._contents[value] if value in self._contents else self._content(value)
         return None if content is None or content.dtype == object else content
 
     def entries(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
@@ -191,7 +223,17 @@ class Facts:
 
     def uniform(self, value: ir.Value | None) -> float | None:
         """The value that a tensor of numbers holds everywhere; `None` when it differs or is not known."""
-        return None if value is None else self._walk(self._uniform, value, _operands, self._uniform_of)
+        if value is None:
+            return None
+        memo = self._uniform
+        if value not in memo:
+            view = self.maker(value)
+            rule = None if view is None else uniforms.of(type(view))
+            if view is None or (rule is not None and not all(x in memo for x in view.node.inputs)):
+                self._walk(memo, value, _operands, self._uniform_of)
+            else:
+                memo[value] = None if rule is None else rule(view)
+        return memo[value]
 
     def finite(self, value: ir.Value | None) -> bool:
         """Whether a value surely holds neither infinities nor NaN; only then may a zero swallow it."""
@@ -207,7 +249,10 @@ class Facts:
         """Computes something of a value after it was computed of all that the value needs, without recursion."""
         if value in memo:
             return memo[value]
-        if all(x in memo for x in needs(self, value)):
+        for x in needs(self, value):
+            if x not in memo:
+                break
+        else:
             # The usual case, a walk of one step.
             memo[value] = found = compute(value)
             return found
@@ -233,8 +278,9 @@ class Facts:
         """The shape; the type is kept on the way, and so is what concerns the node's other outputs."""
         node = value.producer()
         if node is None:
-            type_, partial = self._of_parameter(value)
-            return self._settle(value, type_, partial)
+            if value.const_value is not None:
+                return self._settle(value, value.const_value.dtype, tuple(map(int, value.const_value.shape.numpy())))
+            return self._settle(value, *self._parameters.inferred(value, self))
         for output, (type_, partial) in zip(node.outputs, self._inferred(node), strict=False):
             if output not in self._shapes:
                 self._shapes[output] = self._settle(output, type_, partial)
@@ -246,10 +292,18 @@ class Facts:
         if isinstance(type_, ir.DataType):
             type_ = _TENSORS[type_]
         self._types[value] = type_ if type_ is not None else value.type
-        if partial is not None and all(isinstance(dim, int | str) for dim in partial):
+        if partial is not None and is_certain(partial):
             # Nothing that is declared could tell more.
             return partial  # type: ignore[return-value]
-        return _filled(value, _merged(value, partial, declared_shape(value)))
+        shape = filled(value, merged(value, partial, declared_shape(value)))
+        if shape is None or not is_certain(shape):
+            self._uncertain.add(value)
+        return shape
+
+    def _keep(self, value: ir.Value, shape: Shape | None) -> None:
+        self._shapes[value] = shape
+        self.infos.pop(value, None)
+        (self._uncertain.add if shape is None or not is_certain(shape) else self._uncertain.discard)(value)
 
     def _inferred(self, node: ir.Node) -> Inferred:
         view = self.view(node)
@@ -258,54 +312,41 @@ class Facts:
         rule = infers.of(type(view))
         return rule(view) if rule is not None else onnx_inference.inferred(node, self)
 
-    def _of_parameter(self, value: ir.Value) -> tuple[ir.TypeProtocol | ir.DataType | None, Partial | None]:
-        """What follows for a body's parameter from what is handed to it."""
-        if value.const_value is not None:
-            return value.const_value.dtype, tuple(int(dim) for dim in value.const_value.shape.numpy())
-        node, index = self._parameters.get(value, (None, 0))
-        view = self.view(node)
-        if isinstance(view, std.Scan) and index < len(view.node.inputs):
-            outer = view.node.inputs[index]
-            shape: Partial | None = self.shape(outer)
-            if index >= view.states and shape is not None:
-                axis = view.input_axes[index - view.states] % len(shape)
-                shape = (*shape[:axis], *shape[axis + 1 :])
-            return self.dtype(outer), shape
-        if isinstance(view, std.Loop) and index < len(view.node.inputs):
-            if index < 2:
-                return ir.DataType.BOOL if index else ir.DataType.INT64, None
-            # The shape may change from iteration to iteration.
-            return self.type(view.node.inputs[index]), None
-        if isinstance(view, std.SequenceMap):
-            outer_type = self.type(view.node.inputs[index])
-            return (outer_type.elem_type if isinstance(outer_type, ir.SequenceType) else outer_type), None
-        return None, None
-
     def _content(self, value: ir.Value) -> Array | None:
+        view = self.maker(value)
+        if view is not None and not isinstance(view, OF_SHAPES) and view.node.inputs:
+            first = view.node.inputs[0]
+            if folds.of(type(view)) is None or (first in self._contents and self._contents[first] is None):
+                self._contents[value] = None
+                return None
         self.shape(value)
         return self._walk(self._contents, value, _small_operands, self._content_of)
 
     def _content_of(self, value: ir.Value) -> Array | None:
-        array = constant_of(value) if value.const_value is None or value.const_value.size <= LARGEST else None
-        if array is not None:
-            return array if array.size <= LARGEST and array.dtype.kind in "iufb" else None
         view = self.maker(value)
-        rule = None if view is None or len(view.node.outputs) != 1 else folds.of(type(view))
-        if view is None or rule is None:
+        if view is None or isinstance(view, std.Constant):
+            small = value.const_value is None or value.const_value.size <= LARGEST
+            array = constant_of(value) if small else None
+            return array if array is not None and array.size <= LARGEST and array.dtype.kind in "iufb" else None
+        rule = folds.of(type(view))
+        if rule is None or len(view.node.outputs) != 1:
             return None
-        operands = [None if x is None else self._contents[x] for x in view.node.inputs]
+        operands: list[Array | None] = []
+        if not isinstance(view, OF_SHAPES):
+            operands = [None if x is None else self._contents[x] for x in view.node.inputs]
+            if operands[0] is None:
+                return None
         with np.errstate(all="ignore"):
             result = rule(view, operands)
         return result if result is not None and result.size <= LARGEST else None
 
     def _uniform_of(self, value: ir.Value) -> float | None:
-        parameter = self._sequence(value)
-        if parameter is not None:
-            return self._uniform[parameter]
         view = self.maker(value)
-        if view is None or isinstance(view, std.Constant):
-            return _uniform_constant(value)
-        return uniform_by(view)
+        if view is None:
+            sequence = self._parameters.sequence(value, self)
+            return uniform_constant(value) if sequence is None else self._uniform[sequence]
+        rule = uniforms.of(type(view))
+        return None if rule is None else rule(view)
 
     def _finite_of(self, value: ir.Value) -> bool:
         known = self.uniform(value)
@@ -315,15 +356,7 @@ class Facts:
         if dtype is not None and (dtype.is_integer() or dtype == ir.DataType.BOOL):
             return True
         view = self.maker(value)
-        return view is not None and finite_by(view)
-
-    def _sequence(self, value: ir.Value) -> ir.Value | None:
-        """The sequence of which a Scan's parameter is one element."""
-        node, index = self._parameters.get(value, (None, 0))
-        view = self.view(node)
-        if isinstance(view, std.Scan) and view.states <= index < len(view.node.inputs):
-            return view.node.inputs[index]
-        return None
+        return isinstance(view, std.Moving | std.Identity) and self.finite(view.node.inputs[0])
 
 
 def _by_definition(node: ir.Node, facts: Facts) -> Inferred | None:
@@ -336,8 +369,7 @@ def _neighbours(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
     """What type and shape of a value may follow from."""
     node = value.producer()
     if node is None:
-        node, index = facts._parameters.get(value, (None, 0))
-        outer = node.inputs[index] if node is not None and index < len(node.inputs) else None
+        outer = facts._parameters.operand(value)
         return () if outer is None else (outer,)
     if not node.attributes:
         return [x for x in node.inputs if x is not None]
@@ -348,57 +380,13 @@ def _operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
     node = value.producer()
     if node is not None:
         return [x for x in node.inputs if x is not None]
-    sequence = facts._sequence(value)
+    sequence = facts._parameters.sequence(value, facts)
     return () if sequence is None else (sequence,)
 
 
 def _small_operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
     """Operands whose contents tell that of a value: none where no rule would look at them."""
     view = None if value.const_value is not None else facts.maker(value)
-    if view is None or len(view.node.outputs) != 1 or folds.of(type(view)) is None:
+    if view is None or len(view.node.outputs) != 1 or isinstance(view, OF_SHAPES) or folds.of(type(view)) is None:
         return ()
     return [x for x in view.node.inputs if x is not None]
-
-
-def _uniform_constant(value: ir.Value) -> float | None:
-    array = constant_of(value) if value.const_value is None or value.const_value.size <= 1 << 16 else None
-    if array is None or not 0 < array.size <= 1 << 16 or array.dtype.kind not in "iuf":
-        return None
-    first = array.reshape(-1)[0]
-    return float(first) if bool(np.all(array == first)) else None
-
-
-def _merged(value: ir.Value, found: Partial | None, declared: Partial | None) -> Partial | None:
-    """What was found out, filled in with what is declared; a rank that contradicts what was found is ignored.
-
-    A rule that finds a dimension to be the value's own does not trust what is declared of it.
-    """
-    if found is None or declared is None:
-        return declared if found is None else found
-    if len(found) != len(declared):
-        return found
-    return tuple(
-        [a if isinstance(a, Open) and a.value is value else _known(a, b) for a, b in zip(found, declared, strict=True)]
-    )
-
-
-def _known(found: Dim | None, declared: Dim | None) -> Dim | None:
-    if isinstance(found, int | str) or declared is None:
-        return found
-    return declared if found is None or isinstance(declared, int | str) else found
-
-
-def _certain_first(a: Partial | None, b: Partial | None) -> Partial | None:
-    """Two pieces of knowledge of one shape: a number tells more than a name, a name more than an identity."""
-    if a is None or b is None or len(a) != len(b):
-        return b if a is None else a
-    return tuple([min(pair, key=lambda dim: _CERTAINTY.get(type(dim), 2)) for pair in zip(a, b, strict=True)])
-
-
-def _filled(value: ir.Value, partial: Partial | None) -> Shape | None:
-    """Gives dimensions that are not known an identity."""
-    if partial is None:
-        return None
-    if None not in partial:
-        return partial  # type: ignore[return-value]
-    return tuple([Open(value, axis) if dim is None else dim for axis, dim in enumerate(partial)])

@@ -1,7 +1,9 @@
 """What an operator computes of operands that are known now: the facet `folds`.
 
-A rule gets the operands as numpy arrays. An array of Python objects holds sizes of which some are known by name or
-identity only; operators that lay elements out anew treat it as any other, arithmetic sees numbers only.
+A rule gets the operands as numpy arrays, `None` for those that are not known, but for the first: without that one it
+is not asked, except where the result follows from shapes (`OF_SHAPES`) and no operand is looked at. An array of Python
+objects holds sizes of which some are known by name or identity only; operators that lay elements out anew treat it as
+any other, arithmetic sees numbers only.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from lstm_lower.graph.values import Array
 # Results up to this many elements are computed: sizes, axes, biases, but no weights.
 LARGEST = 1 << 12
 
+# What these compute follows from their operand's shape alone.
+OF_SHAPES = (std.Shape, std.Size)
+
 Operands = list[Array | None]
 folds: std.Facet[Callable[[Any, Operands], Array | None]] = std.Facet("folding")
 
 
-@folds(std.Identity, std.Constant)
+@folds(std.Identity)
 def _identity(_: std.Identity, operands: Operands) -> Array | None:
     return operands[0]
 

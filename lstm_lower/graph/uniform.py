@@ -1,46 +1,75 @@
-"""Which tensors hold one value everywhere, zeros and ones in all their disguises, and which are surely finite."""
+"""Which tensors hold one value everywhere, zeros and ones in all their disguises: the facet `uniforms`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.standard.base import constant_of
+
+# Larger constants are weights, which hold many values.
+LARGEST = 1 << 16
+
+# A rule tells the value that a node's output holds everywhere, as it follows from the operands.
+uniforms: std.Facet[Callable[[Any], float | None]] = std.Facet("uniformity")
 
 
-def uniform_by(op: std.Standard) -> float | None:
-    """The value that a node's first output holds everywhere, as it follows from the operands."""
-    known = op.facts.uniform
-    operands = op.inputs
-    match op:
-        case std.ConstantOfShape():
-            return 0.0 if op.fill is None else float(op.fill.numpy().reshape(-1)[0])
-        case std.Moving() | std.Identity():
-            return known(operands[0])
-        case std.Cast():
-            inner = known(operands[0])
-            return inner if inner in (0.0, 1.0) or (inner == -1.0 and op.to.is_signed()) else None
-        case std.Concat():
-            values = {known(x) for x in operands}
-            return values.pop() if len(values) == 1 else None
-        case std.Add() | std.Sub():
-            a, b = known(operands[0]), known(operands[1])
-            return None if a is None or b is None else a + b if isinstance(op, std.Add) else a - b
-        case std.Mul() | std.MatMul() | std.Gemm():
-            return _product(op)
-        case std.ReduceSum() | std.ReduceMean() | std.Neg():
-            return 0.0 if known(operands[0]) == 0.0 else None
-    return None
-
-
-def _product(op: std.Standard) -> float | None:
-    factors = [op.facts.uniform(x) for x in op.inputs]
-    if len(factors) != 2:
+def uniform_constant(value: ir.Value) -> float | None:
+    """The value that a constant holds everywhere."""
+    array = constant_of(value) if value.const_value is None or value.const_value.size <= LARGEST else None
+    if array is None or not 0 < array.size <= LARGEST or array.dtype.kind not in "iuf":
         return None
-    a, b = factors
-    if isinstance(op, std.Mul) and a is not None and b is not None:
-        return a * b
+    first = array.reshape(-1)[0]
+    return float(first) if bool(np.all(array == first)) else None
+
+
+@uniforms(std.Constant)
+def _constant(op: std.Constant) -> float | None:
+    return uniform_constant(op.output)
+
+
+@uniforms(std.ConstantOfShape)
+def _constant_of_shape(op: std.ConstantOfShape) -> float | None:
+    return 0.0 if op.fill is None else float(op.fill.numpy().reshape(-1)[0])
+
+
+@uniforms(std.Moving, std.Identity)
+def _moving(op: std.Moving) -> float | None:
+    return op.facts.uniform(op.inputs[0])
+
+
+@uniforms(std.Cast)
+def _cast(op: std.Cast) -> float | None:
+    inner = op.facts.uniform(op.inputs[0])
+    return inner if inner in (0.0, 1.0) or (inner == -1.0 and op.to.is_signed()) else None
+
+
+@uniforms(std.Concat)
+def _concat(op: std.Concat) -> float | None:
+    values = {op.facts.uniform(x) for x in op.inputs}
+    return values.pop() if len(values) == 1 else None
+
+
+@uniforms(std.Add, std.Sub)
+def _sum(op: std.Add | std.Sub) -> float | None:
+    a, b = map(op.facts.uniform, op.inputs)
+    return None if a is None or b is None else a + b if isinstance(op, std.Add) else a - b
+
+
+@uniforms(std.Mul, std.MatMul, std.Gemm)
+def _product(op: std.Standard) -> float | None:
+    factors = [op.facts.uniform(x) for x in op.node.inputs]
+    known = [factor for factor in factors if factor is not None]
+    if isinstance(op, std.Mul) and len(known) == 2:
+        return known[0] * known[1]
     # Zero times infinity is NaN.
-    return 0.0 if 0.0 in factors and all(op.facts.finite(x) for x in op.inputs) else None
+    return 0.0 if 0.0 in known and len(factors) == 2 and all(map(op.facts.finite, op.node.inputs)) else None
 
 
-def finite_by(op: std.Standard) -> bool:
-    """Whether a node's first output surely holds neither infinities nor NaN, where it is not uniform."""
-    return isinstance(op, std.Moving | std.Identity) and op.facts.finite(op.inputs[0])
+@uniforms(std.ReduceSum, std.ReduceMean, std.Neg)
+def _zero(op: std.Standard) -> float | None:
+    return 0.0 if op.facts.uniform(op.inputs[0]) == 0.0 else None

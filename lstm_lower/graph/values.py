@@ -36,6 +36,9 @@ Shape = tuple[Dim, ...]
 # A shape of which some dimensions are not known at all.
 Partial = tuple["Dim | None", ...]
 
+_CERTAIN = frozenset((int, str))
+_CERTAINTY: dict[type, int] = {int: 0, str: 1, type(None): 3}
+
 
 def declared_shape(value: ir.Value | None) -> tuple[int | str | None, ...] | None:
     """A value's dimensions as its model states them; `None` when not even the rank is stated.
@@ -58,11 +61,11 @@ def stated(shape: Iterable[Dim | None]) -> ir.Shape:
 
 def broadcast(*shapes: Partial | None) -> Partial | None:
     """The shape of an elementwise result; `None` when a rank is unknown."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     known = [shape for shape in shapes if shape is not None]
     if len(known) != len(shapes) or not known:
         return None
-    if all(shape == known[0] for shape in known):
-        return known[0]
     rank = max(len(shape) for shape in known)
     return tuple([_broadcast_dim([s[axis] for s in known if -axis <= len(s)]) for axis in range(-rank, 0)])
 
@@ -88,3 +91,44 @@ def product(dims: Partial) -> Dim | None:
             total *= dim
         return total
     return rest[0] if len(rest) == 1 else 0 if 0 in rest else None
+
+
+def merged(value: ir.Value, found: Partial | None, declared: Partial | None) -> Partial | None:
+    """What was found out, filled in with what is declared; a rank that contradicts what was found is ignored.
+
+    A rule that finds a dimension to be the value's own does not trust what is declared of it.
+    """
+    if found is None or declared is None:
+        return declared if found is None else found
+    if len(found) != len(declared):
+        return found
+    return tuple(
+        [a if isinstance(a, Open) and a.value is value else _known(a, b) for a, b in zip(found, declared, strict=True)]
+    )
+
+
+def _known(found: Dim | None, declared: Dim | None) -> Dim | None:
+    if isinstance(found, int | str) or declared is None:
+        return found
+    return declared if found is None or isinstance(declared, int | str) else found
+
+
+def is_certain(shape: Partial) -> bool:
+    """Whether every dimension is known by number or name."""
+    return _CERTAIN.issuperset(map(type, shape))
+
+
+def certain_first(a: Partial | None, b: Partial | None) -> Partial | None:
+    """Two pieces of knowledge of one shape: a number tells more than a name, a name more than an identity."""
+    if a is None or b is None or len(a) != len(b):
+        return b if a is None else a
+    return tuple([min(pair, key=lambda dim: _CERTAINTY.get(type(dim), 2)) for pair in zip(a, b, strict=True)])
+
+
+def filled(value: ir.Value, partial: Partial | None) -> Shape | None:
+    """Gives dimensions that are not known an identity."""
+    if partial is None:
+        return None
+    if None not in partial:
+        return partial  # type: ignore[return-value]
+    return tuple([Open(value, axis) if dim is None else dim for axis, dim in enumerate(partial)])

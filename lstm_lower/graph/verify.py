@@ -21,7 +21,15 @@ def verify(model: ir.Model) -> None:
         InvalidModelError: the first fault found.
     """
     verify_structure(model)
-    facts = Facts.of(model)
+    verify_types(model, Facts.of(model))
+
+
+def verify_types(model: ir.Model, facts: Facts) -> None:
+    """Verifies every composite node of a well-formed model against its definition, and declared types against facts.
+
+    Raises:
+        InvalidModelError: the first fault found.
+    """
     for graph in [model.graph, *(function.graph for function in model.functions.values())]:
         for node, definition in composite_nodes(graph):
             # In a function's body an attribute may stand for the caller's, who is yet to come.

@@ -9,13 +9,11 @@ may allow another's. Takes time linear in the number of nodes.
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter
-from lstm_lower.graph.standard.base import constant_of
 from lstm_lower.graph.subgraphs import subgraphs_of
 
 # They register their rules.
@@ -41,51 +39,48 @@ class AlgebraicSimplification(LoopPass):
 
     def _graph(self, graph: ir.Graph) -> bool:
         modified = False
+        e = Emitter(self.context.space, graph)
         for node in graph:
             if node.graph is None:
                 continue
-            if std.ControlFlow.matches(node):
+            if inner := subgraphs_of(node):
                 if is_scan(node):
                     modified |= self._parameter_shapes(Loop(node, self.context.space))
-                for subgraph in subgraphs_of(node):
+                for subgraph in inner:
                     modified |= self._graph(subgraph)
-            modified |= self._node(graph, node)
+            modified |= self._node(e, node)
         return modified
 
-    def _node(self, graph: ir.Graph, node: ir.Node) -> bool:
+    def _node(self, e: Emitter, node: ir.Node) -> bool:
         """Simplifies a node, and then what the rules put in its place; the graph's walk has passed that by."""
-        waiting, modified = [node], False
+        waiting = self._apply(e, node)
+        if waiting is None:
+            return False
         for current in waiting:
-            if current.graph is not None and (emitted := self._apply(graph, current)) is not None:
+            if current.graph is not None and (emitted := self._apply(e, current)) is not None:
                 waiting += emitted
-                modified = True
-        return modified
+        return True
 
-    def _apply(self, graph: ir.Graph, node: ir.Node) -> list[ir.Node] | None:
+    def _apply(self, e: Emitter, node: ir.Node) -> list[ir.Node] | None:
         """Puts something simpler in a node's place; what was emitted for that, `None` where nothing is simpler."""
-        view = self.facts.view(node)
-        if view is None or len(node.outputs) != 1:
+        facts = e.facts
+        view = facts.view(node)
+        if view is None or isinstance(view, std.Constant) or len(node.outputs) != 1:
             return None
-        e = Emitter(self.context.space, graph, before=node, scope=node.name or "simplified")
-        replacement = self._constant(view, e)
-        rule = simplifies.of(type(view))
-        if replacement is None and rule is not None:
+        array, rule = facts.constant(view.output), simplifies.of(type(view))
+        if array is None and rule is None:
+            return None
+        e.go_before(node, node.name or "simplified")
+        replacement = None
+        if array is not None:
+            replacement = e.constant(array, facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
+        elif rule is not None:
             replacement = rule(view, e)
         if replacement is None or replacement is view.output:
             return None
         e.replace(view.output, replacement)
         detach(node)
         return e.emitted
-
-    def _constant(self, view: std.Standard, e: Emitter) -> ir.Value | None:
-        """A constant in a node's place, where its value is known."""
-        array = self.facts.constant(view.output)
-        if array is None or isinstance(view, std.Constant):
-            return None
-        known = constant_of(view.output)
-        if known is not None and np.array_equal(known, array):
-            return None
-        return e.constant(array, self.facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
 
     def _parameter_shapes(self, loop: Loop) -> bool:
         """The shape of a state or of an element follows from outside: it is the same at every step."""

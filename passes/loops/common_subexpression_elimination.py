@@ -21,8 +21,9 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.loop_fusion import merge_outputs, merge_recurrences
-from lstm_lower.passes.loops.views.base import Context, LoopPass
+from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import is_pure
 from lstm_lower.passes.loops.views.keys import node_key
 from lstm_lower.passes.loops.views.loop import Loop
@@ -85,9 +86,8 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
     modified = False
     scans: list[ir.Node] = []
     for node in graph:
-        if std.ControlFlow.matches(node):
-            for subgraph in subgraphs_of(node):
-                modified |= _merge(subgraph, context, scopes, fused)
+        for subgraph in subgraphs_of(node):
+            modified |= _merge(subgraph, context, scopes, fused)
         if not is_pure(node):
             continue
         key = node_key(node, {})

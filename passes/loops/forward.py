@@ -21,9 +21,11 @@ class ForwardScansPass(Pass):
     A Scan along another axis of a sequence whose rank is not known stays as it is.
     """
 
+    preserves = True
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites."""
-        space = Workspace.of(model)
+        space = self.context.space
         modified = False
         for container in [model.graph, *(function.graph for function in model.functions.values())]:
             for graph in [container, *container.subgraphs()]:

@@ -20,8 +20,8 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach, operands
 from lstm_lower.graph.emit import replace
+from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
-from lstm_lower.passes.loops.views.base import Context
 from lstm_lower.passes.loops.views.keys import node_key
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, is_scan
 

@@ -21,8 +21,9 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter, replace
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.values import declared_shape
+from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.schedule import block_steps
-from lstm_lower.passes.loops.views.base import Context, LoopPass
+from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import BLOCKS, Loop, ScanInput, ScanOutput
 
 # Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
@@ -208,7 +209,6 @@ class _Chunking:
         needed = [a for a in attributes if _is_needed(a)]
         node = ir.Node("", std.Scan.op_type, [*states, *blocks], needed, outputs=results, name=old.name)
         old.name = self.names.fresh(self.loop.scope("blocks"))
-        self.facts.enter(node)
         self.inside.place(node)
         return node
 

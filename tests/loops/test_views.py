@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 
 import lstm_lower as ll
-from lstm_lower.passes.loops.views.base import Context
+from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
 from lstm_lower.passes.trace import Trace
 
@@ -22,7 +22,7 @@ def test_a_view_names_nothing() -> None:
     model = ir.from_proto(onnx.parser.parse_model(NAMELESS))
     before = ir.to_proto(model).SerializeToString()
     (node,) = scans_of(model.graph)
-    Loop(node, Context.of(model).space)
+    Loop(node, Context(model).space)
     assert ir.to_proto(model).SerializeToString() == before
 
 

@@ -146,6 +146,24 @@ def test_a_faulty_pass_is_named() -> None:
         run_passes(doubling_chain(0), [step])
 
 
+class Forgetful(Pass):
+    preserves = True
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        node = next(iter(model.graph))
+        assert self.context.space.facts.shape(node.outputs[0]) == (2, 3)
+        node.replace_input_with(0, model.graph.inputs[1])
+        return ir.passes.PassResult(model, modified=True)
+
+
+def test_what_a_pass_keeps_is_checked() -> None:
+    step = Forgetful()
+    step.verify_each = True
+    text = "g (float[2,3] x, float[3,2] other) => (float[a, b] y) { h = Neg(x) y = Exp(h) }"
+    with pytest.raises(ir.passes.PostconditionError, match=r"'h' of Neg .* requires shape \[3, 2\], got \[2, 3\]"):
+        run_passes(parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> {text}'), [step])
+
+
 def test_every_pass_promises_what_verify_each_checks() -> None:
     steps = [*lowering_passes(verify_each=True), *optimizing_passes(verify_each=True)]
     assert all(step.verify_each for step in steps)

@@ -102,10 +102,10 @@ class Standard:
     @classmethod
     def matches(cls, node: ir.Node | None) -> TypeGuard[ir.Node]:
         """Whether a node is of this operator, or of one of this kind."""
-        if node is None or node.domain != "":
+        if node is None:
             return False
         view = VIEWS.get(node.op_type)
-        return view is not None and issubclass(view, cls)
+        return view is not None and issubclass(view, cls) and node.domain == ""
 
     @classmethod
     def of(cls, node: ir.Node | None, facts: Facts) -> Self | None:

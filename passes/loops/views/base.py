@@ -3,52 +3,18 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
-from lstm_lower.graph.names import Names
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
 from lstm_lower.passes.tidy import UniqueNamesPass, verify_unique_names
-from lstm_lower.passes.trace import Trace
-
-
-@dataclasses.dataclass
-class Context:
-    """What passes on one model share.
-
-    Attributes:
-        space: names, facts and version of the model.
-        trace: where changes and refusals are recorded.
-    """
-
-    space: Workspace
-    trace: Trace
-
-    @classmethod
-    def of(cls, model: ir.Model, trace: Trace | None = None) -> Context:
-        """The context of a model."""
-        return cls(Workspace.of(model), trace if trace is not None else Trace())
-
-    @property
-    def names(self) -> Names:
-        """Gives out unique names; one for the whole model."""
-        return self.space.names
-
-    @property
-    def opset(self) -> int:
-        """The model's version of `ai.onnx`."""
-        return self.space.opset
 
 
 class LoopPass(Pass):
     """A pass over the Scans of a model, inner loops before those that hold them.
-
-    Used alone, a pass makes a context of its own for each call; a pipeline gives all its passes one.
 
     What holds after a pass stands in its `ensures` where that can be told from the model without doing the pass's work
     again. A pass that makes a loop better where its own measure says so promises no more than a valid model, in which
@@ -58,17 +24,11 @@ class LoopPass(Pass):
         one_walk: whether one run on a graph without subgraphs leaves nothing for a second one.
     """
 
+    preserves = True
     one_walk: bool = False
 
     def __init__(self, context: Context | None = None) -> None:
-        self._given = context
-        self._context: Context | None = context
-
-    @property
-    def context(self) -> Context:
-        """The context of the running call."""
-        assert self._context is not None
-        return self._context
+        self._shared = context
 
     @property
     def facts(self) -> Facts:
@@ -82,9 +42,7 @@ class LoopPass(Pass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Runs the pass on every loop of the model."""
         # Nodes move between graphs; in a pipeline names are unique already.
-        renamed = self._given is None and UniqueNamesPass()(model).modified
-        context = self._given if self._given is not None else Context.of(model)
-        self._context = Context(dataclasses.replace(context.space, facts=Facts.of(model)), context.trace)
+        renamed = self._shared is None and UniqueNamesPass().share(self.context)(model).modified
         return ir.passes.PassResult(model, modified=self.run(model) or renamed)
 
     def ensures(self, model: ir.Model) -> None:

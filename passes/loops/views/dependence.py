@@ -29,7 +29,8 @@ def is_pure(node: ir.Node) -> bool:
     """Whether a node gives the same results whenever and however often it runs."""
     if node.domain != "" or std.Random.matches(node):
         return False
-    return all(is_pure(inner) for subgraph in subgraphs_of(node) for inner in subgraph)
+    inner = subgraphs_of(node)
+    return not inner or all(is_pure(node) for subgraph in inner for node in subgraph)
 
 
 class Dependence:
