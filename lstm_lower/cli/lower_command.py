@@ -18,6 +18,7 @@ from lstm_lower.cli import console
 from lstm_lower.cli.check_command import print_report, report_data
 from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, RepairOption, ScheduleOption
 from lstm_lower.cli.sources import InputsOption, OutputsOption, SignatureOption, open_model
+from lstm_lower.records.files import write_text
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -121,7 +122,7 @@ class _Dumps:
 
     def _write(self, name: str, text: str) -> None:
         plain = "".join(character if character.isalnum() or character in "-_" else "-" for character in name)
-        (self.folder / f"{self.count:03d}-{plain}.txt").write_text(text, encoding="utf-8")
+        write_text(self.folder / f"{self.count:03d}-{plain}.txt", text)
         self.count += 1
 
 

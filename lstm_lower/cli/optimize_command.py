@@ -12,6 +12,7 @@ from rich.markup import escape
 from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption, ScheduleOption
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.records.files import write_text
 
 if TYPE_CHECKING:
     from lstm_lower.passes.trace import Trace
@@ -87,7 +88,6 @@ def _write_dumps(folder: Path, trace: Trace) -> None:
     """One file before the first pass, and one after every pass that changed something."""
     folder.mkdir(parents=True, exist_ok=True)
     if trace.changes:
-        (folder / "000-input.txt").write_text(trace.changes[0].before or "", encoding="utf-8")
+        write_text(folder / "000-input.txt", trace.changes[0].before or "")
     for number, change in enumerate(trace.changes, 1):
-        path = folder / f"{number:03d}-{change.pass_name}-{change.round}.txt"
-        path.write_text(change.after or "", encoding="utf-8")
+        write_text(folder / f"{number:03d}-{change.pass_name}-{change.round}.txt", change.after or "")

@@ -12,8 +12,6 @@ from lstm_lower.errors import InvalidInputError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-_TENSORFLOW_SUFFIXES = (".pb", ".pbtxt")
-
 InputsOption = Annotated[
     str | None, typer.Option("--inputs", metavar="NAMES", help="Inputs of a TensorFlow graph, separated by commas.")
 ]
@@ -32,10 +30,9 @@ def open_model(
         InvalidInputError: options of TensorFlow graphs are given for an ONNX file.
         InvalidModelError, UnsupportedOpError: the model is malformed or cannot be imported.
     """
-    from lstm_lower.records.model_files import load
+    from lstm_lower.records.model_files import is_tensorflow, load
 
-    saved_model = any((path / f"saved_model{suffix}").is_file() for suffix in _TENSORFLOW_SUFFIXES)
-    if not saved_model and path.suffix not in _TENSORFLOW_SUFFIXES:
+    if not is_tensorflow(path):
         given = [name for name, value in (("inputs", inputs), ("outputs", outputs), ("signature", signature)) if value]
         if given:
             raise InvalidInputError(f"--{given[0]} requires a TensorFlow graph, got {path}")

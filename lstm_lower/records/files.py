@@ -53,6 +53,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
         _move(temporary, path)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a text, whole or not at all.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
     """Says of a full disk, of which Python names no file, what could not be written."""

@@ -21,6 +21,8 @@ from lstm_lower.records.files import atomic_path
 # Protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
 _PROTOBUF_LIMIT = 2**31 - 2**20
 
+_TENSORFLOW = (".pb", ".pbtxt")
+
 
 def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     """Reads a model; weights in external data are mapped, not copied.
@@ -30,6 +32,20 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
             model's folder, where onnx allows it to lie.
         FileNotFoundError: there is no such file.
     """
+    try:
+        return _load(model)
+    except InvalidModelError as error:
+        if isinstance(model, onnx.ModelProto) or not is_tensorflow(Path(model)):
+            raise
+        raise InvalidModelError(f"{error}; `lstm-lower lower {model}` imports TensorFlow's graphs") from error
+
+
+def is_tensorflow(path: Path) -> bool:
+    """Whether a path looks like a GraphDef or a SavedModel."""
+    return path.suffix in _TENSORFLOW or any((path / f"saved_model{suffix}").is_file() for suffix in _TENSORFLOW)
+
+
+def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     if isinstance(model, onnx.ModelProto):
         proto, base, label = model, None, "the model"
     else:

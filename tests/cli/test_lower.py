@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,28 @@ def test_lower_dumps_passes(tmp_path: Path) -> None:
     assert "BlockLSTMGrad" not in texts["lower-composites.txt"]
     assert "Scan(" in texts["lower-composites.txt"]
     assert any(name.startswith("loop-invariant-code-motion-") for name in texts)
+
+
+def test_dumps_are_whole_where_the_disk_is_full(tmp_path: Path) -> None:
+    succeed("lower", TRAIN, "-o", tmp_path / "low.onnx", "--dump-passes", tmp_path / "whole")
+    command = [
+        sys.executable,
+        "-m",
+        "lstm_lower",
+        "lower",
+        TRAIN,
+        "-o",
+        tmp_path / "l",
+        "--dump-passes",
+        tmp_path / "cut",
+    ]
+    limited = ["bash", "-c", 'ulimit -f 8; exec "$@"', "bash", *map(str, command)]
+    result = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr[:7]) == (1, "error: ")
+    whole, cut = ({path.name: path.read_text() for path in (tmp_path / name).iterdir()} for name in ("whole", "cut"))
+    assert 0 < len(cut) < len(whole)
+    assert cut.items() <= whole.items()
+    assert not (tmp_path / "l").exists()
 
 
 def test_lower_warns_of_tensorflows_wrong_gradient(tmp_path: Path) -> None:

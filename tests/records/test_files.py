@@ -55,6 +55,7 @@ def run(path: Path, command: str) -> None:
 
 WRITERS: list[Callable[[Path], None]] = [
     lambda path: model_files.save(MODEL, path),
+    lambda path: files.write_text(path, "text"),
     lambda path: feeds.write_arrays(path, ARRAYS),
     lambda path: checkpoint.write(path, ARRAYS, {}),
     save_checkpoint,
@@ -62,7 +63,9 @@ WRITERS: list[Callable[[Path], None]] = [
     optimize_command,
     run_command,
 ]
-every_writer = pytest.mark.parametrize("write", WRITERS, ids=["save", "npz", "checkpoint", "trainer", "l", "o", "r"])
+every_writer = pytest.mark.parametrize(
+    "write", WRITERS, ids=["save", "text", "npz", "checkpoint", "trainer", "l", "o", "r"]
+)
 
 
 @every_writer
