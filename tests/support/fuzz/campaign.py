@@ -103,6 +103,8 @@ class Campaign:
 
     def _take(self, item: Any, answer: dict[str, Any]) -> None:
         self.counts[answer["verdict"]] += 1
+        if answer["verdict"].startswith("unusable"):
+            say(f"{self.options.kind} {item} {answer['verdict']}")
         for name, count in answer.get("counts", {}).items():
             self.counts[name] += count
         for finding in {finding["kind"]: finding for finding in reversed(answer.get("findings", []))}.values():

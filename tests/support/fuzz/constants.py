@@ -56,7 +56,7 @@ def _node(scope: Scope, array: Array) -> Value:
     ):
         kind = "int" if array.dtype == np.int64 else "float"
         fields = {f"value_{kind}s": array.tolist()} if array.ndim else {f"value_{kind}": array.item()}
-    made = scope.emit("Constant", [], **fields)[0]
+    made = scope.emit("Constant", [], known=[array], **fields)[0]
     scope.growth.constants.add(made.name)
     return made
 

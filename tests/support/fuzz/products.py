@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.fuzz.ideas import idea
-from tests.support.fuzz.scope import Scope, Value
+from tests.support.fuzz.scope import Refused, Scope, Value
 
 
 @idea(6)
@@ -76,6 +76,8 @@ def recurrent(s: Scope) -> list[Value]:
     ways, hidden = (2 if direction == "bidirectional" else 1), s.random.randint(1, 3)
     layout = s.random.randint(0, 1) if s.growth.opset >= 14 and s.chance(0.5) else 0
     steps, batch, size = value.shape if layout == 0 else (value.shape[1], value.shape[0], value.shape[2])
+    if not batch:
+        raise Refused("onnxruntime would crash")
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
     dtype = value.dtype
     state = (ways, batch, hidden) if layout == 0 else (batch, ways, hidden)
@@ -121,6 +123,8 @@ def convolution(s: Scope) -> Value:
         return s.one(
             op, value, kernel_shape=[s.random.randint(1, 2)] * spatial, strides=[s.random.randint(1, 2)] * spatial
         )
+    if not value.shape[1]:
+        raise Refused("onnxruntime would not come to an end")
     kernel = [s.random.randint(1, 2)] * spatial
     weight = s.like(value.dtype, (2, value.shape[1], *kernel))
     bias = s.like(value.dtype, (2,)) if s.chance(0.5) else None

@@ -123,6 +123,7 @@ class Scope:
         self.initializers: list[onnx.TensorProto] = []
         self.values: dict[str, Value] = {}
         self.shadowed: set[str] = set()
+        self.read: set[str] = set()  # names that the nodes read
 
     @property
     def random(self) -> random.Random:
@@ -168,9 +169,15 @@ class Scope:
         return self.constant(self.growth.array(shape, dtype))
 
     def emit(
-        self, op: str, inputs: Sequence[Value | None], outputs: int | Sequence[str] = 1, domain: str = "", **fields: Any
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        outputs: int | Sequence[str] = 1,
+        domain: str = "",
+        known: Sequence[Sample] | None = None,
+        **fields: Any,
     ) -> list[Value]:
-        """Adds a node, if onnxruntime can compute it.
+        """Adds a node, if onnxruntime can compute it, and if it is not known what it computes.
 
         Raises:
             Refused: it cannot.
@@ -182,13 +189,15 @@ class Scope:
         node = helper.make_node(op, operands, names, self.growth.fresh("n"), domain=domain, **fields)
         if self.chance(0.03):
             node.name = ""
-        samples = self._evaluate(node)
+        read = free_names(node)
+        samples = self._evaluate(node, read) if known is None else known
         made = []
         for name, sample in zip(names, samples, strict=True):
             if name:
                 made.append(Value(name, sample))
                 self.values[name] = made[-1]
         self.nodes.append(node)
+        self.read |= read
         return made
 
     def one(self, op: str, *inputs: Value | None, **fields: Any) -> Value:
@@ -238,7 +247,7 @@ class Scope:
     def reserved(self) -> set[str]:
         """Names that mean something here or around here."""
         outer = set() if self.outer is None else self.outer.reserved()
-        return outer | set(self.values) | set().union(*(free_names(node) for node in self.nodes))
+        return outer | self.read | self.values.keys()
 
     def input_name(self) -> str:
         """A name for a body's input, at times one that hides a value outside."""
@@ -249,9 +258,9 @@ class Scope:
                 return hidden
         return self.name()
 
-    def _evaluate(self, node: onnx.NodeProto) -> list[Sample]:
+    def _evaluate(self, node: onnx.NodeProto, read: set[str]) -> list[Sample]:
         visible = self.visible()
-        samples = {name: visible[name].sample for name in free_names(node)}
+        samples = {name: visible[name].sample for name in read}
         try:
             results = run_node(node, samples, self.growth)
         except Exception as error:

@@ -25,7 +25,7 @@ from tests.support.fuzz.worker import Stage
 
 
 def programs(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
-    """The program of a seed, through every schedule and to an opset."""
+    """The program of a seed, in some ways through the compiler."""
     stage("original")
     try:
         program = generator.program(seed)
@@ -40,9 +40,13 @@ def programs(seed: int, settings: dict[str, Any], known: list[str], stage: Stage
 
 
 def cases_for(seed: int) -> list[Case]:
-    """Every schedule, and lowering to the model's own opset and to another."""
-    opsets = range(generator.OLDEST, generator.newest_opset() + 1)
-    return [*(Case(schedule) for schedule in SCHEDULES), Case(opset=0), Case(opset=random.Random(seed).choice(opsets))]
+    """Two schedules, and lowering under any schedule to the model's own opset or to another.
+
+    More programs find more than more ways for each.
+    """
+    random_ = random.Random(seed)
+    opset = random_.choice([0, random_.randint(generator.OLDEST, generator.newest_opset())])
+    return [*map(Case, random_.sample(SCHEDULES, 2)), Case(random_.choice(SCHEDULES), opset)]
 
 
 def damage(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
