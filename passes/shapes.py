@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.values import stated
+from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.passes.base import Pass
 from lstm_lower.records.model_files import as_proto
 
@@ -39,6 +39,11 @@ def state(value: ir.Value, facts: Facts) -> bool:
     modified = value.type is None and type_ is not None
     if modified:
         value.type = type_
+    declared = declared_shape(value)
+    if shape is not None and declared is not None and len(declared) == len(shape):
+        # A number tells more than a name: a Loop without any iteration gives what its body declares.
+        pairs = zip(shape, declared, strict=True)
+        shape = tuple([b if isinstance(a, str) and isinstance(b, int) else a for a, b in pairs])
     if shape is not None and (value.shape is None or stated(shape) != value.shape):
         value.shape = stated(shape)
         modified = True

@@ -213,11 +213,11 @@ def _divide(_: std.Div, operands: Operands) -> Array | None:
 
 
 @folds(std.Where)
-def _where(_: std.Where, operands: Operands) -> Array | None:
+def _where(op: std.Where, operands: Operands) -> Array | None:
     condition, yes, no = operands
     if condition is None or condition.dtype == object:
         return None
-    if condition.size and condition.all() and yes is not None and yes.shape == condition.shape:
+    if condition.size and condition.all() and yes is not None and yes.shape == op.facts.shape(op.output):
         return yes
     numbers = _numbers([yes, no])
     return None if numbers is None else np.asarray(np.where(condition, *numbers))

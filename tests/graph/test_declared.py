@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 
@@ -39,3 +40,13 @@ def test_what_may_be_true_is_kept(inner: str) -> None:
     model = onnx.parser.parse_model(MODEL.format(inner=inner, result="float[N, N]"))
     for convert in (ll.lower, ll.optimize):
         onnx.checker.check_model(convert(model), full_check=True)
+
+
+def test_a_number_stays_where_a_name_follows() -> None:
+    """A Loop without any iteration gives the sizes that its body declares."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[B,H] x) => (float[?,?,?] y) <int64 none = {0}, bool yes = {1}>
+    { y = Loop (none, yes) <body = step (int64 i, bool c) => (bool d, float[3,2] z)
+        { d = Identity(c) z = Identity(x) }> }"""
+    feeds = {"x": np.zeros((3, 2), np.float32)}
+    assert ll.Session(ll.optimize(onnx.parser.parse_model(text))).run(feeds)["y"].shape == (0, 3, 2)

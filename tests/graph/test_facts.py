@@ -110,3 +110,18 @@ def test_an_empty_list_of_axes_to_squeeze_is_only_certain_where_all_are_larger_t
     model.graph.output[0].type.tensor_type.ClearField("shape")
     found = ir.from_proto(model)
     assert Facts.of(found).shape(found.graph.outputs[0]) == known
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("w (float[B,3] x) => (float[?,?] y) <bool c = {1}, float s = {1}> { y = Where(c, s, x) }", ("B", 3)),
+        # onnxruntime does not ask that the sizes of an empty operand fit.
+        ("c (float[B,3] x) => (float[?,?] y) <float[2,0] e = {}> { y = Concat <axis = 1> (e, x) }", ("B", 3)),
+    ],
+)
+def test_shapes_and_values_of_empty_and_lone_operands(text: str, known: tuple[int | str, ...]) -> None:
+    found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    facts = Facts.of(found)
+    assert facts.constant(found.graph.outputs[0]) is None
+    assert facts.shape(found.graph.outputs[0]) == known

@@ -211,3 +211,13 @@ def test_a_range_between_vectors() -> None:
     after = ll.optimize(onnx.parser.parse_model(text))
     for optimised in (False, True):
         np.testing.assert_array_equal(run(after, feeds, optimised=optimised)[0], [0, 1])
+
+
+def test_a_pad_along_axes_of_32_bits() -> None:
+    """onnx's checker bears with them until they are constant."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[T,1] x) => (float[?,?] y) <int64[2] pads = {1, 2}, int64[1] one = {1}>
+    { axes = ConstantOfShape <value = int32[1] {-2}> (one) y = Pad(x, pads, , axes) }"""
+    after = ll.optimize(onnx.parser.parse_model(text))
+    onnx.checker.check_model(after, full_check=True)
+    assert run(after, {"x": np.ones((2, 1), np.float32)})[0].shape == (5, 1)

@@ -15,8 +15,11 @@ def _concat(op: std.Concat) -> Inferred:
     known = [shape for shape in shapes if shape is not None]
     if not known or axis is None:
         return [(op.dtype(), None)]
+    # Of an empty part onnxruntime does not ask that its other sizes fit.
+    telling = [shape for shape in known if 0 not in shape] or known
     result: list[Dim | None] = []
-    for index, dims in enumerate(zip(*known, strict=True)):
+    for index in range(len(known[0])):
+        dims = [shape[index] for shape in (known if index == axis else telling)]
         sizes = [dim for dim in dims if isinstance(dim, int)]
         if index == axis:
             joined = [dim for dim in dims if dim != 0]

@@ -178,7 +178,12 @@ def loop(s: Scope) -> list[Value]:
     graph = graph_of(body, [step, going, *inputs], [again, *outputs, *stacked])
     count = None if form == "less" and s.chance(0.4) else s.ints(trips)
     start = None if s.chance(0.4) else s.constant(s.chance(0.9))
-    return s.emit("Loop", [count, start, *states], len(outputs) + len(stacked), body=graph)
+    made = s.emit("Loop", [count, start, *states], len(outputs) + len(stacked), body=graph)
+    # Without any iteration a size is 0 where onnxruntime does not infer it, and what it infers depends on the form.
+    for value, step in zip(made[len(outputs) :], stacked, strict=True):
+        if value.shape[1:] != step.shape:
+            s.drop(value)
+    return made
 
 
 @idea(4)

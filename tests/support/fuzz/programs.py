@@ -130,7 +130,7 @@ def _asked_shapes(scope: Scope) -> list[str]:
 
 def _model(scope: Scope, asked: list[str]) -> onnx.ModelProto:
     growth = scope.growth
-    made = [name for node in scope.nodes for name in node.output if name]
+    made = [name for node in scope.nodes for name in node.output if name in scope.values]
     if not made:
         raise Refused("no nodes")
     pool = made + made[-5:]

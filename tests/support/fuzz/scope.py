@@ -229,6 +229,10 @@ class Scope:
         self.values[name] = Value(name, array)
         return self.values[name]
 
+    def drop(self, value: Value) -> None:
+        """Lets nobody read a value."""
+        del self.values[value.name]
+
     def add_input(self, value: Value) -> Value:
         """Makes a value known that comes in from outside."""
         self.values[value.name] = value
