@@ -32,6 +32,7 @@ from lstm_lower.graph.values import (
     Shape,
     certain_first,
     declared_shape,
+    empty,
     filled,
     is_certain,
     merged,
@@ -313,6 +314,9 @@ class Facts:
         return rule(view) if rule is not None else onnx_inference.inferred(node, self)
 
     def _content(self, value: ir.Value) -> Array | None:
+        if (nothing := empty(self.shape(value), self.dtype(value))) is not None:
+            self._contents[value] = nothing
+            return nothing
         view = self.maker(value)
         if view is not None and not isinstance(view, OF_SHAPES) and view.node.inputs:
             first = view.node.inputs[0]

@@ -59,6 +59,15 @@ def stated(shape: Iterable[Dim | None]) -> ir.Shape:
     return ir.Shape([dim if isinstance(dim, int | str) else None for dim in shape])
 
 
+def empty(shape: Partial | None, dtype: ir.DataType | None) -> Array | None:
+    """The value of a tensor that is known to have no elements."""
+    if not shape or 0 not in shape or dtype is None:
+        return None
+    sizes = [dim for dim in shape if isinstance(dim, int)]
+    numeric = dtype.is_floating_point() or dtype.is_integer() or dtype == ir.DataType.BOOL
+    return np.zeros(sizes, dtype.numpy()) if numeric and len(sizes) == len(shape) else None
+
+
 def broadcast(*shapes: Partial | None) -> Partial | None:
     """The shape of an elementwise result; `None` when a rank is unknown."""
     if shapes and shapes.count(shapes[0]) == len(shapes):

@@ -96,12 +96,16 @@ def _reduce(op: std.Reduction, e: Emitter) -> ir.Value | None:
 
 @simplifies(std.MatMul)
 def _matmul(op: std.MatMul, e: Emitter) -> ir.Value | None:
-    """A transposed matrix times a vector is the vector times the matrix.
+    """A transposed matrix times a vector is the vector times the matrix; halves are transposed behind the product.
 
-    onnxruntime fuses the Transpose into the product, and reads the matrix wrongly where the right operand is a vector.
+    onnxruntime fuses the Transpose into the product, and reads the matrix wrongly where the right operand is a vector;
+    of halves times a constant matrix it dies.
     """
     inner = op.facts.maker(op.a)
-    if not isinstance(inner, std.Transpose) or inner.perm is None or len(inner.perm) < 2 or op.rank(1) != 1:
+    if not isinstance(inner, std.Transpose) or inner.perm is None or len(inner.perm) < 2:
         return None
     rank = len(inner.perm)
-    return e.op(std.MatMul, op.b, inner.data) if inner.perm == (*range(rank - 2), rank - 1, rank - 2) else None
+    if op.rank(1) == 2 and op.dtype() == ir.DataType.FLOAT16 and inner.perm[-1] == rank - 1:
+        return e.op(std.Transpose, e.op(std.MatMul, inner.data, op.b), perm=list(inner.perm))
+    swapped = op.rank(1) == 1 and inner.perm == (*range(rank - 2), rank - 1, rank - 2)
+    return e.op(std.MatMul, op.b, inner.data) if swapped else None

@@ -56,6 +56,24 @@ def batch_normalization_inference(site: Site) -> Sequence[Expr | None] | None:
     return [y, *[None] * (len(site.node.outputs) - 1)]
 
 
+@before(17, std.LayerNormalization)
+def layer_normalization(site: Site) -> Sequence[Expr | None] | None:
+    """By its formula, in which scale and bias broadcast; onnx's function of older operators asks for all elements."""
+    shape, axis = site.input(0).shape, site.attribute("axis", -1)
+    if shape is None:
+        return None
+    b, dtype, wide = site.builder, site.dtype(), _D(site.attribute("stash_type", _D.FLOAT.value))
+    axes = list(range(axis % len(shape), len(shape)))
+    x = site.input(0).cast(wide)
+    mean = b.op(std.ReduceMean, x, axes=axes)
+    centered = x - mean
+    variance = b.op(std.ReduceMean, centered * centered, axes=axes)
+    deviation = b.op(std.Sqrt, variance + site.attribute("epsilon", 1e-5))
+    y = (centered / deviation).cast(dtype) * site.input(1)
+    y = y + site.input(2) if site.has(2) else y
+    return [y, mean, b.op(std.Reciprocal, deviation)][: len(site.node.outputs)]
+
+
 @before(18, std.GroupNormalization)
 @since(21, std.GroupNormalization)
 def group_normalization(site: Site) -> Sequence[Expr]:

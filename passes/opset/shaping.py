@@ -66,7 +66,7 @@ def split_count(site: Site) -> Sequence[Expr] | None:
             raise site.refusal("num_outputs", f"a count that divides size {size} into parts", count)
         sizes = site.builder.ints(*[part] * (count - 1), last)
     else:
-        total = _size(x, axis)
+        total = length(x, axis)
         parts = (total + (count - 1)) / count
         repeated = site.builder.op(std.Expand, parts, site.builder.ints(count - 1)) if count > 1 else None
         rest = total - parts * (count - 1)
@@ -75,7 +75,7 @@ def split_count(site: Site) -> Sequence[Expr] | None:
     return None
 
 
-def _size(x: Expr, axis: int) -> Expr:
+def length(x: Expr, axis: int) -> Expr:
     """The size along an axis that may be counted from the end, as an int64 tensor of shape [1]."""
     return x.builder.op(std.Gather, x.builder.op(std.Shape, x), x.builder.ints(axis), axis=0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.passes.opset.registry import Site, since
+from lstm_lower.passes.opset.shaping import length
 
 
 @since(
@@ -32,9 +33,11 @@ def split_into_equal_parts(site: Site) -> None:
     """The number of parts has to be said, or their sizes: onnxruntime refuses a number for an axis of size 0."""
     if site.has(1):
         return
-    shape = site.builder.facts.shape(site.node.inputs[0])
-    parts = len(site.node.outputs)
-    if shape is not None and shape[site.attribute("axis", 0)] == 0:
-        site.set_inputs(site.input(0), site.builder.ints(*[0] * parts))
-    else:
+    x, axis, parts = site.input(0), site.attribute("axis", 0), len(site.node.outputs)
+    size = None if x.shape is None else x.shape[axis]
+    if isinstance(size, int) and size > 0:
         site.set("num_outputs", parts)
+    elif size == 0:
+        site.set_inputs(x, site.builder.ints(*[0] * parts))
+    else:
+        site.set_inputs(x, site.builder.op(std.Expand, length(x, axis) / parts, site.builder.ints(parts)))

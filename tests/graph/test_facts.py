@@ -125,3 +125,11 @@ def test_shapes_and_values_of_empty_and_lone_operands(text: str, known: tuple[in
     facts = Facts.of(found)
     assert facts.constant(found.graph.outputs[0]) is None
     assert facts.shape(found.graph.outputs[0]) == known
+
+
+def test_what_has_no_elements_is_known() -> None:
+    text = "e (float[3,0] x) => (float[?,?] y) { y = Tanh(x) }"
+    found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    constant = Facts.of(found).constant(found.graph.outputs[0])
+    assert constant is not None
+    assert constant.shape == (3, 0)

@@ -221,3 +221,35 @@ def test_a_pad_along_axes_of_32_bits() -> None:
     after = ll.optimize(onnx.parser.parse_model(text))
     onnx.checker.check_model(after, full_check=True)
     assert run(after, {"x": np.ones((2, 1), np.float32)})[0].shape == (5, 1)
+
+
+def test_a_known_condition_chooses_a_branch() -> None:
+    """onnxruntime's optimiser does the same, and refuses some models whose choices hold others."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[3] x) => (float[?] y, float[?] z) <bool yes = {1}, bool no = {0}>
+    { y, z = If (yes) <then_branch = a () => (float[3] t, float[3] s) {
+        r = If (no) <then_branch = b () => (float[3] u) { u = Neg(x) },
+                     else_branch = c () => (float[3] v) <float[3] w = {1, 2, 3}> { v = Mul(x, w) }>
+        q = Shape(r) t = Expand(r, q) s = Identity(x) },
+      else_branch = d () => (float[3] t2, float[3] s2) { t2 = Abs(x) s2 = Abs(x) }> }"""
+    feeds = {"x": np.array([1, 2, 3], np.float32)}
+    after = ll.optimize(onnx.parser.parse_model(text), verify_each=True)
+    assert "If" not in op_types(after)
+    for optimised in (False, True):
+        y, z = run(after, feeds, optimised=optimised)
+        np.testing.assert_array_equal(y, [1, 4, 9])
+        np.testing.assert_array_equal(z, [1, 2, 3])
+
+
+def test_halves_are_transposed_behind_a_product() -> None:
+    """onnxruntime dies of a Transpose of halves before a product with a constant matrix."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float16[B,T,3] xs) => (float16[?,?,?] ys) <float16[3,2] w = {0, 1, 2, 3, 4, 5}, float16[2,2] s = {0, 0, 0, 0}>
+    { last, ys = Scan <num_scan_inputs = 1, scan_input_axes = [1],
+        body = step (float16[2,2] h, float16[B,3] x) => (float16[?,?] n, float16[?,?] y)
+        { a = MatMul(x, w) b = Add(a, h) n = Tanh(h) y = Identity(b) }> (s, xs) }"""
+    after = ll.optimize(onnx.parser.parse_model(text), "scan")
+    before_product = {node.input[0] for node in after.graph.node if node.op_type == "MatMul"}
+    assert before_product
+    assert not any(node.output[0] in before_product for node in after.graph.node if node.op_type == "Transpose")
+    assert run(after, {"xs": np.ones((2, 3, 3), np.float16)}, optimised=True)[0].shape == (3, 2, 2)

@@ -209,13 +209,16 @@ def test_model_functions() -> None:
     assert run_ort(converted, {"x": f32(2, 3)})[0].tolist() == [3]
 
 
-@pytest.mark.parametrize("declared", [4, 0])
-def test_a_split_into_equal_parts_of_any_size(declared: int) -> None:
+@pytest.mark.parametrize("size", [4, 0])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_split_into_equal_parts_of_any_size(size: int, known: bool) -> None:
     node = helper.make_node("Split", ["x"], ["a", "b"], axis=-1)
-    shapes = {"x": [2, declared], "a": [2, declared // 2], "b": [2, declared // 2]}
+    shapes = {
+        name: [2, length if known else None] for name, length in {"x": size, "a": size // 2, "b": size // 2}.items()
+    }
     infos = {name: helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in shapes.items()}
     graph = helper.make_graph([node], "split", [infos["x"]], [infos["a"], infos["b"]])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    feeds = {"x": np.arange(2 * declared, dtype=np.float32).reshape(2, declared)}
+    feeds = {"x": np.arange(2 * size, dtype=np.float32).reshape(2, size)}
     for before, after in zip(run_ort(model, feeds), run_ort(ll.lower(model, opset=newest_opset()), feeds), strict=True):
         np.testing.assert_array_equal(after, before)

@@ -113,6 +113,7 @@ def functions() -> list[Case]:
             label="statistics",
             **near,
         ),
+        Case("LayerNormalization", 17, (x, f32(6), f32(6)), {"axis": 1}, label="broadcast", runtimes="o", **near),
         Case("RMSNormalization", 23, (x, f32(6)), {"axis": -1}, **near),
         Case("GroupNormalization", 21, (image, scale, bias), {"num_groups": 2}, **near),
         Case(
