@@ -259,7 +259,7 @@ def _reduce(b: Batch, op: std.Reduction) -> Sequence[ir.Value]:
         return [e.reduce(type(op), data, axes, keepdims=op.keepdims)]
     if op.attribute("noop_with_empty_axes", 0):
         # Elementwise: what is not summed is squared all the same.
-        return b.again(op, *map(b.outer, op.inputs))
+        return b.again(op, b.outer(op.data))
     # A scalar is the one element of a vector.
     return [e.reduce(type(op), e.unsqueeze(data, 1), [1], keepdims=False)]
 

@@ -57,6 +57,8 @@ def gemm(s: Scope) -> Value:
 def einsum(s: Scope) -> Value:
     value = s.pick(lambda v: v.is_float and v.rank == 2)
     rows, columns = value.shape
+    if not columns:
+        raise Refused("onnxruntime would crash")
     forms = {
         "ij->ji": [],
         "ij->": [],
@@ -78,7 +80,7 @@ def recurrent(s: Scope) -> list[Value]:
     ways, hidden = (2 if direction == "bidirectional" else 1), s.random.randint(1, 3)
     layout = s.random.randint(0, 1) if s.growth.opset >= 14 and s.chance(0.5) else 0
     steps, batch, size = value.shape if layout == 0 else (value.shape[1], value.shape[0], value.shape[2])
-    if not batch:
+    if not value.sample.size:
         raise Refused("onnxruntime would crash")
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
     dtype = value.dtype
