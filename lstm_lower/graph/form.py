@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import stat
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -248,11 +249,21 @@ def _verify_split(node: ir.Node, _: int) -> None:
         raise _fault(node, "attribute num_outputs", f"{len(node.outputs)}, the number of outputs", count.as_int())
 
 
+def _verify_einsum(node: ir.Node, _: int) -> None:
+    # onnx's shape inference looks for the end of a term for ever where it meets anything else.
+    equation = node.attributes["equation"]
+    if not equation.is_ref() and not _EQUATION.fullmatch(str(equation.value)):
+        raise _fault(node, "attribute equation", "terms of letters and ellipses", repr(equation.value))
+
+
 def _verify_present(node: ir.Node, first: int) -> None:
     for index, value in enumerate(node.inputs):
         if value is None and index >= first:
             raise _fault(node, f"input {index}", "a value", "none")
 
+
+_TERMS = r"([A-Za-z ]|\.\.\.)*(,([A-Za-z ]|\.\.\.)*)*"
+_EQUATION = re.compile(rf"{_TERMS}(->([A-Za-z ]|\.\.\.)*)?")
 
 _ARITIES: dict[str, Callable[[ir.Node, int], None]] = {
     std.If.op_type: _verify_if,
@@ -260,4 +271,5 @@ _ARITIES: dict[str, Callable[[ir.Node, int], None]] = {
     std.Scan.op_type: _verify_scan,
     std.SequenceMap.op_type: _verify_sequence_map,
     std.Split.op_type: _verify_split,
+    std.Einsum.op_type: _verify_einsum,
 }

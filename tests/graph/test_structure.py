@@ -49,6 +49,7 @@ ACCEPTED = {
         "r = Abs(t)", "t = Neg(x)", "y = Add(u, t)", then="float[2] r", inner="<float[2] t = {1, 2}>"
     ),
     "branches side by side": choice("e = Abs(x)", then="float[2] e"),
+    "terms with spaces": 'g (float[2,3] x) => (float[2] y) { y = Einsum <equation = "... i -> ..."> (x) }',
     "output twice": "g (float[2] x) => (float[2] y, float[2] y) { y = Neg(x) }",
     "output that is an input": "g (float[2] x) => (float[2] x) { y = Neg(x) }",
     "same names of nodes": "g (float[2] x) => (float[2] y) { [n] z = Neg(x) [n] y = Neg(z) }",
@@ -83,6 +84,10 @@ REFUSED = {
     "Split's outputs": (
         "g (float[4] x) => (float[2] y) { y, z = Split <num_outputs = 3> (x) }",
         "num_outputs requires 2, the number of outputs, got 3",
+    ),
+    "Einsum's equation": (
+        'g (float[2] x) => (float[2] y) { y = Einsum <equation = "a1->a"> (x) }',
+        "attribute equation requires terms of letters and ellipses, got 'a1->a'",
     ),
     "no scan input": (scan("num_scan_inputs = 0"), "num_scan_inputs requires 1 to 2, got 0"),
     "too many scan inputs": (scan("num_scan_inputs = 3"), "num_scan_inputs requires 1 to 2, got 3"),

@@ -52,10 +52,9 @@ def cases_for(seed: int) -> list[Case]:
 def damage(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
     """A damaged model through some of the entrances."""
     stage("original")
-    data = damaging.damaged(seed)
+    data, entered = _damaged(seed), None
     # One in twenty seeds damages another file than a model.
     others = random.Random(f"file {seed}")
-    entered = None
     if others.random() < 1 / 20:
         name = others.choice(sorted(files.ENTRANCES))
         entered = {name: files.ENTRANCES[name]}
@@ -67,12 +66,24 @@ def damage(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) 
     return {"verdict": "failed" if findings else "passed", "findings": findings}
 
 
+def _damaged(seed: int) -> bytes:
+    """A damaged model; of four, one is made of a node test of onnx, in any of its forms."""
+    draw = random.Random(f"node {seed}")
+    if draw.random() > 1 / 4:
+        return damaging.damaged(seed)
+    _, model, _ = draw.choice(list(node_tests.forms(draw.choice(node_tests.names()))))
+    model = onnx.ModelProto.FromString(model.SerializeToString())
+    for _ in range(draw.choice([1, 1, 2, 3])):
+        damaging.damage_message(model, draw)
+    return bytes(model.SerializePartialToString())
+
+
 def alone(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
     """A damaged model in onnxruntime as it is: what ends this process is no fault of ours."""
     stage("original in onnxruntime")
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(damaging.damaged(seed))
+        model.ParseFromString(_damaged(seed))
         feeds = random_feeds(load(model))
     except Exception:  # noqa: BLE001 (what does not come so far is for the entrances to judge)
         feeds = {}
