@@ -90,6 +90,8 @@ class LoopToScan(LoopPass):
             return "its condition may end it early"
         if not _shapes_stay(node, body, self.facts):
             return "the shape of a carried value is not known to stay the same"
+        if any(self.facts.rank(value) is None for value in list(body.outputs)[1:]):
+            return "onnxruntime's Scan asks for the rank of what leaves it, which is not known"
         return None
 
     def _rebuild(self, node: ir.Node, body: ir.Graph, steps: int) -> None:

@@ -50,3 +50,15 @@ loops (float[3] first, bool given) => (float[3] last, {result})
     )
     case.feeds["given"] = np.zeros((), np.bool_)
     check(case, LoopToScan(), applies=True)
+
+
+def test_a_result_of_unknown_rank_keeps_a_loop() -> None:
+    """onnxruntime's Scan asks for the rank of what leaves it."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[3,1] x, int64[1] axes) => (float[?,?,?,?] ys) <int64 two = {2}, bool yes = {1}>
+    { ys = Loop (two, yes) <body = step (int64 i, bool c) => (bool d, float y)
+        { d = Identity(c) y = Unsqueeze(x, axes) }> }""")
+    body = next(attribute.g for attribute in model.graph.node[0].attribute)
+    body.output[1].type.tensor_type.ClearField("shape")
+    feeds = {"x": np.ones((3, 1), np.float32), "axes": np.zeros(1, np.int64)}
+    assert ll.Session(ll.optimize(model, "scan")).run(feeds)["ys"].shape == (2, 1, 3, 1)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import helper
 
+from lstm_lower.graph.subgraphs import all_nodes
 from tests.support.fuzz import comparison, damage, entrances, files, node_tests
 from tests.support.fuzz.comparison import Case
 from tests.support.fuzz.programs import program
@@ -83,6 +86,15 @@ def test_a_wrong_pass_is_found_and_its_model_made_small() -> None:
 def test_a_right_pass_is_not_blamed() -> None:
     model, feeds = tanh_among_others()
     assert comparison.failures(model, [feeds], [Case("auto"), Case(opset=18)]) == []
+
+
+def test_programs_are_small_and_quickly_made() -> None:
+    """Long runs need tens of thousands of them."""
+    begin = time.process_time()
+    models = [program(seed).model for seed in PROGRAMS]
+    assert time.process_time() - begin < len(PROGRAMS)
+    assert max(model.ByteSize() for model in models) < 1 << 18
+    assert max(sum(1 for _ in all_nodes(ir.from_proto(model).graph)) for model in models) < 1000
 
 
 def test_a_seed_always_gives_the_same() -> None:

@@ -25,6 +25,10 @@ SCHEDULES = ("auto", "scan", "unroll", "chunk:2", "chunk:3")
 # Seconds that a program of a few dozen nodes may take; a pass that does not end would take longer.
 SLOW = 30.0
 
+# onnxruntime's optimiser breaks such models, whoever wrote them: a Reshape that it puts around a product reads a size
+# of 0 as a copy, and it takes nested choices of known conditions in the wrong order.
+FAULTS_OF_THE_OPTIMISER = ("MatMulAddFusion", "gemm_input_reshape", "gemm_output_reshape", "InlineIfSubgraph")
+
 _TOLERANCE = {2: 1e-2, 4: 2e-5, 8: 1e-10}
 
 
@@ -245,6 +249,8 @@ def _judge(case: Case, truth: Truth, result: onnx.ModelProto, levels: Sequence[b
         except Exception as error:  # noqa: BLE001
             if case.opset and "Could not find an implementation" in str(error):
                 return "", ""  # onnxruntime lacks kernels of newer versions
+            if optimised and _is_known(error):
+                return "", ""
             return f"onnxruntime refuses ({level})", str(error)[:600]
         if [value.name for value in session.get_outputs()] != truth.names:
             return "outputs", f"{truth.names} became {[value.name for value in session.get_outputs()]}"
@@ -254,11 +260,17 @@ def _judge(case: Case, truth: Truth, result: onnx.ModelProto, levels: Sequence[b
             try:
                 got = run_open(session, feeds)
             except Exception as error:  # noqa: BLE001
+                if optimised and _is_known(error):
+                    break
                 return f"onnxruntime fails ({level})", f"feeds {index}: {str(error)[:600]}"
             if (text := _compare(truth, index, got)) or (text := _declared(result, truth, index)):
                 kind = text.split()[1]
                 return f"{kind} ({level})", f"feeds {index}: {text}"
     return "", ""
+
+
+def _is_known(error: Exception) -> bool:
+    return any(name in str(error) for name in FAULTS_OF_THE_OPTIMISER)
 
 
 def _compare(truth: Truth, index: int, got: Results) -> str:
