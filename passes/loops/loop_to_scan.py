@@ -131,6 +131,9 @@ class LoopToScan(LoopPass):
         for reader in list(loop.body):
             _walk(loop, reader, _Index(iteration, steps, self.facts))
         loop.commit()
+        # A Loop's carried values may have any shape; what is declared of a Scan's must be that of their initial values.
+        for value in _values(loop.body):
+            state_known(value, self.facts)
         for result in [*(state.final for state in loop.states), *(output.sequence for output in loop.outputs)]:
             # What the model declares of its own outputs stays.
             if not result.is_graph_output():

@@ -62,3 +62,15 @@ def test_a_result_of_unknown_rank_keeps_a_loop() -> None:
     body.output[1].type.tensor_type.ClearField("shape")
     feeds = {"x": np.ones((3, 1), np.float32), "axes": np.zeros(1, np.int64)}
     assert ll.Session(ll.optimize(model, "scan")).run(feeds)["ys"].shape == (2, 1, 3, 1)
+
+
+def test_what_a_loop_declares_of_its_state_does_not_outlive_it() -> None:
+    """A Loop's state may change its shape from step to step, so that nothing contradicts what its body declares."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] last) {
+      trips = Constant <value = int64 {3}> ()
+      last = Loop <body = b (int64 i, bool go, float[7,7,7] s) => (bool on, float[7,7,7] t)
+        { on = Identity(go) t = Tanh(s) }> (trips, , x) }"""
+    model = onnx.parser.parse_model(text)
+    after = ll.optimize(model, verify_each=True)
+    assert [node.op_type for node in after.graph.node if node.op_type in ("Loop", "Scan")] == ["Scan"]
+    onnx.checker.check_model(after, full_check=True)
