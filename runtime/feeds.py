@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Mapping
@@ -27,6 +28,9 @@ Array = np.ndarray[Any, Any]
 
 # Of a symbolic dimension that no `--dim` names.
 DEFAULT_SIZE = 4
+
+# A size that nobody meant would take all memory; while they are drawn, values take 8 bytes each.
+MOST_RANDOM = 2**28
 
 # A recorded file holds feeds and results of one run under these prefixes.
 FEED_PREFIX, RESULT_PREFIX = "in:", "out:"
@@ -56,7 +60,7 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
         seed: of the generator; each input's values depend on it and on the input's position only.
 
     Raises:
-        InvalidInputError: `sizes` names no dimension of an input.
+        InvalidInputError: `sizes` names no dimension of an input, or an input is too large.
         InvalidModelError: an input's dtype or rank is not known, or shapes contradict each other.
     """
     with malformed_models_explained(model):
@@ -96,6 +100,8 @@ def _random(
     value: ir.Value, shape: tuple[int, ...], sizes: Mapping[str, int], facts: Facts, rng: np.random.Generator
 ) -> Array:
     assert value.dtype is not None
+    if math.prod(shape) > MOST_RANDOM:
+        raise MemoryError(f"more than {MOST_RANDOM} elements, which a .npz file may hold")
     dtype = value.dtype.numpy()
     if value.dtype.is_floating_point():
         return np.asarray(rng.uniform(-0.5, 0.5, shape)).astype(dtype)

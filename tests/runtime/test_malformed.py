@@ -72,6 +72,14 @@ def test_negative_sizes_stand_for_open_ones() -> None:
     ll.optimize(model)
 
 
+@pytest.mark.parametrize("size", [2**31, 2**62])
+def test_sizes_that_nobody_meant(size: int) -> None:
+    model = sliced(negative=True)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = size
+    with pytest.raises(ll.InvalidInputError, match="do not fit into memory: more than"):
+        random_feeds(load(model))
+
+
 def test_a_branch_that_the_caller_gives() -> None:
     """Of a function, which may name an attribute of its own in place of a graph; outside of functions none may."""
     node = helper.make_node("If", ["c"], ["y"])
