@@ -103,7 +103,7 @@ class Campaign:
 
     def _take(self, item: Any, answer: dict[str, Any]) -> None:
         self.counts[answer["verdict"]] += 1
-        if answer["verdict"].startswith("unusable"):
+        if answer["verdict"].startswith("original"):
             say(f"{self.options.kind} {item} {answer['verdict']}")
         for name, count in answer.get("counts", {}).items():
             self.counts[name] += count
