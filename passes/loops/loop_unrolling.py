@@ -14,7 +14,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.names import Names
-from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput
 
@@ -55,6 +55,10 @@ def unroll(loop: Loop) -> None:
     for output in loop.outputs:
         if output.axis < 0 and loop.facts.rank(output.step) is None:
             raise NotUnrollable(f"the rank of '{output.sequence.name}' is not known")
+    for node in all_nodes(loop.body):
+        view = loop.facts.view(node)
+        if isinstance(view, std.BatchNormalization) and view.training_mode:
+            raise NotUnrollable("onnxruntime writes new statistics over the old ones, which the steps would share")
     editor = loop.before("unrolled")
     carried = [state.initial for state in loop.states]
     made: list[list[ir.Value]] = [[] for _ in loop.outputs]
