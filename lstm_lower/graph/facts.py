@@ -25,9 +25,9 @@ from lstm_lower.graph.standard.base import constant_of
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.uniform import uniform_constant, uniforms
 from lstm_lower.graph.values import (
+    MOST_ENTRIES,
     Array,
     Dim,
-    Entry,
     Partial,
     Shape,
     certain_first,
@@ -36,11 +36,10 @@ from lstm_lower.graph.values import (
     filled,
     is_certain,
     merged,
+    open_entries,
 )
 from lstm_lower.opdef import Call, TensorInfo
 
-# Longer vectors are data, not sizes.
-MOST_ENTRIES = 64
 _SIZES = (ir.DataType.INT32, ir.DataType.INT64)
 _TENSORS = {dtype: ir.TensorType(dtype) for dtype in ir.DataType}
 
@@ -208,17 +207,7 @@ class Facts:
         if value is None:
             return None
         content = self._content(value)
-        if content is None:
-            shape = self.shape(value)
-            if shape is None or len(shape) > 1 or self.dtype(value) not in _SIZES:
-                return None
-            count = shape[0] if shape else 1
-            if not isinstance(count, int) or count > MOST_ENTRIES:
-                return None
-            content = np.empty(count, object)
-            content[:] = [Entry(value, index) for index in range(count)]
-            self._contents[value] = content.reshape(tuple(dim for dim in shape if isinstance(dim, int)))
-        if content.dtype.kind not in "iuO" or content.ndim > 1 or content.size > MOST_ENTRIES:
+        if content is None or content.dtype.kind not in "iuO" or content.ndim > 1 or content.size > MOST_ENTRIES:
             return None
         return tuple(content.reshape(-1).tolist())
 
@@ -320,13 +309,21 @@ class Facts:
         view = self.maker(value)
         if view is not None and not isinstance(view, OF_SHAPES) and view.node.inputs:
             first = view.node.inputs[0]
-            if folds.of(type(view)) is None or (first in self._contents and self._contents[first] is None):
+            unknown = first in self._contents and self._contents[first] is None
+            if (unknown or folds.of(type(view)) is None) and self.dtype(value) not in _SIZES:
                 self._contents[value] = None
                 return None
         self.shape(value)
         return self._walk(self._contents, value, _small_operands, self._content_of)
 
     def _content_of(self, value: ir.Value) -> Array | None:
+        """What a small tensor holds; of integers that may be sizes each one that is not known is an identity."""
+        content = self._computed(value)
+        if content is not None or self.dtype(value) not in _SIZES:
+            return content
+        return open_entries(value, self.shape(value))
+
+    def _computed(self, value: ir.Value) -> Array | None:
         view = self.maker(value)
         if view is None or isinstance(view, std.Constant):
             small = value.const_value is None or value.const_value.size <= LARGEST
@@ -342,7 +339,13 @@ class Facts:
                 return None
         with np.errstate(all="ignore"):
             result = rule(view, operands)
-        return result if result is not None and result.size <= LARGEST else None
+        if result is None or result.size > LARGEST:
+            return None
+        dtype = self.dtype(value)
+        if result.dtype == object and dtype in _SIZES and all(isinstance(size, int) for size in result.flat):
+            # What was taken out of sizes of which some are open may hold none of these.
+            return result.astype(dtype.numpy())
+        return result
 
     def _uniform_of(self, value: ir.Value) -> float | None:
         view = self.maker(value)

@@ -11,6 +11,9 @@ import onnx_ir as ir
 
 from lstm_lower.dims import Identity
 
+# Longer vectors are data, not sizes.
+MOST_ENTRIES = 64
+
 Array = np.ndarray[Any, Any]
 
 
@@ -38,6 +41,16 @@ Partial = tuple["Dim | None", ...]
 
 _CERTAIN = frozenset((int, str))
 _CERTAINTY: dict[type, int] = {int: 0, str: 1, type(None): 3}
+
+
+def open_entries(value: ir.Value, shape: Shape | None) -> Array | None:
+    """An integer vector with an identity for each entry; `None` where they are too many to be sizes."""
+    sizes = [dim for dim in shape or () if isinstance(dim, int)]
+    if shape is None or len(sizes) < len(shape) or len(shape) > 1 or sum(sizes) > MOST_ENTRIES:
+        return None
+    found = np.empty(sizes, object)
+    found.reshape(-1)[:] = [Entry(value, index) for index in range(found.size)]
+    return found
 
 
 def declared_shape(value: ir.Value | None) -> tuple[int | str | None, ...] | None:
