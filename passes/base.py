@@ -42,9 +42,15 @@ class Context:
     def changed(self, *, preserved: bool) -> None:
         """The model has changed: what was known of values is still true (`preserved`), or is to be found out anew."""
         if not preserved:
-            self._space = None
+            self.close()
         elif self._space is not None:
             self._space.facts.look_again()
+
+    def close(self) -> None:
+        """Lets go of what was found out."""
+        if self._space is not None:
+            self._space.facts.clear()
+        self._space = None
 
 
 class Pass(ir.passes.InPlacePass):
@@ -96,6 +102,8 @@ class Pass(ir.passes.InPlacePass):
             self.context.changed(preserved=self.preserves)
         if self.verify_each:
             self._verify(model)
+        if self.context is not shared:
+            self.context.close()
         return result
 
     def ensures(self, model: ir.Model) -> None:

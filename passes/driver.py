@@ -42,6 +42,7 @@ def run_passes(
             result = step.share(context)(model)
             if watch is not None:
                 watch(step, result)
+        context.close()
         return model
 
 

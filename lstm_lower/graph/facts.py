@@ -94,6 +94,10 @@ class Facts:
         self._uniform = {x: number for x, number in self._uniform.items() if number is not None}
         self._finite = {x: finite for x, finite in self._finite.items() if finite}
 
+    def clear(self) -> None:
+        """Forgets everything: views and facts hold each other, and constants the files that they are mapped from."""
+        vars(self).update(vars(Facts(self.opset, self.composite)))
+
     def kept(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, Shape | None]:
         """Type and shape as far as they were asked for already."""
         return self._types.get(value), self._shapes.get(value)
@@ -156,7 +160,7 @@ class Facts:
         if value is None:
             return None
         if value not in self._types:
-            self._know(value)
+            self._walk(self._shapes, value, _neighbours, self._shape_of)
         return self._types[value]
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
@@ -169,7 +173,7 @@ class Facts:
         if value is None:
             return None
         if value not in self._shapes:
-            self._know(value)
+            self._walk(self._shapes, value, _neighbours, self._shape_of)
         return self._shapes[value]
 
     def rank(self, value: ir.Value | None) -> int | None:
@@ -259,10 +263,6 @@ class Facts:
                 entered.add(top)
                 stack += [x for x in needs(self, top) if x not in memo and x not in entered]
         return memo[value]
-
-    def _know(self, value: ir.Value) -> None:
-        """Finds out type and shape."""
-        self._walk(self._shapes, value, _neighbours, self._shape_of)
 
     def _shape_of(self, value: ir.Value) -> Shape | None:
         """The shape; the type is kept on the way, and so is what concerns the node's other outputs."""

@@ -38,16 +38,18 @@ class Case:
 
     schedule: str = "auto"
     opset: int | None = None
+    verify_each: bool = False
 
     def __str__(self) -> str:
-        return (
+        way = (
             f"optimize {self.schedule}" if self.opset is None else f"lower {self.schedule} opset {self.opset or 'own'}"
         )
+        return way + " --verify-each" * self.verify_each
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
         if self.opset is None:
-            return ll.optimize(model, self.schedule)
-        return ll.lower(model, self.opset or None, self.schedule)
+            return ll.optimize(model, self.schedule, verify_each=self.verify_each)
+        return ll.lower(model, self.opset or None, self.schedule, verify_each=self.verify_each)
 
 
 @dataclasses.dataclass(frozen=True)
