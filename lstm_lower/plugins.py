@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import pkgutil
 import sys
 import threading
 from collections.abc import Sequence
@@ -19,6 +20,12 @@ _loading = threading.local()
 
 # Every module that has registered something.
 _contributors: set[str] = set()
+
+
+def load_package(package: str) -> None:
+    """Imports every module of a package, each of which registers what it defines."""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        importlib.import_module(module.name)
 
 
 def load_installed() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
 
@@ -58,7 +57,7 @@ class Registry(Mapping[Op, V], Generic[V]):
 
         Args:
             what: what an entry is, for errors.
-            home: our package whose import registers our own entries.
+            home: our package whose modules register our own entries.
         """
         self._what = what
         self._home = home
@@ -78,7 +77,7 @@ class Registry(Mapping[Op, V], Generic[V]):
             InvalidInputError: another module has made one.
         """
         if not is_ours(module):
-            importlib.import_module(self._home)
+            plugins.load_package(self._home)
         key = key_of(op)
         other = self._modules.setdefault(key, module)
         if other != module:
@@ -107,5 +106,5 @@ class Registry(Mapping[Op, V], Generic[V]):
 
     def _fill(self) -> None:
         if not self._filled:
-            importlib.import_module(self._home)
+            plugins.load_package(self._home)
             self._filled = plugins.load_installed()

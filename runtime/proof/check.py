@@ -24,10 +24,7 @@ from lstm_lower.passes.driver import malformed_models_explained
 from lstm_lower.passes.lower import lower
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import feeds as feeds_module
-from lstm_lower.runtime.proof import (
-    oracles,  # noqa: F401 (fills the registries)
-    reference,
-)
+from lstm_lower.runtime.proof import reference
 from lstm_lower.runtime.proof.oracles import finite_differences
 from lstm_lower.runtime.providers import Provider
 from lstm_lower.runtime.randomness import random_outputs

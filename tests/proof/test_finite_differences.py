@@ -9,7 +9,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-import lstm_lower.runtime.proof.oracles  # noqa: F401 - fills the registries
 from lstm_lower.registry import Registry
 from lstm_lower.runtime.proof.oracles import block, block_gru, block_step, registry
 from lstm_lower.runtime.proof.oracles.finite_differences import (

@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import lstm_lower as ll
 from lstm_lower.opdef import REGISTRY
-from lstm_lower.runtime.proof import oracles  # noqa: F401 (fills the registry)
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.gradient_cases import Array, Case, cases, recording
 

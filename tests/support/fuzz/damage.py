@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from onnx import TensorProto, helper, numpy_helper
 
-from lstm_lower import opdef, ops  # noqa: F401 (ops fills the registry)
+from lstm_lower import opdef
 from tests.support.fuzz.programs import newest_opset, program
 from tests.support.fuzz.scope import Refused
 from tests.support.models import DOMAIN, single_node_model, split_kwargs
