@@ -130,37 +130,43 @@ def cudnn_rnn(
     input_h: Operand,
     input_c: Operand,
     params: Operand,
+    sequence_lengths: Operand = None,
     rnn_mode: str = "lstm",
     input_mode: str = "linear_input",
     direction: str = "unidirectional",
     dropout: float = 0.0,
     seed: int = 0,
     seed2: int = 0,
+    num_proj: int = 0,
     is_training: bool = True,
+    time_major: bool = True,
     masks: Operand = None,
 ) -> Outputs:
-    """CudnnRNN.
+    """CudnnRNN, with the operands and attributes that V3 adds.
 
     Args:
         input: `[T, B, I]`.
         input_h: `[L*D, B, N]`.
         input_c: `[L*D, B, N]`; any shape without a cell state.
         params: the packed buffer, see `lstm_lower.layouts`.
+        sequence_lengths: `[B]`; every sequence has all steps without it.
         rnn_mode: `lstm`, `gru`, `rnn_relu`, `rnn_tanh`.
         input_mode: `linear_input`, `skip_input`, `auto_select`.
         direction: `unidirectional`, `bidirectional`.
         dropout: probability of zeroing an element between two layers.
         seed: first seed of the masks.
         seed2: second seed of the masks.
+        num_proj: size of the projected h; 0 projects nothing.
         is_training: without it there is no dropout.
+        time_major: whether the time axis comes first, not second.
         masks: scaled masks to use in place of drawn ones; not an operand of the op.
 
     Returns:
         output, output_h, output_c, reserve_space.
     """
     call = _Call(
-        input=input, input_h=input_h, input_c=input_c, params=params,
-        rnn_mode=rnn_mode, input_mode=input_mode, direction=direction,
+        input=input, input_h=input_h, input_c=input_c, params=params, sequence_lengths=sequence_lengths,
+        rnn_mode=rnn_mode, input_mode=input_mode, direction=direction, num_proj=num_proj, time_major=time_major,
     )  # fmt: skip
     return _forward(call, dropout, seed, seed2, is_training, masks)
 
@@ -185,30 +191,10 @@ def cudnn_rnn_v2(**operands: Any) -> Outputs:
 
 
 @oracle("CudnnRNNV3")
-def cudnn_rnn_v3(
-    *,
-    input: Operand,
-    input_h: Operand,
-    input_c: Operand,
-    params: Operand,
-    sequence_lengths: Operand,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    num_proj: int = 0,
-    is_training: bool = True,
-    time_major: bool = True,
-    masks: Operand = None,
-) -> Outputs:
-    """CudnnRNNV3: as `cudnn_rnn`, with lengths `[B]`, a projection and batch-major operands."""
-    call = _Call(
-        input=input, input_h=input_h, input_c=input_c, params=params, sequence_lengths=sequence_lengths,
-        rnn_mode=rnn_mode, input_mode=input_mode, direction=direction, num_proj=num_proj, time_major=time_major,
-    )  # fmt: skip
-    return {**_forward(call, dropout, seed, seed2, is_training, masks), "host_reserved": _EMPTY}
+@_with_signature_of(cudnn_rnn)
+def cudnn_rnn_v3(**operands: Any) -> Outputs:
+    """CudnnRNNV3: as `cudnn_rnn_v2`, with lengths `[B]`, a projection and batch-major operands."""
+    return cudnn_rnn_v2(**operands)
 
 
 @oracle("CudnnRNNBackprop")
@@ -218,6 +204,7 @@ def cudnn_rnn_backprop(
     input_h: Operand,
     input_c: Operand,
     params: Operand,
+    sequence_lengths: Operand = None,
     output: Operand,
     output_h: Operand,
     output_c: Operand,
@@ -231,11 +218,16 @@ def cudnn_rnn_backprop(
     dropout: float = 0.0,
     seed: int = 0,
     seed2: int = 0,
+    num_proj: int = 0,
+    time_major: bool = True,
 ) -> Outputs:
-    """CudnnRNNBackprop: reverse mode of `cudnn_rnn`, recomputed; output, output_h and output_c are not read."""
+    """CudnnRNNBackprop: reverse mode of `cudnn_rnn`, recomputed; output, output_h and output_c are not read.
+
+    Nor are gradients of padded steps; theirs are 0.
+    """
     call = _Call(
-        input=input, input_h=input_h, input_c=input_c, params=params,
-        rnn_mode=rnn_mode, input_mode=input_mode, direction=direction,
+        input=input, input_h=input_h, input_c=input_c, params=params, sequence_lengths=sequence_lengths,
+        rnn_mode=rnn_mode, input_mode=input_mode, direction=direction, num_proj=num_proj, time_major=time_major,
     )  # fmt: skip
     return _backward(call, dropout, reserve_space, output_backprop, output_h_backprop, output_c_backprop)
 
@@ -248,33 +240,7 @@ def cudnn_rnn_backprop_v2(*, host_reserved: Operand, **operands: Any) -> Outputs
 
 
 @oracle("CudnnRNNBackpropV3")
-def cudnn_rnn_backprop_v3(
-    *,
-    input: Operand,
-    input_h: Operand,
-    input_c: Operand,
-    params: Operand,
-    sequence_lengths: Operand,
-    output: Operand,
-    output_h: Operand,
-    output_c: Operand,
-    output_backprop: Operand,
-    output_h_backprop: Operand,
-    output_c_backprop: Operand,
-    reserve_space: Operand,
-    host_reserved: Operand,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    num_proj: int = 0,
-    time_major: bool = True,
-) -> Outputs:
-    """CudnnRNNBackpropV3: reverse mode of `cudnn_rnn_v3`; gradients of padded steps are not read, theirs are 0."""
-    call = _Call(
-        input=input, input_h=input_h, input_c=input_c, params=params, sequence_lengths=sequence_lengths,
-        rnn_mode=rnn_mode, input_mode=input_mode, direction=direction, num_proj=num_proj, time_major=time_major,
-    )  # fmt: skip
-    return _backward(call, dropout, reserve_space, output_backprop, output_h_backprop, output_c_backprop)
+@_with_signature_of(cudnn_rnn_backprop, "host_reserved")
+def cudnn_rnn_backprop_v3(**operands: Any) -> Outputs:
+    """CudnnRNNBackpropV3: reverse mode of `cudnn_rnn_v3`, as `cudnn_rnn_backprop_v2`."""
+    return cudnn_rnn_backprop_v2(**operands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ def shrink(attributes: Named) -> dict[str, Any]:
     return {**attributes, "num_proj": 1} if attributes.get("num_proj") else dict(attributes)
 
 
-def sample(rng: np.random.Generator, attributes: Named) -> dict[str, Any]:
-    """Two layers over two sequences of different lengths."""
+def sample(rng: np.random.Generator, attributes: Named, *, ragged: bool) -> dict[str, Any]:
+    """Two layers over two sequences, of different lengths if they are ragged."""
     mode, directions = attributes.get("rnn_mode", "lstm"), DIRECTIONS[attributes.get("direction", "unidirectional")]
     num_proj = attributes.get("num_proj", 0)
     width = N if attributes.get("input_mode") == "skip_input" else I
@@ -34,8 +35,9 @@ def sample(rng: np.random.Generator, attributes: Named) -> dict[str, Any]:
         "input_h": rng.standard_normal((*states, layout.hidden_size)),
         "input_c": rng.standard_normal((*states, N)) if mode == "lstm" else np.zeros(()),
         "params": 0.7 * rng.standard_normal(layout.size),
-        "sequence_lengths": np.array([T, T - 1], np.int32),
     }
+    if ragged:
+        operands["sequence_lengths"] = np.array([T, T - 1], np.int32)
     if not attributes.get("time_major", True):
         operands |= {name: operands[name].swapaxes(0, 1) for name in ("input", "input_h")}
         operands["input_c"] = operands["input_c"].swapaxes(0, 1) if mode == "lstm" else operands["input_c"]
@@ -48,4 +50,5 @@ def gradients(operands: Named, outputs: Mapping[str, Array]) -> dict[str, Array]
 
 
 for version in ("", "V2", "V3"):
-    pairs(f"CudnnRNNBackprop{version}", Pairing(f"CudnnRNN{version}", COTANGENTS, gradients, sample, shrink=shrink))
+    samples = partial(sample, ragged=version == "V3")
+    pairs(f"CudnnRNNBackprop{version}", Pairing(f"CudnnRNN{version}", COTANGENTS, gradients, samples, shrink=shrink))

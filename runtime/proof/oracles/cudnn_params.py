@@ -20,14 +20,19 @@ Outputs = dict[str, Any]
 
 
 def _layout(
+    *,
     num_layers: Operand,
     num_units: Operand,
     input_size: Operand,
-    rnn_mode: str,
-    input_mode: str,
-    direction: str,
-    num_proj: int,
+    rnn_mode: str = "lstm",
+    input_mode: str = "linear_input",
+    direction: str = "unidirectional",
+    dropout: float = 0.0,
+    seed: int = 0,
+    seed2: int = 0,
+    num_proj: int = 0,
 ) -> ParamsLayout:
+    """The layout that the operands and attributes describe which all these ops have; dropout and seeds say nothing."""
     return ParamsLayout(
         rnn_mode=rnn_mode,
         num_layers=int(num_layers),
@@ -40,45 +45,18 @@ def _layout(
 
 
 @oracle("CudnnRNNParamsSize")
-def params_size(
-    *,
-    num_layers: Operand,
-    num_units: Operand,
-    input_size: Operand,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    num_proj: int = 0,
-    T: Any = None,
-    S: Any = None,
-) -> Outputs:
+def params_size(*, T: Any = None, S: Any = None, **described: Any) -> Outputs:
     """CudnnRNNParamsSize: elements in the buffer, `[1]`, always as int64; T and S are dtypes."""
-    layout = _layout(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
+    layout = _layout(**described)
     return {"params_size": np.array([layout.size])}
 
 
 @oracle("CudnnRNNParamsToCanonicalV2")
 def params_to_canonical_v2(
-    *,
-    num_layers: Operand,
-    num_units: Operand,
-    input_size: Operand,
-    params: Operand,
-    num_params_weights: int,
-    num_params_biases: int,
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    num_proj: int = 0,
+    *, params: Operand, num_params_weights: int, num_params_biases: int, **described: Any
 ) -> Outputs:
     """CudnnRNNParamsToCanonicalV2: every gate's matrix `[N, width]`, projections `[num_proj, N]`, and biases `[N]`."""
-    layout = _layout(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
+    layout = _layout(**described)
     flat = np.asarray(params, np.float64)
     layout.check_size(flat.size)
     lists = {"weights": layout.canonical_weights(), "biases": layout.canonical_biases()}
@@ -100,23 +78,14 @@ def params_to_canonical(*, num_params: int, **operands: Any) -> Outputs:
 @oracle("CudnnRNNCanonicalToParamsV2")
 def canonical_to_params_v2(
     *,
-    num_layers: Operand,
-    num_units: Operand,
-    input_size: Operand,
     weights: Sequence[Operand],
     biases: Sequence[Operand],
-    rnn_mode: str = "lstm",
-    input_mode: str = "linear_input",
-    direction: str = "unidirectional",
-    dropout: float = 0.0,
-    seed: int = 0,
-    seed2: int = 0,
-    num_proj: int = 0,
     num_params_weights: int | None = None,
     num_params_biases: int | None = None,
+    **described: Any,
 ) -> Outputs:
     """CudnnRNNCanonicalToParamsV2: the inverse; only the elements of each part count, not their shape."""
-    layout = _layout(num_layers, num_units, input_size, rnn_mode, input_mode, direction, num_proj)
+    layout = _layout(**described)
     flat = np.zeros(layout.size)
     for parts, blocks in ((weights, layout.canonical_weights()), (biases, layout.canonical_biases())):
         for part, block in zip(parts, blocks, strict=True):

@@ -121,15 +121,15 @@ def gradient_errors(
     """Compares any two functions that claim to be a pair; see `check_backward`, which takes them by name."""
     rng = np.random.default_rng(seed)
     operands = {name: _widen(value) for name, value in operands.items()}
-    attributes = _defaults(forward) | dict(attributes)
-    outputs = forward(**_known(forward, {**operands, **attributes}))
+    call = {**_defaults(forward), **attributes, **operands}
+    outputs = forward(**_known(forward, call))
     cotangents = {operand: rng.standard_normal(outputs[output].shape) for operand, output in pairing.cotangents.items()}
 
     def loss(changed: Named) -> float:
-        results = forward(**_known(forward, {**operands, **attributes, **changed}))
+        results = forward(**_known(forward, {**call, **changed}))
         return sum(float(np.vdot(cotangents[operand], results[o])) for operand, o in pairing.cotangents.items())
 
-    given = {**attributes, **operands, **outputs, **cotangents}
+    given = {**call, **outputs, **cotangents}
     gradients = pairing.gradients(given, backward(**_known(backward, given)))
     errors = []
     for operand, gradient in gradients.items():

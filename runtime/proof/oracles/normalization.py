@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,21 +19,24 @@ def _back(x: Array, data_format: str) -> Array:
     return np.moveaxis(x, -1, data_format.index("C"))
 
 
-def _forward(
+@oracle("FusedBatchNorm", "FusedBatchNormV2")
+def fused_batch_norm(
+    *,
     x: npt.ArrayLike,
     scale: npt.ArrayLike,
     offset: npt.ArrayLike,
     mean: npt.ArrayLike,
     variance: npt.ArrayLike,
-    epsilon: float,
-    exponential_avg_factor: float,
-    data_format: str,
-    is_training: bool,
+    epsilon: float = 1e-4,
+    exponential_avg_factor: float = 1.0,
+    data_format: str = "NHWC",
+    is_training: bool = True,
 ) -> dict[str, Array]:
-    """In training with the batch's own mean and variance; what comes out beside is for the running averages.
+    """Normalised x, mean and variance for the running averages and for the gradient.
 
-    The running variance takes the unbiased one, n / (n - 1) times the batch's, the gradient the batch's. Outside
-    training the reserve spaces have no contents in TensorFlow; here they hold the mean and variance that were used.
+    In training with the batch's own mean and variance; what comes out beside is for the running averages. The running
+    variance takes the unbiased one, n / (n - 1) times the batch's, the gradient the batch's. Outside training the
+    reserve spaces have no contents in TensorFlow; here they hold the mean and variance that were used.
     """
     image = _last(x, data_format)
     rows = image.reshape(-1, image.shape[-1])
@@ -53,61 +58,10 @@ def _forward(
     }
 
 
-@oracle("FusedBatchNorm", "FusedBatchNormV2")
-def fused_batch_norm(
-    *,
-    x: npt.ArrayLike,
-    scale: npt.ArrayLike,
-    offset: npt.ArrayLike,
-    mean: npt.ArrayLike,
-    variance: npt.ArrayLike,
-    epsilon: float = 1e-4,
-    exponential_avg_factor: float = 1.0,
-    data_format: str = "NHWC",
-    is_training: bool = True,
-) -> dict[str, Array]:
-    """Normalised x, mean and variance for the running averages and for the gradient."""
-    return _forward(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
-
-
 @oracle("FusedBatchNormV3")
-def fused_batch_norm_v3(
-    *,
-    x: npt.ArrayLike,
-    scale: npt.ArrayLike,
-    offset: npt.ArrayLike,
-    mean: npt.ArrayLike,
-    variance: npt.ArrayLike,
-    epsilon: float = 1e-4,
-    exponential_avg_factor: float = 1.0,
-    data_format: str = "NHWC",
-    is_training: bool = True,
-) -> dict[str, Array]:
+def fused_batch_norm_v3(**call: Any) -> dict[str, Array]:
     """The same with a third reserve space, of which TensorFlow's CPU kernel makes no use."""
-    results = _forward(x, scale, offset, mean, variance, epsilon, exponential_avg_factor, data_format, is_training)
-    return results | {"reserve_space_3": np.zeros(())}
-
-
-def _gradient(
-    y_backprop: npt.ArrayLike,
-    x: npt.ArrayLike,
-    scale: npt.ArrayLike,
-    mean: npt.ArrayLike,
-    variance: npt.ArrayLike,
-    epsilon: float,
-    data_format: str,
-    is_training: bool,
-) -> tuple[Array, Array, Array]:
-    """Of y = scale * normalised + offset; in training mean and variance depend on x too."""
-    dy, image = _last(y_backprop, data_format), _last(x, data_format)
-    over = tuple(range(dy.ndim - 1))
-    deviation = 1 / np.sqrt(float64(variance) + float(np.float32(epsilon)))
-    normalised = (image - float64(mean)) * deviation
-    d_scale, d_offset = (dy * normalised).sum(axis=over), dy.sum(axis=over)
-    if is_training:
-        count = max(dy[..., 0].size, 1)
-        dy = dy - d_offset / count - normalised * d_scale / count
-    return _back(dy * float64(scale) * deviation, data_format), d_scale, d_offset
+    return fused_batch_norm(**call) | {"reserve_space_3": np.zeros(())}
 
 
 @oracle("FusedBatchNormGrad", "FusedBatchNormGradV2")
@@ -122,30 +76,30 @@ def fused_batch_norm_grad(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> dict[str, Array]:
-    """Gradients of x, scale and offset."""
-    dx, d_scale, d_offset = _gradient(
-        y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training
-    )
-    results = {"x_backprop": dx, "scale_backprop": d_scale, "offset_backprop": d_offset}
-    return results | {"reserve_space_3": np.zeros(0), "reserve_space_4": np.zeros(0)}
+    """Gradients of x, scale and offset.
+
+    Of y = scale * normalised + offset; in training mean and variance, the reserve spaces, depend on x too.
+    """
+    dy, image = _last(y_backprop, data_format), _last(x, data_format)
+    over = tuple(range(dy.ndim - 1))
+    deviation = 1 / np.sqrt(float64(reserve_space_2) + float(np.float32(epsilon)))
+    normalised = (image - float64(reserve_space_1)) * deviation
+    d_scale, d_offset = (dy * normalised).sum(axis=over), dy.sum(axis=over)
+    if is_training:
+        count = max(dy[..., 0].size, 1)
+        dy = dy - d_offset / count - normalised * d_scale / count
+    return {
+        "x_backprop": _back(dy * float64(scale) * deviation, data_format),
+        "scale_backprop": d_scale,
+        "offset_backprop": d_offset,
+        "reserve_space_3": np.zeros(0),
+        "reserve_space_4": np.zeros(0),
+    }
 
 
 @oracle("FusedBatchNormGradV3")
-def fused_batch_norm_grad_v3(
-    *,
-    y_backprop: npt.ArrayLike,
-    x: npt.ArrayLike,
-    scale: npt.ArrayLike,
-    reserve_space_1: npt.ArrayLike,
-    reserve_space_2: npt.ArrayLike,
-    reserve_space_3: npt.ArrayLike,
-    epsilon: float = 1e-4,
-    data_format: str = "NHWC",
-    is_training: bool = True,
-) -> dict[str, Array]:
-    """Gradients of x, scale and offset."""
-    dx, d_scale, d_offset = _gradient(
-        y_backprop, x, scale, reserve_space_1, reserve_space_2, epsilon, data_format, is_training
-    )
-    results = {"x_backprop": dx, "scale_backprop": d_scale, "offset_backprop": d_offset}
-    return results | {"reserve_space_4": np.zeros(0), "reserve_space_5": np.zeros(0)}
+def fused_batch_norm_grad_v3(*, reserve_space_3: npt.ArrayLike, **call: Any) -> dict[str, Array]:
+    """The same with other names for the two empty outputs; the third reserve space is not read."""
+    results = fused_batch_norm_grad(**call)
+    results["reserve_space_5"] = results.pop("reserve_space_3")
+    return results
