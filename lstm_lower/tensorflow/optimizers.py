@@ -11,19 +11,21 @@ from typing import Any
 
 from lstm_lower.tensorflow.graph import Tensor
 
+Formula = Callable[..., dict[str, Tensor]]
+
 # Op name without its prefix (Apply or ResourceApply) -> formula.
-FORMULAS: dict[str, Callable[..., dict[str, Tensor]]] = {}
+FORMULAS: dict[str, Formula] = {}
 
 
-def _formula(name: str) -> Callable[[Callable[..., dict[str, Tensor]]], Callable[..., dict[str, Tensor]]]:
-    def register(function: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[str, Tensor]]:
-        FORMULAS[name] = function
+def _formula(*names: str) -> Callable[[Formula], Formula]:
+    def register(function: Formula) -> Formula:
+        FORMULAS.update(dict.fromkeys(names, function))
         return function
 
     return register
 
 
-def formula_of(op: str) -> Callable[..., dict[str, Tensor]] | None:
+def formula_of(op: str) -> Formula | None:
     """The formula of an Apply op, on reference or resource variables, or `None`."""
     for prefix in ("ResourceApply", "Apply"):
         if op.startswith(prefix):
@@ -57,12 +59,13 @@ def keras_momentum(
     return {"var": var + step, "accum": accum}
 
 
-@_formula("Adam")
+@_formula("Adam", "AdamWithAmsgrad")
 def adam(
     *,
     var: Tensor,
     m: Tensor,
     v: Tensor,
+    vhat: Tensor | None = None,
     beta1_power: Tensor,
     beta2_power: Tensor,
     lr: Tensor,
@@ -73,36 +76,18 @@ def adam(
     use_nesterov: bool,
     **_: Any,
 ) -> dict[str, Tensor]:
-    """Kingma and Ba, 2014, in the form with epsilon outside the bias correction."""
+    """Kingma and Ba, 2014, in the form with epsilon outside the bias correction.
+
+    With `vhat`, with the largest second moment so far (Reddi et al., 2018).
+    """
     rate = lr * (1.0 - beta2_power).sqrt() / (1.0 - beta1_power)
     m = m + (grad - m) * (1.0 - beta1)
     v = v + (grad * grad - v) * (1.0 - beta2)
     direction = m * beta1 + grad * (1.0 - beta1) if use_nesterov else m
-    return {"var": var - direction * rate / (v.sqrt() + epsilon), "m": m, "v": v}
-
-
-@_formula("AdamWithAmsgrad")
-def adam_with_amsgrad(
-    *,
-    var: Tensor,
-    m: Tensor,
-    v: Tensor,
-    vhat: Tensor,
-    beta1_power: Tensor,
-    beta2_power: Tensor,
-    lr: Tensor,
-    beta1: Tensor,
-    beta2: Tensor,
-    epsilon: Tensor,
-    grad: Tensor,
-    **_: Any,
-) -> dict[str, Tensor]:
-    """Adam with the largest second moment so far (Reddi et al., 2018)."""
-    rate = lr * (1.0 - beta2_power).sqrt() / (1.0 - beta1_power)
-    m = m + (grad - m) * (1.0 - beta1)
-    v = v + (grad * grad - v) * (1.0 - beta2)
-    vhat = vhat.maximum(v)
-    return {"var": var - m * rate / (vhat.sqrt() + epsilon), "m": m, "v": v, "vhat": vhat}
+    moments = {"m": m, "v": v}
+    if vhat is not None:
+        v = moments["vhat"] = vhat.maximum(v)
+    return {"var": var - direction * rate / (v.sqrt() + epsilon), **moments}
 
 
 @_formula("AdaMax")
@@ -125,10 +110,11 @@ def adamax(
     return {"var": var - m * (lr / (1.0 - beta1_power)) / (v + epsilon), "m": m, "v": v}
 
 
-@_formula("RMSProp")
+@_formula("RMSProp", "CenteredRMSProp")
 def rmsprop(
     *,
     var: Tensor,
+    mg: Tensor | None = None,
     ms: Tensor,
     mom: Tensor,
     lr: Tensor,
@@ -138,49 +124,25 @@ def rmsprop(
     grad: Tensor,
     **_: Any,
 ) -> dict[str, Tensor]:
-    """Gradient over the root of its mean square, epsilon inside the root."""
+    """Gradient over the root of its mean square, epsilon inside the root; with `mg`, of the variance in its place."""
     ms = ms + (grad * grad - ms) * (1.0 - rho)
+    means = {"ms": ms}
+    if mg is not None:
+        means["mg"] = mg + (grad - mg) * (1.0 - rho)
+        ms = ms - means["mg"] * means["mg"]
     mom = mom * momentum + grad * lr / (ms + epsilon).sqrt()
-    return {"var": var - mom, "ms": ms, "mom": mom}
+    return {"var": var - mom, **means, "mom": mom}
 
 
-@_formula("CenteredRMSProp")
-def centered_rmsprop(
-    *,
-    var: Tensor,
-    mg: Tensor,
-    ms: Tensor,
-    mom: Tensor,
-    lr: Tensor,
-    rho: Tensor,
-    momentum: Tensor,
-    epsilon: Tensor,
-    grad: Tensor,
-    **_: Any,
+@_formula("Adagrad", "AdagradV2")
+def adagrad(
+    *, var: Tensor, accum: Tensor, lr: Tensor, epsilon: Tensor | None = None, grad: Tensor, update_slots: bool, **_: Any
 ) -> dict[str, Tensor]:
-    """RMSProp with the variance in place of the mean square."""
-    ms = ms + (grad * grad - ms) * (1.0 - rho)
-    mg = mg + (grad - mg) * (1.0 - rho)
-    mom = mom * momentum + grad * lr / (ms - mg * mg + epsilon).sqrt()
-    return {"var": var - mom, "mg": mg, "ms": ms, "mom": mom}
-
-
-@_formula("Adagrad")
-def adagrad(*, var: Tensor, accum: Tensor, lr: Tensor, grad: Tensor, update_slots: bool, **_: Any) -> dict[str, Tensor]:
-    """Gradient over the root of its sum of squares."""
+    """Gradient over the root of its sum of squares; V2 with an epsilon outside the root."""
     if update_slots:
         accum = accum + grad * grad
-    return {"var": var - grad * lr / accum.sqrt(), "accum": accum}
-
-
-@_formula("AdagradV2")
-def adagrad_v2(
-    *, var: Tensor, accum: Tensor, lr: Tensor, epsilon: Tensor, grad: Tensor, update_slots: bool, **_: Any
-) -> dict[str, Tensor]:
-    """Adagrad with an epsilon outside the root."""
-    if update_slots:
-        accum = accum + grad * grad
-    return {"var": var - grad * lr / (accum.sqrt() + epsilon), "accum": accum}
+    root = accum.sqrt() if epsilon is None else accum.sqrt() + epsilon
+    return {"var": var - grad * lr / root, "accum": accum}
 
 
 @_formula("Adadelta")
