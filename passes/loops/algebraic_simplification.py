@@ -19,25 +19,18 @@ from lstm_lower.graph.subgraphs import subgraphs_of
 # They register their rules.
 from lstm_lower.passes.loops import simplify_algebra as _algebra  # noqa: F401
 from lstm_lower.passes.loops import simplify_moves as _moves  # noqa: F401
-from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 from lstm_lower.passes.loops.views.loop import Loop, is_scan
 from lstm_lower.passes.loops.views.simplifies import simplifies
 
 
-class AlgebraicSimplification(LoopPass):
+class AlgebraicSimplification(OnGraphs, LoopPass):
     """Algebraic simplification and constant folding of the whole model, loop bodies included."""
 
     one_walk = True
 
-    def run(self, model: ir.Model) -> bool:
-        """Simplifies the model."""
-        return self._graph(model.graph)
-
-    def rewrite(self, loop: Loop) -> bool:
-        """Simplifies one loop's body."""
-        return self._graph(loop.body)
-
-    def _graph(self, graph: ir.Graph) -> bool:
+    def graph(self, graph: ir.Graph) -> bool:
+        """Simplifies a graph and its subgraphs."""
         modified = False
         e = Emitter(self.context.space, graph)
         for node in graph:
@@ -47,7 +40,7 @@ class AlgebraicSimplification(LoopPass):
                 if is_scan(node):
                     modified |= self._parameter_shapes(Loop(node, self.context.space))
                 for subgraph in inner:
-                    modified |= self._graph(subgraph)
+                    modified |= self.graph(subgraph)
                 if std.If.matches(node) and self._chosen(e, std.If(node, self.facts)):
                     modified = True
                     continue

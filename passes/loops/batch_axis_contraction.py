@@ -21,8 +21,7 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Shape
-from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 
 # onnxruntime's fast reductions: the axes summed over and the others change places at most this often.
 FASTEST_CHANGES = 2
@@ -30,22 +29,15 @@ FASTEST_CHANGES = 2
 MATRICES = 3
 
 
-class BatchAxisContraction(LoopPass):
+class BatchAxisContraction(OnGraphs, LoopPass):
     """Merges summed batch axes of products into their inner axis, at every nesting level."""
 
-    def run(self, model: ir.Model) -> bool:
-        """Contracts in the whole model."""
-        return self._graph(model.graph)
-
-    def rewrite(self, loop: Loop) -> bool:
-        """Contracts in one loop's body."""
-        return self._graph(loop.body)
-
-    def _graph(self, graph: ir.Graph) -> bool:
+    def graph(self, graph: ir.Graph) -> bool:
+        """Contracts in a graph and its subgraphs."""
         modified = False
         for node in list(graph):
             for subgraph in subgraphs_of(node):
-                modified |= self._graph(subgraph)
+                modified |= self.graph(subgraph)
             total = std.ReduceSum.of(node, self.facts)
             if total is not None and node.graph is not None:
                 modified |= self._sum(graph, total)

@@ -23,20 +23,26 @@ from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.loop_fusion import merge_outputs, merge_recurrences
-from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 from lstm_lower.passes.loops.views.dependence import is_pure
 from lstm_lower.passes.loops.views.keys import node_key
 from lstm_lower.passes.loops.views.loop import Loop
 
 
-class CommonSubexpressionElimination(LoopPass):
+class CommonSubexpressionElimination(OnGraphs, LoopPass):
     """Common subexpression elimination over all scopes."""
 
     one_walk = True
 
-    def run(self, model: ir.Model) -> bool:
-        """Merges equal nodes of the whole model."""
-        return merge_equal(model.graph, self.context)
+    def graph(self, graph: ir.Graph) -> bool:
+        """Merges equal nodes of a graph and its subgraphs."""
+        modified = False
+        while True:
+            fused: list[Loop] = []
+            modified |= _merge(graph, self.context, [], fused)
+            # What read two of the fused Scans may be equal now.
+            if not fused:
+                return modified
 
     def ensures(self, model: ir.Model) -> None:
         """No node has an equal one before it, in its graph or in those around it.
@@ -47,21 +53,6 @@ class CommonSubexpressionElimination(LoopPass):
         super().ensures(model)
         for node, twin in equal_nodes(model.graph):
             raise self.broken(node, f"to be the only one of its kind, got '{node_label(twin)}', which is equal")
-
-    def rewrite(self, loop: Loop) -> bool:
-        """Merges equal nodes of one loop's body."""
-        return merge_equal(loop.body, self.context)
-
-
-def merge_equal(graph: ir.Graph, context: Context) -> bool:
-    """Merges equal nodes of a graph and its subgraphs; whether there were any."""
-    modified = False
-    while True:
-        fused: list[Loop] = []
-        modified |= _merge(graph, context, [], fused)
-        # What read two of the fused Scans may be equal now.
-        if not fused:
-            return modified
 
 
 def equal_nodes(graph: ir.Graph, outer: Sequence[Mapping[Hashable, ir.Node]] = ()) -> Iterator[tuple[ir.Node, ir.Node]]:

@@ -25,7 +25,7 @@ from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
-from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput
 from lstm_lower.passes.shapes import state as state_known
 
@@ -34,24 +34,17 @@ MOST_STEPS = 1 << 20
 _INDICES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
 
-class LoopToScan(LoopPass):
+class LoopToScan(OnGraphs, LoopPass):
     """Turns Loops of fixed length into Scans."""
 
-    def run(self, model: ir.Model) -> bool:
-        """Converts every Loop of the model, inner ones first."""
-        return self._graph(model.graph)
-
-    def rewrite(self, loop: Loop) -> bool:
-        """Converts the Loops in one Scan's body."""
-        return self._graph(loop.body)
-
-    def _graph(self, graph: ir.Graph) -> bool:
+    def graph(self, graph: ir.Graph) -> bool:
+        """Converts every Loop, inner ones first."""
         modified = False
         for node in list(graph):
             if not std.ControlFlow.matches(node):
                 continue
             for subgraph in subgraphs_of(node):
-                modified |= self._graph(subgraph)
+                modified |= self.graph(subgraph)
             if std.Loop.matches(node):
                 modified |= self._convert(node)
         return modified

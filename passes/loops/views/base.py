@@ -71,6 +71,25 @@ class LoopPass(Pass):
         """Rewrites one loop; returns whether something changed."""
 
 
+class OnGraphs(abc.ABC):
+    """Makes a loop pass one on everything that stands in a graph, at every nesting level.
+
+    A base class to put before `LoopPass`.
+    """
+
+    def run(self, model: ir.Model) -> bool:
+        """Rewrites the whole model."""
+        return self.graph(model.graph)
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Rewrites one loop's body."""
+        return self.graph(loop.body)
+
+    @abc.abstractmethod
+    def graph(self, graph: ir.Graph) -> bool:
+        """Rewrites a graph and its subgraphs; returns whether something changed."""
+
+
 class AroundLoops(abc.ABC):
     """Makes a loop pass one on the graphs that hold loops, where products and sums over all steps stand.
 
