@@ -6,10 +6,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lstm_lower.opdef import Call
+from lstm_lower import dims
+from lstm_lower.opdef import Call, OpDef, Operand
 
 PADDINGS = ("SAME", "VALID", "EXPLICIT")
 FORMATS = ("NHWC", "NCHW")
+
+_CHANNELS_FIRST = {
+    last: dims.parse_shape(first)
+    for last, first in (("N H W C", "N C H W"), ("N P Q C", "N C P Q"), ("N P Q K", "N K P Q"))
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +46,17 @@ class SpatialAxis:
         if self.padding == "SAME":
             return -(-size // self.stride)
         return (size + sum(self.explicit) - self.extent) // self.stride + 1
+
+
+class SpatialOp(OpDef, abstract=True):
+    """An op on images, under the attribute `data_format`."""
+
+    @classmethod
+    def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
+        """Images have their channels last or second."""
+        if operand.spec is not None and attributes.get("data_format") == "NCHW":
+            return _CHANNELS_FIRST.get(operand.spec.text, operand.spec)
+        return operand.spec
 
 
 def spatial_positions(data_format: str) -> tuple[int, int]:
@@ -99,6 +116,29 @@ def check_windows(call: Call, *vectors: str) -> None:
         raise call.error(
             "attribute explicit_paddings", "eight numbers of at least 0, those of batch and channels 0", explicit
         )
+
+
+def bind_sizes(call: Call, name: str, symbols: str) -> None:
+    """Binds the sizes that an operand holds, where its value is known.
+
+    Args:
+        call: the call.
+        name: the operand.
+        symbols: a letter for each of its entries.
+
+    Raises:
+        InvalidModelError, InvalidInputError: a size is negative, or is another one by the other operands.
+    """
+    value = call.operands[name].value
+    if value is None:
+        return
+    sizes = [int(entry) for entry in value]
+    for symbol, size in zip(symbols, sizes, strict=True):
+        known = call.sizes.get(symbol)
+        if size < 0 or (isinstance(known, int) and known != size):
+            what = f"sizes that fit the other operands ({symbol} = {'0 or more' if known is None else known})"
+            raise call.error(name, what, sizes)
+        call.sizes[symbol] = size
 
 
 def check_output_sizes(

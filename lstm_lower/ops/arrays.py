@@ -8,7 +8,7 @@ from __future__ import annotations
 from lstm_lower.dims import Dim, agree, starts
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import ANY, FLOATS
-from lstm_lower.ops.indexing import INDEX
+from lstm_lower.ops.indexing import INDEX, said_shape
 
 _NUMBERS = (*FLOATS, "int32", "int64")
 
@@ -46,11 +46,7 @@ class ScatterNd(OpDef):
     @classmethod
     def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The shape that the operand `shape` says."""
-        value, rank = call.operands["shape"].value, call.sizes.get("R")
-        dims: tuple[Dim, ...] | None = (None,) * rank if isinstance(rank, int) else None
-        if value is not None:
-            dims = tuple(int(size) for size in value)
-        return [TensorInfo(call.types.get("T"), dims)]
+        return [TensorInfo(call.types.get("T"), said_shape(call))]
 
 
 class EuclideanNorm(OpDef):
@@ -205,19 +201,13 @@ class InTopK(OpDef):
         k = attr(int)
 
 
-class InTopKV2(OpDef):
+class InTopKV2(InTopK):
     """InTopK with k as an operand."""
 
-    class Types:
-        T = INDEX
-
-    class Inputs:
-        predictions = operand("B C", "float32")
-        targets = operand("B")
+    class Inputs(InTopK.Inputs):
         k = operand("")
 
-    class Outputs:
-        precision = operand("B", "bool")
+    class Attrs: ...
 
 
 class UniqueV2(OpDef):

@@ -78,14 +78,8 @@ class BlockLSTMGrad(_BlockSequence):
 
     forward = "BlockLSTM"
 
-    class Inputs(_BlockSequence.Inputs):
-        i = operand("T B H")
-        cs = operand("T B H")
-        f = operand("T B H")
-        o = operand("T B H")
-        ci = operand("T B H")
-        co = operand("T B H")
-        h = operand("T B H")
+    # The forward op's operands, then its results.
+    class Inputs(BlockLSTM.Outputs, _BlockSequence.Inputs):
         cs_grad = operand("T B H")
         h_grad = operand("T B H")
 

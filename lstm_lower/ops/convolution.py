@@ -6,23 +6,19 @@ groups), P x Q the convolved image with K channels; M the channels that a depthw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from lstm_lower import dims
-from lstm_lower.opdef import Call, OpDef, Operand, attr, operand
+from lstm_lower.opdef import Call, attr, operand
 from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.spatial import FORMATS, PADDINGS, check_output_sizes, check_windows
-
-_CHANNELS_FIRST = {spec: dims.parse_shape(first) for spec, first in (("N H W C", "N C H W"), ("N P Q K", "N K P Q"))}
+from lstm_lower.spatial import FORMATS, PADDINGS, SpatialOp, bind_sizes, check_output_sizes, check_windows
 
 
-class _ConvolutionGradient(OpDef, abstract=True):
+class _ConvolutionGradient(SpatialOp, abstract=True):
     """The gradient of a convolution with respect to one of its operands.
 
     Attributes:
         vector: the operand that holds the shape of the result.
-        vector_symbols: the symbols of its entries, channels last.
+        vector_symbols: the symbols of its entries; of an image, where it is empty.
     """
 
     vector: ClassVar[str] = ""
@@ -39,35 +35,13 @@ class _ConvolutionGradient(OpDef, abstract=True):
         dilations = attr(list[int], [1, 1, 1, 1])
 
     @classmethod
-    def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
-        """Images have their channels last or second."""
-        if operand.spec is not None and attributes.get("data_format") == "NCHW":
-            return _CHANNELS_FIRST.get(operand.spec.text, operand.spec)
-        return operand.spec
-
-    @classmethod
     def verify(cls, call: Call) -> None:
         """Binds the sizes that the vector holds; channels and numbers of windows must fit."""
         check_windows(call, "strides", "dilations")
-        cls._bind_vector(call)
+        bind_sizes(call, cls.vector, cls.vector_symbols or call.attributes["data_format"])
         cls._check_channels(call)
         kernel = [size if isinstance(size := call.sizes.get(symbol), int) else None for symbol in "RS"]
         check_output_sizes(call, "out_backprop", kernel, [("H", "P"), ("W", "Q")])
-
-    @classmethod
-    def _bind_vector(cls, call: Call) -> None:
-        value = call.operands[cls.vector].value
-        if value is None:
-            return
-        symbols = cls.vector_symbols.split()
-        if call.attributes["data_format"] == "NCHW" and cls.vector == "input_sizes":
-            symbols = ["N", "C", "H", "W"]
-        for symbol, size in zip(symbols, (int(entry) for entry in value), strict=True):
-            known = call.sizes.get(symbol)
-            if size < 0 or (isinstance(known, int) and known != size):
-                what = f"sizes that fit the other operands ({symbol} = {'0 or more' if known is None else known})"
-                raise call.error(cls.vector, what, [int(entry) for entry in value])
-            call.sizes[symbol] = size
 
     @classmethod
     def _check_channels(cls, call: Call) -> None:
@@ -86,7 +60,6 @@ class Conv2DBackpropInput(_ConvolutionGradient):
 
     forward = "Conv2D"
     vector = "input_sizes"
-    vector_symbols = "N H W C"
 
     class Inputs:
         input_sizes = operand("4", "int32")
@@ -105,7 +78,7 @@ class Conv2DBackpropFilter(_ConvolutionGradient):
 
     forward = "Conv2D"
     vector = "filter_sizes"
-    vector_symbols = "R S I K"
+    vector_symbols = "RSIK"
 
     class Inputs:
         input = operand("N H W C")
@@ -135,7 +108,6 @@ class DepthwiseConv2dNativeBackpropInput(_DepthwiseGradient):
 
     forward = "DepthwiseConv2dNative"
     vector = "input_sizes"
-    vector_symbols = "N H W C"
 
     class Inputs:
         input_sizes = operand("4", "int32")
@@ -151,7 +123,7 @@ class DepthwiseConv2dNativeBackpropFilter(_DepthwiseGradient):
 
     forward = "DepthwiseConv2dNative"
     vector = "filter_sizes"
-    vector_symbols = "R S C M"
+    vector_symbols = "RSCM"
 
     class Inputs:
         input = operand("N H W C")

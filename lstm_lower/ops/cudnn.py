@@ -115,18 +115,27 @@ class CudnnRNNV2(_CudnnForward):
         host_reserved = operand("0", "int8")
 
 
-class CudnnRNNV3(_CudnnForward):
+class CudnnRNNV3(CudnnRNNV2):
     """CudnnRNN over ragged sequences, with projection (lstm) and batch-major operands."""
 
     class Inputs(CudnnSequence.Inputs):
         sequence_lengths = operand("B", "int32", counts="T")
 
-    class Outputs(_CudnnForward.Outputs):
-        host_reserved = operand("0", "int8")
-
     class Attrs(_CudnnForward.Attrs):
         num_proj = attr(int, 0)
         time_major = attr(bool, True)
+
+
+class _BackwardOperands:
+    """Results of the forward op and their gradients."""
+
+    output = operand("T B Y")
+    output_h = operand("K B H")
+    output_c = operand("K B N")
+    output_backprop = operand("T B Y")
+    output_h_backprop = operand("K B H")
+    output_c_backprop = operand("K B N")
+    reserve_space = operand(None)
 
 
 class _CudnnBackward(CudnnSequence, abstract=True):
@@ -161,14 +170,8 @@ class CudnnRNNBackprop(_CudnnBackward):
 
     forward = "CudnnRNN"
 
-    class Inputs(CudnnSequence.Inputs):
-        output = operand("T B Y")
-        output_h = operand("K B H")
-        output_c = operand("K B N")
-        output_backprop = operand("T B Y")
-        output_h_backprop = operand("K B H")
-        output_c_backprop = operand("K B N")
-        reserve_space = operand(None)
+    class Inputs(_BackwardOperands, CudnnSequence.Inputs):
+        """The forward op's operands come first."""
 
 
 class CudnnRNNBackpropV2(_CudnnBackward):
@@ -185,15 +188,7 @@ class CudnnRNNBackpropV3(_CudnnBackward):
 
     forward = "CudnnRNNV3"
 
-    class Inputs(CudnnSequence.Inputs):
-        sequence_lengths = operand("B", "int32", counts="T")
-        output = operand("T B Y")
-        output_h = operand("K B H")
-        output_c = operand("K B N")
-        output_backprop = operand("T B Y")
-        output_h_backprop = operand("K B H")
-        output_c_backprop = operand("K B N")
-        reserve_space = operand(None)
+    class Inputs(_BackwardOperands, CudnnRNNV3.Inputs):
         host_reserved = operand(None, "int8")
 
     class Attrs(_CudnnBackward.Attrs):

@@ -9,8 +9,9 @@ from math import prod
 
 import numpy as np
 
-from lstm_lower.layouts import DIRECTIONS, GATES, INPUT_MODES, Block, ParamsLayout, resolve_skip_input
+from lstm_lower.layouts import DIRECTIONS, Block, ParamsLayout, resolve_skip_input
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
+from lstm_lower.ops.cudnn import CudnnSequence
 
 _SIZES = ("num_layers", "num_units", "input_size")
 
@@ -28,13 +29,8 @@ class _Params(OpDef, abstract=True):
         num_units = operand("", "int32")
         input_size = operand("", "int32")
 
-    class Attrs:
-        rnn_mode = attr(str, "lstm", choices=tuple(GATES))
-        input_mode = attr(str, "linear_input", choices=INPUT_MODES)
-        direction = attr(str, "unidirectional", choices=tuple(DIRECTIONS))
-        dropout = attr(float, 0.0)
-        seed = attr(int, 0)
-        seed2 = attr(int, 0)
+    class Attrs(CudnnSequence.Attrs):
+        """Those of the network that the buffer is for."""
 
     @classmethod
     def verify(cls, call: Call) -> None:

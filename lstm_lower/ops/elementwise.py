@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lstm_lower.dims import Dim
 from lstm_lower.opdef import Call, OpDef, TensorInfo, operand
-from lstm_lower.ops.gradients import ANY, FLOATS
+from lstm_lower.ops.gradients import ANY, FLOATS, Function, Passing
 
 NUMBERS = (*FLOATS, "int32", "int64")
 
@@ -25,42 +25,20 @@ class L2Loss(OpDef):
         output = operand("")
 
 
-class _Function(OpDef, abstract=True):
-    """A function of one operand."""
-
-    class Types:
-        T = FLOATS
-
-    class Inputs:
-        x = operand("*S")
-
-    class Outputs:
-        y = operand("*S")
-
-
-class Log1p(_Function):
+class Log1p(Function):
     """log(1 + x), accurate also where x is close to 0."""
 
 
-class Expm1(_Function):
+class Expm1(Function):
     """exp(x) - 1, accurate also where x is close to 0."""
 
 
-class Inv(_Function):
+class Inv(Function):
     """1 / x, under the name it has in older graphs."""
 
 
-class Snapshot(OpDef):
+class Snapshot(Passing):
     """Its input: TensorFlow's own optimiser puts it where it found a constant factor of one."""
-
-    class Types:
-        T = ANY
-
-    class Inputs:
-        input = operand("*S")
-
-    class Outputs:
-        output = operand("*S")
 
 
 class _Binary(OpDef, abstract=True):

@@ -16,18 +16,48 @@ SELU_SCALE = 1.0507009873554804934193349852946
 SELU_SCALE_ALPHA = 1.7580993408473768599402175208123
 
 
-class _FeatureGradient(OpDef, abstract=True):
-    """Gradient of an activation from its operand."""
+class Function(OpDef, abstract=True):
+    """A function of one operand."""
 
     class Types:
         T = FLOATS
 
     class Inputs:
-        gradients = operand("*S")
-        features = operand("*S")
+        x = operand("*S")
+
+    class Outputs:
+        y = operand("*S")
+
+
+class Passing(OpDef, abstract=True):
+    """What hands its input on."""
+
+    class Types:
+        T = ANY
+
+    class Inputs:
+        input = operand("*S")
+
+    class Outputs:
+        output = operand("*S")
+
+
+class _ActivationGradient(OpDef, abstract=True):
+    """Gradient of an activation."""
+
+    class Types:
+        T = FLOATS
 
     class Outputs:
         backprops = operand("*S")
+
+
+class _FeatureGradient(_ActivationGradient, abstract=True):
+    """Gradient of an activation from its operand."""
+
+    class Inputs:
+        gradients = operand("*S")
+        features = operand("*S")
 
 
 class ReluGrad(_FeatureGradient):
@@ -63,18 +93,12 @@ class SoftsignGrad(_FeatureGradient):
     forward = "Softsign"
 
 
-class _OutputGradient(OpDef, abstract=True):
+class _OutputGradient(_ActivationGradient, abstract=True):
     """Gradient of an activation from its result."""
-
-    class Types:
-        T = FLOATS
 
     class Inputs:
         gradients = operand("*S")
         outputs = operand("*S")
-
-    class Outputs:
-        backprops = operand("*S")
 
 
 class EluGrad(_OutputGradient):
@@ -139,30 +163,12 @@ class InvGrad(_ResultGradient):
     forward = "Inv"
 
 
-class Erfc(OpDef):
+class Erfc(Function):
     """Complementary error function, 1 - erf(x)."""
 
-    class Types:
-        T = FLOATS
 
-    class Inputs:
-        x = operand("*S")
-
-    class Outputs:
-        y = operand("*S")
-
-
-class PreventGradient(OpDef):
+class PreventGradient(Passing):
     """Its input; in TensorFlow, asking for its gradient raises an error with the message."""
-
-    class Types:
-        T = ANY
-
-    class Inputs:
-        input = operand("*S")
-
-    class Outputs:
-        output = operand("*S")
 
     class Attrs:
         message = attr(str, "")

@@ -12,6 +12,14 @@ from lstm_lower.ops.gradients import ANY
 INDEX = ("int32", "int64")
 
 
+def said_shape(call: Call) -> tuple[Dim, ...] | None:
+    """The shape that the operand `shape`, of R sizes, says."""
+    value, rank = call.operands["shape"].value, call.sizes.get("R")
+    if value is not None:
+        return tuple(int(size) for size in value)
+    return (None,) * rank if isinstance(rank, int) else None
+
+
 class StridedSliceGrad(OpDef):
     """Gradient of x[begin:end:strides]: zeros of x's shape with dy in the slice's place."""
 
@@ -50,13 +58,7 @@ class StridedSliceGrad(OpDef):
     @classmethod
     def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The output has the shape that the operand `shape` says."""
-        value, rank = call.operands["shape"].value, call.sizes.get("R")
-        dims: tuple[Dim, ...] | None = None
-        if value is not None:
-            dims = tuple(int(size) for size in value)
-        elif isinstance(rank, int):
-            dims = (None,) * rank
-        return [TensorInfo(call.types.get("T"), dims)]
+        return [TensorInfo(call.types.get("T"), said_shape(call))]
 
 
 class MirrorPadGrad(OpDef):

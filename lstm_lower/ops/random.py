@@ -5,8 +5,8 @@ A training graph with dropout holds them, and its results can only be TensorFlow
 
 from __future__ import annotations
 
-from lstm_lower.dims import Dim
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
+from lstm_lower.ops.indexing import said_shape
 
 # Of Philox 4x32-10: factors and what is added to the key, round by round.
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -81,11 +81,7 @@ class StatelessRandomUniformV2(OpDef):
     @classmethod
     def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The output has the shape that the operand `shape` says."""
-        value, rank = call.operands["shape"].value, call.sizes.get("R")
-        dims: tuple[Dim, ...] | None = (None,) * rank if isinstance(rank, int) else None
-        if value is not None:
-            dims = tuple(int(size) for size in value)
-        return [TensorInfo(call.types["dtype"], dims)]
+        return [TensorInfo(call.types["dtype"], said_shape(call))]
 
 
 class StatelessRandomNormalV2(StatelessRandomUniformV2):
@@ -110,11 +106,7 @@ class StatelessRandomUniformIntV2(StatelessRandomUniformFullIntV2):
         Tshape = ("int32", "int64")
         dtype = ("int32", "int64")
 
-    class Inputs:
-        shape = operand("R", "Tshape")
-        key = operand("1", "uint64")
-        counter = operand("2", "uint64")
-        alg = operand("", "int32")
+    class Inputs(StatelessRandomUniformV2.Inputs):
         minval = operand("", "dtype")
         maxval = operand("", "dtype")
 

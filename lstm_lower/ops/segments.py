@@ -122,7 +122,7 @@ class UnsortedSegmentMin(_UnsortedSegments):
     """Minima of the segments; the dtype's highest number for one without rows."""
 
 
-class _SparseSegments(OpDef, abstract=True):
+class _SparseSegments(_SortedSegments, abstract=True):
     """A reduction over segments of chosen rows, as a lookup of embeddings combines them."""
 
     class Types:
@@ -135,18 +135,9 @@ class _SparseSegments(OpDef, abstract=True):
         indices = operand("N", "Tidx")
         segment_ids = operand("N", "Tsegmentids")
 
-    class Outputs:
-        output = operand(None)
-
     class Attrs:
         # Only tells TensorFlow which form the gradient is to have.
         sparse_gradient = attr(bool, False)
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """One row per segment."""
-        ids = call.operands["segment_ids"].value
-        return rows_of(call, "data", None if ids is None else int(ids.max(initial=-1)) + 1)
 
 
 class SparseSegmentSum(_SparseSegments):
@@ -170,9 +161,7 @@ class _CountedSparseSegments(_SparseSegments, abstract=True):
         Tsegmentids = INDEX
         Tnumsegments = INDEX
 
-    class Inputs:
-        data = operand(None)
-        indices = operand("N", "Tidx")
+    class Inputs(_SparseSegments.Inputs):
         segment_ids = operand("N", "Tsegmentids", indexes="num_segments")
         num_segments = operand("", "Tnumsegments")
 
@@ -237,13 +226,8 @@ class SparseSegmentSqrtNGrad(_SparseSegmentGradient):
     forward = "SparseSegmentSqrtN"
 
 
-class _SparseRows(OpDef, abstract=True):
+class _SparseRows(_SparseSegmentGradient, abstract=True):
     """The rows of a sparse gradient of `data`: those that were read, in order, and their numbers."""
-
-    class Types:
-        T = FLOATS
-        Tidx = INDEX
-        Tsegmentids = INDEX
 
     class Inputs:
         grad = operand(None)
@@ -251,8 +235,7 @@ class _SparseRows(OpDef, abstract=True):
         segment_ids = operand("N", "Tsegmentids")
         dense_output_dim0 = operand("", "int32")
 
-    class Outputs:
-        output = operand(None)
+    class Outputs(_SparseSegmentGradient.Outputs):
         sorted_unique_indices = operand("U", "Tidx")
 
     @classmethod

@@ -19,8 +19,7 @@ class Add(Arithmetic):
     commutative = True
 
 
-class Sub(Arithmetic):
-    pass
+class Sub(Arithmetic): ...
 
 
 class Mul(Arithmetic):
@@ -32,8 +31,7 @@ class Div(Arithmetic):
     linear = (0,)
 
 
-class Pow(Arithmetic):
-    pass
+class Pow(Arithmetic): ...
 
 
 class Mod(Arithmetic):
@@ -56,8 +54,7 @@ class Mean(Arithmetic):
     commutative = True
 
 
-class PRelu(Arithmetic):
-    pass
+class PRelu(Arithmetic): ...
 
 
 class BitwiseAnd(Arithmetic):
@@ -72,8 +69,7 @@ class BitwiseXor(Arithmetic):
     commutative = True
 
 
-class BitShift(Arithmetic):
-    pass
+class BitShift(Arithmetic): ...
 
 
 class Logical(Elementwise, abstract=True):
@@ -96,20 +92,16 @@ class Equal(Logical):
     commutative = True
 
 
-class Less(Logical):
-    pass
+class Less(Logical): ...
 
 
-class Greater(Logical):
-    pass
+class Greater(Logical): ...
 
 
-class LessOrEqual(Logical):
-    pass
+class LessOrEqual(Logical): ...
 
 
-class GreaterOrEqual(Logical):
-    pass
+class GreaterOrEqual(Logical): ...
 
 
 class Where(Elementwise):
@@ -139,8 +131,7 @@ class Cast(Unary):
         return ir.DataType(self.attribute("to", 1))
 
 
-class CastLike(Unary):
-    pass
+class CastLike(Unary): ...
 
 
 class Clip(Unary):
@@ -152,16 +143,13 @@ class Test(Unary, abstract=True):
     """A truth value of each element."""
 
 
-class Not(Test):
-    pass
+class Not(Test): ...
 
 
-class IsNaN(Test):
-    pass
+class IsNaN(Test): ...
 
 
-class IsInf(Test):
-    pass
+class IsInf(Test): ...
 
 
 class Abs(Unary): ...
