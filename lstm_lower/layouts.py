@@ -19,13 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Literal
 
 from lstm_lower.errors import MisfitError, requires
-
-RnnMode = Literal["lstm", "gru", "rnn_relu", "rnn_tanh"]
-InputMode = Literal["linear_input", "skip_input", "auto_select"]
-Direction = Literal["unidirectional", "bidirectional"]
 
 GATES: dict[str, tuple[str, ...]] = {
     "lstm": ("i", "f", "c", "o"),

@@ -27,7 +27,6 @@ from lstm_lower.tensorflow.graph import (
 from lstm_lower.tensorflow.optimizers import formula_of
 from lstm_lower.tensorflow.sources import Variable
 
-RESOURCE = tf.resource.as_datatype_enum
 INT32 = tf.int32.as_datatype_enum
 
 REFERENCES = ("Variable", "VariableV2", "TemporaryVariable", "AutoReloadVariable")

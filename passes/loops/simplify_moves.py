@@ -64,18 +64,12 @@ def _concat(op: std.Concat, _: Emitter) -> ir.Value | None:
     return split.data if split.axis is not None and split.axis == op.axis else None
 
 
-@simplifies(std.Squeeze)
-def _squeeze(op: std.Squeeze, _: Emitter) -> ir.Value | None:
+@simplifies(std.Squeeze, std.Unsqueeze)
+def _undone(op: std.Squeeze | std.Unsqueeze, _: Emitter) -> ir.Value | None:
+    """A Squeeze of an Unsqueeze along the same axes, and the other way round."""
     inner = op.facts.maker(op.data)
-    if not isinstance(inner, std.Unsqueeze) or op.axes is None or op.axes != inner.axes:
-        return None
-    return fits(inner.data, op)
-
-
-@simplifies(std.Unsqueeze)
-def _unsqueeze(op: std.Unsqueeze, _: Emitter) -> ir.Value | None:
-    inner = op.facts.maker(op.data)
-    if not isinstance(inner, std.Squeeze) or op.axes is None or op.axes != inner.axes:
+    opposite = std.Unsqueeze if isinstance(op, std.Squeeze) else std.Squeeze
+    if not isinstance(inner, opposite) or op.axes is None or op.axes != inner.axes:
         return None
     return fits(inner.data, op)
 

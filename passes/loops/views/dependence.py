@@ -99,9 +99,3 @@ class Dependence:
     def recurrent(self) -> set[ir.Node]:
         """Nodes that the next step needs: those that updates of states are computed by."""
         return self.needed_by(state.update for state in self.loop.states)
-
-    def critical_path(self) -> list[ir.Node]:
-        """The longest chain of nodes from a state to its update, by number of nodes: what no parallelism shortens."""
-        graph = self.graph().subgraph(self.recurrent())
-        path: list[ir.Node] = nx.dag_longest_path(graph)
-        return path
