@@ -6,6 +6,7 @@ At window p of an axis, element r of the window lies on element p * stride + r *
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,12 +95,14 @@ def _windows(
     image: Sequence[int],
     windows: Sequence[int],
     kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    padding: str,
-    explicit_paddings: Sequence[int],
     data_format: str,
+    *,
+    strides: Sequence[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    dilations: Sequence[int] = (1, 1, 1, 1),
 ) -> _Windows:
+    """The windows that the attributes place which all these ops have."""
     explicit = list(explicit_paddings) or [0] * 8
     start = 2 if data_format == "NHWC" else 4
     return _Windows(
@@ -123,20 +126,15 @@ def conv2d_backprop_input(
     input_sizes: npt.ArrayLike,
     filter: npt.ArrayLike,
     out_backprop: npt.ArrayLike,
-    strides: Sequence[int],
-    padding: str,
     use_cudnn_on_gpu: bool = True,
-    explicit_paddings: Sequence[int] = (),
     data_format: str = "NHWC",
-    dilations: Sequence[int] = (1, 1, 1, 1),
+    **placement: Any,
 ) -> dict[str, Array]:
     """Each window's gradient goes back through the filter to the elements it covers."""
     weights, dy = float64(filter), _last(out_backprop, data_format)
     sizes = [int(size) for size in np.asarray(input_sizes)]
-    windows = _windows(
-        _spatial(sizes, data_format), dy.shape[1:3], weights.shape[:2], strides, dilations, padding,
-        explicit_paddings, data_format,
-    )  # fmt: skip
+    image = _spatial(sizes, data_format)
+    windows = _windows(image, dy.shape[1:3], weights.shape[:2], data_format, **placement)
     channels = _channels_of(sizes, data_format)
     groups = channels // weights.shape[2]
     grouped = weights.reshape(*weights.shape[:3], groups, -1)
@@ -154,19 +152,14 @@ def conv2d_backprop_filter(
     input: npt.ArrayLike,
     filter_sizes: npt.ArrayLike,
     out_backprop: npt.ArrayLike,
-    strides: Sequence[int],
-    padding: str,
     use_cudnn_on_gpu: bool = True,
-    explicit_paddings: Sequence[int] = (),
     data_format: str = "NHWC",
-    dilations: Sequence[int] = (1, 1, 1, 1),
+    **placement: Any,
 ) -> dict[str, Array]:
     """An element of the filter gathers, over all windows, what it met times the gradient."""
     x, dy = _last(input, data_format), _last(out_backprop, data_format)
     shape = [int(size) for size in np.asarray(filter_sizes)]
-    windows = _windows(
-        x.shape[1:3], dy.shape[1:3], shape[:2], strides, dilations, padding, explicit_paddings, data_format
-    )
+    windows = _windows(x.shape[1:3], dy.shape[1:3], shape[:2], data_format, **placement)
     groups = x.shape[3] // shape[2]
     padded = windows.padded(x)
     dy = dy.reshape(*dy.shape[:3], groups, -1)
@@ -184,19 +177,14 @@ def depthwise_backprop_input(
     input_sizes: npt.ArrayLike,
     filter: npt.ArrayLike,
     out_backprop: npt.ArrayLike,
-    strides: Sequence[int],
-    padding: str,
-    explicit_paddings: Sequence[int] = (),
     data_format: str = "NHWC",
-    dilations: Sequence[int] = (1, 1, 1, 1),
+    **placement: Any,
 ) -> dict[str, Array]:
     """The same with a filter for each channel, which makes M of it."""
     weights, dy = float64(filter), _last(out_backprop, data_format)
     sizes = [int(size) for size in np.asarray(input_sizes)]
-    windows = _windows(
-        _spatial(sizes, data_format), dy.shape[1:3], weights.shape[:2], strides, dilations, padding,
-        explicit_paddings, data_format,
-    )  # fmt: skip
+    image = _spatial(sizes, data_format)
+    windows = _windows(image, dy.shape[1:3], weights.shape[:2], data_format, **placement)
     dy = dy.reshape(*dy.shape[:3], *weights.shape[2:])
     padded = windows.empty(dy.shape[0], weights.shape[2])
     for row, column, (rows, columns) in windows.taps():
@@ -210,18 +198,13 @@ def depthwise_backprop_filter(
     input: npt.ArrayLike,
     filter_sizes: npt.ArrayLike,
     out_backprop: npt.ArrayLike,
-    strides: Sequence[int],
-    padding: str,
-    explicit_paddings: Sequence[int] = (),
     data_format: str = "NHWC",
-    dilations: Sequence[int] = (1, 1, 1, 1),
+    **placement: Any,
 ) -> dict[str, Array]:
     """The same with a filter for each channel, which makes M of it."""
     x, dy = _last(input, data_format), _last(out_backprop, data_format)
     shape = [int(size) for size in np.asarray(filter_sizes)]
-    windows = _windows(
-        x.shape[1:3], dy.shape[1:3], shape[:2], strides, dilations, padding, explicit_paddings, data_format
-    )
+    windows = _windows(x.shape[1:3], dy.shape[1:3], shape[:2], data_format, **placement)
     padded = windows.padded(x)
     dy = dy.reshape(*dy.shape[:3], *shape[2:])
     gradient = np.zeros(shape)
@@ -237,17 +220,12 @@ def max_pool_grad(
     orig_output: npt.ArrayLike,
     grad: npt.ArrayLike,
     ksize: Sequence[int],
-    strides: Sequence[int],
-    padding: str,
-    explicit_paddings: Sequence[int] = (),
     data_format: str = "NHWC",
+    **placement: Any,
 ) -> dict[str, Array]:
     """A window's gradient goes to its largest element; of equal ones to the first, row by row."""
     x, dy = _last(orig_input, data_format), _last(grad, data_format)
-    windows = _windows(
-        x.shape[1:3], dy.shape[1:3], _spatial(ksize, data_format), strides, (1, 1, 1, 1), padding,
-        explicit_paddings, data_format,
-    )  # fmt: skip
+    windows = _windows(x.shape[1:3], dy.shape[1:3], _spatial(ksize, data_format), data_format, **placement)
     padded = windows.padded(x, -np.inf)
     stacked = np.stack([padded[:, rows, columns] for _, _, (rows, columns) in windows.taps()])
     chosen = stacked.argmax(axis=0)
@@ -263,16 +241,13 @@ def avg_pool_grad(
     orig_input_shape: npt.ArrayLike,
     grad: npt.ArrayLike,
     ksize: Sequence[int],
-    strides: Sequence[int],
-    padding: str,
     data_format: str = "NHWC",
+    **placement: Any,
 ) -> dict[str, Array]:
     """A window's gradient is shared out evenly among those of its elements that the image has."""
     dy, sizes = _last(grad, data_format), [int(size) for size in np.asarray(orig_input_shape)]
     image = _spatial(sizes, data_format)
-    windows = _windows(
-        image, dy.shape[1:3], _spatial(ksize, data_format), strides, (1, 1, 1, 1), padding, (), data_format
-    )
+    windows = _windows(image, dy.shape[1:3], _spatial(ksize, data_format), data_format, **placement)
     inside = windows.padded(np.ones((1, *image, 1)))
     count = sum(inside[:, rows, columns] for _, _, (rows, columns) in windows.taps())
     gradient = windows.empty(dy.shape[0], dy.shape[3])

@@ -7,6 +7,7 @@ TensorFlow's options (`ctc_loss_calculator`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,27 +53,9 @@ def ctc_loss(
 
 
 @oracle("CTCLossV2")
-def ctc_loss_v2(
-    *,
-    inputs: npt.ArrayLike,
-    labels_indices: npt.ArrayLike,
-    labels_values: npt.ArrayLike,
-    sequence_length: npt.ArrayLike,
-    preprocess_collapse_repeated: bool = False,
-    ctc_merge_repeated: bool = True,
-    ignore_longer_outputs_than_inputs: bool = False,
-) -> dict[str, Array]:
+def ctc_loss_v2(**call: Any) -> dict[str, Array]:
     """CTCLoss with class 0 as the blank."""
-    return ctc_loss(
-        inputs=inputs,
-        labels_indices=labels_indices,
-        labels_values=labels_values,
-        sequence_length=sequence_length,
-        preprocess_collapse_repeated=preprocess_collapse_repeated,
-        ctc_merge_repeated=ctc_merge_repeated,
-        ignore_longer_outputs_than_inputs=ignore_longer_outputs_than_inputs,
-        blank=0,
-    )
+    return ctc_loss(**call, blank=0)
 
 
 def _sources(path: Sequence[int], state: int, blank: int, *, merge: bool) -> list[int]:
