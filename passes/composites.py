@@ -70,10 +70,9 @@ class LowerCompositesPass(Pass):
 def unsupported_nodes(model: ir.Model) -> list[str]:
     """One line for every node that is neither standard nor lowerable."""
     reasons = []
-    functions = {(function.domain, function.name) for function in model.functions.values()}
     for container, _ in _graphs(model):
         for node in ir.traversal.RecursiveGraphIterator(container):
-            if node.domain in STANDARD_DOMAINS or (node.domain, node.op_type) in functions:
+            if node.domain in STANDARD_DOMAINS or node.op_identifier() in model.functions:
                 continue
             if (node.domain, node.op_type) in RULES:
                 continue

@@ -11,28 +11,43 @@ from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.graph.values import Partial, declared_shape
+from lstm_lower.graph.values import Partial, declared_shape, stated
 
 # Views read the forms that operators have from this opset on; older models are verified once they are raised to it.
 OLDEST_VIEWED = 13
 
 
-def verify_declared(graph: ir.Graph, facts: Facts) -> None:
+def verify_declared(graph: ir.Graph, facts: Facts, *, correcting: bool = False) -> bool:
     """Compares the declared type of every value that a node makes with what is known of it.
 
     A name stands for any size, so that only numbers can contradict each other.
 
+    Args:
+        graph: a model's main graph.
+        facts: what is known of the model's values.
+        correcting: whether wrong shapes are put right, but for those of the graph's own outputs. Nothing depends on
+            them (runtimes warn at most), and onnx's own inference declares some.
+
+    Returns:
+        Whether a shape was wrong.
+
     Raises:
         InvalidModelError: the first contradiction found.
     """
+    corrected = False
     for node in all_nodes(graph):
         for value in node.outputs:
             if value.type is None and value.shape is None:
                 continue
             for what, declared, known in _contradictions(value.type, declared_shape(value), value, facts):
+                if correcting and what == "shape" and value not in graph.outputs:
+                    value.shape = stated(facts.shape(value) or ())
+                    corrected = True
+                    continue
                 text = f"{what} {known}, which follows from the operands, got {declared} in the model's declarations"
                 label = f"{node.op_type} '{node_label(node)}'"
                 raise InvalidModelError(f"{label}: output '{value.name}' requires {text}")
+    return corrected
 
 
 def verify_kept(graph: ir.Graph, kept: Facts, facts: Facts) -> None:

@@ -24,8 +24,16 @@ def verify(model: ir.Model) -> None:
     verify_types(model, Facts.of(model))
 
 
-def verify_types(model: ir.Model, facts: Facts) -> None:
+def verify_types(model: ir.Model, facts: Facts, *, correcting: bool = False) -> bool:
     """Verifies every composite node of a well-formed model against its definition, and declared types against facts.
+
+    Args:
+        model: the model.
+        facts: what is known of its values.
+        correcting: whether wrong declared shapes of inner values are put right instead, see `verify_declared`.
+
+    Returns:
+        Whether there were any.
 
     Raises:
         InvalidModelError: the first fault found.
@@ -36,4 +44,5 @@ def verify_types(model: ir.Model, facts: Facts) -> None:
             if not any(attribute.is_ref() for attribute in node.attributes.values()):
                 bind_node(node, definition, facts)
     if facts.opset >= OLDEST_VIEWED:
-        verify_declared(model.graph, facts)
+        return verify_declared(model.graph, facts, correcting=correcting)
+    return False

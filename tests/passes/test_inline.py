@@ -117,3 +117,11 @@ def test_an_output_without_an_input() -> None:
     through = function("f", [helper.make_node("Neg", ["a"], ["c"])], ("a", "b"), ("b",))
     with pytest.raises(ll.InvalidModelError, match="output 'y' requires an input to pass on"):
         ll.lower(model_of([call("f", ["x"], ["y"])], [through]))
+
+
+def test_a_call_of_another_overload_is_refused() -> None:
+    model = doubling_chain(0)
+    model.ir_version = 10
+    model.graph.node[0].overload = "other"
+    with pytest.raises(ll.UnsupportedOpError, match="1 node cannot be lowered"):
+        ll.lower(model)

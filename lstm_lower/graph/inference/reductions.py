@@ -21,7 +21,11 @@ def _layer_normalization(op: std.LayerNormalization) -> Inferred:
 
 @infers(std.Reduction)
 def _reduce(op: std.Reduction) -> Inferred:
-    return [(op.dtype(), _reduced(op.shape(), op.axes, keepdims=op.keepdims))]
+    shape = op.shape()
+    if shape is not None and 0 in shape and any(axis < 0 for axis in op.written_axes or ()):
+        # onnxruntime reduces no axis of an empty operand that is counted from behind.
+        return [(op.dtype(), None)]
+    return [(op.dtype(), _reduced(shape, op.axes, keepdims=op.keepdims))]
 
 
 def _reduced(shape: Partial | None, axes: tuple[int, ...] | None, *, keepdims: bool) -> Partial | None:

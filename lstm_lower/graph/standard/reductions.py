@@ -16,10 +16,15 @@ class Reduction(Standard, abstract=True):
     axes_are_operand_since = 18
 
     @property
+    def written_axes(self) -> tuple[int, ...] | None:
+        """The axes as they are written, negative ones counted from behind; `None` when left out or not known."""
+        return self.ints(1, "axes")
+
+    @property
     def axes(self) -> tuple[int, ...] | None:
         """The axes that are reduced, counted from the front; `None` when they are not known."""
         rank = self.rank()
-        given = self.ints(1, "axes")
+        given = self.written_axes
         if given is None and self.says(1, "axes"):
             return None
         if not given:
