@@ -21,11 +21,17 @@ class If(ControlFlow):
         return attributes["then_branch"].as_graph(), attributes["else_branch"].as_graph()
 
 
-class Loop(ControlFlow):
+class Repeated(ControlFlow, abstract=True):
+    """Runs one graph again and again."""
+
     @property
     def body(self) -> ir.Graph:
-        """What runs in every iteration: of its number, the condition and the carried values."""
+        """What runs every time."""
         return self.node.attributes["body"].as_graph()
+
+
+class Loop(Repeated):
+    """Its body takes the iteration's number, the condition and the carried values."""
 
     @property
     def carried(self) -> tuple[ir.Value | None, ...]:
@@ -33,13 +39,8 @@ class Loop(ControlFlow):
         return tuple(self.node.inputs[2:])
 
 
-class Scan(ControlFlow):
-    """Opset 9 or newer; the older one had a batch axis."""
-
-    @property
-    def body(self) -> ir.Graph:
-        """What runs at every step: of the states and one element of each sequence."""
-        return self.node.attributes["body"].as_graph()
+class Scan(Repeated):
+    """Opset 9 or newer; the older one had a batch axis. Its body takes the states and one element of each sequence."""
 
     @property
     def states(self) -> int:
@@ -71,11 +72,7 @@ class Scan(ControlFlow):
         return (0,) * count if found is None else tuple(int(x) for x in found)
 
 
-class SequenceMap(ControlFlow):
-    @property
-    def body(self) -> ir.Graph:
-        """What runs for every element."""
-        return self.node.attributes["body"].as_graph()
+class SequenceMap(Repeated): ...
 
 
 class SequenceConstruct(Standard): ...

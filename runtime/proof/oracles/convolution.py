@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lstm_lower.runtime.proof.oracles.numerics import Array, float64
+from lstm_lower.runtime.proof.oracles.numerics import Array, channels_back, channels_last, float64
 from lstm_lower.runtime.proof.oracles.registry import oracle
 
 Slices = tuple[slice, slice]
@@ -78,15 +78,6 @@ class _Windows:
         return x[:, top : top + self.image[0], left : left + self.image[1]]
 
 
-def _last(x: npt.ArrayLike, data_format: str) -> Array:
-    """An image with its channels last."""
-    return float64(x) if data_format == "NHWC" else float64(x).transpose(0, 2, 3, 1)
-
-
-def _back(x: Array, data_format: str) -> Array:
-    return x if data_format == "NHWC" else x.transpose(0, 3, 1, 2)
-
-
 def _spatial(vector: Sequence[int], data_format: str) -> list[int]:
     return [int(entry) for entry in (vector[1:3] if data_format == "NHWC" else vector[2:4])]
 
@@ -131,7 +122,7 @@ def conv2d_backprop_input(
     **placement: Any,
 ) -> dict[str, Array]:
     """Each window's gradient goes back through the filter to the elements it covers."""
-    weights, dy = float64(filter), _last(out_backprop, data_format)
+    weights, dy = float64(filter), channels_last(out_backprop, data_format)
     sizes = [int(size) for size in np.asarray(input_sizes)]
     image = _spatial(sizes, data_format)
     windows = _windows(image, dy.shape[1:3], weights.shape[:2], data_format, **placement)
@@ -143,7 +134,7 @@ def conv2d_backprop_input(
     for row, column, (rows, columns) in windows.taps():
         part = np.einsum("npqgk,igk->npqgi", dy, grouped[row, column])
         padded[:, rows, columns] += part.reshape(*part.shape[:3], channels)
-    return {"output": _back(windows.inner(padded), data_format)}
+    return {"output": channels_back(windows.inner(padded), data_format)}
 
 
 @oracle("Conv2DBackpropFilter")
@@ -157,7 +148,7 @@ def conv2d_backprop_filter(
     **placement: Any,
 ) -> dict[str, Array]:
     """An element of the filter gathers, over all windows, what it met times the gradient."""
-    x, dy = _last(input, data_format), _last(out_backprop, data_format)
+    x, dy = channels_last(input, data_format), channels_last(out_backprop, data_format)
     shape = [int(size) for size in np.asarray(filter_sizes)]
     windows = _windows(x.shape[1:3], dy.shape[1:3], shape[:2], data_format, **placement)
     groups = x.shape[3] // shape[2]
@@ -181,7 +172,7 @@ def depthwise_backprop_input(
     **placement: Any,
 ) -> dict[str, Array]:
     """The same with a filter for each channel, which makes M of it."""
-    weights, dy = float64(filter), _last(out_backprop, data_format)
+    weights, dy = float64(filter), channels_last(out_backprop, data_format)
     sizes = [int(size) for size in np.asarray(input_sizes)]
     image = _spatial(sizes, data_format)
     windows = _windows(image, dy.shape[1:3], weights.shape[:2], data_format, **placement)
@@ -189,7 +180,7 @@ def depthwise_backprop_input(
     padded = windows.empty(dy.shape[0], weights.shape[2])
     for row, column, (rows, columns) in windows.taps():
         padded[:, rows, columns] += np.einsum("npqcm,cm->npqc", dy, weights[row, column])
-    return {"output": _back(windows.inner(padded), data_format)}
+    return {"output": channels_back(windows.inner(padded), data_format)}
 
 
 @oracle("DepthwiseConv2dNativeBackpropFilter")
@@ -202,7 +193,7 @@ def depthwise_backprop_filter(
     **placement: Any,
 ) -> dict[str, Array]:
     """The same with a filter for each channel, which makes M of it."""
-    x, dy = _last(input, data_format), _last(out_backprop, data_format)
+    x, dy = channels_last(input, data_format), channels_last(out_backprop, data_format)
     shape = [int(size) for size in np.asarray(filter_sizes)]
     windows = _windows(x.shape[1:3], dy.shape[1:3], shape[:2], data_format, **placement)
     padded = windows.padded(x)
@@ -224,7 +215,7 @@ def max_pool_grad(
     **placement: Any,
 ) -> dict[str, Array]:
     """A window's gradient goes to its largest element; of equal ones to the first, row by row."""
-    x, dy = _last(orig_input, data_format), _last(grad, data_format)
+    x, dy = channels_last(orig_input, data_format), channels_last(grad, data_format)
     windows = _windows(x.shape[1:3], dy.shape[1:3], _spatial(ksize, data_format), data_format, **placement)
     padded = windows.padded(x, -np.inf)
     stacked = np.stack([padded[:, rows, columns] for _, _, (rows, columns) in windows.taps()])
@@ -232,7 +223,7 @@ def max_pool_grad(
     gradient = windows.empty(x.shape[0], x.shape[3])
     for number, (_, _, (rows, columns)) in enumerate(windows.taps()):
         gradient[:, rows, columns] += np.where(chosen == number, dy, 0)
-    return {"output": _back(windows.inner(gradient), data_format)}
+    return {"output": channels_back(windows.inner(gradient), data_format)}
 
 
 @oracle("AvgPoolGrad")
@@ -245,7 +236,7 @@ def avg_pool_grad(
     **placement: Any,
 ) -> dict[str, Array]:
     """A window's gradient is shared out evenly among those of its elements that the image has."""
-    dy, sizes = _last(grad, data_format), [int(size) for size in np.asarray(orig_input_shape)]
+    dy, sizes = channels_last(grad, data_format), [int(size) for size in np.asarray(orig_input_shape)]
     image = _spatial(sizes, data_format)
     windows = _windows(image, dy.shape[1:3], _spatial(ksize, data_format), data_format, **placement)
     inside = windows.padded(np.ones((1, *image, 1)))
@@ -253,4 +244,4 @@ def avg_pool_grad(
     gradient = windows.empty(dy.shape[0], dy.shape[3])
     for _, _, (rows, columns) in windows.taps():
         gradient[:, rows, columns] += dy / count
-    return {"output": _back(windows.inner(gradient), data_format)}
+    return {"output": channels_back(windows.inner(gradient), data_format)}

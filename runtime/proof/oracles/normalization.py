@@ -7,16 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lstm_lower.runtime.proof.oracles.numerics import Array, float64
+from lstm_lower.runtime.proof.oracles.numerics import Array, channels_back, channels_last, float64
 from lstm_lower.runtime.proof.oracles.registry import oracle
-
-
-def _last(x: npt.ArrayLike, data_format: str) -> Array:
-    return np.moveaxis(float64(x), data_format.index("C"), -1)
-
-
-def _back(x: Array, data_format: str) -> Array:
-    return np.moveaxis(x, -1, data_format.index("C"))
 
 
 @oracle("FusedBatchNorm", "FusedBatchNormV2")
@@ -38,7 +30,7 @@ def fused_batch_norm(
     variance takes the unbiased one, n / (n - 1) times the batch's, the gradient the batch's. Outside training the
     reserve spaces have no contents in TensorFlow; here they hold the mean and variance that were used.
     """
-    image = _last(x, data_format)
+    image = channels_last(x, data_format)
     rows = image.reshape(-1, image.shape[-1])
     used = {"mean": float64(mean), "variance": float64(variance)}
     out_mean, out_variance = used["mean"], used["variance"]
@@ -50,7 +42,7 @@ def fused_batch_norm(
         out_variance = unbiased if factor == 1 else (1 - factor) * out_variance + factor * unbiased
     y = (image - used["mean"]) / np.sqrt(used["variance"] + epsilon) * float64(scale) + float64(offset)
     return {
-        "y": _back(y, data_format),
+        "y": channels_back(y, data_format),
         "batch_mean": out_mean,
         "batch_variance": out_variance,
         "reserve_space_1": used["mean"],
@@ -80,7 +72,7 @@ def fused_batch_norm_grad(
 
     Of y = scale * normalised + offset; in training mean and variance, the reserve spaces, depend on x too.
     """
-    dy, image = _last(y_backprop, data_format), _last(x, data_format)
+    dy, image = channels_last(y_backprop, data_format), channels_last(x, data_format)
     over = tuple(range(dy.ndim - 1))
     deviation = 1 / np.sqrt(float64(reserve_space_2) + float(np.float32(epsilon)))
     normalised = (image - float64(reserve_space_1)) * deviation
@@ -89,7 +81,7 @@ def fused_batch_norm_grad(
         count = max(dy[..., 0].size, 1)
         dy = dy - d_offset / count - normalised * d_scale / count
     return {
-        "x_backprop": _back(dy * float64(scale) * deviation, data_format),
+        "x_backprop": channels_back(dy * float64(scale) * deviation, data_format),
         "scale_backprop": d_scale,
         "offset_backprop": d_offset,
         "reserve_space_3": np.zeros(0),
