@@ -37,6 +37,14 @@ _INDICES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 class LoopToScan(OnGraphs, LoopPass):
     """Turns Loops of fixed length into Scans."""
 
+    def run(self, model: ir.Model) -> bool:
+        """Converts until no Loop is left that can be one: of a Scan's results more is known than of a Loop's."""
+        modified = False
+        while super().run(model):
+            self.facts.look_again()
+            modified = True
+        return modified
+
     def graph(self, graph: ir.Graph) -> bool:
         """Converts every Loop, inner ones first."""
         modified = False
