@@ -60,7 +60,14 @@ def _sum(op: std.Add | std.Sub) -> float | None:
     return None if a is None or b is None else a + b if isinstance(op, std.Add) else a - b
 
 
-@uniforms(std.Mul, std.MatMul, std.Gemm)
+@uniforms(std.MatMul)
+def _matrix_product(op: std.MatMul) -> float | None:
+    shape = op.shape(1)
+    # A sum of nothing; onnxruntime leaves such a product's memory as it was where it fuses a Transpose into it.
+    return 0.0 if shape and shape[max(len(shape) - 2, 0)] == 0 else _product(op)
+
+
+@uniforms(std.Mul, std.Gemm)
 def _product(op: std.Standard) -> float | None:
     factors = [op.facts.uniform(x) for x in op.node.inputs]
     known = [factor for factor in factors if factor is not None]
@@ -70,6 +77,21 @@ def _product(op: std.Standard) -> float | None:
     return 0.0 if 0.0 in known and len(factors) == 2 and all(map(op.facts.finite, op.node.inputs)) else None
 
 
-@uniforms(std.ReduceSum, std.ReduceMean, std.Neg)
+@uniforms(std.ReduceSum, std.Neg)
 def _zero(op: std.Standard) -> float | None:
     return 0.0 if op.facts.uniform(op.inputs[0]) == 0.0 else None
+
+
+@uniforms(std.ReduceMean)
+def _mean(op: std.ReduceMean) -> float | None:
+    # The mean of nothing is NaN.
+    shape = op.shape()
+    some = shape is not None and all(isinstance(dim, int) and dim > 0 for dim in shape)
+    return 0.0 if some and op.facts.uniform(op.data) == 0.0 else None
+
+
+@uniforms(std.Pad)
+def _pad(op: std.Pad) -> float | None:
+    inner = op.facts.uniform(op.data)
+    added = 0.0 if op.value is None else op.facts.uniform(op.value)
+    return inner if op.mode == "constant" and inner == added else None

@@ -1,0 +1,31 @@
+"""Which tensors are known to hold one value everywhere."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+from onnx import parser
+
+from lstm_lower.graph.facts import Facts
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("y = MatMul(x, nothing)", 0.0),
+        ("m = MatMul(x, nothing) y = Pad(m, pads)", 0.0),
+        ("m = MatMul(x, nothing) y = Pad(m, pads, one)", None),
+        ("m = MatMul(x, nothing) y = ReduceMean <keepdims = 0> (m)", 0.0),
+        ("m = MatMul(open, nothing) y = ReduceMean <keepdims = 0> (m)", None),
+        ("m = MatMul(open, nothing) y = ReduceSum <keepdims = 0> (m)", 0.0),
+        ("m = Mul(one, one) y = Sub(m, one)", 0.0),
+        ("y = Mul(x, zero)", None),
+        ("m = Mul(one, zero) y = Neg(m)", 0.0),
+    ],
+)
+def test_uniform(nodes: str, expected: float | None) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[2, K] x, float[N, K] open) => (float[?] y)
+    <float[0, 3] nothing = {{}}, int64[4] pads = {{1, 0, 0, 1}}, float one = {{1}}, float zero = {{0}}> {{ {nodes} }}"""
+    model = ir.from_proto(parser.parse_model(text))
+    assert Facts.of(model).uniform(model.graph.outputs[0]) == expected
