@@ -303,7 +303,8 @@ class Facts:
         return rule(view) if rule is not None else onnx_inference.inferred(node, self)
 
     def _content(self, value: ir.Value) -> Array | None:
-        if (nothing := empty(self.shape(value), self.dtype(value))) is not None:
+        shape = self.shape(value)
+        if shape and 0 in shape and (nothing := empty(shape, self.dtype(value))) is not None:
             self._contents[value] = nothing
             return nothing
         view = self.maker(value)
@@ -313,7 +314,6 @@ class Facts:
             if (unknown or folds.of(type(view)) is None) and self.dtype(value) not in _SIZES:
                 self._contents[value] = None
                 return None
-        self.shape(value)
         return self._walk(self._contents, value, _small_operands, self._content_of)
 
     def _content_of(self, value: ir.Value) -> Array | None:
