@@ -91,7 +91,11 @@ def summarize(model: ir.Model) -> Summary:
 
 
 def _bytes(tensor: ir.TensorProtocol) -> int:
-    return 0 if tensor.dtype == ir.DataType.UNDEFINED else tensor.nbytes
+    try:
+        return 0 if tensor.dtype == ir.DataType.UNDEFINED else tensor.nbytes
+    except ValueError:
+        # A type that ONNX does not know; the fault is told beside.
+        return 0
 
 
 def _nodes(model: ir.Model) -> Iterator[tuple[ir.Node, str]]:

@@ -32,6 +32,14 @@ def test_a_weight_without_a_dtype(tmp_path: Path) -> None:
     assert "'w'" in str(data["fault"])
 
 
+def test_a_weight_of_an_unknown_dtype(tmp_path: Path) -> None:
+    text = "agraph (float[2] x, float[2] w) => (float[2] y) { y = Add (x, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    model.graph.initializer.add(name="w", dims=[2], raw_data=bytes(8), data_type=100)
+    data = inspect(tmp_path, model)
+    assert not data["lowerable"]
+
+
 def test_an_attribute_that_is_a_graph(tmp_path: Path) -> None:
     model = single_node_model("GRUBlockCell", valid_inputs("GRUBlockCell"))
     graph = model.graph.node[0].attribute.add(name="body", type=onnx.AttributeProto.GRAPH).g
