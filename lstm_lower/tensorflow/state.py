@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.tensorflow.graph import (
     Graph,
     NodeDef,
@@ -184,6 +184,8 @@ class _Walk:
         """The tensor that a node reads under a name: of a reference variable, its current value."""
         if name in self.tensors:
             return self.tensors[name]
+        if name not in self.handles:
+            raise InvalidModelError(f"'{name}' requires a node that makes a tensor, since another reads it, got none")
         return self.states[self.handles[name]].now
 
     def _emit(self, node: NodeDef, op: str, operands: Iterable[Tensor], dtype: int, **types: int) -> NodeDef:

@@ -152,6 +152,17 @@ def test_missing_node() -> None:
         ll.from_tensorflow(graph, outputs=["y:0"])
 
 
+def test_a_value_that_no_tensor_is() -> None:
+    def assigned(v1: Any) -> Any:
+        variable = v1.get_variable("v", [2], use_resource=True)
+        return tf.add(v1.assign(variable, tf.constant([1.0, 2.0], name="c")), 1.0, name="y")
+
+    graph = graph_of(assigned)
+    next(node for node in graph.node if node.name == "c").op = "NoOp"
+    with pytest.raises(ll.InvalidModelError, match="'c:0' requires a node that makes a tensor"):
+        ll.from_tensorflow(graph, outputs=["y:0"])
+
+
 def test_cycle() -> None:
     graph = graph_of(doubled)
     node = graph.node.add()
