@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -78,7 +79,9 @@ def empty(shape: Partial | None, dtype: ir.DataType | None) -> Array | None:
         return None
     sizes = [dim for dim in shape if isinstance(dim, int)]
     numeric = dtype.is_floating_point() or dtype.is_integer() or dtype == ir.DataType.BOOL
-    return np.zeros(sizes, dtype.numpy()) if numeric and len(sizes) == len(shape) else None
+    # numpy makes no array whose other sizes would be beyond memory.
+    small = math.prod(size or 1 for size in sizes) < 1 << 31
+    return np.zeros(sizes, dtype.numpy()) if numeric and small and len(sizes) == len(shape) else None
 
 
 def broadcast(*shapes: Partial | None) -> Partial | None:

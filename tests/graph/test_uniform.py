@@ -1,4 +1,4 @@
-"""Which tensors are known to hold one value everywhere."""
+"""Which tensors are known to hold one value everywhere, or nothing at all."""
 
 from __future__ import annotations
 
@@ -29,3 +29,12 @@ def test_uniform(nodes: str, expected: float | None) -> None:
     <float[0, 3] nothing = {{}}, int64[4] pads = {{1, 0, 0, 1}}, float one = {{1}}, float zero = {{0}}> {{ {nodes} }}"""
     model = ir.from_proto(parser.parse_model(text))
     assert Facts.of(model).uniform(model.graph.outputs[0]) == expected
+
+
+def test_nothing_of_sizes_beyond_memory() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[0, {2**62}, {2**62}] x) => (float[?,?,?] y) {{ y = Abs(x) }}"""
+    model = ir.from_proto(parser.parse_model(text))
+    facts = Facts.of(model)
+    assert facts.constant(model.graph.outputs[0]) is None
+    assert facts.shape(model.graph.outputs[0]) == (0, 2**62, 2**62)
