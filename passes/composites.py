@@ -26,8 +26,6 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 class LowerCompositesPass(Pass):
     """Replaces composite nodes, in subgraphs and functions too, by what their rules emit.
 
-    Dtypes of the composite nodes' operands must be known: run `InferShapesPass` before where they may not be.
-
     Attributes:
         standard_rnn: whether forward ops whose training outputs nobody uses may become the standard LSTM, GRU and RNN
             operators.

@@ -29,8 +29,6 @@ from lstm_lower.passes.opset.registry import BEFORE, SINCE, Site
 def convert_operators(model: ir.Model, source: int, target: int) -> None:
     """Writes the standard operators of a model's main graph in the forms that they have in another version.
 
-    Dtypes and shapes should be known as far as they follow (`InferShapesPass`); some rewrites ask for them.
-
     Raises:
         UnsupportedOpError: names every node that has no equivalent in the version; the model is then half converted.
     """
