@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from typing import Self
 
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError
+from lstm_lower.errors import InvalidModelError, LstmLowerError
 from lstm_lower.graph.declared import verify_kept
 from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import nesting
 from lstm_lower.graph.verify import verify
+from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.trace import Trace
 
 _WORDS = re.compile("[A-Z][A-Z0-9]*(?![a-z])|[A-Z][a-z0-9]*")
+
+
+class FaultyPassError(LstmLowerError, ir.passes.PostconditionError):
+    """Under `verify_each`: a pass breaks its promise, or a model contradicts itself where none could see it before."""
 
 
 class Context:
@@ -85,26 +91,33 @@ class Pass(ir.passes.InPlacePass):
 
         Raises:
             LstmLowerError: what the pass raises of the model.
-            InvalidModelError: the model's graphs nest deeper than Python's recursion goes.
-            ir.passes.PostconditionError: under `verify_each`, the pass is faulty.
+            InvalidModelError: the model is malformed, or its graphs nest deeper than Python's recursion goes.
+            FaultyPassError: under `verify_each`, the pass is faulty.
         """
         model = model_or_result.model if isinstance(model_or_result, ir.passes.PassResult) else model_or_result
         shared = self._shared
-        self.context = shared if shared is not None and shared.model is model else Context(model)
+        alone = shared is None or shared.model is not model
+        self.context = Context(model) if shared is None or alone else shared
+        # Drivers tell what a model was like before their first pass.
+        before = _fault(model) if alone and self.verify_each else None
+        with malformed_models_explained(model) if alone else contextlib.nullcontext():
+            result = self._guarded(model)
+        if result.modified:
+            self.context.changed(preserved=self.preserves)
+        if self.verify_each:
+            self._verify(model, before)
+        if self.context is not shared:
+            self.context.close()
+        return result
+
+    def _guarded(self, model: ir.Model) -> ir.passes.PassResult:
         try:
-            result = self.call(model)
+            return self.call(model)
         except RecursionError as error:
             raise InvalidModelError(
                 f"{self.name} requires graphs that nest as deep as Python's recursion limit of "
                 f"{sys.getrecursionlimit()} allows, got {nesting(model)} levels; sys.setrecursionlimit raises it"
             ) from error
-        if result.modified:
-            self.context.changed(preserved=self.preserves)
-        if self.verify_each:
-            self._verify(model)
-        if self.context is not shared:
-            self.context.close()
-        return result
 
     def ensures(self, model: ir.Model) -> None:
         """Verifies what holds after the pass.
@@ -113,10 +126,20 @@ class Pass(ir.passes.InPlacePass):
             ir.passes.PostconditionError: it does not.
         """
 
-    def _verify(self, model: ir.Model) -> None:
+    def _verify(self, model: ir.Model, before: InvalidModelError | None) -> None:
         try:
             verify(model)
             verify_kept(model.graph, self.context.space.facts, Facts.of(model))
+            self.ensures(model)
         except InvalidModelError as error:
-            raise ir.passes.PostconditionError(f"{self.name} left a malformed model: {error}") from error
-        self.ensures(model)
+            raise before or FaultyPassError(f"{self.name} left a malformed model: {error}") from error
+        except ir.passes.PostconditionError as error:
+            raise before or FaultyPassError(str(error)) from error
+
+
+def _fault(model: ir.Model) -> InvalidModelError | None:
+    try:
+        verify(model)
+    except InvalidModelError as error:
+        return error
+    return None

@@ -11,9 +11,11 @@ from lstm_lower import dims, opdef
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
+from lstm_lower.graph.edit import detach, redirect
 from lstm_lower.graph.emit import Constants, Workspace
 from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.form import node_label
+from lstm_lower.graph.subgraphs import all_nodes, with_inner
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rules.registry import RULES, Node, Results
 from lstm_lower.passes.templates import Template, signature
@@ -47,7 +49,7 @@ class LowerCompositesPass(Pass):
         lowering = _Lowering(model, self.context.space, standard_rnn=self.standard_rnn)
         modified = False
         for container, opset in _graphs(model):
-            for graph in [container, *container.subgraphs()]:
+            for graph in list(with_inner(container)):
                 modified |= lowering.graph(graph, opset)
         if lowering.reasons:
             raise UnsupportedOpError("\n".join(lowering.reasons))
@@ -69,7 +71,7 @@ def unsupported_nodes(model: ir.Model) -> list[str]:
     """One line for every node that is neither standard nor lowerable."""
     reasons = []
     for container, _ in _graphs(model):
-        for node in ir.traversal.RecursiveGraphIterator(container):
+        for node in all_nodes(container):
             if node.domain in STANDARD_DOMAINS or node.op_identifier() in model.functions:
                 continue
             if (node.domain, node.op_type) in RULES:
@@ -113,7 +115,7 @@ class _Lowering:
         for node, definition in composites:
             builder = Builder.before(node, space, constants)
             try:
-                self._node(graph, node, definition, builder, templates)
+                self._node(node, definition, builder, templates)
             except UnsupportedOpError as error:
                 self.reasons.append(str(error))
             except LstmLowerError:
@@ -127,7 +129,6 @@ class _Lowering:
 
     def _node(
         self,
-        graph: ir.Graph,
         node: ir.Node,
         definition: type[opdef.OpDef],
         builder: Builder,
@@ -148,9 +149,11 @@ class _Lowering:
             self.contracts.append(contract)
         for old, new in replacements:
             name, old.name = old.name, None
-            old.replace_all_uses_with(new, replace_graph_outputs=True)
+            if old.is_graph_output():
+                old.replace_all_uses_with(new, replace_graph_outputs=True)
+            redirect(old, new)
             new.name = name
-        graph.remove(node, safe=True)
+        detach(node)
 
 
 def _rule_fault(node: ir.Node, op: type[opdef.OpDef], what: str, got: str) -> UnsupportedOpError:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import onnx
 import onnx_ir as ir
 
-from lstm_lower import schemas
-from lstm_lower.errors import InvalidModelError, LstmLowerError
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.structure import verify_structure
 from lstm_lower.passes.base import Context, Pass
-from lstm_lower.records.model_files import load
-
-Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
+from lstm_lower.passes.malformed import Source, malformed_models_explained
+from lstm_lower.records.model_files import load, to_proto
 
 
 def run_passes(
@@ -46,29 +41,16 @@ def run_passes(
         return model
 
 
-@contextlib.contextmanager
-def malformed_models_explained(source: Source) -> Iterator[None]:
-    """Turns an unforeseen failure into a clear error if the model is to blame for it, which onnx tells.
+def transform(source: Source, steps: Iterable[Pass]) -> onnx.ModelProto | ir.Model:
+    """Runs passes; the result is an onnx_ir model for an onnx_ir model, a protobuf with weights in it for all others.
 
     Raises:
-        InvalidModelError: the model is malformed; otherwise the failure is ours and passes as it is.
+        LstmLowerError: what the passes raise of the model.
+        InvalidModelError: the model is malformed.
     """
-    try:
-        yield
-    except (LstmLowerError, OSError, ir.passes.PostconditionError):
-        raise
-    except Exception as failure:
-        try:
-            model = source if isinstance(source, ir.Model) else load(source)
-            # onnx's checker aborts the process on models that are malformed in their structure.
-            verify_structure(model)
-            schemas.register()
-            proto = ir.to_proto(model)
-            onnx.checker.check_model(proto, full_check=True)
-            onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
-        except Exception as reason:  # noqa: BLE001 (whatever the checker breaks on, it is the model)
-            raise InvalidModelError(f"the model is malformed: {reason}") from failure
-        raise
+    with _full_collections_held():
+        model = run_passes(source, steps)
+        return model if isinstance(source, ir.Model) else to_proto(model)
 
 
 # Those who hold back full collections now, and the thresholds before the first of them.

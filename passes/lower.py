@@ -12,7 +12,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
-from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.driver import transform
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import OptimizePass, Trace, parse_schedule
@@ -26,7 +26,6 @@ from lstm_lower.passes.tidy import (
     UniqueNamesPass,
     VerifyPass,
 )
-from lstm_lower.records.model_files import to_proto
 
 __all__ = ["lower", "lowering_passes"]
 
@@ -101,8 +100,7 @@ def lower(
         verify_each=verify_each,
         trace=trace,
     )
-    lowered = run_passes(model, steps)
-    return lowered if isinstance(model, ir.Model) else to_proto(lowered)
+    return transform(model, steps)
 
 
 def lowering_passes(

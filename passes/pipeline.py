@@ -16,7 +16,7 @@ from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Context, Pass
-from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.driver import transform
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
 from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
 from lstm_lower.passes.loops.bias_fusion import BiasFusion
@@ -46,7 +46,6 @@ from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass, UniqueNamesPass, VerifyPass
 from lstm_lower.passes.trace import Trace
-from lstm_lower.records.model_files import to_proto
 
 __all__ = ["OptimizePass", "Trace", "optimize", "optimizing_passes", "parse_schedule"]
 
@@ -226,8 +225,7 @@ def optimize(
         InvalidInputError: the schedule is none of the allowed ones.
     """
     steps = optimizing_passes(schedule, trace=trace, verify_each=verify_each)
-    optimized = run_passes(model, steps)
-    return optimized if isinstance(model, ir.Model) else to_proto(optimized)
+    return transform(model, steps)
 
 
 def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, verify_each: bool = False) -> list[Pass]:

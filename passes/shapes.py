@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.passes.base import Pass
 from lstm_lower.records.model_files import as_proto
@@ -25,8 +26,11 @@ class InferShapesPass(Pass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """States them, at every nesting level."""
         facts = self.context.space.facts
-        graphs = [model.graph, *model.graph.subgraphs()]
-        values = [x for graph in graphs for x in [*graph.inputs, *(out for node in graph for out in node.outputs)]]
+        values = [
+            x
+            for graph in with_inner(model.graph)
+            for x in [*graph.inputs, *(out for node in graph for out in node.outputs)]
+        ]
         # What a model declares of its outputs is its interface.
         interface = {value for value in model.graph.outputs if value.type is not None and value.shape is not None}
         # Each one, not only up to the first that changes.

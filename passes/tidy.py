@@ -112,10 +112,9 @@ def _repeated(model: ir.Model) -> Iterator[ir.Value | ir.Node]:
         inner: list[ir.Graph] = []
         for graph in level:
             yield from _taken(dict.fromkeys((*graph.inputs, *graph.initializers.values())), values)
-            for node in graph:
-                yield from _taken([node], nodes)
-                yield from _taken(node.outputs, values)
-                inner += subgraphs_of(node)
+            yield from _taken(graph, nodes)
+            yield from _taken((value for node in graph for value in node.outputs), values)
+            inner += [subgraph for node in graph for subgraph in subgraphs_of(node)]
         level = inner
 
 

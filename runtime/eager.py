@@ -89,6 +89,9 @@ def call(
         tuple((key, scalars[key].item()) for key in definition.static_operands),
     )
     dtypes = tuple(info.dtype for info in bound.outputs if info.dtype is not None)
+    # onnxruntime opens no session for a graph without any value.
+    if not dtypes:
+        return Arranged.of(definition.outputs, [], bound.attributes).named()
     signature = tuple(
         (slot, info.dtype, array.ndim) for (slot, info), array in zip(infos, arrays.values(), strict=True)
     )
@@ -99,7 +102,10 @@ def call(
     feeds = {
         str(slot): _to_carrier(array, info.dtype) for (slot, info), array in zip(infos, arrays.values(), strict=True)
     }
-    results = session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
+    try:
+        results = session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
+    except Exception as error:
+        raise InvalidInputError(f"{definition.op_type}: onnxruntime failed on these operands: {error}") from error
     outputs = [_from_carrier(result, dtype) for result, dtype in zip(results, dtypes, strict=True)]
     return Arranged.of(definition.outputs, outputs, bound.attributes).named()
 

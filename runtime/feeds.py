@@ -18,7 +18,7 @@ from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.values import declared_shape
-from lstm_lower.passes.driver import malformed_models_explained
+from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.records.files import atomic_path
 from lstm_lower.runtime.feeds_cudnn import with_forward_outputs

@@ -17,8 +17,9 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.passes.composites import unsupported_nodes
-from lstm_lower.passes.driver import malformed_models_explained, run_passes
+from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lower
+from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import contracts
 from lstm_lower.records.model_files import load

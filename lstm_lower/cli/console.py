@@ -29,8 +29,8 @@ def err() -> Console:
 
 
 def print_json(data: Any) -> None:
-    """Prints one JSON document; NaN, infinities and whatever else JSON lacks become strings."""
-    sys.stdout.write(json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Prints one JSON document, in ASCII; NaN, infinities and whatever else JSON lacks become strings."""
+    sys.stdout.write(json.dumps(_plain(data), indent=2, allow_nan=False) + "\n")
 
 
 def _plain(data: Any) -> Any:

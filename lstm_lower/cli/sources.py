@@ -28,6 +28,7 @@ def open_model(
 
     Raises:
         InvalidInputError: options of TensorFlow graphs are given for an ONNX file.
+        FileNotFoundError: there is no such file.
         InvalidModelError, UnsupportedOpError: the model is malformed or cannot be imported.
     """
     from lstm_lower.records.model_files import is_tensorflow, load
@@ -37,6 +38,7 @@ def open_model(
         if given:
             raise InvalidInputError(f"--{given[0]} requires a TensorFlow graph, got {path}")
         return load(path)
+    path.stat()  # a file that is not there needs no TensorFlow
     from lstm_lower.tensorflow import from_tensorflow
 
     return load(from_tensorflow(path, inputs=_names(inputs), outputs=_names(outputs), signature=signature))

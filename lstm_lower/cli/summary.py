@@ -116,13 +116,19 @@ def _walk(graph: ir.Graph, where: str) -> Iterator[tuple[ir.Node, str]]:
                     yield from _walk(inner, place)
 
 
+_TOLD = ("INT", "FLOAT", "STRING")
+
+
 def _composite(node: ir.Node, where: str, definition: type[opdef.OpDef]) -> Composite:
     from lstm_lower.graph.bindings import given_attributes
 
     attributes = given_attributes(node)
     slots = definition.input_slots(len(node.inputs), attributes)
     operands = {str(s): type_text(value) for s, value in zip(slots, node.inputs, strict=False) if value is not None}
-    return Composite(definition.op_type, _label(node), where, operands, attributes)
+    kinds = {name: node.attributes[name].type.name for name in attributes}
+    # No op of ours has tensors or graphs as attributes; a damaged model may.
+    told = {name: value if kinds[name].rstrip("S") in _TOLD else kinds[name] for name, value in attributes.items()}
+    return Composite(definition.op_type, _label(node), where, operands, told)
 
 
 def _label(node: ir.Node) -> str:

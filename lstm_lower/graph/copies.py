@@ -52,10 +52,15 @@ def detach_names(model: ir.Model) -> None:
         named = graph.initializers.values() if graph is not model.graph else graph.outputs
         for value in named:
             tensor = value.const_value
-            if tensor is not None and not isinstance(tensor, ir.ExternalTensor):
-                value.const_value = ir.LazyTensor(
-                    functools.partial(_same, tensor), tensor.dtype, ir.Shape(tensor.shape.numpy()), name=tensor.name
-                )
+            if tensor is None or isinstance(tensor, ir.ExternalTensor):
+                continue
+            shape = ir.Shape(tensor.shape.numpy())
+            if isinstance(tensor, ir.StringTensor):
+                # A lazy tensor's bytes are asked for, which strings do not have.
+                value.const_value = ir.StringTensor(tensor.string_data(), shape=shape, name=tensor.name)
+            else:
+                read = functools.partial(_same, tensor)
+                value.const_value = ir.LazyTensor(read, tensor.dtype, shape, name=tensor.name)
 
 
 def _same(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

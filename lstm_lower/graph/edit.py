@@ -47,12 +47,14 @@ def remove_unread(graph: ir.Graph, keep: Iterable[ir.Value] = ()) -> int:
     kept = {*keep, *graph.outputs}
     removed = 0
     for node in reversed(list(graph)):
-        if any(output in kept or output.uses() for output in node.outputs):
-            for subgraph in subgraphs_of(node):
-                removed += remove_unread(subgraph)
-            continue
-        detach(node)
-        removed += 1
+        for output in node.outputs:
+            if output.uses() or output in kept:
+                for subgraph in subgraphs_of(node):
+                    removed += remove_unread(subgraph)
+                break
+        else:
+            detach(node)
+            removed += 1
     return removed
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Constants, Emitter, Workspace
 from lstm_lower.graph.facts import Facts
@@ -225,10 +226,14 @@ class Expr:
 
     @property
     def dtype(self) -> ir.DataType:
-        """Element type."""
+        """Element type.
+
+        Raises:
+            InvalidModelError: nothing in the model tells.
+        """
         dtype = self.builder.facts.dtype(self.value)
         if dtype is None:
-            raise ValueError(f"the dtype of '{self.value.name}' is not known")
+            raise InvalidModelError(f"'{self.value.name}' requires a dtype, got none that is known")
         return dtype
 
     @property

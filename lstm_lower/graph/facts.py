@@ -10,6 +10,7 @@ Where a rule tells a dimension, it counts; what the model declares fills in what
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from typing import TypeVar
 
@@ -147,7 +148,7 @@ class Facts:
         except KeyError:
             assert node is not None
             kind = std.VIEWS.get(node.op_type) if node.domain == "" else None
-            refers = node.attributes and any(attribute.is_ref() for attribute in node.attributes.values())
+            refers = any(attribute.is_ref() for attribute in node.attributes.data.values())
             self._views[node] = found = None if kind is None or refers else kind(node, self)
             return found
 
@@ -189,18 +190,19 @@ class Facts:
     def elements(self, value: ir.Value | None, unknown: int = 64) -> int:
         """The number of a tensor's elements; an unknown dimension counts as `unknown`."""
         shape = self.shape(value)
-        total = 1
-        for dim in (None, None) if shape is None else shape:
-            total *= dim if isinstance(dim, int) else unknown
-        return total
+        dims = (None, None) if shape is None else shape
+        return math.prod(dim if isinstance(dim, int) else unknown for dim in dims)
 
     def constant(self, value: ir.Value | None) -> Array | None:
         """A tensor's value where it is known now: a constant's, or what follows from constants and sizes."""
-        found = constant_of(value)
-        if found is not None or value is None:
-            return found
-        content = self._contents[value] if value in self._contents else self._content(value)
-        return None if content is None or content.dtype == object else content
+        if value is None:
+            return None
+        contents = self._contents
+        content = contents[value] if value in contents else self._content(value)
+        if content is None:
+            # Contents are small; a constant may be large.
+            return constant_of(value)
+        return None if content.dtype == object else content
 
     def entries(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The entries of an integer vector (of a scalar: the one): numbers, sizes by name or identity, or unknown ones.
@@ -220,14 +222,14 @@ class Facts:
         if value is None:
             return None
         memo = self._uniform
-        if value not in memo:
-            view = self.maker(value)
-            rule = None if view is None else uniforms.of(type(view))
-            if view is None or (rule is not None and not all(x in memo for x in view.node.inputs)):
-                self._walk(memo, value, _operands, self._uniform_of)
-            else:
-                memo[value] = None if rule is None else rule(view)
-        return memo[value]
+        if value in memo:
+            return memo[value]
+        view = self.maker(value)
+        rule = None if view is None else uniforms.of(type(view))
+        if view is None or (rule is not None and not all(map(memo.__contains__, view.node.inputs))):
+            return self._walk(memo, value, _operands, self._uniform_of)
+        memo[value] = found = None if rule is None else rule(view)
+        return found
 
     def finite(self, value: ir.Value | None) -> bool:
         """Whether a value surely holds neither infinities nor NaN; only then may a zero swallow it."""
@@ -243,10 +245,7 @@ class Facts:
         """Computes something of a value after it was computed of all that the value needs, without recursion."""
         if value in memo:
             return memo[value]
-        for x in needs(self, value):
-            if x not in memo:
-                break
-        else:
+        if all(x in memo for x in needs(self, value)):
             # The usual case, a walk of one step.
             memo[value] = found = compute(value)
             return found
@@ -303,16 +302,16 @@ class Facts:
         return rule(view) if rule is not None else onnx_inference.inferred(node, self)
 
     def _content(self, value: ir.Value) -> Array | None:
-        shape = self.shape(value)
+        shape, contents = self.shape(value), self._contents
         if shape and 0 in shape and (nothing := empty(shape, self.dtype(value))) is not None:
-            self._contents[value] = nothing
+            contents[value] = nothing
             return nothing
         view = self.maker(value)
-        if view is not None and not isinstance(view, OF_SHAPES) and view.node.inputs:
+        # The usual case. What follows from shapes is sizes.
+        if view is not None and view.node.inputs and self.dtype(value) not in _SIZES:
             first = view.node.inputs[0]
-            unknown = first in self._contents and self._contents[first] is None
-            if (unknown or folds.of(type(view)) is None) and self.dtype(value) not in _SIZES:
-                self._contents[value] = None
+            if (first in contents and contents[first] is None) or folds.of(type(view)) is None:
+                contents[value] = None
                 return None
         return self._walk(self._contents, value, _small_operands, self._content_of)
 
@@ -337,8 +336,7 @@ class Facts:
             operands = [None if x is None else self._contents[x] for x in view.node.inputs]
             if operands[0] is None:
                 return None
-        with np.errstate(all="ignore"):
-            result = rule(view, operands)
+        result = rule(view, operands)
         if result is None or result.size > LARGEST:
             return None
         dtype = self.dtype(value)
@@ -378,7 +376,7 @@ def _neighbours(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
     if node is None:
         outer = facts._parameters.operand(value)
         return () if outer is None else (outer,)
-    if not node.attributes:
+    if not node.attributes.data:
         return [x for x in node.inputs if x is not None]
     return [*(x for x in node.inputs if x is not None), *(x for graph in subgraphs_of(node) for x in graph.outputs)]
 

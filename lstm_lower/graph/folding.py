@@ -19,6 +19,8 @@ from lstm_lower.graph.values import Array
 
 # Results up to this many elements are computed: sizes, axes, biases, but no weights.
 LARGEST = 1 << 12
+# Integers up to this are doubles too.
+EXACT = 1 << 53
 
 # What these compute follows from their operand's shape alone.
 OF_SHAPES = (std.Shape, std.Size)
@@ -42,13 +44,15 @@ def _cast(cast: std.Cast, operands: Operands) -> Array | None:
         return None
     if target.kind in "iu" and array.dtype.kind == "f" and not _fits(array, target):
         return None
-    return array.astype(target)
+    with np.errstate(all="ignore"):
+        return array.astype(target)
 
 
 def _fits(array: Array, target: np.dtype[Any]) -> bool:
     """Whether converting to integers is defined: beyond their range every runtime does as it likes."""
     limits = np.iinfo(target)
-    return bool(np.isfinite(array).all() and (array > limits.min).all() and (array < limits.max).all())
+    wide = array.astype(np.float64)  # halves do not hold the limits
+    return bool(np.isfinite(wide).all() and (wide > limits.min).all() and (wide < limits.max).all())
 
 
 @folds(std.Gather)
@@ -192,9 +196,13 @@ def _range(_: std.Range, operands: Operands) -> Array | None:
 @folds(std.ReduceProd)
 def _reduce_prod(op: std.ReduceProd, operands: Operands) -> Array | None:
     data, axes = operands[0], op.axes
-    if data is None or axes is None or data.dtype == object:
+    if data is None or axes is None or data.dtype.kind not in "iu":
         return None
-    return np.asarray(np.prod(data, axis=axes, keepdims=op.keepdims, dtype=data.dtype))
+    # Beyond the integers' range every runtime does as it likes; onnxruntime multiplies doubles.
+    exact = np.asarray(np.prod(data.astype(object), axis=axes, keepdims=op.keepdims))
+    limits = np.iinfo(data.dtype)
+    least, largest = max(limits.min, -EXACT), min(limits.max, EXACT)
+    return exact.astype(data.dtype) if all(least <= size <= largest for size in exact.flat) else None
 
 
 @folds(std.Div)
@@ -204,12 +212,13 @@ def _divide(_: std.Div, operands: Operands) -> Array | None:
         return None
     a, b = numbers
     if a.dtype.kind not in "iu":
-        return np.asarray(a / b)
+        with np.errstate(all="ignore"):
+            return np.asarray(a / b)
     if (b == 0).any():
         return None
-    # Integer division rounds towards zero in ONNX, towards minus infinity in numpy.
-    quotient = np.abs(a) // np.abs(b)
-    return np.asarray(np.where((a < 0) != (b < 0), -quotient, quotient).astype(a.dtype))
+    # Integer division rounds towards zero in ONNX, towards minus infinity in numpy. The least integer has no absolute
+    # value to divide.
+    return np.asarray((a - np.fmod(a, b)) // b)
 
 
 @folds(std.Where)
@@ -231,7 +240,10 @@ def _numbers(operands: Operands) -> list[Array] | None:
 def _by(function: Callable[..., Any]) -> Callable[[std.Standard, Operands], Array | None]:
     def rule(_: std.Standard, operands: Operands) -> Array | None:
         numbers = _numbers(operands)
-        return None if numbers is None else np.asarray(function(*numbers))
+        if numbers is None:
+            return None
+        with np.errstate(all="ignore"):
+            return np.asarray(function(*numbers))
 
     return rule
 

@@ -38,7 +38,8 @@ def inferred(node: ir.Node, facts: Facts) -> Inferred:
             return []
         types[name] = _typed(value, type_, facts, identities)
         array = facts.constant(value)
-        if array is not None and array.size <= _LARGEST:
+        # No shape follows from strings.
+        if array is not None and array.size <= _LARGEST and array.dtype.kind not in "OSU":
             data[name] = onnx.numpy_helper.from_array(array, name)
     proto.output.extend([f"out_{index}" for index in range(len(node.outputs))])
     try:

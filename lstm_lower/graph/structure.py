@@ -153,9 +153,9 @@ class _Walk:
         for value in graph.inputs:
             self._define(frame, value, "graph input")
         for name, value in graph.initializers.items():
-            if value.name in frame.own and self.scope.get(value.name) is value:
-                continue
-            self._define(frame, value, "initializer")
+            # The default of an input is defined already.
+            if value.name not in frame.own or self.scope.get(value.name) is not value:
+                self._define(frame, value, "initializer")
             if value.const_value is not None:
                 verify_dense(f"initializer '{name}'", value.const_value)
 
@@ -198,7 +198,7 @@ class _Walk:
             # By name and by identity: the name is what a file keeps.
             if operand is not None and self.scope.get(operand.name or "") is not operand:
                 self._raise_undefined(frame.graph, node, index, operand)
-        if node.attributes or None in node.inputs:
+        if node.attributes.data or None in node.inputs:
             verify_form(node, self.imports, self.functions, self.parameters)
             frame.inner = list(reversed(subgraphs_of(node)))
             return

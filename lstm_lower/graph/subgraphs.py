@@ -9,11 +9,13 @@ import onnx_ir as ir
 
 def subgraphs_of(node: ir.Node) -> Sequence[ir.Graph]:
     """The graphs among a node's attributes."""
-    # Asked of every node by every pass, and most nodes have no attributes at all.
-    if not node.attributes:
+    # Asked of every node by every pass, and most nodes have no attributes at all. Of the mapping that holds them only
+    # the dict within it is quick to ask.
+    attributes = node.attributes.data
+    if not attributes:
         return ()
     found: list[ir.Graph] = []
-    for attribute in node.attributes.values():
+    for attribute in attributes.values():
         if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
             found.append(attribute.as_graph())
         elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
@@ -34,9 +36,17 @@ def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
             open_graphs.pop()
 
 
+def with_inner(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """A graph and all those within its nodes; outer ones first."""
+    waiting = [graph]
+    while waiting:
+        graph = waiting.pop()
+        yield graph
+        inner = [subgraph for node in graph for subgraph in subgraphs_of(node)]
+        waiting += reversed(inner)
+
+
 def all_graphs(model: ir.Model) -> Iterator[ir.Graph]:
     """Every graph of a model: the main one, the functions', and those within their nodes; outer ones first."""
     for root in [model.graph, *(function.graph for function in model.functions.values())]:
-        yield root
-        for node in all_nodes(root):
-            yield from subgraphs_of(node)
+        yield from with_inner(root)

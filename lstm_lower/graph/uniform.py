@@ -24,7 +24,7 @@ def uniform_constant(value: ir.Value) -> float | None:
     if array is None or not 0 < array.size <= LARGEST or array.dtype.kind not in "iuf":
         return None
     first = array.reshape(-1)[0]
-    return float(first) if bool(np.all(array == first)) else None
+    return _number(first) if bool(np.all(array == first)) else None
 
 
 @uniforms(std.Constant)
@@ -34,7 +34,7 @@ def _constant(op: std.Constant) -> float | None:
 
 @uniforms(std.ConstantOfShape)
 def _constant_of_shape(op: std.ConstantOfShape) -> float | None:
-    return 0.0 if op.fill is None else float(op.fill.numpy().reshape(-1)[0])
+    return 0.0 if op.fill is None else _number(op.fill.numpy().reshape(-1)[0])
 
 
 @uniforms(std.Moving, std.Identity)
@@ -56,8 +56,7 @@ def _concat(op: std.Concat) -> float | None:
 
 @uniforms(std.Add, std.Sub)
 def _sum(op: std.Add | std.Sub) -> float | None:
-    a, b = map(op.facts.uniform, op.inputs)
-    return None if a is None or b is None else a + b if isinstance(op, std.Add) else a - b
+    return _computed(op, np.add if isinstance(op, std.Add) else np.subtract)
 
 
 @uniforms(std.MatMul)
@@ -69,12 +68,13 @@ def _matrix_product(op: std.MatMul) -> float | None:
 
 @uniforms(std.Mul, std.Gemm)
 def _product(op: std.Standard) -> float | None:
-    factors = [op.facts.uniform(x) for x in op.node.inputs]
-    known = [factor for factor in factors if factor is not None]
-    if isinstance(op, std.Mul) and len(known) == 2:
-        return known[0] * known[1]
+    a, b, *rest = map(op.facts.uniform, op.node.inputs)
+    if a is None and b is None:
+        return None
     # Zero times infinity is NaN.
-    return 0.0 if 0.0 in known and len(factors) == 2 and all(map(op.facts.finite, op.node.inputs)) else None
+    if 0.0 in (a, b) and not rest and all(map(op.facts.finite, op.node.inputs)):
+        return 0.0
+    return _computed(op, np.multiply) if isinstance(op, std.Mul) else None
 
 
 @uniforms(std.ReduceSum, std.Neg)
@@ -95,3 +95,18 @@ def _pad(op: std.Pad) -> float | None:
     inner = op.facts.uniform(op.data)
     added = 0.0 if op.value is None else op.facts.uniform(op.value)
     return inner if op.mode == "constant" and inner == added else None
+
+
+def _computed(op: std.Standard, function: np.ufunc) -> float | None:
+    """What two values make in the operator's own type: they wrap, are rounded or become infinite."""
+    a, b = map(op.facts.uniform, op.inputs)
+    dtype = None if a is None or b is None else op.facts.dtype(op.output)
+    if dtype is None:
+        return None
+    with np.errstate(all="ignore"):
+        return _number(function(np.array(a).astype(dtype.numpy()), np.array(b).astype(dtype.numpy())))
+
+
+def _number(entry: Any) -> float | None:
+    """An entry of an array; None for an integer that is no double."""
+    return float(entry) if entry.dtype.kind not in "iu" or int(float(entry)) == int(entry) else None

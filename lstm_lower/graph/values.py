@@ -47,7 +47,8 @@ _CERTAINTY: dict[type, int] = {int: 0, str: 1, type(None): 3}
 def open_entries(value: ir.Value, shape: Shape | None) -> Array | None:
     """An integer vector with an identity for each entry; `None` where they are too many to be sizes."""
     sizes = [dim for dim in shape or () if isinstance(dim, int)]
-    if shape is None or len(sizes) < len(shape) or len(shape) > 1 or sum(sizes) > MOST_ENTRIES:
+    # Less than nothing is left in a malformed model only.
+    if shape is None or len(sizes) < len(shape) or len(shape) > 1 or not 0 <= sum(sizes) <= MOST_ENTRIES:
         return None
     found = np.empty(sizes, object)
     found.reshape(-1)[:] = [Entry(value, index) for index in range(found.size)]

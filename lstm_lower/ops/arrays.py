@@ -238,6 +238,10 @@ class UniqueV2(OpDef):
             raise call.error("axis", "one entry at most", f"{count}")
         if shape is not None and count == 0 and len(shape) != 1:
             raise call.error("axis", f"an entry for x of rank {len(shape)}", "none")
+        if shape is not None and (axis := call.operands["axis"].value) is not None:
+            for entry in axis.ravel().tolist():
+                if not -len(shape) <= entry < len(shape):
+                    raise call.error("axis", f"an axis of x of rank {len(shape)}", f"{entry}")
 
     @classmethod
     def output_infos(cls, call: Call) -> list[TensorInfo]:

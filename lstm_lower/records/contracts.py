@@ -150,16 +150,18 @@ def contract_of(call: Call, node: ir.Node, main: ir.Graph) -> Contract | None:
         main: the model's main graph, whose inputs the user feeds (a loop body's parameters are inputs, too).
     """
 
+    def is_fed(value: ir.Value | None) -> bool:
+        return value is not None and value.name is not None and value.is_graph_input() and value.graph is main
+
     def operand(value: ir.Value | None) -> Operand:
-        if value is None:
-            return None
-        if value.name is not None and value.is_graph_input() and value.graph is main:
-            return value.name
+        if value is None or is_fed(value):
+            return None if value is None else value.name
         return TensorInfo(value.dtype, declared_shape(value))
 
+    if not any(map(is_fed, node.inputs)):
+        return None
     operands = Arranged.of(call.op.inputs, node.inputs, call.attributes).map(operand)
-    contract = Contract(call.op, node_label(node), operands, call.attributes)
-    return contract if contract.feeds else None
+    return Contract(call.op, node_label(node), operands, call.attributes)
 
 
 def write(model: ir.Model, contracts: list[Contract]) -> None:

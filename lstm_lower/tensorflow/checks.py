@@ -83,14 +83,20 @@ def _refusal(node: NodeDef) -> str | None:
 
 
 def input_type(graph_def: GraphDef, node: NodeDef, tensor: str) -> tuple[int, Any]:
-    """Dtype and shape (a TensorShapeProto, or `None`) of a tensor that becomes an input."""
-    number = split_name(tensor)[1] or 0
+    """Dtype and shape (a TensorShapeProto, or `None`) of a tensor that becomes an input.
+
+    Raises:
+        InvalidInputError: the node makes no such tensor.
+        InvalidModelError: TensorFlow does not load the graph.
+    """
+    number, dtypes = split_name(tensor)[1] or 0, output_dtypes(node)
+    if not 0 <= number < len(dtypes):
+        raise InvalidInputError(f"an input requires a tensor that {label(node)} is known to make, got '{tensor}'")
     if node.op in ("Placeholder", *VARIABLES):
         shape = node.attr["shape"].shape
         # Old graphs say "any shape" with an empty one and no flag; so does a placeholder without the attribute.
         known = "shape" in node.attr and not shape.unknown_rank
         return int(node.attr["dtype"].type), shape if known else None
-    dtype = output_dtypes(node)[number]
     try:
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(graph_def, name="")
@@ -98,7 +104,7 @@ def input_type(graph_def: GraphDef, node: NodeDef, tensor: str) -> tuple[int, An
     except (ValueError, TypeError, tf.errors.OpError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidModelError(f"the graph requires to be one that TensorFlow loads, got: {reason}") from error
-    return dtype, found.as_proto() if found.rank is not None else None
+    return dtypes[number], found.as_proto() if found.rank is not None else None
 
 
 def check_values(plan: Plan, weights: str) -> None:

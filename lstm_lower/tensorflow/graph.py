@@ -19,11 +19,18 @@ OpDefProto = Any
 
 
 def split_name(name: str) -> tuple[str, int | None]:
-    """Node and output number of an input as a NodeDef spells it; the number of a control input `^node` is `None`."""
+    """Node and output number of an input as a NodeDef spells it; the number of a control input `^node` is `None`.
+
+    Raises:
+        InvalidModelError: what follows the node is no number.
+    """
     if name.startswith("^"):
         return name[1:], None
     node, _, number = name.partition(":")
-    return node, int(number or 0)
+    try:
+        return node, int(number or 0)
+    except ValueError as error:
+        raise InvalidModelError(f"an input requires the form node or node:number, got '{name:.80}'") from error
 
 
 def tensor_name(name: str) -> str:

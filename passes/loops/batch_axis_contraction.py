@@ -5,7 +5,7 @@ and `b` with that axis laid beside the inner one: `[M, T*K] @ [T*K, N]` instead 
 results, T times as large, are added up. A sum over a transposed value is taken before it is transposed.
 
 A sum over axes that lie far apart is taken over the outer ones first: the runtime has fast loops only for axes in one
-or two groups.
+or two groups. Integers are left alone.
 
 Postcondition: no sum over a batch axis of a product that nobody else reads.
 """
@@ -44,8 +44,9 @@ class BatchAxisContraction(OnGraphs, LoopPass):
         return modified
 
     def _sum(self, graph: ir.Graph, total: std.ReduceSum) -> bool:
-        value, axes = total.data, sorted(total.axes or ())
-        if total.rank() is None or not axes:
+        value, axes, dtype = total.data, sorted(total.axes or ()), total.dtype()
+        # onnxruntime sums up integers as doubles, which do not wrap: what overflows depends on the order.
+        if total.rank() is None or not axes or dtype is None or not dtype.is_floating_point():
             return False
         e = Emitter(self.context.space, graph, before=total.node, scope=total.node.name or self.name)
         lone = len(value.uses()) == 1 and not value.is_graph_output() and value.graph is graph

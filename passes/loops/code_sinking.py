@@ -81,7 +81,13 @@ def _choose(loop: Loop, dependence: Dependence) -> set[ir.Node]:
         and dependence.node_level(node) != Level.INVARIANT
         and not (makes_result(node) and _stays(node, recurrent, loop))
     ]
-    readers = {node: {r for output in node.outputs for r in dependence.readers(output)} for node in free}
+    readers: dict[ir.Node, set[ir.Node]] = {}
+    for node in reversed(free):
+        reading = {r for output in node.outputs for r in dependence.readers(output)}
+        # What a node reads that cannot sink, such as a call of a function, stays.
+        if reading <= readers.keys():
+            readers[node] = reading
+    free = list(reversed(readers))
     sinking: set[ir.Node] = set()
     for node in free:
         if std.Product.matches(node):

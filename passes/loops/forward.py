@@ -12,6 +12,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, Workspace
+from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.passes.base import Pass
 
 
@@ -28,7 +29,7 @@ class ForwardScansPass(Pass):
         space = self.context.space
         modified = False
         for container in [model.graph, *(function.graph for function in model.functions.values())]:
-            for graph in [container, *container.subgraphs()]:
+            for graph in list(with_inner(container)):
                 for node in list(graph):
                     scan = std.Scan.of(node, space.facts)
                     modified |= scan is not None and _rewrite(graph, scan, space)

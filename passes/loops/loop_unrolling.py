@@ -11,15 +11,23 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
-from lstm_lower.graph.names import Names
-from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput
 
 # More nodes than this take a runtime longer to load than they save.
 MOST_NODES = 200_000
+# What Gather and Concat take; of strings onnxruntime's Gather takes only the first of a step.
+GATHERED = frozenset(
+    {
+        *(ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL),
+        *(ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64),
+        *(ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64),
+    }
+)
 
 
 class NotUnrollable(Exception):  # noqa: N818 (a verdict, not an error)
@@ -52,6 +60,9 @@ def unroll(loop: Loop) -> None:
         raise NotUnrollable(f"{steps} steps of {len(loop.body)} nodes are more than {MOST_NODES} nodes")
     if steps == 0:
         raise NotUnrollable("it has no steps")
+    roles: list[ScanInput | ScanOutput] = [*loop.inputs, *loop.outputs]
+    if not {loop.facts.dtype(role.sequence) for role in roles} <= GATHERED:
+        raise NotUnrollable("the dtype of a sequence is not one that can be gathered and concatenated")
     for output in loop.outputs:
         if output.axis < 0 and loop.facts.rank(output.step) is None:
             raise NotUnrollable(f"the rank of '{output.sequence.name}' is not known")
@@ -94,39 +105,11 @@ def _stacked(editor: Emitter, output: ScanOutput, values: list[ir.Value]) -> ir.
 
 def _copy(loop: Loop, editor: Emitter, arguments: list[ir.Value]) -> list[ir.Value]:
     """Puts one step's nodes before the loop; returns the body's results."""
-    body = loop.body.clone(allow_outer_scope_values=True)
-    for initializer in list(body.initializers.values()):
-        tensor = initializer.const_value
-        assert tensor is not None
-        _redirect(initializer, editor.op(std.Constant, value=ir.AttrTensor("value", tensor)), body)
-        if initializer.name is not None:
-            del body.initializers[initializer.name]
-    results = list(body.outputs)
-    for parameter, argument in zip(list(body.inputs), arguments, strict=True):
-        results = [argument if value is parameter else value for value in results]
-        _redirect(parameter, argument, body)
-    body.outputs.clear()
-    for node in list(body):
-        body.remove(node)
-        _rename(node, loop.names)
-        editor.place(node)
-    return results
-
-
-def _redirect(old: ir.Value, new: ir.Value, body: ir.Graph) -> None:
-    for index, value in enumerate(body.outputs):
-        if value is old:
-            body.outputs[index] = new
-    for user, position in list(old.uses()):
-        user.replace_input_with(position, new)
-
-
-def _rename(node: ir.Node, names: Names) -> None:
-    node.name = names.fresh(node.name or node.op_type)
-    for value in node.outputs:
-        value.name = names.fresh(value.name or node.op_type)
-    for subgraph in subgraphs_of(node):
-        for value in subgraph.inputs:
-            value.name = names.fresh(value.name or "input")
-        for inner in subgraph:
-            _rename(inner, names)
+    body, values = loop.body, {}
+    for initializer in body.initializers.values():
+        assert initializer.const_value is not None
+        values[initializer] = editor.op(std.Constant, value=ir.AttrTensor("value", initializer.const_value))
+    values.update(zip(body.inputs, arguments, strict=True))
+    copier = Copier(values, captures=True, name=lambda name: loop.names.fresh(name) if name else name)
+    editor.place(*copier.nodes(body))
+    return [copier.values.get(result) or result for result in body.outputs]

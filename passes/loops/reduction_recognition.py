@@ -27,13 +27,8 @@ from lstm_lower.passes.loops.views.sequences import Sequences
 
 # What is added may be kept for all steps when it is at most this many times larger than what it is computed from.
 LARGEST_GROWTH = 4
-# What onnxruntime sums up; its Add takes more.
-SUMMED = frozenset(
-    {
-        *(ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16),
-        *(ir.DataType.INT32, ir.DataType.INT64),
-    }
-)
+# What onnxruntime sums up as its Add does; integers it sums up as doubles, which are rounded and do not wrap.
+SUMMED = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,7 +254,7 @@ class _Total:
         e = self.editor
         dtype = self.facts.dtype(value)
         if dtype not in SUMMED:
-            raise NotBatchable(f"onnxruntime has no sum over {dtype}")
+            raise NotBatchable(f"onnxruntime has no exact sum over {dtype}")
         self._check_growth(value)
         keepdims = keepdims and bool(axes)
         total = e.reduce(std.ReduceSum, self._stacked(value), [0, *(axis + 1 for axis in axes)], keepdims=keepdims)

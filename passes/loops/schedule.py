@@ -62,7 +62,7 @@ def kept_bytes(loop: Loop) -> int | None:
             shape, dtype = facts.shape(value), facts.dtype(value)
             if level == Level.CARRIED and _is_accumulated(loop, dependence, value):
                 continue
-            if shape is None or dtype is None or not all(isinstance(dim, int) for dim in shape):
+            if shape is None or dtype in (None, ir.DataType.STRING) or not all(isinstance(dim, int) for dim in shape):
                 return None
             size = dtype.itemsize
             for dim in shape:

@@ -12,9 +12,10 @@ from lstm_lower.passes.loops.views.simplifies import fits, simplifies
 
 @simplifies(std.Add)
 def _add(op: std.Add, e: Emitter) -> ir.Value | None:
-    if is_padded(op.node) and (joined := joined_pads(e, op.node)) is not None:
+    if is_padded(op) and (joined := joined_pads(e, op.node)) is not None:
         return joined
-    for value, term in (op.inputs, op.inputs[::-1]):
+    a, b = op.inputs
+    for value, term in ((a, b), (b, a)):
         if op.facts.uniform(term) == 0.0 and fits(value, op):
             return value
     return None
@@ -30,8 +31,11 @@ def _sub(op: std.Sub, e: Emitter) -> ir.Value | None:
 
 @simplifies(std.Mul)
 def _mul(op: std.Mul, e: Emitter) -> ir.Value | None:
-    for value, factor in (op.inputs, op.inputs[::-1]):
+    a, b = op.inputs
+    for value, factor in ((a, b), (b, a)):
         known = op.facts.uniform(factor)
+        if known is None:
+            continue
         if known == 1.0 and fits(value, op):
             return value
         if known == -1.0 and fits(value, op):
@@ -87,9 +91,11 @@ def _where(op: std.Where, _: Emitter) -> ir.Value | None:
 
 @simplifies(std.ReduceSum, std.ReduceMean, std.ReduceMax, std.ReduceMin, std.ReduceProd)
 def _reduce(op: std.Reduction, e: Emitter) -> ir.Value | None:
-    """A reduction over axes of size 1."""
+    """A reduction over axes of size 1; of int64 onnxruntime makes doubles all the same, which are rounded."""
     shape, axes = op.shape(), op.axes
     if shape is None or axes is None or not axes or any(shape[axis] != 1 for axis in axes):
+        return None
+    if op.dtype() == ir.DataType.INT64 and not isinstance(op, std.ReduceMax | std.ReduceMin):
         return None
     return op.data if op.keepdims else e.squeeze(op.data, *sorted(axes))
 

@@ -28,6 +28,15 @@ from lstm_lower.passes.loops.views.loop import BLOCKS, Loop, ScanInput, ScanOutp
 
 # Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
 MOST_PADDED = 1 << 16
+# Rounded up to whole blocks their number is still an int64.
+MOST_STEPS = 1 << 62
+# What onnxruntime's Pad takes on CPUs.
+PADDED = frozenset(
+    {
+        *(ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BOOL, ir.DataType.INT8),
+        *(ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT8, ir.DataType.UINT32, ir.DataType.UINT64),
+    }
+)
 
 
 class NotChunkable(Exception):  # noqa: N818 (a verdict, not an error)
@@ -115,8 +124,13 @@ class _Chunking:
             raise NotChunkable(
                 f"the number of steps is not known, and blocks of {self.steps} would be padded to that size"
             )
+        if isinstance(self.length, int) and self.length > MOST_STEPS:
+            raise NotChunkable(f"{self.length} steps, rounded up to blocks, are more than int64 counts")
         if not self.is_even and any(self._rank(output) is None for output in loop.outputs):
             raise NotChunkable("the rank of an output is not known, so that a shorter last block cannot be padded")
+        dtypes = {self.facts.dtype(output.step) for output in loop.outputs}
+        if not self.is_even and dtypes - PADDED:
+            raise NotChunkable("onnxruntime cannot pad a shorter last block of one of the outputs' dtypes")
         sequences = [_Block(self._time_first(x), x.reverse) for x in loop.inputs]
         states = [self._parameter(state.initial.type, self.facts.shape(state.parameter)) for state in loop.states]
         if self.is_even:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.opset.registry import Site, before
 
@@ -56,14 +57,18 @@ def cumulative_product(site: Site) -> Sequence[Expr]:
     x = site.input(0).transpose(*order)
     one = ir.tensor([1], dtype=site.dtype())
     start = b.op(std.ConstantOfShape, b.op(std.Shape, x).slice(1, rank, axis=0), value=one)
-    exclusive = bool(site.attribute("exclusive", 0))
+    exclusive, reverse = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
+    # One step more than there are elements: onnxruntime's Scan wants at least one.
+    last = [start.unsqueeze(0)]
+    x = b.concat([*last, x] if reverse else [x, *last], axis=0)
 
     def step(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         product = states[0] * inputs[0]
         return [product], [states[0] if exclusive else product]
 
-    _, products = b.scan(step, states=[start], inputs=[x], reverse=bool(site.attribute("reverse", 0)))
-    return [products[0].transpose(*np.argsort(order).tolist())]
+    _, products = b.scan(step, states=[start], inputs=[x], reverse=reverse)
+    kept = products[0].slice(1, END, axis=0) if reverse else products[0].slice(0, -1, axis=0)
+    return [kept.transpose(*np.argsort(order).tolist())]
 
 
 @before(20, std.IsInf)

@@ -15,6 +15,7 @@ from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.names import Names
+from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.passes.opset.forms import STANDARD_DOMAINS
 
 
@@ -72,7 +73,7 @@ def over_batches(model: ir.Model) -> None:
 
 
 def _scans(model: ir.Model) -> Iterator[ir.Node]:
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in list(with_inner(model.graph)):
         for node in graph:
             if node.op_type == std.Scan.op_type and node.domain in STANDARD_DOMAINS:
                 yield node

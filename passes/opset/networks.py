@@ -62,7 +62,9 @@ def layer_normalization(site: Site) -> Sequence[Expr | None] | None:
     shape, axis = site.input(0).shape, site.attribute("axis", -1)
     if shape is None:
         return None
-    b, dtype, wide = site.builder, site.dtype(), _D(site.attribute("stash_type", _D.FLOAT.value))
+    b, dtype, stash = site.builder, site.dtype(), _D(site.attribute("stash_type", _D.FLOAT.value))
+    # onnxruntime leaves doubles what they are.
+    wide = dtype if dtype == _D.DOUBLE else stash
     axes = list(range(axis % len(shape), len(shape)))
     x = site.input(0).cast(wide)
     mean = b.op(std.ReduceMean, x, axes=axes)
@@ -71,7 +73,7 @@ def layer_normalization(site: Site) -> Sequence[Expr | None] | None:
     deviation = b.op(std.Sqrt, variance + site.attribute("epsilon", 1e-5))
     y = (centered / deviation).cast(dtype) * site.input(1)
     y = y + site.input(2) if site.has(2) else y
-    return [y, mean, b.op(std.Reciprocal, deviation)][: len(site.node.outputs)]
+    return [y, mean.cast(stash), b.op(std.Reciprocal, deviation).cast(stash)][: len(site.node.outputs)]
 
 
 @before(18, std.GroupNormalization)

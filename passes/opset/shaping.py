@@ -102,7 +102,7 @@ def pad_axes(site: Site) -> None:
 
 @before(19, std.Pad)
 def pad_wrapped(site: Site) -> Sequence[Expr] | None:
-    """Mode "wrap": along each axis, elements -begin to size + end, modulo the size."""
+    """Mode "wrap": along each axis, what negative pads leave is repeated, as onnxruntime has it."""
     if site.attribute("mode", "constant") != "wrap":
         return None
     result, pads, b = site.input(0), site.input(1), site.builder
@@ -114,8 +114,10 @@ def pad_wrapped(site: Site) -> Sequence[Expr] | None:
     for position, axis in enumerate(int(axis) for axis in known.reshape(-1)):
         begin, end = (b.op(std.Gather, pads, b.constant(index, _INT64)) for index in (position, position + known.size))
         size = b.op(std.Gather, b.op(std.Shape, result), b.constant(axis, _INT64))
-        places = b.op(std.Range, -begin, size + end, b.constant(1, _INT64))
-        result = b.op(std.Gather, result, b.op(std.Mod, places, size), axis=axis)
+        first = (-begin).maximum(0)
+        left = size - (-end).maximum(0) - first
+        places = b.op(std.Range, -begin.maximum(0), left + end.maximum(0), b.constant(1, _INT64))
+        result = b.op(std.Gather, result, b.op(std.Mod, places, left) + first, axis=axis)
     return [result]
 
 

@@ -8,7 +8,9 @@ from onnx import version_converter
 
 from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.passes.base import Pass
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.verify import verify_types
+from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.opset.batched_scans import over_batches, shield
 from lstm_lower.passes.opset.convert import convert_operators
@@ -56,6 +58,7 @@ class ConvertOpsetPass(Pass):
         own = imports.get("")
         if own is None:
             imports[""] = MIN_OPSET if self.opset is None else self.opset
+            verify_types(model, Facts.of(model), correcting=True)
             return ir.passes.PassResult(model, modified=True)
         target = max(own, MIN_OPSET) if self.opset is None else self.opset
         if own == target:
@@ -64,10 +67,11 @@ class ConvertOpsetPass(Pass):
         if own > known:
             raise InvalidModelError(f"the model requires an opset up to {known}, the newest of onnx here, got {own}")
         if model.functions:
-            InlineFunctionsPass()(model)
+            InlineFunctionsPass().share(Context(model))(model)
         if own < MIN_OPSET:
             _convert_by_onnx(model, own)
-        InferShapesPass()(model)
+            verify_types(model, Facts.of(model), correcting=True)
+        InferShapesPass().share(Context(model))(model)
         convert_operators(model, max(own, MIN_OPSET), target)
         model.graph.opset_imports[""] = target
         _check(model, own, target)

@@ -20,8 +20,8 @@ import onnxruntime as ort
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.subgraphs import all_graphs
-from lstm_lower.passes.driver import malformed_models_explained
 from lstm_lower.passes.lower import lower
+from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import feeds as feeds_module
 from lstm_lower.runtime.proof import reference
@@ -223,7 +223,7 @@ def _row(
 def _shape_or_dtype_fault(actual: Array, expected: Array, dtype: ir.DataType | None) -> str | None:
     if actual.shape != expected.shape:
         return f"shape {list(actual.shape)}, not {list(expected.shape)}"
-    if dtype is not None and actual.dtype != dtype.numpy():
+    if dtype not in (None, ir.DataType.UNDEFINED) and actual.dtype != dtype.numpy():
         return f"dtype {actual.dtype}, not {dtype.numpy()}"
     return None
 

@@ -24,7 +24,8 @@ import onnxruntime as ort
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, InvalidModelError, NotFiniteError
 from lstm_lower.graph.structure import verify_structure
-from lstm_lower.passes.driver import malformed_models_explained, run_passes
+from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import Optimizer, resolve

@@ -12,10 +12,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from typer.testing import CliRunner
 
 import lstm_lower
 from lstm_lower import opdef
 from lstm_lower.cli import console
+from lstm_lower.cli.main import app
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.passes.rules.registry import RULES
 from tests.support.command_line import GRAPHS, ROOT, SALIENCY, TRAIN, fail, mystery, only_standard, run, succeed
@@ -255,3 +257,17 @@ def test_lowering_twice_changes_nothing(tmp_path: Path) -> None:
     succeed("lower", tmp_path / "once.onnx", "-o", tmp_path / "twice.onnx")
     once, twice = (onnx.load(tmp_path / f"{name}.onnx") for name in ("once", "twice"))
     assert once.SerializeToString(deterministic=True) == twice.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path, arguments: tuple[str, ...]) -> None:
+    model = single_node_model("BlockLSTM", valid_inputs("BlockLSTM"))
+    model.graph.node[0].name = "öß☃\U0001f600"
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    result = CliRunner(charset="ascii").invoke(app, ["inspect", str(path), *arguments])
+    assert result.exit_code == 0, result.exception
+    if arguments:
+        assert model.graph.node[0].name in json.dumps(json.loads(result.stdout), ensure_ascii=False)
+    else:
+        assert r"\xf6\xdf\u2603\U0001f600" in result.stdout

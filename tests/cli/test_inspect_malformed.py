@@ -46,3 +46,11 @@ def test_an_attribute_that_is_a_graph(tmp_path: Path) -> None:
     graph.name = "inner"
     data = inspect(tmp_path, model)
     assert not data["lowerable"]
+
+
+def test_an_attribute_that_is_a_tensor_without_a_dtype(tmp_path: Path) -> None:
+    model = single_node_model("GRUBlockCell", valid_inputs("GRUBlockCell"))
+    model.graph.node[0].attribute.add(name="table", type=onnx.AttributeProto.TENSOR).t.dims.append(2)
+    data = inspect(tmp_path, model)
+    assert not data["lowerable"]
+    assert "TENSOR" in str(data)

@@ -34,6 +34,18 @@ def test_a_copy_is_equal_and_apart() -> None:
     assert text(model) == before
 
 
+def test_strings_in_a_body_and_as_outputs() -> None:
+    text = """<ir_version: 9, opset_import: ["": 18]>
+    g (bool c) => (string[2] w, string[1] y) <string[2] w = {"a", "b"}> {
+      y = If (c) <then_branch = t () => (string[1] k) <string[1] v = {"c"}> { k = Identity(v) },
+                  else_branch = e () => (string[1] d) { z = Constant <value = int64[1] {0}> () d = Gather(w, z) }> }"""
+    before = parser.parse_model(text)
+    after = ir.to_proto(copy_model(ir.from_proto(before)))
+    assert list(after.graph.initializer[0].string_data) == [b"a", b"b"]
+    (inner,) = after.graph.node[0].attribute[0].g.initializer
+    assert (inner.name, list(inner.string_data)) == ("v", [b"c"])
+
+
 def test_what_is_undefined_stays_so() -> None:
     model = ir.from_proto(parser.parse_model(MODEL.replace("Neg(x)", "Neg(nothing)")))
     operand = next(node for graph in copy_model(model).graphs() for node in graph if node.op_type == "Neg").inputs[0]

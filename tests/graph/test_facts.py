@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from lstm_lower.dims import Identity
 from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.folding import folds
 from tests.support.operator_cases import Case, cases
 from tests.support.operator_forms import FORMS
 
@@ -118,6 +119,8 @@ def test_an_empty_list_of_axes_to_squeeze_is_only_certain_where_all_are_larger_t
         ("w (float[B,3] x) => (float[?,?] y) <bool c = {1}, float s = {1}> { y = Where(c, s, x) }", ("B", 3)),
         # onnxruntime does not ask that the sizes of an empty operand fit.
         ("c (float[B,3] x) => (float[?,?] y) <float[2,0] e = {}> { y = Concat <axis = 1> (e, x) }", ("B", 3)),
+        ("d (float[0,B] x) => (float[?,N] y) <float[0,2] e = {}> { y = Concat <axis = 0> (e, x) }", (0, "N")),
+        ("f (float[0,B] x) => (float[?,N] y) { y = Concat <axis = 0> (x, x) }", (0, "B")),
     ],
 )
 def test_shapes_and_values_of_empty_and_lone_operands(text: str, known: tuple[int | str, ...]) -> None:
@@ -133,3 +136,58 @@ def test_what_has_no_elements_is_known() -> None:
     constant = Facts.of(found).constant(found.graph.outputs[0])
     assert constant is not None
     assert constant.shape == (3, 0)
+
+
+def test_a_product_beyond_the_integers_is_not_known() -> None:
+    """onnxruntime gives the smallest integer, numpy what is left modulo 2**64."""
+    largest = 2**63 - 1
+    text = f"p () => (int64[1] y) <int64[2] x = {{{-largest}, {largest}}}> {{ y = ReduceProd(x) }}"
+    found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    assert Facts.of(found).constant(found.graph.outputs[0]) is None
+
+
+@pytest.mark.parametrize("divisor", [2, 3, -3, 2**63 - 1, -(2**63)])
+def test_quotients_of_extreme_integers_round_towards_zero(divisor: int) -> None:
+    dividends = [-(2**63), -(2**63) + 1, -7, 7, 2**63 - 1]
+    constants = f"int64[5] a = {{{str(dividends)[1:-1]}}}, int64 b = {{{divisor}}}"
+    text = f"d () => (int64[5] y) <{constants}> {{ y = Div(a, b) }}"
+    found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    quotients = Facts.of(found).constant(found.graph.outputs[0])
+    assert quotients is not None
+    signs = [1 if (dividend < 0) == (divisor < 0) else -1 for dividend in dividends]
+    assert quotients.tolist() == [sign * (abs(a) // abs(divisor)) for a, sign in zip(dividends, signs, strict=True)]
+
+
+def test_shapes_of_what_is_taken_from_strings() -> None:
+    """Of operators without a rule, whose shapes onnx infers."""
+    text = """s () => (string[?] y) <string[2] a = {"a", "b"}, int64[1,1] places = {1}> { y = GatherND(a, places) }"""
+    found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    assert Facts.of(found).shape(found.graph.outputs[0]) == (1,)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float", "double"])
+def test_integers_of_any_float_warn_of_nothing(dtype: str) -> None:
+    text = f"c ({dtype}[2] x) => (int64[2] y) {{ y = Cast <to = 7> (x) }}"
+    found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    view = Facts.of(found).view(found.graph[0])
+    assert view is not None
+    rule = folds.of(type(view))
+    assert rule is not None
+    operand = np.array([1, -3], onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(dtype.upper())))
+    assert np.array_equal(rule(view, [operand]), [1, -3])
+
+
+def test_a_state_has_the_rank_that_its_body_says() -> None:
+    text = """s (float[2,3] xs, int64[1] shape) => (float last) {
+      first = Expand(shape, shape) start = Cast <to = 1> (first)
+      last = Scan <num_scan_inputs = 1, body = b (float[N] s, float[3] x) => (float[N] t) { t = Identity(s) }>
+        (start, xs) }"""
+    found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    found.graph.outputs[0].shape = None
+    assert Facts.of(found).rank(found.graph.outputs[0]) == 1
+
+
+def test_less_than_nothing_has_no_entries() -> None:
+    text = "p (int64[2] x) => (int64[?] y) <int64[2] pads = {-4, 0}> { z = Pad(x, pads) y = Identity(z) }"
+    found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    assert Facts.of(found).entries(found.graph.outputs[0]) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper, parser
 
 import lstm_lower as ll
 from lstm_lower.graph.structure import verify_structure
+from lstm_lower.passes.lower import lowering_passes
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -197,3 +199,20 @@ def test_names_that_are_no_text() -> None:
     assert damaged.graph.node[0].output[0] != "y"
     with pytest.raises(ll.InvalidModelError):
         ll.lower(damaged)
+
+
+def test_the_default_of_an_input_fills_its_shape() -> None:
+    text = "d (float[2] x, float[2] w) => (float[2] y) { y = Add (x, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    model.graph.initializer.add(name="w", dims=[2], raw_data=bytes(8), data_type=100)
+    with pytest.raises(ll.InvalidModelError, match="initializer 'w' requires data"):
+        ll.lower(model)
+
+
+def test_a_name_of_a_reduction_that_is_no_text() -> None:
+    text = "r (float[2] x, int64[1,1] i, float[1] u) => (float[2] y) { y = ScatterND (x, i, u) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    model.graph.node[0].attribute.add(name="reduction", type=onnx.AttributeProto.STRING, s=b"\xf3")
+    for step in lowering_passes():
+        with contextlib.suppress(ll.LstmLowerError):
+            step(ir.from_proto(model))

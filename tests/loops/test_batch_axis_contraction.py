@@ -48,3 +48,10 @@ def test_a_sum_over_a_batch_of_products(steps: int, axes: str, keepdims: int, ba
     text = SUMMED.format(batch="".join(f"{b}," for b in batch), count=axes.count(",") + 1, axes=axes, keepdims=keepdims)
     case = parsed(text, a=(steps, *batch, 3, 2), b=(steps, *batch, 2, 5))
     check(case, BatchAxisContraction(), applies=True if axes == "0" and not batch else None)
+
+
+def test_sums_of_integers_stay_as_they_are() -> None:
+    text = SUMMED.format(batch="", count=1, axes="0", keepdims=1).replace("float", "int64")
+    case = parsed(text, a=(2, 3, 2), b=(2, 2, 5))
+    case.feeds = {name: array.astype("int64") for name, array in case.feeds.items()}
+    check(case, BatchAxisContraction(), applies=False)

@@ -253,3 +253,40 @@ def test_halves_are_transposed_behind_a_product() -> None:
     assert before_product
     assert not any(node.output[0] in before_product for node in after.graph.node if node.op_type == "Transpose")
     assert run(after, {"xs": np.ones((2, 3, 3), np.float16)}, optimised=True)[0].shape == (3, 2, 2)
+
+
+def test_unrolled_steps_share_no_names() -> None:
+    """Not those of initializers in their branches either."""
+    text = """m (float[2,3] xs, bool which) => (float[2,3] ys) { ys = Scan <num_scan_inputs = 1,
+      body = step (float[3] x) => (float[3] y) { y = If (which) <
+        then_branch = g1 () => (float[3] a) <float[3] k = {1, 2, 3}> { a = Add(x, k) },
+        else_branch = g2 () => (float[3] b) <float[3] l = {4, 5, 6}> { b = Mul(x, l) }> }> (xs) }"""
+    model = parsed(text)
+    after = ll.optimize(model, "unroll", verify_each=True)
+    assert "Scan" not in op_types(after)
+    feeds = {"xs": np.arange(6, dtype=np.float32).reshape(2, 3), "which": np.array(1, bool)}
+    assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=False))
+
+
+def test_what_a_function_reads_stays_in_the_loop() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+    m (float[4,2,3] xs) => (float[4,2,3] ys) { ys = Scan <num_scan_inputs = 1,
+      body = step (float[2,3] x) => (float[2,3] y)
+        { k = Constant <value = float[3,3] {1, 2, 3, 4, 5, 6, 7, 8, 9}> () h = MatMul(x, k) y = local.f(x, h) }> (xs) }
+    <domain: "local", opset_import: ["" : 18]> f (a, b) => (c) { c = Add(a, b) }"""
+    model = onnx.parser.parse_model(text)
+    feeds = {"xs": np.arange(24, dtype=np.float32).reshape(4, 2, 3)}
+    assert_same(run(model, feeds, optimised=False), run(ll.optimize(model), feeds, optimised=False))
+
+
+def test_a_product_of_unknown_rank_stays_a_gemm() -> None:
+    """Of a MatMul of unknown operands onnxruntime knows no rank, and a Scan's outputs need one."""
+    text = """m (float[4,2,3] ws, float[4,2,2] xs) => (float[?,?,?] ys) {
+      some = SequenceConstruct(ws) n = Constant <value = int64 {0}> () s = SequenceAt(some, n)
+      ys = Scan <num_scan_inputs = 2, body = step (float[] w, float[2,2] x) => (float[?,?] y) { y = Gemm(x, w) }>
+        (s, xs) }"""
+    model = parsed(text)
+    feeds = {"ws": np.ones((4, 2, 3), np.float32), "xs": np.ones((4, 2, 2), np.float32)}
+    before = run(model, feeds, optimised=False)
+    for schedule in ("auto", "scan", "chunk:3"):
+        assert_same(before, run(ll.optimize(model, schedule), feeds, optimised=False))

@@ -123,3 +123,30 @@ def test_a_step_is_one_product_and_little_else(op: str, variant: str) -> None:
     most = (14 if peephole else 10) if "Grad" in op else (21 if variant == "clip" else 20 if peephole else 14)
     assert sum(node.op_type in ("MatMul", "Gemm") for node in body) == 1
     assert len(body) <= most
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("steps", ["T", STEPS], ids=str)
+@pytest.mark.parametrize("dtype", ["string", "int16", "uint16", "bool", "float16"])
+def test_elements_of_any_type(dtype: str, steps: str | int, schedule: str) -> None:
+    """onnxruntime has no Pad of some, and its Gather takes one string of a row."""
+    text = f"""<ir_version: 10, opset_import: ["" : 21]>
+    loops ({dtype}[{steps},2] x, {dtype}[2] first) => ({dtype}[2] last, {dtype}[{steps},2] before) {{
+      last, before = Scan <num_scan_inputs = 1, body = step ({dtype}[2] s, {dtype}[2] t) => ({dtype}[2] u, {dtype}[2] y)
+        {{ u = Identity(t) y = Identity(s) }}> (first, x) }}"""
+    numpy_dtype = np.dtype(object if dtype == "string" else dtype)
+    elements = np.asarray([str(n) if dtype == "string" else n % 3 for n in range(2 * STEPS + 2)], numpy_dtype)
+    x, first = elements[2:].reshape(STEPS, 2), elements[:2]
+    results = run(ll.optimize(onnx.parser.parse_model(text), schedule), {"x": x, "first": first}, optimised=False)
+    np.testing.assert_array_equal(results[0], x[-1])
+    np.testing.assert_array_equal(results[1], np.concatenate([first[np.newaxis], x[:-1]]))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", ["float8e4m3fn", "int4"])
+def test_elements_that_hardly_any_operator_takes(dtype: str, schedule: str) -> None:
+    text = f"""<ir_version: 11, opset_import: ["" : 23]>
+    loops ({dtype}[{STEPS},2] x, {dtype}[2] first) => ({dtype}[2] last, {dtype}[{STEPS},2] before) {{
+      last, before = Scan <num_scan_inputs = 1, body = step ({dtype}[2] s, {dtype}[2] t) => ({dtype}[2] u, {dtype}[2] y)
+        {{ u = Identity(t) y = Identity(s) }}> (first, x) }}"""
+    onnx.checker.check_model(ll.optimize(onnx.parser.parse_model(text), schedule), full_check=True)

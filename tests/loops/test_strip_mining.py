@@ -68,3 +68,12 @@ def test_a_slice_that_onnxruntime_infers_to_be_empty_and_fills(schedule: str) ->
     for optimised in (False, True):
         (got,) = run(after, feeds, optimised=optimised)
         np.testing.assert_array_equal(got, [[2.0, 0.0]] * 4)
+
+
+def test_steps_beyond_int64_are_not_rounded_up() -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 18]> g (float[3] first) => (float[?,3] ys) {{
+      n = Constant <value = int64 {{{2**63 - 1}}}> () yes = Constant <value = bool {{1}}> ()
+      last, ys = Loop <body = b (int64 i, bool c, float[3] s) => (bool d, float[3] t, float[3] y)
+        {{ d = Identity(c) t = Tanh(s) y = Neg(t) }}> (n, yes, first) }}"""
+    after = ll.optimize(onnx.parser.parse_model(text), "chunk:8")
+    assert after.ByteSize() < 10_000

@@ -164,3 +164,9 @@ def test_feeds() -> None:
         session.run(kwargs, outputs=["zz"])
     with pytest.raises(ll.InvalidInputError, match="provider 'cuda'"):
         ll.Session(single_node_model("GRUBlockCell", kwargs), providers=["cuda"])
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((), 0), ((2, 3), 2), ((2, 3), -3)])
+def test_an_axis_that_x_does_not_have(shape: tuple[int, ...], axis: int) -> None:
+    with pytest.raises(ll.InvalidInputError, match=f"axis requires an axis of x of rank {len(shape)}, got {axis}"):
+        ll.raw_ops.UniqueV2(x=np.ones(shape, np.float32), axis=np.array([axis]))

@@ -222,3 +222,43 @@ def test_a_split_into_equal_parts_of_any_size(size: int, known: bool) -> None:
     feeds = {"x": np.arange(2 * size, dtype=np.float32).reshape(2, size)}
     for before, after in zip(run_ort(model, feeds), run_ort(ll.lower(model, opset=newest_opset()), feeds), strict=True):
         np.testing.assert_array_equal(after, before)
+
+
+def test_the_mean_of_no_integers_ends_no_run() -> None:
+    nodes = [helper.make_node("ReduceMean", ["x", "axes"], ["y"])]
+    model = model_of(nodes, [info("x", INT64, "N"), info("axes", INT64, 1)], [info("y", INT64, 1)], 18)
+    for values in (np.zeros(0, np.int64), np.array([1, 2, 6])):
+        feeds = {"x": values, "axes": np.zeros(1, np.int64)}
+        np.testing.assert_array_equal(run_ort(convert(model, 13), feeds), run_ort(model, feeds))
+
+
+@pytest.mark.parametrize("pads", [(2, -1), (-1, 4), (-1, -1), (3, 0), (0, 0)])
+def test_what_negative_pads_leave_is_repeated(pads: tuple[int, int]) -> None:
+    model = model_of(
+        [helper.make_node("Pad", ["x", "pads"], ["y"], mode="wrap")],
+        [info("x", FLOAT, "N"), info("pads", INT64, 2)],
+        [info("y", FLOAT, "M")],
+        19,
+    )
+    feeds = {"x": f32(5), "pads": np.array(pads)}
+    np.testing.assert_array_equal(run_ort(convert(model, 13), feeds), run_ort(model, feeds))
+
+
+@pytest.mark.skipif(newest_opset() < 26, reason="CumProd came with opset 26")
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("size", [0, 1, 4])
+def test_products_of_nothing_too(size: int, exclusive: int, reverse: int) -> None:
+    node = helper.make_node("CumProd", ["x", "axis"], ["y"], exclusive=exclusive, reverse=reverse)
+    model = model_of([node], [info("x", FLOAT, 2, "N")], [info("y", FLOAT, 2, "N")], 26)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(1, np.int64), "axis"))
+    feeds = {"x": f32(2, size)}
+    np.testing.assert_allclose(run_ort(convert(model, 13), feeds), run_ort(model, feeds), rtol=1e-6)
+
+
+def test_doubles_are_normalised_as_doubles() -> None:
+    node = helper.make_node("LayerNormalization", ["x", "scale"], ["y"])
+    double = TensorProto.DOUBLE
+    model = model_of([node], [info("x", double, 3, 4), info("scale", double, 4)], [info("y", double, 3, 4)], 17)
+    feeds = {"x": f32(3, 4).astype(np.float64), "scale": f32(4).astype(np.float64)}
+    np.testing.assert_allclose(run_ort(convert(model, 13), feeds), run_ort(model, feeds), rtol=1e-12)

@@ -18,6 +18,7 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.composites import LowerCompositesPass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lowering_passes
+from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.pipeline import optimizing_passes
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass, SortPass, StandardImportsPass, UniqueNamesPass
 from lstm_lower.passes.trace import Trace
@@ -162,6 +163,54 @@ def test_what_a_pass_keeps_is_checked() -> None:
     text = "g (float[2,3] x, float[3,2] other) => (float[a, b] y) { h = Neg(x) y = Exp(h) }"
     with pytest.raises(ir.passes.PostconditionError, match=r"'h' of Neg .* requires shape \[3, 2\], got \[2, 3\]"):
         run_passes(parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> {text}'), [step])
+
+
+@pytest.mark.parametrize("verify_each", [False, True])
+@pytest.mark.parametrize(
+    ("step", "imports", "node", "message"),
+    [
+        (StandardImportsPass(), '"": 1000000', "Neg(x)", "opset of 1 to"),
+        (LowerCompositesPass(), '"": 18, "tf": 1', "tf.TanhGrad(x, u)", "'u' requires a dtype"),
+        (ConvertOpsetPass(15), '"": 18', "Softmax <axis = 5> (x)", "axis"),
+    ],
+)
+def test_a_pass_alone_blames_a_malformed_model(
+    step: Pass, imports: str, node: str, message: str, verify_each: bool
+) -> None:
+    step.verify_each = verify_each
+    text = f"<ir_version: 9, opset_import: [{imports}]> g (float[2] x) => (float[2] y) {{ y = {node} }}"
+    with pytest.raises(ir.passes.PassError) as wrapped:
+        ir.passes.Sequential(step)(ir.from_proto(parser.parse_model(text)))
+    assert type(wrapped.value.__cause__) is ll.InvalidModelError
+    assert message in str(wrapped.value.__cause__)
+
+
+def test_a_pass_alone_asks_for_the_dtypes_that_it_needs() -> None:
+    model = ir.from_proto(
+        parser.parse_model('<ir_version: 9, opset_import: ["": 18, "tf": 1]> g (x, y) => (z) { z = tf.TanhGrad(x, y) }')
+    )
+    with pytest.raises(ir.passes.PassError) as wrapped:
+        ir.passes.Sequential(LowerCompositesPass())(model)
+    assert repr(wrapped.value.__cause__) == repr(ll.InvalidModelError("'y' requires a dtype, got none that is known"))
+
+
+CONTRADICTION = """g (float[2] x) => (float[9, 2] y) <int64 n = {3}, bool go = {1}> {
+  last, y = Loop <body = b (int64 i, bool c, float[2] h) => (bool k, float[2] m, float[2] o) {
+    k = Identity(c) m = Neg(h) o = Exp(h) }> (n, go, x)
+}"""
+
+
+def test_contradictions_that_a_pass_brings_to_light_are_errors_of_ours() -> None:
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> {CONTRADICTION}')
+    with pytest.raises(ll.LstmLowerError, match=r"\[3, 2\].*got \[9, 2\]"):
+        ll.optimize(model, verify_each=True)
+
+
+@pytest.mark.parametrize("imports", ['["": 11, "tf": 1]', '["tf": 1]'])
+def test_models_are_verified_once_they_are_of_an_opset_that_can_be(imports: str) -> None:
+    text = "g (float[2] x, float[2] y) => (double[2] z) { z = tf.TanhGrad(x, y) }"
+    with pytest.raises(ll.InvalidModelError, match="requires type FLOAT, which follows"):
+        ll.lower(parser.parse_model(f"<ir_version: 8, opset_import: {imports}> {text}"))
 
 
 def test_every_pass_promises_what_verify_each_checks() -> None:

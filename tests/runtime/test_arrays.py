@@ -129,3 +129,13 @@ def test_numbers_that_a_dtype_cannot_hold_are_refused() -> None:
     assert ll.Session(model).run({"x": [1, -128]})["y"].tolist() == [1, -128]
     with pytest.raises(InvalidInputError, match=r"'x' requires numbers that int8 holds, got \[1, 300\]"):
         ll.Session(model).run({"x": [1, 300]})
+
+
+def test_operands_that_onnxruntime_fails_on_are_refused() -> None:
+    data, ids = np.ones((3, 2), np.float32), np.array([0, 2**31 - 1, 1], np.int32)
+    with pytest.raises(InvalidInputError, match="UnsortedSegmentMax: onnxruntime failed on these operands"):
+        ll.raw_ops.UnsortedSegmentMax(data=data, segment_ids=ids, num_segments=np.int32(4))
+
+
+def test_the_shapes_of_no_tensors_are_none() -> None:
+    assert ll.raw_ops.ShapeN(input=[]) == []

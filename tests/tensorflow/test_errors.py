@@ -152,6 +152,22 @@ def test_missing_node() -> None:
         ll.from_tensorflow(graph, outputs=["y:0"])
 
 
+@pytest.mark.parametrize("spelled", ["x:b:c", "x:b", f"x:{'9' * 5000}"])
+def test_an_input_that_no_output_is(spelled: str) -> None:
+    graph = graph_of(doubled)
+    graph.node[1].input[0] = spelled
+    with pytest.raises(ll.InvalidModelError, match="requires the form node or node:number, got 'x:"):
+        ll.from_tensorflow(graph, outputs=["y:0"])
+
+
+@pytest.mark.parametrize(("op", "tensor"), [("AddV2", "y:-1"), ("Mystery", "y:0")])
+def test_an_input_that_its_node_does_not_make(op: str, tensor: str) -> None:
+    graph = graph_of(doubled)
+    graph.node[1].op = op
+    with pytest.raises(ll.InvalidInputError, match=f"a tensor that {op} 'y' is known to make, got '{tensor}'"):
+        ll.from_tensorflow(graph, [tensor], ["y:0"])
+
+
 def test_a_value_that_no_tensor_is() -> None:
     def assigned(v1: Any) -> Any:
         variable = v1.get_variable("v", [2], use_resource=True)

@@ -15,18 +15,21 @@ def _concat(op: std.Concat) -> Inferred:
     known = [shape for shape in shapes if shape is not None]
     if not known or axis is None:
         return [(op.dtype(), None)]
-    # Of an empty part onnxruntime does not ask that its other sizes fit.
-    telling = [shape for shape in known if 0 not in shape] or known
+    # Of an empty part onnxruntime asks not that its other sizes fit: they tell something where all parts agree.
+    telling = [shape for shape in known if 0 not in shape]
+    alike = known if not telling and len(known) == len(shapes) else []
     result: list[Dim | None] = []
     for index in range(len(known[0])):
-        dims = [shape[index] for shape in (known if index == axis else telling)]
+        dims = [shape[index] for shape in (known if index == axis else telling or alike)]
         sizes = [dim for dim in dims if isinstance(dim, int)]
         if index == axis:
             joined = [dim for dim in dims if dim != 0]
             whole = sum(sizes) if len(sizes) == len(dims) else joined[0] if len(joined) == 1 else None
             result.append(whole if len(known) == len(shapes) else None)
-        else:
+        elif telling:
             result.append(sizes[0] if sizes else next((dim for dim in dims if isinstance(dim, str)), dims[0]))
+        else:
+            result.append(dims[0] if dims and dims.count(dims[0]) == len(dims) else None)
     return [(op.dtype(), tuple(result))]
 
 

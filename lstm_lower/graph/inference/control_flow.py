@@ -19,7 +19,11 @@ def _scan(op: std.Scan) -> Inferred:
         if shape is not None:
             lengths.append(shape[axis])
     length = next((dim for kind in (int, str) for dim in lengths if isinstance(dim, kind)), next(iter(lengths), None))
-    results: Inferred = [(facts.type(value), facts.shape(value)) for value in op.node.inputs[:states]]
+    results: Inferred = []
+    for value, parameter in zip(op.node.inputs[:states], op.body.inputs, strict=False):
+        shape = facts.shape(value)
+        # It is the parameter's at every step.
+        results.append((facts.type(value), facts.shape(parameter) if shape is None else shape))
     for value, axis in zip(op.body.outputs[states:], op.output_axes, strict=True):
         step: Partial | None = facts.shape(value)
         if step is not None:

@@ -251,7 +251,7 @@ class Scatter(Standard, abstract=True):
     def reduction(self) -> str:
         """`none`, `add`, `mul`, `max` or `min`."""
         found = self.attribute("reduction", "none")
-        return found.decode() if isinstance(found, bytes) else found
+        return found.decode(errors="replace") if isinstance(found, bytes) else found
 
 
 class ScatterND(Scatter): ...

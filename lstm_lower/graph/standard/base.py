@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
 
 import numpy as np
@@ -102,10 +103,7 @@ class Standard:
     @classmethod
     def matches(cls, node: ir.Node | None) -> TypeGuard[ir.Node]:
         """Whether a node is of this operator, or of one of this kind."""
-        if node is None:
-            return False
-        view = VIEWS.get(node.op_type)
-        return view is not None and issubclass(view, cls) and node.domain == ""
+        return node is not None and issubclass(VIEWS.get(node.op_type, NoneType), cls) and node.domain == ""
 
     @classmethod
     def of(cls, node: ir.Node | None, facts: Facts) -> Self | None:

@@ -21,12 +21,13 @@ def node_key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable:
         node: a node.
         numbering: negative numbers of values to compare by number; all others are compared by identity.
     """
-    operands = [numbering.get(x, id(x)) if x is not None else 0 for x in node.inputs]
+    operands = [0 if x is None else numbering[x] if x in numbering else id(x) for x in node.inputs]
     if node.domain == "" and len(operands) == 2 and std.VIEWS.get(node.op_type, std.Standard).commutative:
         operands.sort()
     attributes: list[Hashable] = []
-    for name in sorted(node.attributes) if node.attributes else ():
-        attribute = node.attributes[name]
+    given = node.attributes.data
+    for name in sorted(given) if given else ():
+        attribute = given[name]
         # Graphs may nest deep: no frame more than needed for each.
         inner = attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref()
         attributes.append((name, graph_key(attribute.as_graph(), numbering) if inner else _attribute_key(attribute)))

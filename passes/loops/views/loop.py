@@ -341,12 +341,11 @@ def scans_of(graph: ir.Graph) -> list[ir.Node]:
     """All Scans of a graph and its subgraphs, inner ones before those that hold them."""
     found: list[ir.Node] = []
     for node in graph:
-        if not std.ControlFlow.matches(node):
-            continue
-        for subgraph in subgraphs_of(node):
-            found += scans_of(subgraph)
-        if is_scan(node):
-            found.append(node)
+        if inner := subgraphs_of(node):
+            for subgraph in inner:
+                found += scans_of(subgraph)
+            if is_scan(node):
+                found.append(node)
     return found
 
 

@@ -20,7 +20,7 @@ def joined_pads(e: Emitter, node: ir.Node) -> ir.Value | None:
         node: an Add that no other sum of padded tensors reads.
     """
     placed = _leaves(e.facts, node)
-    if len({axis for axis, *_ in placed}) != 1 or _feeds_sum(node):
+    if len({axis for axis, *_ in placed}) != 1 or _feeds_sum(e.facts, node):
         return None
     placed.sort(key=lambda place: place[1])
     axis, at = placed[0][0], 0
@@ -34,17 +34,17 @@ def joined_pads(e: Emitter, node: ir.Node) -> ir.Value | None:
     return e.op(std.Concat, *(value for *_, value in placed), axis=axis)
 
 
-def _feeds_sum(node: ir.Node) -> bool:
+def _feeds_sum(facts: Facts, node: ir.Node) -> bool:
     uses = list(node.outputs[0].uses())
     if len(uses) != 1 or node.outputs[0].is_graph_output():
         return False
-    (user, _) = uses[0]
-    return std.Add.matches(user) and user.graph is node.graph and is_padded(user)
+    user = facts.view(uses[0].node)
+    return isinstance(user, std.Add) and user.node.graph is node.graph and is_padded(user)
 
 
-def is_padded(node: ir.Node) -> bool:
+def is_padded(op: std.Add) -> bool:
     """Whether an operand of a sum is a padded tensor."""
-    return any(value is not None and std.Pad.matches(value.producer()) for value in node.inputs)
+    return std.Pad in map(type, map(op.facts.maker, op.inputs))
 
 
 def _leaves(facts: Facts, node: ir.Node) -> list[tuple[int, int, int, ir.Value]]:
