@@ -182,6 +182,7 @@ def reduce(s: Scope) -> Value:
     axes = signed_axes(s, value.rank, least=0 if s.chance(0.1) else 1)
     if not value.sample.size:  # onnxruntime overlooks negative axes of what is empty
         axes = [axis % value.rank for axis in axes]
+    s.growth.never_empty |= any(axis < 0 for axis in axes)
     if s.chance(0.2):
         return s.one(f"Reduce{kind}", value, **fields)
     if as_input:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import time
 import traceback
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 
 import lstm_lower as ll
 from tests.support.fuzz.noise import perturbed
@@ -22,12 +24,21 @@ Feeds = Mapping[str, Any]
 
 SCHEDULES = ("auto", "scan", "unroll", "chunk:2", "chunk:3")
 
-# Seconds that a program of a few dozen nodes may take; a pass that does not end would take longer.
+# Seconds of processor time that a program of a few dozen nodes may take; a pass that does not end would take longer.
 SLOW = 30.0
 
 # onnxruntime's optimiser breaks such models, whoever wrote them: a Reshape that it puts around a product reads a size
-# of 0 as a copy, and it takes nested choices of known conditions in the wrong order.
-FAULTS_OF_THE_OPTIMISER = ("MatMulAddFusion", "gemm_input_reshape", "gemm_output_reshape", "InlineIfSubgraph")
+# of 0 as a copy, it takes nested choices of known conditions in the wrong order and forgets what it renamed there.
+FAULTS_OF_THE_OPTIMISER = (
+    "MatMulAddFusion",
+    "gemm_input_reshape",
+    "gemm_output_reshape",
+    "InlineIfSubgraph",
+    "Missing Input: _if_",
+    "is not a graph input, initializer, or output of a previous node",
+)
+# onnx's inference reads axes of a Pad as int64, though they may be int32.
+FAULTS_OF_THE_CHECKER = ("(op_type:Pad", "Expected:int64 Actual:int32")
 
 _TOLERANCE = {2: 1e-2, 4: 2e-5, 8: 1e-10}
 
@@ -88,14 +99,19 @@ class Truth:
             if not all(_fits(*pair) for pair in zip(model.graph.output, results, strict=True)):
                 # onnxruntime makes a Loop without iterations have sizes of 0, whatever the model says.
                 raise UnsteadyError("the original's results are not what it declares")
-        self.optimised = self._optimised()
+        self.optimised = self._left_alone(model)
         self.is_checked = not _refused(model)
         self._spread: dict[int, Results] = {}
 
-    def _optimised(self) -> list[bool]:
+    @functools.cached_property
+    def is_left_alone_inlined(self) -> bool:
+        """Whether the runtime's own optimiser leaves the results what they are where functions are inlined, too."""
+        return not self.model.functions or all(self._left_alone(onnx.inliner.inline_local_functions(self.model)))
+
+    def _left_alone(self, model: onnx.ModelProto) -> list[bool]:
         """For which feeds the runtime's own optimiser leaves the results what they are."""
         try:
-            session = open_session(self.model, optimised=True)
+            session = open_session(model, optimised=True)
         except Exception:  # noqa: BLE001 (onnxruntime's exceptions have no common base)
             return [False] * len(self.feeds)
         same = []
@@ -142,6 +158,12 @@ def _differs(expected: Any, got: Any, spread: Any = 0.0) -> str:
     if expected.dtype != got.dtype:
         return f"dtype {expected.dtype} became {got.dtype}"
     if expected.shape != got.shape:
+        if (
+            not got.size
+            and expected.ndim == got.ndim
+            and all(a in (0, b) for a, b in zip(expected.shape, got.shape, strict=True))
+        ):
+            return ""  # sizes that a Loop without iterations does not know are 0 in onnxruntime
         return f"shape {list(expected.shape)} became {list(got.shape)}"
     if expected.dtype.kind != "f":
         wrong = (expected != got) & (np.asarray(spread) == 0)
@@ -210,7 +232,7 @@ def fails_alike(model: onnx.ModelProto, feeds: Sequence[Feeds], failure: Failure
 
 def _apply(case: Case, model: onnx.ModelProto) -> tuple[str, str, onnx.ModelProto | None]:
     before = model.SerializeToString(deterministic=True)
-    start = time.monotonic()
+    start = time.process_time()
     try:
         result = case.apply(model)
     except Exception as error:  # noqa: BLE001 (any error on a valid program is a finding)
@@ -221,8 +243,8 @@ def _apply(case: Case, model: onnx.ModelProto) -> tuple[str, str, onnx.ModelProt
         ours = "refused" if isinstance(error, ll.LstmLowerError) else "raises"
         kind = f"{ours} {type(error).__name__} {_place(error)}"
         return kind, f"{text[:400]} ({where.filename.rpartition('/')[2]}:{where.lineno} {where.name})", None
-    if time.monotonic() - start > SLOW:
-        return "slow", f"{time.monotonic() - start:.0f} s", None
+    if time.process_time() - start > SLOW:
+        return "slow", f"{time.process_time() - start:.0f} s", None
     if model.SerializeToString(deterministic=True) != before:
         return "argument changed", "the model given was changed", result
     return "", "", result
@@ -246,31 +268,38 @@ def _judge(case: Case, truth: Truth, result: onnx.ModelProto, levels: Sequence[b
     if [value.name for value in result.graph.input] != before:
         return "inputs", f"{before} became {[value.name for value in result.graph.input]}"
     for optimised in levels:
-        if optimised and not any(truth.optimised):
+        wrong = _judge_level(case, truth, result, optimised=optimised)
+        if wrong[0] and (not optimised or truth.is_left_alone_inlined):
+            return wrong
+    return "", ""
+
+
+def _judge_level(case: Case, truth: Truth, result: onnx.ModelProto, *, optimised: bool) -> tuple[str, str]:
+    if optimised and not any(truth.optimised):
+        return "", ""
+    level = "optimised" if optimised else "plain"
+    try:
+        session = open_session(result, optimised=optimised)
+    except Exception as error:  # noqa: BLE001
+        if case.opset and "Could not find an implementation" in str(error):
+            return "", ""  # onnxruntime lacks kernels of newer versions
+        if optimised and _is_known(error):
+            return "", ""
+        return f"onnxruntime refuses ({level})", str(error)[:600]
+    if [value.name for value in session.get_outputs()] != truth.names:
+        return "outputs", f"{truth.names} became {[value.name for value in session.get_outputs()]}"
+    for index, feeds in enumerate(truth.feeds):
+        if optimised and not truth.optimised[index]:
             continue
-        level = "optimised" if optimised else "plain"
         try:
-            session = open_session(result, optimised=optimised)
+            got = run_open(session, feeds)
         except Exception as error:  # noqa: BLE001
-            if case.opset and "Could not find an implementation" in str(error):
-                return "", ""  # onnxruntime lacks kernels of newer versions
             if optimised and _is_known(error):
-                return "", ""
-            return f"onnxruntime refuses ({level})", str(error)[:600]
-        if [value.name for value in session.get_outputs()] != truth.names:
-            return "outputs", f"{truth.names} became {[value.name for value in session.get_outputs()]}"
-        for index, feeds in enumerate(truth.feeds):
-            if optimised and not truth.optimised[index]:
-                continue
-            try:
-                got = run_open(session, feeds)
-            except Exception as error:  # noqa: BLE001
-                if optimised and _is_known(error):
-                    break
-                return f"onnxruntime fails ({level})", f"feeds {index}: {str(error)[:600]}"
-            if (text := _compare(truth, index, got)) or (text := _declared(result, truth, index)):
-                kind = text.split()[1]
-                return f"{kind} ({level})", f"feeds {index}: {text}"
+                break
+            return f"onnxruntime fails ({level})", f"feeds {index}: {str(error)[:600]}"
+        if (text := _compare(truth, index, got)) or (text := _declared(result, truth, index)):
+            kind = text.split()[1]
+            return f"{kind} ({level})", f"feeds {index}: {text}"
     return "", ""
 
 
@@ -279,7 +308,8 @@ def _refused(model: onnx.ModelProto) -> str:
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:  # noqa: BLE001
-        return str(error)
+        known = all(words in str(error) for words in FAULTS_OF_THE_CHECKER)
+        return "" if known else str(error)
     return ""
 
 

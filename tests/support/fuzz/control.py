@@ -172,7 +172,7 @@ def loop(s: Scope) -> list[Value]:
         again = body.one("Less", total, body.constant(s.random.choice([0.5, 3]), value.dtype))
     else:
         again = own(body, going)
-    if s.chance(0.15) and states and inputs[0].rank:  # grows with every iteration
+    if s.chance(0.15) and states and inputs[0].rank and not s.growth.pinned:  # grows with every iteration
         outputs[0] = body.one("Concat", inputs[0], body.like(inputs[0].dtype, inputs[0].shape), axis=0)
     stacked = results_of(body, s.random.randint(0 if states else 1, 2))
     graph = graph_of(body, [step, going, *inputs], [again, *outputs, *stacked])

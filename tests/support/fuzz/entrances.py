@@ -9,7 +9,6 @@ import io
 import json
 import random
 import re
-import resource
 import tempfile
 import time
 import traceback
@@ -22,11 +21,11 @@ import onnx
 import onnx_ir as ir
 
 import lstm_lower as ll
-from tests.support.fuzz.worker import Stage
+from lstm_lower.passes.lower import lowering_passes
+from tests.support.fuzz.worker import MOST_BYTES, Stage, peak
 
-# Seconds of processor time and bytes that a model of some kilobytes may take.
+# Seconds of processor time that a model of some kilobytes may take.
 MOST_SECONDS = 20.0
-MOST_BYTES = 1 << 30
 
 
 class Skipped(Exception):  # noqa: N818 (nothing went wrong)
@@ -116,6 +115,20 @@ def _command(*words: str) -> Entrance:
     return run
 
 
+def _pipeline(*, single: bool) -> Entrance:
+    """The passes of `lower`, all or one of them, in a pipeline of onnx_ir's own."""
+
+    def run(given: Incoming) -> None:
+        model = given.ir()
+        passes = lowering_passes(schedule=given.schedule(), verify_each=given.draw.random() < 0.5)
+        try:
+            ir.passes.Sequential(*([given.draw.choice(passes)] if single else passes))(model)
+        except ir.passes.PassError as error:
+            raise error.__cause__ or error from None
+
+    return run
+
+
 ENTRANCES: dict[str, Entrance] = {
     "lower a protobuf": lambda given: ll.lower(given.proto(), schedule=given.schedule()),
     "lower to an opset": lambda given: ll.lower(given.proto(), given.draw.choice([13, 15, 17, 18, 21, 23])),
@@ -124,6 +137,10 @@ ENTRANCES: dict[str, Entrance] = {
     "optimize a protobuf": lambda given: ll.optimize(given.proto(), given.schedule()),
     "optimize a path": lambda given: ll.optimize(str(given.path)),
     "optimize an ir.Model": lambda given: ll.optimize(given.ir(), given.schedule()),
+    "lower a protobuf, verify each": lambda given: ll.lower(given.proto(), verify_each=True),
+    "optimize a protobuf, verify each": lambda given: ll.optimize(given.proto(), given.schedule(), verify_each=True),
+    "all passes": _pipeline(single=False),
+    "one pass": _pipeline(single=True),
     "Session of bytes": lambda given: ll.Session(given.data),
     "Session of a path": lambda given: ll.Session(given.path),
     "Session of a protobuf": lambda given: ll.Session(given.proto()),
@@ -137,6 +154,8 @@ ENTRANCES: dict[str, Entrance] = {
     "command lower --external-data": _command("lower", "{model}", "-o", "{output}", "--external-data"),
     "command optimize": _command("optimize", "{model}", "-o", "{output}", "--schedule", "{schedule}"),
     "command optimize --explain": _command("optimize", "{model}", "-o", "{output}", "--explain"),
+    "command optimize --verify-each": _command("optimize", "{model}", "-o", "{output}", "--verify-each"),
+    "command optimize --dump-passes": _command("optimize", "{model}", "-o", "{output}", "--dump-passes", "{output}.d"),
     "command inspect": _command("inspect", "{model}"),
     "command inspect --json": _command("inspect", "{model}", "--json"),
     "command check": _command("check", "{model}"),
@@ -169,7 +188,7 @@ def faults(
             path = Path(folder) / "model.onnx"
             path.write_bytes(data)
             np.savez(f"{path}.npz", x=np.zeros((2, 2), np.float32))
-            start, memory = time.process_time(), _peak()
+            start, memory = time.process_time(), peak()
             try:
                 enter(Incoming(data, path, random.Random(seed)))
             except (ll.LstmLowerError, Skipped):
@@ -179,8 +198,8 @@ def faults(
                     yield name, f"{type(error).__name__} {_place(error)}", _words(error)
             if name not in RUNNING and time.process_time() - start > MOST_SECONDS:
                 yield name, "slow", f"{time.process_time() - start:.0f} s of processor time"
-            if name not in RUNNING and _peak() - memory > MOST_BYTES:
-                yield name, "memory", f"{(_peak() - memory) >> 20} MB more"
+            if name not in RUNNING and peak() - memory > MOST_BYTES:
+                yield name, "memory", f"{(peak() - memory) >> 20} MB more"
             if path.read_bytes() != data:
                 yield name, "model file changed", ""
             left = [entry.name for entry in Path(scratch).iterdir()]
@@ -188,10 +207,6 @@ def faults(
             left += [entry.name for entry in Path(folder).iterdir() if not entry.name.startswith(allowed)]
             if left:
                 yield name, "files left behind", str(left[:5])
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Damaged files that are no models: arrays, checkpoints, TensorFlow graphs, and notes in a model's metadata."""
+"""Damaged input that is no model: arrays, checkpoints, TensorFlow graphs, metadata, operands of eager calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lstm_lower.records import contracts, state
 from tests.support.fuzz.damage import ROOT, damage_bytes, damage_message
 from tests.support.fuzz.entrances import Entrance, Incoming, invoke
 from tests.support.models import single_node_model
-from tests.support.op_inputs import valid_inputs
+from tests.support.op_inputs import OPS, valid_inputs
 
 TRAIN = ROOT / "examples/graphs/char_lstm_train.onnx"
 GRAPHS = ROOT / "tests/data/graphs"
@@ -101,6 +101,30 @@ def graph(given: Incoming) -> None:
     )()
 
 
+def call(given: Incoming) -> None:
+    """An eager call with odd operands and attributes."""
+    op = given.draw.choice(OPS)
+    arguments = valid_inputs(op)
+    for name in given.draw.sample(sorted(arguments), given.draw.choice([1, 1, 2])):
+        array = np.asarray(arguments[name])
+        odd = [
+            array[None],
+            array[..., :0] if array.ndim else array,
+            array.astype(object),
+            array.astype(array.dtype.newbyteorder()),
+        ]
+        arguments[name] = given.draw.choice([*_ODD, *odd, *(np.array(odd) for odd in (-1, 2**31, 2**62))])
+    getattr(ll.raw_ops, op)(**arguments)
+
+
+def segments(given: Incoming) -> None:
+    """An eager call whose operands onnxruntime cannot bear."""
+    numbers = [given.draw.choice([0, 1, 2, 3, -1, 2**31 - 1]) for _ in range(4)]
+    data, ids = np.ones((3, 2), np.float32), np.array(numbers[:3], np.int32)
+    op = given.draw.choice(["UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentProd"])
+    getattr(ll.raw_ops, op)(data=data, segment_ids=ids, num_segments=np.int32(min(numbers[3], 9)))
+
+
 @functools.cache
 def _with_notes() -> bytes:
     """A lowered cell, with contracts, and a record of state."""
@@ -177,6 +201,8 @@ def _damaged_data(data: Any, draw: random.Random) -> Any:
 
 
 ENTRANCES: dict[str, Entrance] = {
+    "eager call": call,
+    "eager call on segments": segments,
     "file of arrays": arrays,
     "file of a checkpoint": checkpoint,
     "file of a TensorFlow graph": graph,

@@ -90,6 +90,8 @@ class Growth:
         self.taste: list[float] = []  # how much of each idea this program has
         # Bodies that declare sizes as numbers fit no other sizes of the inputs.
         self.pinned = self.chance(0.5)
+        # A node means something else to onnxruntime where sizes are 0.
+        self.never_empty = False
         self._count = 0
 
     def chance(self, probability: float) -> bool:
@@ -182,6 +184,8 @@ class Scope:
         Raises:
             Refused: it cannot.
         """
+        if op == "Concat" and not self.growth.pinned and any(np.size(value.sample) == 0 for value in inputs if value):
+            raise Refused("onnxruntime does not ask whether empty parts fit, and other feeds may make them not")
         operands = ["" if value is None else value.name for value in inputs]
         while operands and not operands[-1]:
             operands.pop()
@@ -230,8 +234,9 @@ class Scope:
         return self.values[name]
 
     def drop(self, value: Value) -> None:
-        """Lets nobody read a value."""
+        """Lets nobody read a value; its name stays taken."""
         del self.values[value.name]
+        self.read.add(value.name)
 
     def add_input(self, value: Value) -> Value:
         """Makes a value known that comes in from outside."""
@@ -275,8 +280,8 @@ class Scope:
         return results
 
     def _check_size(self, array: Array) -> None:
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub" or array.size > MOST_ELEMENTS:
-            raise Refused("too large, or of no numeric dtype")
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiubO" or array.size > MOST_ELEMENTS:
+            raise Refused("too large, or no array")
         wild = array.dtype.kind == "f" and not np.all(np.abs(array.astype(np.float64)) < LARGEST)
         if wild and not self.chance(0.05):
             raise Refused("infinite or very large")

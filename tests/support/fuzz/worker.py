@@ -18,13 +18,21 @@ Work = Callable[[Any, dict[str, Any], list[str], Stage], dict[str, Any]]
 # Address space, much of it never used.
 MEMORY = 5 << 30
 
+# Bytes that a model of some kilobytes may take.
+MOST_BYTES = 1 << 30
+
+
+def peak() -> int:
+    """The most bytes that this process has had in memory at a time."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
 
 def main() -> None:
     """Reads requests until there are no more."""
     from tests.support.fuzz import work
 
     kind, limit, settings = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
-    do: Work = {"programs": work.programs, "damage": work.damage, "alone": work.alone, "nodes": work.nodes}[kind]
+    do: Work = getattr(work, kind)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
     # What libraries print must not come between the answers.
