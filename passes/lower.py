@@ -11,6 +11,7 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.passes.base import Pass
+from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.inline import InlineFunctionsPass
@@ -127,6 +128,7 @@ def lowering_passes(
         NameOutputsPass(),
         UniqueNamesPass(),
         ConvertOpsetPass(opset),
+        ConstantBranchPass(),
         WhereLowering(InferShapesPass()),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),

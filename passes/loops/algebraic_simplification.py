@@ -15,6 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter
 from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.passes.branches import choose_branch
 
 # They register their rules.
 from lstm_lower.passes.loops import simplify_algebra as _algebra  # noqa: F401
@@ -41,30 +42,11 @@ class AlgebraicSimplification(OnGraphs, LoopPass):
                     modified |= self._parameter_shapes(Loop(node, self.context.space))
                 for subgraph in inner:
                     modified |= self.graph(subgraph)
-                if std.If.matches(node) and self._chosen(e, std.If(node, self.facts)):
+                if std.If.matches(node) and choose_branch(e, node):
                     modified = True
                     continue
             modified |= self._node(e, node)
         return modified
-
-    def _chosen(self, e: Emitter, op: std.If) -> bool:
-        """Puts the branch of a known condition in the If's place."""
-        condition = op.constant(0)
-        if condition is None or condition.size != 1:
-            return False
-        branch = op.branches[0 if condition.all() else 1]
-        results, nodes = list(branch.outputs), list(branch)
-        branch.outputs.clear()
-        branch.remove(nodes)
-        e.go_before(op.node, op.node.name or "simplified")
-        e.place(*nodes)
-        for name, value in list(branch.initializers.items()):
-            del branch.initializers[name]
-            e.graph.register_initializer(value)
-        for value, result in zip(op.node.outputs, results, strict=True):
-            e.replace(value, result)
-        detach(op.node)
-        return True
 
     def _node(self, e: Emitter, node: ir.Node) -> bool:
         """Simplifies a node, and then what the rules put in its place; the graph's walk has passed that by."""

@@ -22,8 +22,8 @@ def matmul(s: Scope) -> Value:
             shape = [*left.shape[:-2], *shape]
         case "ones":
             shape = [1, *shape]
-    if not left.shape[-1] and 1 in (left.rank, len(shape)):
-        raise Refused("onnxruntime leaves the result as it finds it")
+    if not left.shape[-1]:
+        raise Refused("onnxruntime leaves the result as it finds it where it fuses a Transpose or a factor into it")
     right = s.like(left.dtype, shape)
     if s.chance(0.2) and right.rank > 1 and left.rank > 1:
         flip = list(range(left.rank))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import itertools
 import random
 import re
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+import lstm_lower as ll
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime.feeds import random_feeds
 from tests.support.fuzz import comparison, entrances, files, node_tests
@@ -89,7 +91,7 @@ def inlined(seed: int, settings: dict[str, Any], known: list[str], stage: Stage)
 
 
 def alone(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
-    """A damaged model in onnxruntime as it is: what ends this process, or fills its memory, is no fault of ours."""
+    """A damaged model in onnxruntime, as it is and lowered: what ends this process or fills its memory is not ours."""
     stage("original in onnxruntime")
     before = peak()
     model = onnx.ModelProto()
@@ -98,9 +100,12 @@ def alone(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -
         feeds = random_feeds(load(model))
     except Exception:  # noqa: BLE001 (what does not come so far is for the entrances to judge)
         feeds = {}
-    for optimised in (True, False):
+    models = [model]
+    with contextlib.suppress(Exception):
+        models.append(ll.lower(model))
+    for form, optimised in itertools.product(models, (True, False)):
         with contextlib.suppress(Exception):
-            run(model, feeds, optimised=optimised)
+            run(form, feeds, optimised=optimised)
     with contextlib.suppress(Exception):
         # With everything that `run` leaves out.
         ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
