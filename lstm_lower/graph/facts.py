@@ -245,7 +245,7 @@ class Facts:
         """Computes something of a value after it was computed of all that the value needs, without recursion."""
         if value in memo:
             return memo[value]
-        if all(x in memo for x in needs(self, value)):
+        if all(map(memo.__contains__, needs(self, value))):
             # The usual case, a walk of one step.
             memo[value] = found = compute(value)
             return found
