@@ -151,7 +151,7 @@ class Emitter:
 
     def place(self, *nodes: ir.Node) -> None:
         """Puts existing nodes that stand in no graph at the place where nodes are emitted."""
-        self.facts.enter(*[node for node in nodes if node.attributes])
+        self.facts.enter(*[node for node in nodes if node.attributes.data])
         if self._before is not None:
             self.graph.insert_before(self._before, nodes)
         elif self._after is not None and nodes:
