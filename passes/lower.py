@@ -15,6 +15,7 @@ from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.opset.installed import MIN_OPSET
 from lstm_lower.passes.opset.versions import ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import OptimizePass, Trace, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
@@ -123,18 +124,18 @@ def lowering_passes(
     check_opset(opset)
     steps: list[Pass] = [
         VerifyPass(),
-        CheckSupportedPass(),
+        CheckSupportedPass(opset),
         InlineFunctionsPass(),
         NameOutputsPass(),
         UniqueNamesPass(),
         ConvertOpsetPass(opset),
-        ConstantBranchPass(),
-        WhereLowering(InferShapesPass()),
+        Where(_REWRITTEN, ConstantBranchPass()),
+        Where(_COMPOSITE, InferShapesPass()),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
         OrderedScatterPass(),
-        *([WhereLowering(OptimizePass(schedule, trace=trace))] if optimize else []),
-        WhereLowering(RemoveUnreadWeightsPass()),
+        *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace))] if optimize else []),
+        Where(_COMPOSITE, RemoveUnreadWeightsPass()),
         StandardImportsPass(),
     ]
     for step in steps:
@@ -142,12 +143,21 @@ def lowering_passes(
     return steps
 
 
-# Mark, in a model's `meta`, of one that held composite nodes when its lowering began.
-_LOWERING = "lstm_lower.lowering"
+# Marks in a model's `meta`: it held composite nodes when its lowering began; it is written anew for whatever reason.
+_COMPOSITE = "lstm_lower.composite"
+_REWRITTEN = "lstm_lower.rewritten"
 
 
 class CheckSupportedPass(Pass):
-    """Refuses a model with nodes that are neither standard nor lowerable, and marks one that holds any to lower."""
+    """Refuses a model with nodes that are neither standard nor lowerable, and marks what there is to do on others.
+
+    Attributes:
+        opset: the version that the model is moved to; `None` keeps its own, raised to 13.
+    """
+
+    def __init__(self, opset: int | None = None) -> None:
+        super().__init__()
+        self.opset = opset
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Checks.
@@ -160,25 +170,26 @@ class CheckSupportedPass(Pass):
             count = f"{len(reasons)} node{'s' if len(reasons) > 1 else ''} cannot be lowered"
             raise UnsupportedOpError("\n  ".join([f"{count}:", *reasons]))
         graphs = [model.graph, *(function.graph for function in model.functions.values())]
-        model.meta[_LOWERING] = any(True for graph in graphs for _ in composite_nodes(graph))
+        composite = any(True for graph in graphs for _ in composite_nodes(graph))
+        own = model.graph.opset_imports.get("", MIN_OPSET)
+        moved = own != (self.opset or max(own, MIN_OPSET))
+        model.meta.update({_COMPOSITE: composite, _REWRITTEN: composite or moved or bool(model.functions)})
         return ir.passes.PassResult(model, modified=False)
 
 
-class WhereLowering(Pass):
-    """Runs a pass on a model that held composite nodes when its lowering began; others stay as they are.
+class Where(Pass):
+    """Runs a pass on a model that bears a mark; others stay as they are, so that lowering twice changes nothing."""
 
-    So lowering twice changes nothing.
-    """
-
-    def __init__(self, step: Pass) -> None:
+    def __init__(self, mark: str, step: Pass) -> None:
         super().__init__()
         self.name = step.name
+        self.mark = mark
         self.step = step
         self.preserves = step.preserves
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Runs it."""
-        if not model.meta.get(_LOWERING, False):
+        if not model.meta.get(self.mark, False):
             return ir.passes.PassResult(model, modified=False)
         self.step.verify_each = self.verify_each
         return self.step.share(self.context)(model)

@@ -59,3 +59,12 @@ def test_open_choices_stay() -> None:
       y = If (c) <then_branch = a () => (float[2] t) { t = Neg (x) },
                   else_branch = b () => (float[2] e) { e = Abs (x) }> }"""
     assert not ConstantBranchPass()(ir.from_proto(parser.parse_model(text))).modified
+
+
+def test_models_that_need_no_lowering_stay() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) <bool yes = {1}> {
+      y = If (yes) <then_branch = a () => (float[2] t) { t = Neg (x) },
+                    else_branch = b () => (float[2] e) { e = Abs (x) }> }"""
+    model = parser.parse_model(text)
+    assert [node.op_type for node in ll.lower(model).graph.node] == ["If"]
+    assert [node.op_type for node in ll.lower(model, 18).graph.node] == ["Neg"]
