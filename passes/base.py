@@ -18,6 +18,9 @@ from lstm_lower.graph.verify import verify
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.trace import Trace
 
+# Mark, in a model's `meta`, of one that a pass has changed.
+MODIFIED = "lstm_lower.modified"
+
 _WORDS = re.compile("[A-Z][A-Z0-9]*(?![a-z])|[A-Z][a-z0-9]*")
 
 
@@ -104,6 +107,7 @@ class Pass(ir.passes.InPlacePass):
             result = self._guarded(model)
         if result.modified:
             self.context.changed(preserved=self.preserves)
+            model.meta[MODIFIED] = True
         if self.verify_each:
             self._verify(model, before)
         if self.context is not shared:

@@ -14,8 +14,8 @@ from lstm_lower.passes.base import Pass
 class ConstantBranchPass(Pass):
     """Puts the branch that runs in the place of every If whose condition is known.
 
-    onnxruntime does so too, but its way to inline branches (measured on 1.31) loses values of nested ones, the more
-    often the more of them a model's functions and conversions between opsets leave.
+    onnxruntime does so too, but its way to inline branches (measured on 1.31) loses values of nested ones, or ends the
+    process: on inlined functions, on models of another opset, where outputs got names that they did not have.
 
     Precondition: names are unique (`UniqueNamesPass`).
     """

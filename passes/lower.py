@@ -10,12 +10,11 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.bindings import composite_nodes
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.base import MODIFIED, Pass
 from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.inline import InlineFunctionsPass
-from lstm_lower.passes.opset.installed import MIN_OPSET
 from lstm_lower.passes.opset.versions import ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import OptimizePass, Trace, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
@@ -124,12 +123,12 @@ def lowering_passes(
     check_opset(opset)
     steps: list[Pass] = [
         VerifyPass(),
-        CheckSupportedPass(opset),
+        CheckSupportedPass(),
         InlineFunctionsPass(),
         NameOutputsPass(),
         UniqueNamesPass(),
         ConvertOpsetPass(opset),
-        Where(_REWRITTEN, ConstantBranchPass()),
+        Where(MODIFIED, ConstantBranchPass()),
         Where(_COMPOSITE, InferShapesPass()),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
@@ -143,21 +142,12 @@ def lowering_passes(
     return steps
 
 
-# Marks in a model's `meta`: it held composite nodes when its lowering began; it is written anew for whatever reason.
+# Mark, in a model's `meta`, of one that held composite nodes when its lowering began.
 _COMPOSITE = "lstm_lower.composite"
-_REWRITTEN = "lstm_lower.rewritten"
 
 
 class CheckSupportedPass(Pass):
-    """Refuses a model with nodes that are neither standard nor lowerable, and marks what there is to do on others.
-
-    Attributes:
-        opset: the version that the model is moved to; `None` keeps its own, raised to 13.
-    """
-
-    def __init__(self, opset: int | None = None) -> None:
-        super().__init__()
-        self.opset = opset
+    """Refuses a model with nodes that are neither standard nor lowerable, and marks one that holds any to lower."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Checks.
@@ -170,10 +160,7 @@ class CheckSupportedPass(Pass):
             count = f"{len(reasons)} node{'s' if len(reasons) > 1 else ''} cannot be lowered"
             raise UnsupportedOpError("\n  ".join([f"{count}:", *reasons]))
         graphs = [model.graph, *(function.graph for function in model.functions.values())]
-        composite = any(True for graph in graphs for _ in composite_nodes(graph))
-        own = model.graph.opset_imports.get("", MIN_OPSET)
-        moved = own != (self.opset or max(own, MIN_OPSET))
-        model.meta.update({_COMPOSITE: composite, _REWRITTEN: composite or moved or bool(model.functions)})
+        model.meta[_COMPOSITE] = any(True for graph in graphs for _ in composite_nodes(graph))
         return ir.passes.PassResult(model, modified=False)
 
 
