@@ -173,7 +173,9 @@ class _Writer:
         if math.prod(shape) <= _SHOWN_ELEMENTS:
             return f"<{type_} {_values(tensor)}>"
         if id(tensor) not in self._hashes:
-            digest = hashlib.blake2b(tensor.tobytes(), digest_size=4).hexdigest()
+            # The bytes of strings are pointers.
+            data = repr(tensor.numpy().tolist()).encode() if tensor.dtype == ir.DataType.STRING else tensor.tobytes()
+            digest = hashlib.blake2b(data, digest_size=4).hexdigest()
             self._hashes[id(tensor)] = (tensor, digest)
         return f"<{type_} #{self._hashes[id(tensor)][1]}>"
 

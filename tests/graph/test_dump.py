@@ -77,12 +77,21 @@ def test_constants_and_initializers_look_alike() -> None:
     assert dump(lifted) == dump(loop())
 
 
-@pytest.mark.parametrize("changed", ["value", "shape", "dtype"])
-def test_large_weights_differ_by_hash_or_type(changed: str) -> None:
-    array = np.arange(12, dtype=np.float32).reshape(3, 4)
-    other = {"value": array + 1, "shape": array.reshape(4, 3), "dtype": array.astype(np.float64)}[changed]
+NUMBERS = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("weights", "others"),
+    [
+        pytest.param(NUMBERS, NUMBERS + 1, id="value"),
+        pytest.param(NUMBERS, NUMBERS.reshape(4, 3), id="shape"),
+        pytest.param(NUMBERS, NUMBERS.astype(np.float64), id="dtype"),
+        pytest.param([*"abcdefghijkl"], [*"abcdefghijkm"], id="strings"),
+    ],
+)
+def test_large_weights_differ_by_hash_or_type(weights: np.ndarray | list[str], others: np.ndarray | list[str]) -> None:
     texts = []
-    for data in (array, other):
+    for data in (weights, others):
         weight = ir.val("w", const_value=ir.tensor(data))
         node = ir.node("Neg", [weight])
         texts.append(dump(ir.Graph([], node.outputs, nodes=[node], initializers=[weight])))
