@@ -11,6 +11,8 @@ import onnx_ir as ir
 
 from lstm_lower import schemas
 from lstm_lower.errors import InvalidModelError, LstmLowerError
+from lstm_lower.graph.copies import copy_model
+from lstm_lower.graph.declared import open_negative_sizes
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.records.model_files import load
 
@@ -30,9 +32,10 @@ def malformed_models_explained(source: Source) -> Iterator[None]:
         raise
     except Exception as failure:
         try:
-            model = source if isinstance(source, ir.Model) else load(source)
+            model = copy_model(source) if isinstance(source, ir.Model) else load(source)
             # onnx's checker aborts the process on models that are malformed in their structure.
             verify_structure(model)
+            open_negative_sizes(model)
             schemas.register()
             proto = ir.to_proto(model)
             onnx.checker.check_model(proto, full_check=True)

@@ -33,7 +33,7 @@ class OrderedScatterPass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites, at every nesting level."""
-        if not any(std.ScatterND.matches(node) for node in all_nodes(model.graph)):
+        if std.ScatterND.op_type not in {node.op_type for node in all_nodes(model.graph)}:
             return ir.passes.PassResult(model, modified=False)
         space = self.context.space
         found = _adding(model, space.facts)

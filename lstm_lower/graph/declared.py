@@ -10,7 +10,7 @@ from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
-from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.graph.values import Partial, declared_shape, stated
 
 # Views read the forms that operators have from this opset on; older models are verified once they are raised to it.
@@ -48,6 +48,27 @@ def verify_declared(graph: ir.Graph, facts: Facts, *, correcting: bool = False) 
                 label = f"{node.op_type} '{node_label(node)}'"
                 raise InvalidModelError(f"{label}: output '{value.name}' requires {text}")
     return corrected
+
+
+def open_negative_sizes(model: ir.Model) -> bool:
+    """Leaves sizes open that are declared to be negative, as some exporters mean it; onnx's inference aborts on them.
+
+    Returns:
+        Whether there were any.
+    """
+    found = False
+    for root in (model.graph, *(function.graph for function in model.functions.values())):
+        values = list(root.inputs)
+        for node in all_nodes(root):
+            values.extend(node.outputs)
+            for inner in subgraphs_of(node):
+                values.extend(inner.inputs)
+        for value in values:
+            shape = value.shape
+            if shape is not None and any(isinstance(dim, int) and dim < 0 for dim in shape.dims):
+                value.shape = stated(declared_shape(value) or ())
+                found = True
+    return found
 
 
 def verify_kept(graph: ir.Graph, kept: Facts, facts: Facts) -> None:

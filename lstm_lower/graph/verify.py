@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph.bindings import bind_node, composite_nodes
-from lstm_lower.graph.declared import OLDEST_VIEWED, verify_declared
+from lstm_lower.graph.declared import OLDEST_VIEWED, open_negative_sizes, verify_declared
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
 
@@ -30,7 +30,8 @@ def verify_types(model: ir.Model, facts: Facts, *, correcting: bool = False) -> 
     Args:
         model: the model.
         facts: what is known of its values.
-        correcting: whether wrong declared shapes of inner values are put right instead, see `verify_declared`.
+        correcting: whether wrong declared shapes of inner values are put right instead, see `verify_declared`, and
+            negative sizes are left open.
 
     Returns:
         Whether there were any.
@@ -38,11 +39,12 @@ def verify_types(model: ir.Model, facts: Facts, *, correcting: bool = False) -> 
     Raises:
         InvalidModelError: the first fault found.
     """
+    opened = correcting and open_negative_sizes(model)
     for graph in [model.graph, *(function.graph for function in model.functions.values())]:
         for node, definition in composite_nodes(graph):
             # In a function's body an attribute may stand for the caller's, who is yet to come.
             if not any(attribute.is_ref() for attribute in node.attributes.values()):
                 bind_node(node, definition, facts)
     if facts.opset >= OLDEST_VIEWED:
-        return verify_declared(model.graph, facts, correcting=correcting)
-    return False
+        return verify_declared(model.graph, facts, correcting=correcting) or opened
+    return opened

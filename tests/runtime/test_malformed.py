@@ -69,7 +69,23 @@ def test_a_node_whose_operands_do_not_fit_is_named() -> None:
 def test_negative_sizes_stand_for_open_ones() -> None:
     model = sliced(negative=True)
     assert {name: array.shape for name, array in random_feeds(ir.from_proto(model)).items()} == {"x": (4, 5)}
-    ll.optimize(model)
+    for result in (ll.optimize(model), ll.lower(model), ll.lower(ir.from_proto(model))):
+        sizes = (result if isinstance(result, ir.Model) else ir.from_proto(result)).graph.inputs[0].shape
+        assert sizes == ir.Shape([None, 5])
+
+
+def test_negative_sizes_inside_loops_and_old_models() -> None:
+    """onnx's inference, which the checker and the version converter run, aborts the process on a Slice of -2 rows."""
+    body = """g (float[3] c, float[3, 4, 5] xs) => (float[3] last, float[3, ?, ?] ys)
+    <int64[1] zero = {0}, int64[1] two = {2}> { last, ys = Scan <num_scan_inputs = 1,
+      body = step (float[3] h, float[4, 5] x) => (float[3] n, float[?, ?] y)
+             { y = Slice (x, zero, two, zero) n = Identity (h) }> (c, xs) }"""
+    for opset in (11, 17):
+        model = parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> {body}')
+        inner = model.graph.node[0].attribute[1].g
+        inner.input[1].type.tensor_type.shape.dim[0].dim_value = -2
+        for result in (ll.lower(model), ll.lower(model, 18), ll.optimize(model)):
+            onnx.checker.check_model(result, full_check=True)
 
 
 @pytest.mark.parametrize("size", [2**31, 2**62])
