@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import logging
 import os
@@ -16,6 +17,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.copies import detach_names
 from lstm_lower.graph.subgraphs import all_graphs
+from lstm_lower.graph.values import certain_first, declared_shape, stated
 from lstm_lower.records.files import atomic_path
 
 # Protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
@@ -66,6 +68,7 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     try:
         with _quiet():
             loaded = ir.from_proto(proto)
+        _declare_again(proto, loaded)
         _find_external_data(loaded, base, label)
     except InvalidModelError:
         raise
@@ -76,6 +79,33 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     if proto is model:
         detach_names(loaded)
     return loaded
+
+
+def _declare_again(proto: onnx.ModelProto, model: ir.Model) -> None:
+    """Joins what a graph declares of a value that is an input and an output of it, or an output twice.
+
+    onnx_ir keeps the last word alone: what a loop hands on from step to step loses its shape where the output has none.
+    """
+    waiting: list[tuple[onnx.GraphProto | onnx.FunctionProto, ir.Graph | ir.Function]] = [(proto.graph, model.graph)]
+    waiting += [(x, model.functions[x.domain, x.name, x.overload]) for x in proto.functions]
+    while waiting:
+        written, graph = waiting.pop()
+        if isinstance(written, onnx.GraphProto):
+            given = [*written.input, *written.output]
+            declared = list(zip(given, [*graph.inputs, *graph.outputs], strict=True))
+            counts = collections.Counter(value for _, value in declared)
+            for info, value in declared:
+                if counts[value] > 1:
+                    told = ir.from_proto(info)
+                    shape = certain_first(declared_shape(told), declared_shape(value))
+                    value.type, value.shape = value.type or told.type, None if shape is None else stated(shape)
+        for node, made in zip(written.node, graph, strict=True):
+            for attribute in node.attribute if made.attributes.data else ():
+                kept = made.attributes[attribute.name]
+                if kept.type == ir.AttributeType.GRAPH and not kept.is_ref():
+                    waiting.append((attribute.g, kept.as_graph()))
+                elif kept.type == ir.AttributeType.GRAPHS and not kept.is_ref():
+                    waiting += zip(attribute.graphs, kept.as_graphs(), strict=True)
 
 
 def _first_line(error: Exception) -> str:

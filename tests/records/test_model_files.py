@@ -12,6 +12,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.records import model_files
 
 MODEL = '<ir_version: 8, opset_import: ["" : 18]> TEXT (float[2] x) => (float[2] y) { y = Neg (x) }'
@@ -64,3 +65,23 @@ def test_a_fault_deep_inside_is_named() -> None:
     with pytest.raises(InvalidModelError, match=r"fails: .*99"):
         model_files.to_proto(model_files.load(model))
     assert isinstance(model_files.load(onnx.parser.parse_model(MODEL)), ir.Model)
+
+
+def test_an_input_that_is_an_output_keeps_what_is_declared_of_it() -> None:
+    """In loops and functions too: a state that is handed on, a result twice."""
+    text = """<ir_version: 10, opset_import: ["": 18, "mine": 1]>
+    g (float[2, N] x, float[4, 3] xs) => (float[?, ?] x, float[?, 5] y, float[2, ?] y) {
+      y = mine.f (x)
+      h, ys = Scan <num_scan_inputs = 1,
+                    body = step (float[3] h, float[3] e) => (float[?] h, float[?] h) { u = Neg (e) }> (x, xs) }
+    <domain: "mine", opset_import: ["": 18]> f (a) => (b) {
+      c = Constant <value = bool {1}> ()
+      b = If (c) <then_branch = t () => (float[2, ?] d, float[?, 5] d) { d = Identity (a) },
+                  else_branch = e () => (float[?, ?] k, float[?, ?] k) { k = Identity (a) }> }"""
+    model = model_files.load(onnx.parser.parse_model(text))
+    assert model.graph.inputs[0].shape == ir.Shape([2, "N"])
+    assert model.graph.outputs[1].shape == ir.Shape([2, 5])
+    (step,) = subgraphs_of(model.graph[1])
+    assert step.outputs[0].shape == ir.Shape([3])
+    (function,) = model.functions.values()
+    assert subgraphs_of(function[1])[0].outputs[0].shape == ir.Shape([2, 5])

@@ -19,9 +19,10 @@ def open_session(model: onnx.ModelProto, *, optimised: bool = False) -> Any:
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     data = model.SerializeToString()
-    # Wrong in themselves: one keeps the factors that it joins with a product as float32, those of doubles too; the
-    # other takes a size of 0 in a Reshape's target for one that is to be found out.
-    wrong = ["MatMulScaleFusion", "ReshapeFusion"]
+    # Wrong in themselves: the first keeps the factors that it joins with a product as float32, those of doubles too;
+    # the second takes a size of 0 in a Reshape's target for one that is to be found out; the third takes a Dropout of
+    # halves out from between casts that do not fit each other then.
+    wrong = ["MatMulScaleFusion", "ReshapeFusion", "EliminateDropout"]
     return ort.InferenceSession(
         data, options, providers=["CPUExecutionProvider"], enable_fallback=0, disabled_optimizers=wrong
     )
