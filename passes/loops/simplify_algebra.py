@@ -105,8 +105,12 @@ def _matmul(op: std.MatMul, e: Emitter) -> ir.Value | None:
     """A transposed matrix times a vector is the vector times the matrix; halves are transposed behind the product.
 
     onnxruntime fuses the Transpose into the product, and reads the matrix wrongly where the right operand is a vector;
-    of halves times a constant matrix it dies.
+    of halves times a constant matrix it dies, and so it does where a Cast stands between a Transpose of other axes than
+    the last two and the product.
     """
+    widened = [_cast_first(value, op, e) for value in op.inputs]
+    if tuple(widened) != op.inputs:
+        return e.op(std.MatMul, *widened)
     inner = op.facts.maker(op.a)
     if not isinstance(inner, std.Transpose) or inner.perm is None or len(inner.perm) < 2:
         return None
@@ -115,3 +119,14 @@ def _matmul(op: std.MatMul, e: Emitter) -> ir.Value | None:
         return e.op(std.Transpose, e.op(std.MatMul, inner.data, op.b), perm=list(inner.perm))
     swapped = op.rank(1) == 1 and inner.perm == (*range(rank - 2), rank - 1, rank - 2)
     return e.op(std.MatMul, op.b, inner.data) if swapped else None
+
+
+def _cast_first(value: ir.Value | None, op: std.MatMul, e: Emitter) -> ir.Value | None:
+    """A cast transposition as the transposition of what is cast; other values as they are."""
+    cast, dtype = op.facts.maker(value), op.facts.dtype(value)
+    moved = op.facts.maker(cast.inputs[0]) if isinstance(cast, std.Cast | std.CastLike) else None
+    if dtype is None or not isinstance(moved, std.Transpose) or moved.perm is None:
+        return value
+    if moved.perm[:-2] == tuple(range(len(moved.perm) - 2)):
+        return value
+    return e.op(std.Transpose, e.op(std.Cast, moved.data, to=int(dtype)), perm=list(moved.perm))

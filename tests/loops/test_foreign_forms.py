@@ -255,6 +255,19 @@ def test_halves_are_transposed_behind_a_product() -> None:
     assert run(after, {"xs": np.ones((2, 3, 3), np.float16)}, optimised=True)[0].shape == (3, 2, 2)
 
 
+@pytest.mark.parametrize("cast", ["Cast <to = 1> (t)", "CastLike (t, w)"])
+@pytest.mark.parametrize("product", ["MatMul (c, w)", "MatMul (w, c)"])
+def test_what_is_cast_is_transposed_after_that(cast: str, product: str) -> None:
+    """onnxruntime dies of a Cast between a Transpose of a batch and a product with a matrix."""
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float16[T,3,3] x) => (float[?,?,?] y) <float[3,3] w = {{0, 1, 2, 3, 4, 5, 6, 7, 8}}>
+    {{ t = Transpose <perm = [1, 0, 2]> (x) c = {cast} y = {product} }}"""
+    model = onnx.parser.parse_model(text)
+    feeds = {"x": np.arange(27, dtype=np.float16).reshape(3, 3, 3)}
+    after = ll.optimize(model)
+    assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=True))
+
+
 def test_unrolled_steps_share_no_names() -> None:
     """Not those of initializers in their branches either."""
     text = """m (float[2,3] xs, bool which) => (float[2,3] ys) { ys = Scan <num_scan_inputs = 1,
