@@ -20,7 +20,10 @@ T = TypeVar("T", ir.Value, ir.Node)
 
 
 class VerifyPass(Pass):
-    """The verifier as a pass; all that it changes are declared shapes of inner values that are wrong."""
+    """The verifier as a pass.
+
+    All that it changes is declared: wrong shapes of inner values are put right, negative sizes are left open.
+    """
 
     preserves = True
 
