@@ -163,6 +163,9 @@ def _needed(recurrence: _Recurrence, host: _Recurrence, order: dict[ir.Node, int
     """
     if recurrence.loop.is_block_loop != host.loop.is_block_loop or not recurrence.walks & host.walks:
         return None
+    # What read a result of merged loops was classified by a value that is gone; it merges when all is looked at again.
+    if not (host.loop.is_current and recurrence.loop.is_current):
+        return None
     first, second = host.loop.node, recurrence.loop.node
     found: dict[ir.Node, None] = {}
     waiting = [(second, False)]

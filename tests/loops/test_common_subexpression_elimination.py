@@ -99,6 +99,28 @@ def test_loops_stay_apart(change: tuple[str, str], reason: str) -> None:
     assert len(scans_of(merged(onnx.parser.parse_model(text.replace(*change))).graph)) == 2
 
 
+def test_recurrences_over_results_of_merged_ones_merge_too() -> None:
+    """What the first pair makes are other values once it is merged: the second pair is looked at again."""
+    step = "{ u = Add(s, x) y = Tanh(u) }"
+    other = "{ u = Add(s, x) y = Sigmoid(u) }"
+    role = "(float[3] s, float[3] x) => (float[3] u, float[3] y)"
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    loops (float[4,3] xs, float[3] s0) => (float[3] d, float[4,3] e, float[4,3] f)
+    {{
+      a, p = Scan <num_scan_inputs = 1, body = step {role} {step}> (s0, xs)
+      b, q = Scan <num_scan_inputs = 1, body = step {role} {other}> (s0, xs)
+      c, e = Scan <num_scan_inputs = 1, body = step {role} {step}> (b, q)
+      d, f = Scan <num_scan_inputs = 1, body = step {role} {other}> (b, q)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    work = merged(model)
+    assert len(scans_of(work.graph)) == 2
+    random = np.random.default_rng(0)
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in (("xs", (4, 3)), ("s0", 3))}
+    assert_same(run(model, feeds), run(ir.to_proto(work), feeds))
+
+
 def test_scopes_that_share_names_do_not_get_in_each_others_way() -> None:
     """ONNX allows it to subgraphs side by side; what leaves them meets in one graph."""
     text = """

@@ -147,6 +147,11 @@ class Loop:
         return graph
 
     @property
+    def is_current(self) -> bool:
+        """Whether the node reads what the view says: other loops that commit put values of their own in its place."""
+        return [*(state.initial for state in self.states), *(x.sequence for x in self.inputs)] == list(self.node.inputs)
+
+    @property
     def is_block_loop(self) -> bool:
         """Whether this is the loop over blocks that a chunked schedule made."""
         return BLOCKS in self.node.meta
