@@ -8,8 +8,9 @@ import onnx
 import onnx_ir as ir
 from onnx import inliner
 
+from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.passes.opset.forms import form
 
@@ -28,18 +29,16 @@ def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr] | None
         return None
     graph = model.graph
     outer = [value for value in dict.fromkeys(node.inputs) if value is not None]
-    inner = list(graph.inputs)
-    for value, replacement in zip(inner, outer, strict=True):
-        value.replace_all_uses_with(replacement, replace_graph_outputs=True)
-    outputs = list(graph.outputs)
-    graph.outputs.clear()
-    nodes = list(graph)
-    graph.remove(nodes)
-    _drop_invented_sizes(nodes, [*outer, *node.outputs])
-    for emitted in nodes:
-        _rename(emitted, builder)
+    _drop_invented_sizes(graph, [*outer, *node.outputs])
+    for inner in all_nodes(graph):
+        inner.name = inner.op_type
+    copier = Copier(
+        dict(zip(graph.inputs, outer, strict=True)),
+        name=lambda name: builder.names.fresh(f"{builder.scope}/{name or node.op_type}"),
+    )
+    for emitted in copier.nodes(graph):
         builder.emitter.place(emitted)
-    return [builder.wrap(value) for value in outputs]
+    return [builder.wrap(copier.values[value] or value) for value in graph.outputs]
 
 
 def _inlined(node: ir.Node, version: int) -> ir.Model | None:
@@ -87,28 +86,11 @@ def _fill_in_defaults(node: onnx.NodeProto, version: int) -> None:
             node.attribute.append(attribute.default_value)
 
 
-def _drop_invented_sizes(nodes: Sequence[ir.Node] | ir.Graph, named: Sequence[ir.Value]) -> None:
+def _drop_invented_sizes(graph: ir.Graph, named: Sequence[ir.Value]) -> None:
     """Takes the names away that onnx's inference gave to open sizes: it gives the same ones in the next body."""
     known = {dim for value in named for dim in declared_shape(value) or () if isinstance(dim, str)}
-    for node in nodes:
+    for node in all_nodes(graph):
         for value in node.outputs:
             shape = declared_shape(value)
             if shape is not None:
                 value.shape = stated([dim if isinstance(dim, int) or dim in known else None for dim in shape])
-        for graph in subgraphs_of(node):
-            _drop_invented_sizes(graph, named)
-
-
-def _rename(node: ir.Node, builder: Builder) -> None:
-    """Gives a node, its outputs and what its subgraphs define names of their own in the model."""
-    node.name = builder.names.fresh(f"{builder.scope}/{node.op_type}")
-    for value in node.outputs:
-        value.name = builder.names.fresh(f"{builder.scope}/{value.name or node.op_type}")
-    for attribute in node.attributes.values():
-        if attribute.type != ir.AttributeType.GRAPH or attribute.is_ref():
-            continue
-        graph = attribute.as_graph()
-        for value in graph.inputs:
-            value.name = builder.names.fresh(f"{builder.scope}/{value.name}")
-        for inner in graph:
-            _rename(inner, builder)
