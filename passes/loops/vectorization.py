@@ -43,15 +43,16 @@ class Vectorization(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Widens in one loop's body."""
-        return self._graph(loop.body, loop)
+        return self._graph(loop.body, loop.node)
 
-    def _graph(self, graph: ir.Graph, loop: Loop | None) -> bool:
+    def _graph(self, graph: ir.Graph, scan: ir.Node | None) -> bool:
         modified = False
         for node in list(graph):
             if std.ControlFlow.matches(node):
-                inner = Loop(node, self.context.space) if is_scan(node) else None
                 for subgraph in list(subgraphs_of(node)):
-                    modified |= self._graph(subgraph, inner)
+                    modified |= self._graph(subgraph, node if is_scan(node) else None)
+        # Read only now: what stands within may have made results of this body anew.
+        loop = None if scan is None else Loop(scan, self.context.space)
         place = _Place(self, graph, loop)
         pending = [value for node in graph for value in node.outputs]
         while pending:

@@ -47,6 +47,34 @@ def test_there_is_a_golden_and_a_property_test(step: type[LoopPass]) -> None:
     )
 
 
+# The inner loop's result is the outer body's own; half of what the inner one walks along serves nothing.
+NESTED = """
+<ir_version: 8, opset_import: ["" : 18]>
+loops (float[4,5,6] xs, float[6] s0) => (float[6] d, float[4,6] e)
+{
+  d, e = Scan <num_scan_inputs = 1, body = outer (float[6] s, float[5,6] x) => (float[6] u, float[6] y) {
+    u, z = Scan <num_scan_inputs = 2, body = inner (float[6] t, float[6] v, float[6] w) => (float[6] next, float[6] n) {
+      q = Add(t, v)
+      a, b = Split<num_outputs = 2>(q)
+      ta = Tanh(a)
+      tb = Tanh(b)
+      next = Concat<axis = 0>(ta, tb)
+      n = Neg(t)
+    }> (s, x, x)
+    y = Neg(s)
+  }> (s0, xs)
+}"""
+
+
+@pytest.mark.parametrize("step", loop_passes(), ids=lambda step: step.name)
+def test_alone_on_loops_in_loops(step: type[LoopPass]) -> None:
+    """Whoever calls one pass has not called those that clean up."""
+    model = onnx.parser.parse_model(NESTED)
+    random = np.random.default_rng(0)
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in (("xs", (4, 5, 6)), ("s0", 6))}
+    check(LoopModel(model, feeds), StripMining(kind="chunk", steps=2) if step is StripMining else step())
+
+
 def check(case: LoopModel, step: LoopPass, *, applies: bool | None = None) -> None:
     """Results before and after one pass are the same."""
     work = ir.from_proto(case.model)
