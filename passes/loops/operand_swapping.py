@@ -32,6 +32,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.facts import Facts
+from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop, State
@@ -54,8 +55,9 @@ class OperandSwapping(LoopPass):
         """Orients the products of one loop."""
         if loop.is_block_loop:
             return False
+        # What is written before the loop cannot read what the body makes, though it be the same at every step.
+        modified = hoist_invariant(loop)
         dependence, facts = Dependence(loop), self.facts
-        modified = False
         for node in dependence.order:
             product = std.MatMul.of(node, facts)
             if product is None or dependence.node_level(node) != Level.CARRIED:

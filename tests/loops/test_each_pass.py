@@ -66,12 +66,34 @@ loops (float[4,5,6] xs, float[6] s0) => (float[6] d, float[4,6] e)
 }"""
 
 
+# The weight and the bias are the same at every step, and made in the body.
+INVARIANT = """
+<ir_version: 8, opset_import: ["" : 18]>
+loops (float[4,16,256] xs, float[16,256] s0, float[256,256] w, float[256] v) => (float[16,256] d, float[4,16,256] e)
+{
+  d, e = Scan <num_scan_inputs = 1,
+    body = step (float[16,256] s, float[16,256] x) => (float[16,256] u, float[16,256] y) {
+    weight = Tanh(w)
+    bias = Tanh(v)
+    p = MatMul(s, weight)
+    q = Add(p, bias)
+    t = Add(q, x)
+    u = Tanh(t)
+    y = MatMul(u, weight)
+  }> (s0, xs)
+}"""
+
+
+@pytest.mark.parametrize("text", [NESTED, INVARIANT], ids=["nested", "invariant"])
 @pytest.mark.parametrize("step", loop_passes(), ids=lambda step: step.name)
-def test_alone_on_loops_in_loops(step: type[LoopPass]) -> None:
+def test_alone(step: type[LoopPass], text: str) -> None:
     """Whoever calls one pass has not called those that clean up."""
-    model = onnx.parser.parse_model(NESTED)
+    model = onnx.parser.parse_model(text)
     random = np.random.default_rng(0)
-    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in (("xs", (4, 5, 6)), ("s0", 6))}
+    feeds = {
+        value.name: random.normal(0, 0.1, [size.dim_value for size in value.type.tensor_type.shape.dim]).astype("f")
+        for value in model.graph.input
+    }
     check(LoopModel(model, feeds), StripMining(kind="chunk", steps=2) if step is StripMining else step())
 
 
