@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from hypothesis import strategies as st
 
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes import loops
 from lstm_lower.passes.loops.bias_fusion import BiasFusion
 from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
 from lstm_lower.passes.loops.operand_swapping import OperandSwapping
@@ -26,16 +23,10 @@ from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
 from tests.support.loop_checks import assert_same, run
 from tests.support.loop_models import LoopModel, loop_models
+from tests.support.loop_passes import alone, loop_passes
 
 TESTS = Path(__file__).parents[1]
 quick = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-
-
-def loop_passes() -> list[type[LoopPass]]:
-    """Every loop pass there is."""
-    for module in pkgutil.iter_modules(loops.__path__, f"{loops.__name__}."):
-        importlib.import_module(module.name)
-    return sorted(LoopPass.__subclasses__(), key=lambda step: step.name)
 
 
 @pytest.mark.parametrize("step", loop_passes(), ids=lambda step: step.name)
@@ -94,7 +85,7 @@ def test_alone(step: type[LoopPass], text: str) -> None:
         value.name: random.normal(0, 0.1, [size.dim_value for size in value.type.tensor_type.shape.dim]).astype("f")
         for value in model.graph.input
     }
-    check(LoopModel(model, feeds), StripMining(kind="chunk", steps=2) if step is StripMining else step())
+    check(LoopModel(model, feeds), alone(step))
 
 
 def check(case: LoopModel, step: LoopPass, *, applies: bool | None = None) -> None:

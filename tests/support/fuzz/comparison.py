@@ -15,8 +15,10 @@ import onnx
 import onnx.inliner
 
 import lstm_lower as ll
+from lstm_lower.records.model_files import load, to_proto
 from tests.support.fuzz.noise import perturbed
 from tests.support.fuzz.runs import open_session, run_open
+from tests.support.loop_passes import alone, loop_passes
 
 Array = np.ndarray[Any, Any]
 Results = list[Any]
@@ -45,19 +47,31 @@ _TOLERANCE = {2: 1e-2, 4: 2e-5, 8: 1e-10}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One way through the compiler: `optimize` under a schedule, or `lower` to an opset (0 for the model's own)."""
+    """One way through the compiler.
+
+    `optimize` under a schedule, `lower` to an opset (0 for the model's own), or some loop passes, each called alone.
+    """
 
     schedule: str = "auto"
     opset: int | None = None
     verify_each: bool = False
+    passes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         way = (
             f"optimize {self.schedule}" if self.opset is None else f"lower {self.schedule} opset {self.opset or 'own'}"
         )
-        return way + " --verify-each" * self.verify_each
+        return (", ".join(self.passes) or way) + " --verify-each" * self.verify_each
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        if self.passes:
+            work = load(model)
+            known = {step.name: step for step in loop_passes()}
+            for name in self.passes:
+                step = alone(known[name])
+                step.verify_each = self.verify_each
+                step(work)
+            return to_proto(work)
         if self.opset is None:
             return ll.optimize(model, self.schedule, verify_each=self.verify_each)
         return ll.lower(model, self.opset or None, self.schedule, verify_each=self.verify_each)

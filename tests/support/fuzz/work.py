@@ -25,6 +25,7 @@ from tests.support.fuzz.reducing import reduced
 from tests.support.fuzz.runs import run
 from tests.support.fuzz.scope import Refused
 from tests.support.fuzz.worker import Stage, peak
+from tests.support.loop_passes import loop_passes
 
 
 def programs(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
@@ -43,13 +44,16 @@ def programs(seed: int, settings: dict[str, Any], known: list[str], stage: Stage
 
 
 def cases_for(seed: int) -> list[Case]:
-    """Two schedules, and lowering under any schedule to the model's own opset or to another.
+    """Two schedules, lowering under any schedule to the model's own opset or to another; perhaps passes alone.
 
     More programs find more than more ways for each.
     """
     random_ = random.Random(seed)
     opset = random_.choice([0, random_.randint(generator.OLDEST, generator.newest_opset())])
     ways = [*map(Case, random_.sample(SCHEDULES, 2)), Case(random_.choice(SCHEDULES), opset)]
+    if random_.random() < 1 / 2:
+        names = [step.name for step in loop_passes()]
+        ways.append(Case(passes=tuple(random_.choices(names, k=random_.choice([1, 1, 2, 4])))))
     return [dataclasses.replace(way, verify_each=random_.random() < 1 / 4) for way in ways]
 
 
