@@ -14,6 +14,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
@@ -29,6 +30,11 @@ LARGEST_GROWTH = 16
 
 class LoopInvariantCodeMotion(LoopPass):
     """Moves invariant work and work on scan inputs before the loop."""
+
+    def run(self, model: ir.Model) -> bool:
+        """Runs on every loop, without nodes that nobody reads: such a call would hold its loop where it is."""
+        unread = remove_unread(model.graph)
+        return super().run(model) or unread > 0
 
     def rewrite(self, loop: Loop) -> bool:
         """Hoists from one loop."""

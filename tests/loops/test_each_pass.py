@@ -75,17 +75,65 @@ loops (float[4,16,256] xs, float[16,256] s0, float[256,256] w, float[256] v) => 
 }"""
 
 
-@pytest.mark.parametrize("text", [NESTED, INVARIANT], ids=["nested", "invariant"])
+# A call that nobody reads keeps the innermost loop, which is the same at every step, from being seen as that.
+UNREAD = """
+<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+loops (float[4,6] xs, float[3,6] w, float[6] s0) => (float[4,6] e)
+{
+  d, e = Scan <num_scan_inputs = 1, body = outer (float[6] r, float[6] x) => (float[6] u, float[6] y) {
+    p = Scan <num_scan_inputs = 1, body = middle (float[6] s, float[6] z) => (float[6] n) {
+      m = Scan <num_scan_inputs = 1, body = inner (float[6] t, float[6] v) => (float[6] next) {
+        unread = local.f(v)
+        next = Add(t, v)
+      }> (s0, w)
+      q = Add(s, m)
+      n = Mul(q, z)
+    }> (r, w)
+    u = Add(r, p)
+    a = Tanh(x)
+    y = Mul(u, a)
+  }> (s0, xs)
+}
+<domain: "local", opset_import: ["" : 18]>
+f (a) => (b) { b = Neg(a) }"""
+
+# Nothing but the numbers tell what sizes the Loop's result has, which is made in every step and read behind the loop.
+UNDECLARED = """
+<ir_version: 8, opset_import: ["" : 18]>
+loops (float[4,6] xs, float[6] s0, int64 trips) => (float[6] d, float[4,k] e)
+{
+  d, e = Scan <num_scan_inputs = 1, body = outer (float[6] s, float[6] x) => (float[6] u, float[k] y) {
+    keep = Constant <value = bool {1}> ()
+    m = Loop (trips, keep, s) <body = inner (int64 i, bool c, float[] t) => (bool k, float[q] next) {
+      k = Identity(c)
+      next = Neg(t)
+    }>
+    u = Add(s, x)
+    y = Identity(m)
+  }> (s0, xs)
+}"""
+
+FORMS = {"nested": NESTED, "invariant": INVARIANT, "unread": UNREAD, "undeclared": UNDECLARED}
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("step", loop_passes(), ids=lambda step: step.name)
-def test_alone(step: type[LoopPass], text: str) -> None:
-    """Whoever calls one pass has not called those that clean up."""
-    model = onnx.parser.parse_model(text)
+def test_alone(step: type[LoopPass], form: str) -> None:
+    """Whoever calls one pass has not called those that infer shapes and clean up."""
+    model = onnx.parser.parse_model(FORMS[form])
     random = np.random.default_rng(0)
     feeds = {
         value.name: random.normal(0, 0.1, [size.dim_value for size in value.type.tensor_type.shape.dim]).astype("f")
         for value in model.graph.input
     }
-    check(LoopModel(model, feeds), alone(step))
+    if "trips" in feeds:
+        feeds["trips"] = np.array(3)
+    work, called = ir.from_proto(model), alone(step)
+    called.verify_each = True
+    called(work)
+    after = ir.to_proto(work)
+    onnx.checker.check_model(after, full_check=True)
+    assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=False))
 
 
 def check(case: LoopModel, step: LoopPass, *, applies: bool | None = None) -> None:

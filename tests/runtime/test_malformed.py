@@ -66,6 +66,13 @@ def test_a_node_whose_operands_do_not_fit_is_named() -> None:
         random_feeds(ir.from_proto(sliced()))
 
 
+def test_an_axis_twice_is_refused() -> None:
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2,3] x) => (float[a,b,c,d] y) <int64[2] axes = {0, 0}> { y = Unsqueeze(x, axes) }""")
+    with pytest.raises(ll.InvalidModelError, match=r"Unsqueeze.*operands and attributes that fit each other"):
+        ll.lower(model)
+
+
 def test_negative_sizes_stand_for_open_ones() -> None:
     model = sliced(negative=True)
     assert {name: array.shape for name, array in random_feeds(ir.from_proto(model)).items()} == {"x": (4, 5)}

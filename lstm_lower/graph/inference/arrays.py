@@ -182,8 +182,8 @@ def _unsqueeze(op: std.Unsqueeze) -> Inferred:
     shape, axes = op.shape(), op.axes
     if shape is None or axes is None:
         return [(op.dtype(), None)]
-    rest = iter(shape)
-    return [(op.dtype(), tuple(1 if axis in axes else next(rest) for axis in range(len(shape) + len(axes))))]
+    rest = list(reversed(shape))
+    return [(op.dtype(), tuple(1 if axis in axes else rest.pop() for axis in range(len(shape) + len(axes))))]
 
 
 @infers(std.Expand)

@@ -18,7 +18,7 @@ from lstm_lower.graph.edit import captures, detach, redirect, remove_unread
 from lstm_lower.graph.emit import Emitter, Workspace, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.graph.values import Dim
+from lstm_lower.graph.values import Dim, stated
 
 # Mark, in a node's `meta`, of a Scan over blocks of steps that the schedule made: its body is a loop's surroundings,
 # not a loop body to take work out of.
@@ -214,6 +214,9 @@ class Loop:
     def add_output(self, step: ir.Value) -> ScanOutput:
         """Makes one more sequence, time on axis 0 in the loop's direction."""
         shape = self.facts.shape(step)
+        if shape is not None and step.shape is None:
+            # onnxruntime asks for the rank of what leaves a body; of a Loop's results it does not find it out.
+            step.type, step.shape = self.facts.type(step), stated(shape)
         whole = None if shape is None else (self.length, *shape)
         sequence = self.space.value(self.scope("output"), self.facts.type(step), whole)
         output = ScanOutput(step, sequence, 0, self.reverse)
