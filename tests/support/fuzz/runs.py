@@ -21,8 +21,8 @@ def open_session(model: onnx.ModelProto, *, optimised: bool = False) -> Any:
     data = model.SerializeToString()
     # Wrong in themselves: the first keeps the factors that it joins with a product as float32, those of doubles too;
     # the second takes a size of 0 in a Reshape's target for one that is to be found out; the third takes a Dropout of
-    # halves out from between casts that do not fit each other then.
-    wrong = ["MatMulScaleFusion", "ReshapeFusion", "EliminateDropout"]
+    # halves out from between casts that do not fit each other then; the fourth, an Expand to no elements.
+    wrong = ["MatMulScaleFusion", "ReshapeFusion", "EliminateDropout", "ExpandElimination"]
     return ort.InferenceSession(
         data, options, providers=["CPUExecutionProvider"], enable_fallback=0, disabled_optimizers=wrong
     )
