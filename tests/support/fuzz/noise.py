@@ -1,6 +1,8 @@
-"""Rounding made larger than it is: a result that then moves as far as it does after a pass has not been changed by it.
+"""The same program a little otherwise: a result that moves then as far as it does after a pass is not changed by that.
 
-Sums and products may be regrouped. Behind a comparison, a `Floor` or a difference of equals, that shows.
+Sums and products may be regrouped, so that rounding is made larger than it is: behind a comparison, a `Floor` or a
+difference of equals, that shows. And where a Loop has no iterations, onnxruntime takes the sizes of its results from
+what is declared, or 0 where nothing is.
 """
 
 from __future__ import annotations
@@ -31,6 +33,24 @@ def perturbed(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     work = onnx.shape_inference.infer_shapes(work)
     _perturb(work.graph, {}, np.random.default_rng(seed))
     return work
+
+
+def undeclared(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without declared sizes of what its bodies hold."""
+    work = onnx.inliner.inline_local_functions(model)
+    for node in work.graph.node:
+        _undeclare(node)
+    return work
+
+
+def _undeclare(node: onnx.NodeProto) -> None:
+    for graph in [attribute.g for attribute in node.attribute if attribute.HasField("g")]:
+        graph.ClearField("value_info")
+        for value in [*graph.input, *graph.output]:
+            for dim in value.type.tensor_type.shape.dim if value.type.tensor_type.HasField("shape") else ():
+                dim.Clear()
+        for inner in graph.node:
+            _undeclare(inner)
 
 
 def _perturb(graph: onnx.GraphProto, outer: Mapping[str, int], random: np.random.Generator) -> None:
