@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import inspect
 import math
@@ -20,7 +19,7 @@ from lstm_lower.dtypes import DTYPES, native
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.values import stated
-from lstm_lower.opdef import Arranged, Call, OpDef, TensorInfo
+from lstm_lower.opdef import Arranged, OpDef, TensorInfo
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.passes.rules.registry import RULES, Rule
@@ -83,10 +82,13 @@ def call(
     counted = [declared for declared in reversed(definition.inputs) if declared.count]
     lengths = {str(declared.count): len(arranged.lists.get(declared.name, ())) for declared in counted}
     bound = definition.bind(name, arranged, {**lengths, **attributes}, error=InvalidInputError)
-    scalars = {slot.operand.name: array for slot, array in arrays.items() if array.ndim == 0}
+    length = next((int(x) for slot, x in arrays.items() if slot.operand.name == "seq_len_max"), None)
+    # Of no steps and of all of them the lowering makes less than of a part.
+    static = (*definition.static_operands, *(["seq_len_max"] if length == 0 else []))
     known = Known(
         tuple((symbol, size) for symbol in definition.static_sizes if isinstance(size := bound.sizes.get(symbol), int)),
-        tuple((key, scalars[key].item()) for key in definition.static_operands),
+        tuple((slot, x.shape, x.tobytes()) for slot, x in arrays.items() if slot.operand.name in static),
+        whole=bool(length) and length == bound.sizes["T"],
     )
     dtypes = tuple(info.dtype for info in bound.outputs if info.dtype is not None)
     # onnxruntime opens no session for a graph without any value.
@@ -98,7 +100,7 @@ def call(
     fixed = tuple(sorted((key, _hashable(value)) for key, value in bound.attributes.items()))
     # In a notebook a rule may be replaced, so that it tells sessions apart, too.
     key: Any = definition, RULES.get(definition)
-    session = _session(key, signature, fixed, _window(bound, scalars), dtypes, known)
+    session = _session(key, signature, fixed, dtypes, known)
     feeds = {
         str(slot): _to_carrier(array, info.dtype) for (slot, info), array in zip(infos, arrays.values(), strict=True)
     }
@@ -111,10 +113,17 @@ def call(
 
 
 class Known(NamedTuple):
-    """What a session is compiled for: sizes of dimension symbols, and values of scalar operands."""
+    """What a session is compiled for.
+
+    Attributes:
+        sizes: sizes of dimension symbols.
+        operands: values of operands, each its shape and bytes.
+        whole: whether `seq_len_max` is the size of T.
+    """
 
     sizes: tuple[tuple[str, int], ...]
-    scalars: tuple[tuple[str, int], ...]
+    operands: tuple[tuple[Slot, tuple[int, ...], bytes], ...]
+    whole: bool
 
 
 def _arrays(definition: type[OpDef], operands: Mapping[str, Any]) -> dict[Slot, Array]:
@@ -170,23 +179,6 @@ def _hashable(value: Any) -> Any:
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
-class Window(enum.Enum):
-    """How much of its sequences an op with seq_len_max looks at; each has a session of its own."""
-
-    NOTHING = enum.auto()
-    PART = enum.auto()
-    WHOLE = enum.auto()
-
-
-def _window(bound: Call, scalars: Mapping[str, Array]) -> Window | None:
-    if "seq_len_max" not in scalars:
-        return None
-    length = int(scalars["seq_len_max"])
-    if length == 0:
-        return Window.NOTHING
-    return Window.WHOLE if length == bound.sizes["T"] else Window.PART
-
-
 _lock = threading.Lock()
 
 # What a session was compiled for of each operand: its place, dtype and rank.
@@ -198,12 +190,11 @@ def _session(
     defined: tuple[type[OpDef], Rule | None],
     signature: Signature,
     attributes: tuple[tuple[str, Any], ...],
-    window: Window | None,
     output_dtypes: tuple[ir.DataType, ...],
     known: Known,
 ) -> Any:
     with _lock:
-        model = _model(defined[0], signature, dict(attributes), output_dtypes, window, known)
+        model = _model(defined[0], signature, dict(attributes), output_dtypes, known)
         options = default_options()
         lowered = ir.to_proto(lower(model))
         return ort.InferenceSession(lowered.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -214,19 +205,19 @@ def _model(
     signature: Signature,
     attributes: dict[str, Any],
     output_dtypes: tuple[ir.DataType, ...],
-    window: Window | None,
     known: Known,
 ) -> ir.Model:
     """A model of one composite node with symbolic sizes."""
     sizes: dict[str, dims.Dim] = dict(known.sizes)
-    scalars = dict(known.scalars)
+    values = {slot: (shape, data) for slot, shape, data in known.operands}
     inputs: list[ir.Value] = []
     nodes: list[ir.Node] = []
     operands: dict[Slot, ir.Value] = {}
     for slot, dtype, rank in signature:
         assert dtype is not None
-        if slot.operand.name in scalars:
-            operands[slot] = _scalar(nodes, scalars[slot.operand.name], dtype)
+        if slot in values:
+            shape, data = values[slot]
+            operands[slot] = _constant(nodes, np.frombuffer(data, dtype.numpy()).reshape(shape))
             continue
         spec = definition.shape_spec(slot.operand, attributes)
         symbols: list[dims.Dim] = [None] * rank
@@ -236,10 +227,10 @@ def _model(
         value = ir.Value(name=str(slot), type=ir.TensorType(carrier), shape=stated(symbols))
         inputs.append(value)
         operands[slot] = value if carrier == dtype else _cast(nodes, value, dtype)
-    if window in (Window.WHOLE, Window.NOTHING):
+    if known.whole:
         inputs = [value for value in inputs if value.name != "seq_len_max"]
         place = {slot.operand.name: slot for slot in operands}
-        operands[place["seq_len_max"]] = _steps(nodes, operands[place["x"]]) if window is Window.WHOLE else _zero(nodes)
+        operands[place["seq_len_max"]] = _steps(nodes, operands[place["x"]])
     given = [ir.convenience.convert_attribute(name, _plain(value)) for name, value in attributes.items()]
     absent = sum(Slot(declared) not in operands for declared in definition.inputs if not declared.variadic)
     ordered = [operands.get(slot) for slot in definition.input_slots(len(signature) + absent, attributes)]
@@ -272,23 +263,17 @@ def _cast(nodes: list[ir.Node], value: ir.Value, dtype: ir.DataType) -> ir.Value
 def _steps(nodes: list[ir.Node], sequence: ir.Value) -> ir.Value:
     """T, as the graph's own size of x: the lowering sees that nothing is to be cut."""
     shape = ir.Node("", std.Shape.op_type, [sequence], [ir.AttrInt64("end", 1)])
-    axes = ir.Node("", std.Constant.op_type, [], [ir.AttrInt64s("value_ints", [0])])
-    steps = ir.Node("", std.Squeeze.op_type, [shape.outputs[0], axes.outputs[0]])
+    steps = ir.Node("", std.Squeeze.op_type, [shape.outputs[0], _constant(nodes, np.array([0]))])
     steps.outputs[0].type = ir.TensorType(ir.DataType.INT64)
     steps.outputs[0].shape = stated([])
-    nodes += [shape, axes, steps]
+    nodes += [shape, steps]
     return steps.outputs[0]
 
 
-def _zero(nodes: list[ir.Node]) -> ir.Value:
-    nodes.append(ir.Node("", std.Constant.op_type, [], [ir.AttrInt64("value_int", 0)]))
-    return nodes[-1].outputs[0]
-
-
-def _scalar(nodes: list[ir.Node], value: int, dtype: ir.DataType) -> ir.Value:
-    tensor = ir.Tensor(np.asarray(value, dtype.numpy()))
+def _constant(nodes: list[ir.Node], array: Array) -> ir.Value:
+    tensor = ir.Tensor(array)
     nodes.append(ir.Node("", std.Constant.op_type, [], [ir.AttrTensor("value", tensor)]))
-    nodes[-1].outputs[0].type = ir.TensorType(dtype)
+    nodes[-1].outputs[0].type = ir.TensorType(tensor.dtype)
     return nodes[-1].outputs[0]
 
 

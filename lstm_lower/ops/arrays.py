@@ -52,6 +52,8 @@ class ScatterNd(OpDef):
 class EuclideanNorm(OpDef):
     """Square root of the sum of squares over axes."""
 
+    static_operands = ("axis",)
+
     class Types:
         T = FLOATS
         Tidx = INDEX
@@ -117,6 +119,8 @@ class Rank(OpDef):
 
 class Reverse(OpDef):
     """Turns round the axes for which `dims` is true."""
+
+    static_operands = ("dims",)
 
     class Types:
         T = ANY
@@ -213,6 +217,8 @@ class InTopKV2(InTopK):
 class UniqueV2(OpDef):
     """The different slices along an axis, in the order of their first occurrence, and which one each slice is."""
 
+    static_operands = ("axis",)
+
     class Types:
         T = (*FLOATS, "int32", "int64")
         Taxis = INDEX
@@ -258,6 +264,8 @@ class UniqueV2(OpDef):
 
 class CumulativeLogsumexp(OpDef):
     """log of the running sum of exp(x) along an axis, without overflow."""
+
+    static_operands = ("axis",)
 
     class Types:
         T = FLOATS

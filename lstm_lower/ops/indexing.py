@@ -24,6 +24,8 @@ class StridedSliceGrad(OpDef):
     """Gradient of x[begin:end:strides]: zeros of x's shape with dy in the slice's place."""
 
     forward = "StridedSlice"
+    static_sizes = ("R", "N")
+    static_operands = ("strides",)
 
     class Types:
         T = ANY

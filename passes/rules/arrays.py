@@ -50,9 +50,7 @@ def scatter_nd(n: Node) -> dict[str, Expr]:
 @lowers(EuclideanNorm)
 def euclidean_norm(n: Node) -> dict[str, Expr]:
     """Square root of the sum of squares; an empty list of axes names none."""
-    axes = n.constant("axis")
-    if axes is None:
-        raise n.unsupported("axis", "a constant", "a value known at run time only")
+    axes = n.fixed("axis")
     squares = n.input * n.input
     if axes.size:
         squares = squares.sum([int(axis) for axis in axes.reshape(-1)], keepdims=bool(n.keep_dims))
@@ -88,9 +86,7 @@ def rank(n: Node) -> dict[str, Expr]:
 def reverse(n: Node) -> dict[str, Expr]:
     """A slice backwards along each axis that is turned round."""
     b = n.builder
-    chosen = n.constant("dims")
-    if chosen is None:
-        raise n.unsupported("dims", "a constant", "a value known at run time only")
+    chosen = n.fixed("dims")
     axes = [int(axis) for axis in chosen.nonzero()[0]]
     if not axes:
         return {"output": n.tensor}
@@ -142,9 +138,7 @@ def in_top_k(n: Node) -> dict[str, Expr]:
 def unique(n: Node) -> dict[str, Expr]:
     """ONNX's Unique, in int64 for integers: onnxruntime has it for few dtypes."""
     b = n.builder
-    axis = n.constant("axis")
-    if axis is None:
-        raise n.unsupported("axis", "a constant", "a value known at run time only")
+    axis = n.fixed("axis")
     values = n.x.cast(INT64) if n.x.dtype == ir.DataType.INT32 else n.x
     along = int(axis[0]) if axis.size else 0
     y, _, inverse, _ = b.ops(std.Unique, values, outputs=4, axis=along, sorted=0)
@@ -156,9 +150,7 @@ def unique(n: Node) -> dict[str, Expr]:
 @lowers(CumulativeLogsumexp)
 def cumulative_logsumexp(n: Node) -> dict[str, Expr]:
     """A Scan along the axis that adds in log space; an exclusive sum starts with the log of nothing."""
-    axis = n.constant("axis")
-    if axis is None:
-        raise n.unsupported("axis", "a constant", "a value known at run time only")
+    axis = n.fixed("axis")
     rank_ = rank_of(n, "x", n.x)
     along = int(axis) % rank_
     order = [along, *(other for other in range(rank_) if other != along)]

@@ -138,6 +138,13 @@ class Node:
         """The operand's value where it is a constant of the graph."""
         return self.builder.facts.constant(self._values.get(name))
 
+    def fixed(self, name: str) -> np.ndarray[Any, Any]:
+        """The value of one of the op's `static_operands`; an `UnsupportedOpError` where it is no constant."""
+        value = self.constant(name)
+        if value is None:
+            raise self.unsupported(name, "a constant", "a value known at run time only")
+        return value
+
     def unsupported(self, operand: str, what: str, got: object) -> UnsupportedOpError:
         """The error of a rule that cannot lower the node."""
         return UnsupportedOpError(requires(self.call.op.op_type, node_label(self.node), operand, what, got))
