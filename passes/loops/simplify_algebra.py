@@ -114,8 +114,9 @@ def _matmul(op: std.MatMul, e: Emitter) -> ir.Value | None:
     inner = op.facts.maker(op.a)
     if not isinstance(inner, std.Transpose) or inner.perm is None or len(inner.perm) < 2:
         return None
-    rank = len(inner.perm)
-    if op.rank(1) == 2 and op.dtype() == ir.DataType.FLOAT16 and inner.perm[-1] == rank - 1:
+    # One operand may come from a function, of whose results nothing is known.
+    rank, halves = len(inner.perm), ir.DataType.FLOAT16 in map(op.facts.dtype, op.inputs)
+    if op.rank(1) == 2 and halves and inner.perm[-1] == rank - 1:
         return e.op(std.Transpose, e.op(std.MatMul, inner.data, op.b), perm=list(inner.perm))
     swapped = op.rank(1) == 1 and inner.perm == (*range(rank - 2), rank - 1, rank - 2)
     return e.op(std.MatMul, op.b, inner.data) if swapped else None

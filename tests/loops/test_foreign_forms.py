@@ -255,6 +255,19 @@ def test_halves_are_transposed_behind_a_product() -> None:
     assert run(after, {"xs": np.ones((2, 3, 3), np.float16)}, optimised=True)[0].shape == (3, 2, 2)
 
 
+def test_halves_of_a_function_are_transposed_behind_a_product() -> None:
+    """Nothing is known of what a function gives; the matrix tells the dtype."""
+    text = """<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+    g (float16[2,3,3] xs) => (float16[?,?,?] y) <float16[3,2] w = {0, 1, 2, 3, 4, 5}>
+    { z = local.f (xs) t = Transpose <perm = [1, 0, 2]> (z) y = MatMul (t, w) }
+    <domain: "local", opset_import: ["" : 18]> f (a) => (c) { c = Neg (a) }"""
+    model = onnx.parser.parse_model(text)
+    after = ll.optimize(model)
+    assert op_types(after) == ["f", "MatMul", "Transpose"]
+    feeds = {"xs": np.arange(18, dtype=np.float16).reshape(2, 3, 3)}
+    assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=True))
+
+
 @pytest.mark.parametrize("cast", ["Cast <to = 1> (t)", "CastLike (t, w)"])
 @pytest.mark.parametrize("product", ["MatMul (c, w)", "MatMul (w, c)"])
 def test_what_is_cast_is_transposed_after_that(cast: str, product: str) -> None:
