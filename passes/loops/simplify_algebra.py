@@ -106,16 +106,20 @@ def _matmul(op: std.MatMul, e: Emitter) -> ir.Value | None:
 
     onnxruntime fuses the Transpose into the product, and reads the matrix wrongly where the right operand is a vector;
     of halves times a constant matrix it dies, and so it does where a Cast stands between a Transpose of other axes than
-    the last two and the product.
+    the last two and the product. A matrix times what is transposed so is computed in float32, as on CPUs anyway.
     """
     widened = [_cast_first(value, op, e) for value in op.inputs]
     if tuple(widened) != op.inputs:
         return e.op(std.MatMul, *widened)
+    # One operand may come from a function, of whose results nothing is known.
+    halves = ir.DataType.FLOAT16 in map(op.facts.dtype, op.inputs)
+    if halves and _moves_batch(op.facts.maker(op.b)):
+        wide = (e.op(std.Cast, value, to=int(ir.DataType.FLOAT)) for value in op.inputs)
+        return e.op(std.Cast, e.op(std.MatMul, *wide), to=int(ir.DataType.FLOAT16))
     inner = op.facts.maker(op.a)
     if not isinstance(inner, std.Transpose) or inner.perm is None or len(inner.perm) < 2:
         return None
-    # One operand may come from a function, of whose results nothing is known.
-    rank, halves = len(inner.perm), ir.DataType.FLOAT16 in map(op.facts.dtype, op.inputs)
+    rank = len(inner.perm)
     if op.rank(1) == 2 and halves and inner.perm[-1] == rank - 1:
         return e.op(std.Transpose, e.op(std.MatMul, inner.data, op.b), perm=list(inner.perm))
     swapped = op.rank(1) == 1 and inner.perm == (*range(rank - 2), rank - 1, rank - 2)
@@ -126,8 +130,11 @@ def _cast_first(value: ir.Value | None, op: std.MatMul, e: Emitter) -> ir.Value 
     """A cast transposition as the transposition of what is cast; other values as they are."""
     cast, dtype = op.facts.maker(value), op.facts.dtype(value)
     moved = op.facts.maker(cast.inputs[0]) if isinstance(cast, std.Cast | std.CastLike) else None
-    if dtype is None or not isinstance(moved, std.Transpose) or moved.perm is None:
+    if dtype is None or not isinstance(moved, std.Transpose) or not _moves_batch(moved):
         return value
-    if moved.perm[:-2] == tuple(range(len(moved.perm) - 2)):
-        return value
-    return e.op(std.Transpose, e.op(std.Cast, moved.data, to=int(dtype)), perm=list(moved.perm))
+    return e.op(std.Transpose, e.op(std.Cast, moved.data, to=int(dtype)), perm=list(moved.perm or ()))
+
+
+def _moves_batch(op: std.Standard | None) -> bool:
+    """Whether a node transposes other axes than the last two."""
+    return isinstance(op, std.Transpose) and op.perm is not None and op.perm[:-2] != tuple(range(len(op.perm) - 2))

@@ -268,6 +268,17 @@ def test_halves_of_a_function_are_transposed_behind_a_product() -> None:
     assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=True))
 
 
+def test_a_matrix_of_halves_times_a_transposed_batch_runs() -> None:
+    """onnxruntime dies of that, too, where the matrix is a constant."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float16[3,T,2] xs) => (float16[?,?,?] y) <float16[2,3] w = {0, 1, 2, 3, 4, 5}>
+    { t = Transpose <perm = [1, 0, 2]> (xs) y = MatMul (w, t) }"""
+    model = onnx.parser.parse_model(text)
+    feeds = {"xs": np.arange(24, dtype=np.float16).reshape(3, 4, 2)}
+    after = ll.optimize(model, verify_each=True)
+    assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=True))
+
+
 @pytest.mark.parametrize("cast", ["Cast <to = 1> (t)", "CastLike (t, w)"])
 @pytest.mark.parametrize("product", ["MatMul (c, w)", "MatMul (w, c)"])
 def test_what_is_cast_is_transposed_after_that(cast: str, product: str) -> None:
