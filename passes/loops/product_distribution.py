@@ -171,8 +171,8 @@ def _open_gemms(loop: Loop) -> bool:
     for node in list(loop.body):
         gemm = std.Gemm.of(node, loop.facts)
         dtype = None if gemm is None else gemm.dtype()
-        # Of a MatMul no rank follows where those of its operands are not known, and a Scan's outputs need one.
-        if gemm is None or dtype is None or None in (gemm.rank(0), gemm.rank(1)):
+        # Of MatMul and Add no rank follows where those of the operands are not known, and a Scan's outputs need one.
+        if gemm is None or dtype is None or any(loop.facts.rank(x) is None for x in gemm.inputs if x is not None):
             continue
         e = loop.inside(before=node)
         a = e.transpose(gemm.a, [1, 0]) if gemm.trans_a else gemm.a

@@ -113,7 +113,21 @@ loops (float[4,6] xs, float[6] s0, int64 trips) => (float[6] d, float[4,k] e)
   }> (s0, xs)
 }"""
 
-FORMS = {"nested": NESTED, "invariant": INVARIANT, "unread": UNREAD, "undeclared": UNDECLARED}
+# Of what stands in a sequence nothing is known, but a Gemm is a matrix all the same.
+SEQUENCE = """
+<ir_version: 8, opset_import: ["" : 18]>
+loops (float[4,2,2] xs, float[2,2] s0, float[2,3] k, float[2,3] w) => (float[2,2] d, float[4,2,3] e)
+{
+  ws = SequenceConstruct(w)
+  first = Constant <value = int64 {0}> ()
+  c = SequenceAt(ws, first)
+  d, e = Scan <num_scan_inputs = 1, body = step (float[2,2] s, float[2,2] x) => (float[2,2] u, float[] y) {
+    u = Add(s, x)
+    y = Gemm(u, k, c)
+  }> (s0, xs)
+}"""
+
+FORMS = {"sequence": SEQUENCE, "nested": NESTED, "invariant": INVARIANT, "unread": UNREAD, "undeclared": UNDECLARED}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -214,9 +214,6 @@ class Loop:
     def add_output(self, step: ir.Value) -> ScanOutput:
         """Makes one more sequence, time on axis 0 in the loop's direction."""
         shape = self.facts.shape(step)
-        if shape is not None and step.shape is None:
-            # onnxruntime asks for the rank of what leaves a body; of a Loop's results it does not find it out.
-            step.type, step.shape = self.facts.type(step), stated(shape)
         whole = None if shape is None else (self.length, *shape)
         sequence = self.space.value(self.scope("output"), self.facts.type(step), whole)
         output = ScanOutput(step, sequence, 0, self.reverse)
@@ -284,6 +281,9 @@ class Loop:
             if producer is None or producer.graph is not self.body or value in seen:
                 value = editor.op(std.Identity, value)
                 setattr(holder, field, value)
+            if value.shape is None and (shape := self.facts.shape(value)) is not None:
+                # onnxruntime asks for the rank of what leaves a body, which it does not always find out.
+                value.type, value.shape = self.facts.type(value), stated(shape)
             seen.add(value)
 
     def _rebuild(self) -> None:
