@@ -124,7 +124,8 @@ def _gained_within(facts: Facts, node: ir.Node, order: Order) -> int:
 def _moved(facts: Facts, node: ir.Node) -> int:
     """What a Transpose costs; other nodes move nothing for their own sake."""
     order = _order_of(facts, node)
-    return 0 if order is None or node.inputs[0] is None else _volume(facts, node.inputs[0], order) + NODE
+    # Of what it moves nothing may be known.
+    return 0 if order is None else _volume(facts, node.outputs[0], _inverse(order)) + NODE
 
 
 def _moved_after(facts: Facts, node: ir.Node, order: Order, value: ir.Value) -> int:

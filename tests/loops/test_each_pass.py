@@ -127,7 +127,28 @@ loops (float[4,2,2] xs, float[2,2] s0, float[2,3] k, float[2,3] w) => (float[2,2
   }> (s0, xs)
 }"""
 
-FORMS = {"sequence": SEQUENCE, "nested": NESTED, "invariant": INVARIANT, "unread": UNREAD, "undeclared": UNDECLARED}
+# Nor is anything known of what a function gives, but a transposed one is a matrix.
+FUNCTION = """
+<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+loops (float[4,2,2] xs, float[2,2] w) => (float[4,2,2] e)
+{
+  e = Scan <num_scan_inputs = 1, body = step (float[2,2] x) => (float[2,2] y) {
+    a = local.f(w)
+    b = Transpose <perm = [1, 0]> (a)
+    y = Add(x, b)
+  }> (xs)
+}
+<domain: "local", opset_import: ["" : 18]>
+f (a) => (b) { b = Neg(a) }"""
+
+FORMS = {
+    "function": FUNCTION,
+    "sequence": SEQUENCE,
+    "nested": NESTED,
+    "invariant": INVARIANT,
+    "unread": UNREAD,
+    "undeclared": UNDECLARED,
+}
 
 
 @pytest.mark.parametrize("form", FORMS)
