@@ -16,7 +16,7 @@ import onnx.inliner
 
 import lstm_lower as ll
 from lstm_lower.records.model_files import load, to_proto
-from tests.support.fuzz.noise import perturbed, undeclared
+from tests.support.fuzz.noise import declared, perturbed, undeclared
 from tests.support.fuzz.runs import open_session, run_open
 from tests.support.loop_passes import alone, loop_passes
 
@@ -140,7 +140,7 @@ class Truth:
         """How far the outputs move when the program is written a little otherwise: what is within that is no fault."""
         if index not in self._spread:
             runs = [self.results[index]]
-            for change in [undeclared, *(functools.partial(perturbed, seed=seed) for seed in range(4))]:
+            for change in [undeclared, declared, *(functools.partial(perturbed, seed=seed) for seed in range(4))]:
                 try:
                     runs.append(run_open(open_session(change(self.model)), self.feeds[index]))
                 except Exception:  # noqa: BLE001 (a size may have come from a rounded number)

@@ -7,7 +7,7 @@ what is declared, or 0 where nothing is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,19 +38,35 @@ def perturbed(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
 def undeclared(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without declared sizes of what its bodies hold."""
     work = onnx.inliner.inline_local_functions(model)
-    for node in work.graph.node:
-        _undeclare(node)
+    for _, graph in _bodies(work.graph):
+        graph.ClearField("value_info")
+        for dim in _dims([*graph.input, *graph.output]):
+            dim.Clear()
     return work
 
 
-def _undeclare(node: onnx.NodeProto) -> None:
-    for graph in [attribute.g for attribute in node.attribute if attribute.HasField("g")]:
-        graph.ClearField("value_info")
-        for value in [*graph.input, *graph.output]:
-            for dim in value.type.tensor_type.shape.dim if value.type.tensor_type.HasField("shape") else ():
-                dim.Clear()
-        for inner in graph.node:
-            _undeclare(inner)
+def declared(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with sizes declared that its Loops leave open, which are true where they have no iterations."""
+    work = onnx.shape_inference.infer_shapes(onnx.inliner.inline_local_functions(model))
+    for node, graph in _bodies(work.graph):
+        for dim in _dims(graph.output if node.op_type == "Loop" else ()):
+            if not dim.HasField("dim_value"):
+                dim.dim_value = 7
+    return work
+
+
+def _bodies(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto]]:
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield node, attribute.g
+                yield from _bodies(attribute.g)
+
+
+def _dims(values: Iterable[onnx.ValueInfoProto]) -> Iterator[Any]:
+    for value in values:
+        if value.type.tensor_type.HasField("shape"):
+            yield from value.type.tensor_type.shape.dim
 
 
 def _perturb(graph: onnx.GraphProto, outer: Mapping[str, int], random: np.random.Generator) -> None:
