@@ -36,12 +36,11 @@ WHOLE = Axis(whole=True)
 def strided_slice_grad(n: Node) -> dict[str, Expr]:
     """Gives dy the forward operand's axes, then pads each sliced axis or, with a stride, spreads dy along it."""
     sizes, begins = entries(n.shape), entries(n.begin)
-    strides = n.fixed("strides")
     if sizes is None:
         raise n.unsupported("shape", "a known length", "an unknown one")
     if begins is None:
         raise n.unsupported("begin", "a known length", "an unknown one")
-    axes, added = _axes(n, len(sizes), begins, [int(stride) for stride in strides])
+    axes, added = _axes(n, len(sizes), begins, [int(stride) for stride in n.fixed("strides")])
     gradient = n.dy.squeeze(*added) if added else n.dy
     missing = [position for position, axis in enumerate(axes) if axis.index]
     gradient = gradient.unsqueeze(*missing) if missing else gradient
