@@ -15,6 +15,7 @@ import onnx
 import onnx.inliner
 
 import lstm_lower as ll
+from lstm_lower.passes.tidy import VerifyPass
 from lstm_lower.records.model_files import load, to_proto
 from tests.support.fuzz.noise import declared, perturbed, undeclared
 from tests.support.fuzz.runs import open_session, run_open
@@ -66,6 +67,8 @@ class Case:
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
         if self.passes:
             work = load(model)
+            # Shapes that onnx's inference has declared and that are none are put right before a pass is judged by them.
+            VerifyPass()(work)
             known = {step.name: step for step in loop_passes()}
             for name in self.passes:
                 step = alone(known[name])
