@@ -113,17 +113,17 @@ def _matmul(op: std.MatMul, e: Emitter) -> ir.Value | None:
         return e.op(std.MatMul, *widened)
     # One operand may come from a function, of whose results nothing is known.
     halves = ir.DataType.FLOAT16 in map(op.facts.dtype, op.inputs)
-    if halves and _moves_batch(op.facts.maker(op.b)):
+    inner = op.facts.maker(op.a)
+    perm = inner.perm if isinstance(inner, std.Transpose) else None
+    if halves and inner is not None and perm and op.rank(1) == 2 and perm[-1] == len(perm) - 1:
+        return e.op(std.Transpose, e.op(std.MatMul, inner.inputs[0], op.b), perm=list(perm))
+    if halves and any(_moves_batch(op.facts.maker(value)) for value in op.inputs):
         wide = (e.op(std.Cast, value, to=int(ir.DataType.FLOAT)) for value in op.inputs)
         return e.op(std.Cast, e.op(std.MatMul, *wide), to=int(ir.DataType.FLOAT16))
-    inner = op.facts.maker(op.a)
-    if not isinstance(inner, std.Transpose) or inner.perm is None or len(inner.perm) < 2:
+    if inner is None or perm is None or len(perm) < 2:
         return None
-    rank = len(inner.perm)
-    if op.rank(1) == 2 and halves and inner.perm[-1] == rank - 1:
-        return e.op(std.Transpose, e.op(std.MatMul, inner.data, op.b), perm=list(inner.perm))
-    swapped = op.rank(1) == 1 and inner.perm == (*range(rank - 2), rank - 1, rank - 2)
-    return e.op(std.MatMul, op.b, inner.data) if swapped else None
+    swapped = op.rank(1) == 1 and perm == (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2)
+    return e.op(std.MatMul, op.b, inner.inputs[0]) if swapped else None
 
 
 def _cast_first(value: ir.Value | None, op: std.MatMul, e: Emitter) -> ir.Value | None:

@@ -268,11 +268,12 @@ def test_halves_of_a_function_are_transposed_behind_a_product() -> None:
     assert_same(run(model, feeds, optimised=False), run(after, feeds, optimised=True))
 
 
-def test_a_matrix_of_halves_times_a_transposed_batch_runs() -> None:
+@pytest.mark.parametrize("product", ["[1, 0, 2]> (xs) y = MatMul (w, t)", "[1, 2, 0]> (xs) y = MatMul (t, w)"])
+def test_a_matrix_of_halves_times_a_transposed_batch_runs(product: str) -> None:
     """onnxruntime dies of that, too, where the matrix is a constant."""
-    text = """<ir_version: 8, opset_import: ["" : 18]>
-    g (float16[3,T,2] xs) => (float16[?,?,?] y) <float16[2,3] w = {0, 1, 2, 3, 4, 5}>
-    { t = Transpose <perm = [1, 0, 2]> (xs) y = MatMul (w, t) }"""
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float16[3,T,2] xs) => (float16[?,?,?] y) <float16[3,3] w = {{0, 1, 2, 3, 4, 5, 6, 7, 8}}>
+    {{ t = Transpose <perm = {product} }}"""
     model = onnx.parser.parse_model(text)
     feeds = {"xs": np.arange(24, dtype=np.float16).reshape(3, 4, 2)}
     after = ll.optimize(model, verify_each=True)
