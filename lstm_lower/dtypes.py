@@ -13,8 +13,11 @@ DType = ir.DataType
 DTYPES: dict[str, DType] = {
     "bool": DType.BOOL,
     "int8": DType.INT8,
+    "int16": DType.INT16,
     "int32": DType.INT32,
     "int64": DType.INT64,
+    "uint8": DType.UINT8,
+    "uint16": DType.UINT16,
     "uint32": DType.UINT32,
     "uint64": DType.UINT64,
     "float16": DType.FLOAT16,

@@ -23,9 +23,11 @@ _contributors: set[str] = set()
 
 
 def load_package(package: str) -> None:
-    """Imports every module of a package, each of which registers what it defines."""
+    """Imports every module of a package, and of the packages in it; each registers what it defines."""
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         importlib.import_module(module.name)
+        if module.ispkg:
+            load_package(module.name)
 
 
 def load_installed() -> bool:

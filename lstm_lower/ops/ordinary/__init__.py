@@ -1,0 +1,1 @@
+"""Definitions of TensorFlow's ordinary ops, which other converters know too."""

@@ -1,0 +1,1 @@
+"""Lowering of TensorFlow's ordinary ops."""

@@ -1,0 +1,1 @@
+"""Float64 oracles of TensorFlow's ordinary ops."""
