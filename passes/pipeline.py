@@ -24,6 +24,7 @@ from lstm_lower.passes.loops.code_sinking import CodeSinking
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.concat_fusion import ConcatFusion
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
+from lstm_lower.passes.loops.induction_variables import InductionVariables
 from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
@@ -38,7 +39,9 @@ from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
+from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
+from lstm_lower.passes.loops.trip_count import TripCount
 from lstm_lower.passes.loops.vectorization import Vectorization
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import scans_of
@@ -102,7 +105,14 @@ class OptimizePass(Pass):
             CommonSubexpressionElimination(context),
             DeadCodeElimination(context),
         ]
-        modified = self._fixed_point(model, cleaning if self._flat else [LoopToScan(context), *cleaning])
+        # Before algebra changes the form.
+        modified = not self._flat and self._run(model, SigmoidRecognition(context), 1)
+        modified |= self._fixed_point(model, cleaning)
+        if not self._flat:
+            counting = [TripCount(context), InductionVariables(context), *cleaning]
+            modified |= self._fixed_point(model, counting)
+            # Of a Scan's results more is known, so that further Loops may be counted.
+            modified |= self._fixed_point(model, [LoopToScan(context), *counting])
         if not self._flat and scans_of(model.graph):
             if self.kind in ("auto", "chunk"):
                 modified |= self._run(model, StripMining(context, kind=self.kind, steps=self.block), 1)

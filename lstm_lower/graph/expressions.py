@@ -297,6 +297,14 @@ class Expr:
         """Elementwise maximum."""
         return self._binary(std.Max, self, other)
 
+    def sqrt(self) -> Expr:
+        """Square root."""
+        return self.builder.op(std.Sqrt, self)
+
+    def abs(self) -> Expr:
+        """Absolute value."""
+        return self.builder.op(std.Abs, self)
+
     def cast(self, dtype: ir.DataType) -> Expr:
         """The same values in another dtype; nothing is emitted when it is the same."""
         return self if self.dtype == dtype else self.builder.op(std.Cast, self, to=int(dtype))

@@ -11,7 +11,7 @@ Where a rule tells a dimension, it counts; what the model declares fills in what
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -66,6 +66,7 @@ class Facts:
         self._types: dict[ir.Value, ir.TypeProtocol | None] = {}
         self._shapes: dict[ir.Value, Shape | None] = {}
         self._uncertain: set[ir.Value] = set()
+        self._told: dict[ir.Value, tuple[Dim | None, ...]] = {}
         self._contents: dict[ir.Value, Array | None] = {}
         self._uniform: dict[ir.Value, float | None] = {}
         self._finite: dict[ir.Value, bool] = {}
@@ -103,14 +104,16 @@ class Facts:
         """Type and shape as far as they were asked for already."""
         return self._types.get(value), self._shapes.get(value)
 
-    def tell(self, value: ir.Value, shape: Iterable[Dim | None]) -> None:
+    def tell(self, value: ir.Value, shape: Sequence[Dim | None]) -> None:
         """Adds what a pass knows of a value's shape besides what follows from its operands."""
+        self._told[value] = tuple(shape)
         self._keep(value, filled(value, certain_first(tuple(shape), self.shape(value))))
 
     def assuming(self, shapes: Mapping[ir.Value, Shape | None], inside: Container[ir.Value]) -> Facts:
         """What would be known if some values had given shapes; nothing known of the values `inside` is taken over."""
         found = Facts(self.opset, self.composite)
         found._parameters = self._parameters
+        found._told = {value: shape for value, shape in self._told.items() if value not in inside}
         found._types = {value: type_ for value, type_ in self._types.items() if value not in inside}
         found._shapes = {value: shape for value, shape in self._shapes.items() if value not in inside}
         for value, shape in shapes.items():
@@ -122,6 +125,7 @@ class Facts:
         """Forgets values that have got another meaning, or that are gone."""
         for value in values:
             self._parameters.forget(value)
+            self._told.pop(value, None)
             for memo in (self._types, self._shapes, self._contents, self._uniform, self._finite, self.infos):
                 memo.pop(value, None)
 
@@ -158,11 +162,9 @@ class Facts:
 
     def type(self, value: ir.Value | None) -> ir.TypeProtocol | None:
         """A value's type, of tensors and others."""
-        if value is None:
-            return None
-        if value not in self._types:
+        if value is not None and value not in self._types:
             self._walk(self._shapes, value, _neighbours, self._shape_of)
-        return self._types[value]
+        return None if value is None else self._types[value]
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """A tensor's element type."""
@@ -171,11 +173,9 @@ class Facts:
 
     def shape(self, value: ir.Value | None) -> Shape | None:
         """A tensor's dimensions: sizes, names, or identities of open ones; `None` when the rank is unknown."""
-        if value is None:
-            return None
-        if value not in self._shapes:
+        if value is not None and value not in self._shapes:
             self._walk(self._shapes, value, _neighbours, self._shape_of)
-        return self._shapes[value]
+        return None if value is None else self._shapes[value]
 
     def rank(self, value: ir.Value | None) -> int | None:
         """A tensor's number of dimensions."""
@@ -284,6 +284,7 @@ class Facts:
         if partial is not None and is_certain(partial):
             # Nothing that is declared could tell more.
             return partial  # type: ignore[return-value]
+        partial = certain_first(partial, self._told.get(value))
         shape = filled(value, merged(value, partial, declared_shape(value)))
         if shape is None or not is_certain(shape):
             self._uncertain.add(value)

@@ -15,7 +15,7 @@ import numpy as np
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.inference.arrays import is_disputed, range_length, taken
-from lstm_lower.graph.values import Array
+from lstm_lower.graph.values import Array, Dim, Entry, product
 
 # Results up to this many elements are computed: sizes, axes, biases, but no weights.
 LARGEST = 1 << 12
@@ -147,8 +147,14 @@ def _shape(op: std.Shape, _: Operands) -> Array | None:
 @folds(std.Size)
 def _size(op: std.Size, _: Operands) -> Array | None:
     shape = op.shape()
-    sizes = [] if shape is None else [dim for dim in shape if isinstance(dim, int)]
-    return None if shape is None or len(sizes) < len(shape) else np.asarray(np.prod(sizes, dtype=np.int64))
+    if shape is None:
+        return None
+    sizes = [dim for dim in shape if isinstance(dim, int)]
+    return (
+        np.asarray(np.prod(sizes, dtype=np.int64))
+        if len(sizes) == len(shape)
+        else _lone(product(shape), keepdims=False)
+    )
 
 
 @folds(std.ConstantOfShape)
@@ -196,6 +202,8 @@ def _range(_: std.Range, operands: Operands) -> Array | None:
 @folds(std.ReduceProd)
 def _reduce_prod(op: std.ReduceProd, operands: Operands) -> Array | None:
     data, axes = operands[0], op.axes
+    if data is not None and data.dtype == object and data.ndim == 1 and axes == (0,):
+        return _lone(product(data.tolist()), keepdims=op.keepdims)
     if data is None or axes is None or data.dtype.kind not in "iu":
         return None
     # Beyond the integers' range every runtime does as it likes; onnxruntime multiplies doubles.
@@ -203,6 +211,15 @@ def _reduce_prod(op: std.ReduceProd, operands: Operands) -> Array | None:
     limits = np.iinfo(data.dtype)
     least, largest = max(limits.min, -EXACT), min(limits.max, EXACT)
     return exact.astype(data.dtype) if all(least <= size <= largest for size in exact.flat) else None
+
+
+def _lone(size: Dim | None, *, keepdims: bool) -> Array | None:
+    """One size, of whatever kind."""
+    if size is None or isinstance(size, Entry):
+        return None
+    found = np.empty(1 if keepdims else (), object)
+    found[...] = size
+    return found
 
 
 @folds(std.Div)
@@ -219,6 +236,34 @@ def _divide(_: std.Div, operands: Operands) -> Array | None:
     # Integer division rounds towards zero in ONNX, towards minus infinity in numpy. The least integer has no absolute
     # value to divide.
     return np.asarray((a - np.fmod(a, b)) // b)
+
+
+@folds(std.Mod)
+def _remainder(op: std.Mod, operands: Operands) -> Array | None:
+    numbers = _numbers(operands)
+    if numbers is None or any(x.dtype.kind not in "iu" for x in numbers):
+        return None
+    a, b = numbers
+    if (b == 0).any():
+        return None
+    # The divisor's sign, or under fmod the dividend's.
+    return np.asarray(np.fmod(a, b) if op.fmod else np.mod(a, b))
+
+
+@folds(std.ReduceSum)
+def _reduce_sum(op: std.ReduceSum, operands: Operands) -> Array | None:
+    data, axes = operands[0], op.axes
+    if data is None or axes is None or data.dtype.kind not in "iu":
+        return None
+    return np.asarray(data.sum(tuple(axes), keepdims=bool(op.keepdims), dtype=data.dtype))
+
+
+@folds(std.NonZero)
+def _places(_: std.NonZero, operands: Operands) -> Array | None:
+    data = operands[0]
+    return (
+        None if data is None or data.dtype == object or not data.ndim else np.stack(np.nonzero(data)).astype(np.int64)
+    )
 
 
 @folds(std.Where)

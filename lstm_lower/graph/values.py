@@ -18,15 +18,15 @@ MOST_ENTRIES = 64
 Array = np.ndarray[Any, Any]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Open(Identity):
-    """A dimension of unknown size: axis `axis` of `value`. The same object stands wherever the size is the same."""
+    """A dimension of unknown size: axis `axis` of `value`. An equal object stands wherever the size is the same."""
 
     value: ir.Value
     axis: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Entry(Identity):
     """An unknown entry of an integer vector: number `index` of `value`. It need not be a size: it may be negative."""
 

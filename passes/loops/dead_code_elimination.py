@@ -11,7 +11,8 @@ from lstm_lower.passes.loops.loop_fusion import merge_outputs
 from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
-from lstm_lower.passes.loops.views.loop import Loop, State, scans_of
+from lstm_lower.passes.loops.views.loop import Loop, State
+from lstm_lower.passes.loops.views.while_loop import all_loops
 
 
 class DeadCodeElimination(LoopPass):
@@ -26,11 +27,13 @@ class DeadCodeElimination(LoopPass):
         """Loops first: a state that only feeds itself looks alive to its own body."""
         modified = False
         while True:
-            changed = super().run(model)
+            changed = False
+            for loop in all_loops(model.graph, self.context.space):
+                changed |= self.rewrite(loop)
             changed |= bool(remove_unread(model.graph))
             modified |= changed
             # What was removed may have read a loop.
-            if not changed or not scans_of(model.graph):
+            if not changed or not any(all_loops(model.graph, self.context.space)):
                 return modified
 
     def ensures(self, model: ir.Model) -> None:
@@ -43,12 +46,11 @@ class DeadCodeElimination(LoopPass):
         for node in all_nodes(model.graph):
             if not any(output.uses() or output.is_graph_output() for output in node.outputs):
                 raise self.broken(node, "a reader, got none")
-        for scan in scans_of(model.graph):
-            loop = Loop(scan, self.context.space)
+        for loop in all_loops(model.graph, self.context.space):
             idle = [x.sequence for x in loop.outputs if not (x.sequence.uses() or x.sequence.is_graph_output())]
             idle += [state.final for state in (*_unchanging(loop), *_dead(loop))]
             for value in idle:
-                raise self.broken(scan, f"outputs and states that serve the model's, got '{value.name}'")
+                raise self.broken(loop.node, f"outputs and states that serve the model's, got '{value.name}'")
 
     def rewrite(self, loop: Loop) -> bool:
         """Cleans one loop."""
@@ -76,7 +78,7 @@ def _dead(loop: Loop) -> list[State]:
     """States that serve no output, directly or through other states."""
     dependence = Dependence(loop)
     alive = {state for state in loop.states if state.final.uses() or state.final.is_graph_output()}
-    steps = [x.step for x in loop.outputs if x.sequence.uses() or x.sequence.is_graph_output()]
+    steps = [*loop.conditions(), *(x.step for x in loop.outputs if x.sequence.uses() or x.sequence.is_graph_output())]
     while True:
         wanted = [*steps, *(state.update for state in alive)]
         read = set(wanted)

@@ -129,14 +129,21 @@ def _read_elements(loop: Loop, dependence: Dependence, sequences: Sequences, hoi
                 loop.substitute(value, loop.add_input(batch.sequences[value]))
 
 
-def hoist_invariant(loop: Loop) -> bool:
-    """Moves nodes whose results are the same at every step before the loop; whether there were any."""
-    for name, initializer in list(loop.body.initializers.items()):
+def hoist_initializers(loop: Loop) -> bool:
+    """Makes a body's initializers constants before the loop; whether there were any."""
+    initializers = list(loop.body.initializers.items())
+    for name, initializer in initializers:
         assert initializer.const_value is not None
         tensor = initializer.const_value
         array = loop.before().op(std.Constant, value=ir.AttrTensor("value", tensor))
         del loop.body.initializers[name]
         loop.substitute(initializer, array)
+    return bool(initializers)
+
+
+def hoist_invariant(loop: Loop) -> bool:
+    """Moves nodes whose results are the same at every step before the loop; whether there were any."""
+    hoist_initializers(loop)
     invariant = _invariant(loop)
     if not invariant:
         return False

@@ -1,20 +1,19 @@
-"""Loop to Scan: a Loop that walks a fixed number of steps becomes a Scan, which all other passes know.
+"""Loop to Scan: a Loop that walks a number of steps known before it becomes a Scan, which all other passes know.
 
 Some exporters write every loop as `Loop`: sequences are captured or carried along unchanged and read by
 `Gather(sequence, iteration)`.
 
 Precondition: the number of steps is a constant of at least one (a Scan of no steps is an error) and at most
-`MOST_STEPS`, the condition is never false, and every carried value is a tensor whose shape is known to stay the same. A
-sequence read at the iteration number, plus or minus a constant, is walked along; where the iteration number is used
-otherwise, the numbers themselves are.
+`MOST_STEPS`, or open, in a Loop that is marked never to run without a step (`std.STEPS`); the condition is never false,
+and every carried value is a tensor whose shape is known to stay the same. A sequence read at the iteration number, plus
+or minus a constant, or that many steps from the last one, is walked along; where the iteration number is used
+otherwise, the numbers themselves are. Of a sequence that is not known to be as long as the loop the part is copied that
+the loop reads.
 
 Postcondition: the Loop is gone, and no Gather by iteration number is left that could be a walk.
 """
 
 from __future__ import annotations
-
-import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -24,24 +23,28 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.graph.values import Dim
 from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
+from lstm_lower.passes.loops.views.carried_shapes import staying, tell_shapes, values_of
+from lstm_lower.passes.loops.views.linear import Counting, Linear, Term, least
+from lstm_lower.passes.loops.views.linear_code import scalar
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput
 from lstm_lower.passes.shapes import state as state_known
 
 # The numbers of the steps become a constant.
 MOST_STEPS = 1 << 20
-_INDICES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
 
 class LoopToScan(OnGraphs, LoopPass):
-    """Turns Loops of fixed length into Scans."""
+    """Turns Loops of known length into Scans."""
 
     def run(self, model: ir.Model) -> bool:
         """Converts until no Loop is left that can be one: of a Scan's results more is known than of a Loop's."""
         modified = False
+        tell_shapes(model.graph, self.facts)
         while super().run(model):
-            self.facts.look_again()
+            tell_shapes(model.graph, self.facts)
             modified = True
         return modified
 
@@ -73,32 +76,39 @@ class LoopToScan(OnGraphs, LoopPass):
         if obstacle is not None:
             self.refuse(node, obstacle)
             return False
-        self._rebuild(node, node.attributes["body"].as_graph(), self._steps(node))
+        steps = self._steps(node)
+        assert steps is not None
+        self._rebuild(node, node.attributes["body"].as_graph(), steps)
+        # More may follow of what is computed from its results: how far the next loop walks.
+        self.facts.look_again()
         return True
 
-    def _steps(self, node: ir.Node) -> int:
-        given = self.facts.constant(node.inputs[0])
-        return 0 if given is None else int(given.reshape(-1)[0])
+    def _steps(self, node: ir.Node) -> Dim | None:
+        entries = self.facts.entries(node.inputs[0])
+        return entries[0] if entries is not None and len(entries) == 1 else None
 
     def _obstacle(self, node: ir.Node) -> str | None:
         """Why a Loop cannot be a Scan."""
-        body, steps = node.attributes["body"].as_graph(), self._steps(node)
-        if steps < 1:
+        steps, view = self._steps(node), std.Loop(node, self.facts)
+        if steps is None or (isinstance(steps, int) and steps < 1) or not (isinstance(steps, int) or view.never_empty):
             return "the number of steps is not known to be one or more before the run"
-        if steps > MOST_STEPS:
+        if isinstance(steps, int) and steps > MOST_STEPS:
             return f"a Scan would walk along the numbers of its {steps} steps, more than {MOST_STEPS}"
-        if not _always_true(node, body, self.facts):
+        if not view.is_counted:
             return "its condition may end it early"
-        if not _shapes_stay(node, body, self.facts):
+        if not _shapes_stay(view, self.facts):
             return "the shape of a carried value is not known to stay the same"
-        if any(self.facts.rank(value) is None for value in list(body.outputs)[1:]):
+        if any(self.facts.rank(value) is None for value in list(view.body.outputs)[1:]):
             return "onnxruntime's Scan asks for the rank of what leaves it, which is not known"
         return None
 
-    def _rebuild(self, node: ir.Node, body: ir.Graph, steps: int) -> None:
+    def _rebuild(self, node: ir.Node, body: ir.Graph, steps: Dim) -> None:
         assert node.graph is not None
         space = self.context.space
         before = Emitter(space, node.graph, before=node, scope=f"{node.name or std.Loop.op_type}/steps")
+        trips = node.inputs[0]
+        assert trips is not None
+        trips = trips if isinstance(steps, int) else scalar(before, trips)
         iteration, condition = body.inputs[0], body.inputs[1]
         always = before.constant(np.asarray(1), ir.DataType.BOOL)
         for user, position in list(condition.uses()):
@@ -109,7 +119,7 @@ class LoopToScan(OnGraphs, LoopPass):
         parameters = [*list(body.inputs)[2:], iteration]
         for parameter in parameters:
             parameter.type = parameter.type if parameter.type is not None else self.facts.type(parameter)
-        self.facts.forget(*_values(body))
+        self.facts.forget(*values_of(body))
         body.inputs.clear()
         body.inputs.extend(parameters)
         body.outputs.clear()
@@ -117,7 +127,7 @@ class LoopToScan(OnGraphs, LoopPass):
         scan = ir.Node(
             "",
             std.Scan.op_type,
-            [*states, before.constant(np.arange(steps))],
+            [*states, _numbers(before, trips, steps)],
             [attribute_of_body, ir.AttrInt64("num_scan_inputs", 1)],
             outputs=[space.value(old.name or "output", old.type, None) for old in node.outputs],
             name=node.name,
@@ -129,11 +139,12 @@ class LoopToScan(OnGraphs, LoopPass):
             replace(old, new, space)
         detach(node)
         loop = Loop(scan, space)
+        index = _Index(loop, iteration, steps, loop.inputs[0].sequence)
         for reader in list(loop.body):
-            _walk(loop, reader, _Index(iteration, steps, self.facts))
+            _walk(loop, reader, index)
         loop.commit()
         # A Loop's carried values may have any shape; what is declared of a Scan's must be that of their initial values.
-        for value in _values(loop.body):
+        for value in values_of(loop.body):
             state_known(value, self.facts)
         for result in [*(state.final for state in loop.states), *(output.sequence for output in loop.outputs)]:
             # What the model declares of its own outputs stays.
@@ -141,104 +152,69 @@ class LoopToScan(OnGraphs, LoopPass):
                 state_known(result, self.facts)
 
 
-def _always_true(node: ir.Node, body: ir.Graph, facts: Facts) -> bool:
-    """Whether the condition holds before every step."""
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is not None:
-        first = facts.constant(given)
-        if first is None or not bool(first.reshape(-1)[0]):
-            return False
-    last = behind_identity(body.outputs[0])
-    if last is body.inputs[1]:
-        return True
-    constant = facts.constant(last)
-    return constant is not None and bool(constant.reshape(-1)[0])
+def _numbers(e: Emitter, trips: ir.Value, steps: Dim) -> ir.Value:
+    """The numbers of the steps."""
+    if isinstance(steps, int):
+        return e.constant(np.arange(steps))
+    numbers = e.op(std.Range, e.constant(0), trips, e.constant(1))
+    e.facts.tell(numbers, (steps,))
+    return numbers
 
 
-def _shapes_stay(node: ir.Node, body: ir.Graph, facts: Facts) -> bool:
+def _shapes_stay(loop: std.Loop, facts: Facts) -> bool:
     """Whether every carried value keeps its shape: if it has the first one before a step, it has it after the step."""
-    carried = list(zip(node.inputs[2:], body.inputs[2:], body.outputs[1:], strict=False))
-    first = {parameter: facts.shape(initial) for initial, parameter, _ in carried}
-    assumed = facts.assuming(first, set(_values(body)))
-    for _, parameter, update in carried:
-        if not isinstance(facts.type(parameter), ir.TensorType):
+    kept = staying(loop.node, facts)
+    for parameter, update in zip(loop.body.inputs[2:], loop.body.outputs[1:], strict=False):
+        unchanged = behind_identity(update) is parameter and isinstance(facts.type(parameter), ir.TensorType)
+        if parameter not in kept and not unchanged:
             return False
-        if behind_identity(update) is not parameter and not assumed.same_shape(update, parameter):
-            return False
-    return None not in node.inputs[2:]
+    return None not in loop.carried
 
 
-def _values(graph: ir.Graph) -> Iterator[ir.Value]:
-    yield from graph.inputs
-    for node in graph:
-        yield from node.outputs
-        for subgraph in subgraphs_of(node):
-            yield from _values(subgraph)
-
-
-@dataclasses.dataclass(frozen=True)
 class _Index:
-    """The iteration number of a loop of known length, and what is computed from it."""
+    """What is computed from the iteration number of a loop of a known number of steps.
 
-    iteration: ir.Value
-    steps: int
-    facts: Facts
+    Attributes:
+        iteration: the iteration number.
+        numbers: the numbers of the steps, outside the loop.
+        count: the number of steps, and
+        steps: the same as a sum.
+        counting: reads scalars as sums with the iteration number.
+    """
 
-    def affine(self, value: ir.Value | None) -> tuple[int, int] | None:
-        """`(a, b)` where a value is `a * iteration + b`, of one element."""
-        if value is self.iteration:
-            return 1, 0
-        constant = self.facts.constant(value)
-        if constant is not None:
-            return (0, int(constant.reshape(-1)[0])) if constant.size == 1 and constant.dtype.kind in "iu" else None
-        match self.facts.maker(value):
-            case std.Identity() | std.Unsqueeze() | std.Squeeze() | std.Reshape() as op:
-                return self.affine(op.data)
-            case std.Cast() as op:
-                return self.affine(op.data) if op.to in _INDICES else None
-            case std.Where() as op:
-                return self._chosen(op)
-            case std.Add() | std.Sub() | std.Mul() | std.Min() | std.Max() as op if len(op.inputs) == 2:
-                left, right = self.affine(op.inputs[0]), self.affine(op.inputs[1])
-                return None if left is None or right is None else self._combined(op, left, right)
-        return None
+    def __init__(self, loop: Loop, iteration: ir.Value, steps: Dim, numbers: ir.Value) -> None:
+        self.iteration = iteration
+        self.numbers = numbers
+        self.count = steps
+        self.steps = Linear(steps) if isinstance(steps, int) else Linear(0, {steps: 1})
+        self._bounds: dict[Term, int] = {steps: 1}
+        self.counting = Counting(loop.facts, loop.body, {iteration})
+        self.counting.choose = self._chosen
 
-    def _combined(self, op: std.Standard, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int] | None:
-        match op:
-            case std.Add():
-                return left[0] + right[0], left[1] + right[1]
-            case std.Sub():
-                return left[0] - right[0], left[1] - right[1]
-            case std.Mul():
-                if left[0] and right[0]:
-                    return None
-                return left[0] * right[1] + right[0] * left[1], left[1] * right[1]
-        below = self._never_above(left, right)
-        if below is None:
-            return None
-        return left if below == isinstance(op, std.Min) else right
+    def at(self, form: Linear, *, last: bool) -> Linear:
+        """What a sum is at the first step or the last one."""
+        return form.with_term(self.iteration, self.steps - Linear(1) if last else Linear(0))
 
-    def _chosen(self, choice: std.Where) -> tuple[int, int] | None:
+    def _never_negative(self, form: Linear) -> bool:
+        bounds = [least(self.at(form, last=last), self._bounds) for last in (False, True)]
+        return all(bound is not None and bound >= 0 for bound in bounds)
+
+    def _chosen(self, op: std.Standard, counting: Counting) -> ir.Value | None:
         """A choice that falls the same way at every step, as the one between counting from the front and the end."""
-        condition = std.Less.of(choice.condition.producer(), self.facts)
-        if condition is None:
+        if isinstance(op, std.Where):
+            test = counting.negative(op.condition)
+            if test is None:
+                return None
+            if self._never_negative(test):
+                return op.no
+            return op.yes if self._never_negative((test + Linear(1)).times(-1)) else None
+        forms = [counting.of(value) for value in op.inputs]
+        if len(forms) != 2 or forms[0] is None or forms[1] is None:
             return None
-        left, right = self.affine(condition.inputs[0]), self.affine(condition.inputs[1])
-        if left is None or right is None:
-            return None
-        ends = [self._at(left, step) < self._at(right, step) for step in (0, self.steps - 1)]
-        return self.affine(choice.yes if ends[0] else choice.no) if ends[0] == ends[1] else None
-
-    def _never_above(self, left: tuple[int, int], right: tuple[int, int]) -> bool | None:
-        """Whether one affine value is never above another, `False` when never below, `None` when they cross."""
-        gaps = [self._at(left, step) - self._at(right, step) for step in (0, self.steps - 1)]
-        if max(gaps) <= 0:
-            return True
-        return False if min(gaps) >= 0 else None
-
-    @staticmethod
-    def _at(form: tuple[int, int], step: int) -> int:
-        return form[0] * step + form[1]
+        for form, (smaller, larger) in ((forms[1] - forms[0], op.inputs), (forms[0] - forms[1], op.inputs[::-1])):
+            if self._never_negative(form):
+                return smaller if isinstance(op, std.Min) else larger
+        return None
 
 
 def _walk(loop: Loop, node: ir.Node, index: _Index) -> None:
@@ -246,25 +222,40 @@ def _walk(loop: Loop, node: ir.Node, index: _Index) -> None:
     gather, facts = std.Gather.of(node, loop.facts), loop.facts
     if gather is None:
         return
-    form, indices = index.affine(gather.indices), facts.shape(gather.indices)
+    form, indices = index.counting.of(gather.indices), facts.shape(gather.indices)
     source = _outside(loop, gather.data)
     shape, axis = facts.shape(source), gather.axis
-    if form is None or abs(form[0]) != 1 or indices not in ((), (1,)):
+    if form is None or abs(form.multiple(index.iteration)) != 1 or indices not in ((), (1,)):
         return
     if source is None or shape is None or axis is None:
         return
-    first, last = form[1], form[0] * (index.steps - 1) + form[1]
-    low, high, length = min(first, last), max(first, last) + 1, shape[axis]
-    if low < 0 or (isinstance(length, int) and high > length):
+    reverse = form.multiple(index.iteration) < 0
+    low, length, count = index.at(form, last=reverse).known, shape[axis], index.count
+    if low is None or low < 0:
+        return
+    if isinstance(length, int) and isinstance(count, int) and low + count > length:
         return
     sequence = source
-    if (low, high) != (0, length):
+    if (low, count) != (0, length):
         before = loop.before("walk")
-        sequence = before.state(before.slice(source, low, high, axis), (*shape[:axis], index.steps, *shape[axis + 1 :]))
+        sequence = _part(before, source, axis, low, count, index.numbers)
+        before.state(sequence, (*shape[:axis], count, *shape[axis + 1 :]))
     parameter = loop.space.value(loop.scope("element"), facts.type(source), (*shape[:axis], *shape[axis + 1 :]))
-    loop.inputs.append(ScanInput(sequence, parameter, axis, form[0] < 0))
+    loop.inputs.append(ScanInput(sequence, parameter, axis, reverse))
     element = loop.inside(before=node).unsqueeze(parameter, axis) if indices else parameter
     loop.substitute(node.outputs[0], element)
+
+
+def _part(e: Emitter, source: ir.Value, axis: int, low: int, count: Dim, numbers: ir.Value) -> ir.Value:
+    """What a loop reads of a sequence; one that is too short is an error, as it is in the Loop."""
+    if isinstance(count, int):
+        return e.slice(source, low, low + count, axis)
+    # Beyond a sequence's end a Slice would only be shorter, and with it the loop. onnxruntime makes a Slice of a Gather
+    # by a Range, but not where there is a Cast between.
+    places = e.op(std.Cast, numbers, to=int(ir.DataType.INT32))
+    if low:
+        places = e.op(std.Add, places, e.constant(low, ir.DataType.INT32))
+    return e.op(std.Gather, source, places, axis=axis)
 
 
 def _outside(loop: Loop, value: ir.Value) -> ir.Value | None:

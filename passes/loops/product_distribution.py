@@ -110,10 +110,11 @@ class ProductDistribution(LoopPass):
         cuts = [cut for reader in readers for cut in _cuts(loop.facts, reader, product, rank)]
         if not cuts or len(cuts) < sum(len(reader.outputs) for reader in readers):
             return False
-        needed = [reader in recurrent for reader in readers]
-        if all(needed) or (not any(needed) and len(readers) == 1 and len(readers[0].outputs) == 1):
-            return False
-        if not any(needed):
+        updates = {state.update for state in loop.states}
+        needed = [
+            cut.value in updates or any(reader in recurrent for reader in dependence.readers(cut.value)) for cut in cuts
+        ]
+        if all(needed) or not any(needed):
             return False
         for cut in cuts:
             editor = loop.inside(before=cut.node)

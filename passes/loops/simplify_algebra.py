@@ -9,6 +9,8 @@ from lstm_lower.graph.emit import Emitter
 from lstm_lower.passes.loops.views.pads import is_padded, joined_pads
 from lstm_lower.passes.loops.views.simplifies import fits, simplifies
 
+_INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.INT64})
+
 
 @simplifies(std.Add)
 def _add(op: std.Add, e: Emitter) -> ir.Value | None:
@@ -87,6 +89,27 @@ def _where(op: std.Where, _: Emitter) -> ir.Value | None:
     if condition is None or condition.size == 0 or not (condition == condition.reshape(-1)[0]).all():
         return None
     return fits(op.yes if condition.reshape(-1)[0] else op.no, op)
+
+
+@simplifies(std.Min, std.Max)
+def _bound(op: std.Min | std.Max, _: Emitter) -> ir.Value | None:
+    """min(a, a), min(a, max(b, a)) and min(a, min(b, a)), with the same integers in other words."""
+    if len(op.inputs) != 2 or op.dtype() not in _INTEGERS:
+        return None
+    opposite = std.Max if isinstance(op, std.Min) else std.Min
+    for value, other in (op.inputs, op.inputs[::-1]):
+        inner = op.facts.maker(other)
+        beside = inner.inputs if isinstance(inner, opposite) else (other,)
+        if any(_same_number(op, value, x) for x in beside) and fits(value, op):
+            return value
+        if isinstance(inner, type(op)) and any(_same_number(op, value, x) for x in inner.inputs) and fits(other, op):
+            return other
+    return None
+
+
+def _same_number(op: std.Standard, a: ir.Value | None, b: ir.Value | None) -> bool:
+    entries = op.facts.entries(a)
+    return a is b or (entries is not None and len(entries) == 1 and entries == op.facts.entries(b))
 
 
 @simplifies(std.ReduceSum, std.ReduceMean, std.ReduceMax, std.ReduceMin, std.ReduceProd)

@@ -141,10 +141,11 @@ def _range(op: std.Range, e: Emitter) -> ir.Value | None:
 
 @simplifies(std.ScatterND)
 def _scatter_nd(op: std.ScatterND, e: Emitter) -> ir.Value | None:
-    """Elements added to zeros, all of them at the only place that the first axis has."""
+    """Elements put at the only place that the first axis has, or added to zeros there."""
     shape, places = op.shape(), op.constant(1)
-    if not shape or shape[0] != 1 or places is None or places.shape != (1,) or int(places[0]) not in (0, -1):
+    if not shape or shape[0] != 1 or places is None or places.shape not in ((1,), (1, 1)):
         return None
-    if op.reduction not in ("none", "add") or op.facts.uniform(op.data) != 0.0:
+    added = op.reduction == "add" and op.facts.uniform(op.data) == 0.0
+    if int(places.reshape(())) not in (0, -1) or not (added or op.reduction == "none"):
         return None
-    return fits(e.unsqueeze(op.updates, 0), op)
+    return e.unsqueeze(op.updates, 0) if places.ndim == 1 else op.updates

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from lstm_lower.dims import Identity
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.folding import folds
 from tests.support.operator_cases import Case, cases
@@ -158,6 +159,16 @@ def test_quotients_of_extreme_integers_round_towards_zero(divisor: int) -> None:
     assert quotients.tolist() == [sign * (abs(a) // abs(divisor)) for a, sign in zip(dividends, signs, strict=True)]
 
 
+@pytest.mark.parametrize(("fmod", "expected"), [(0, [1, 2, -1, 0]), (1, [1, -1, 2, 0])])
+def test_remainders_have_the_sign_of_the_divisor_or_under_fmod_the_dividend(fmod: int, expected: list[int]) -> None:
+    constants = "int64[4] a = {7, -7, 8, -9}, int64[4] b = {3, 3, -3, 3}"
+    text = f"m () => (int64[4] y) <{constants}> {{ y = Mod <fmod = {fmod}> (a, b) }}"
+    found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    remainders = Facts.of(found).constant(found.graph.outputs[0])
+    assert remainders is not None
+    assert remainders.tolist() == expected
+
+
 def test_shapes_of_what_is_taken_from_strings() -> None:
     """Of operators without a rule, whose shapes onnx infers."""
     text = """s () => (string[?] y) <string[2] a = {"a", "b"}, int64[1,1] places = {1}> { y = GatherND(a, places) }"""
@@ -191,3 +202,32 @@ def test_less_than_nothing_has_no_entries() -> None:
     text = "p (int64[2] x) => (int64[?] y) <int64[2] pads = {-4, 0}> { z = Pad(x, pads) y = Identity(z) }"
     found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
     assert Facts.of(found).entries(found.graph.outputs[0]) is None
+
+
+COUNTED = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[2] s, int64 n, float[T,2] xs) => (float[2] last, float[?,2] ys, float[2] last2, float[?,2] zs) {
+  shape = Shape (xs) zero = Constant <value = int64 {0}> () T = Gather <axis = 0> (shape, zero)
+  last, ys = Loop <body = a (int64 i, bool go, float[2] u) => (bool on, float[2] v, float[2] y)
+    { on = Identity (go) v = Neg (u) y = Neg (u) }> (n, , s)
+  last2, zs = Loop <body = b (int64 j, bool go2, float[2] u2) => (bool on2, float[2] v2, float[2] y2)
+    { on2 = Identity (go2) v2 = Neg (u2) y2 = Neg (u2) }> (T, , s) }"""
+
+
+def test_a_loop_makes_as_many_elements_as_it_has_steps() -> None:
+    model = ir.from_proto(onnx.parser.parse_model(COUNTED))
+    first, second = [node for node in model.graph if node.op_type == "Loop"]
+    facts = Facts.of(model)
+    assert facts.shape(second.outputs[1]) == ("T", 2)
+    # Less than nothing is nothing.
+    assert facts.shape(first.outputs[1])[0] != facts.entries(first.inputs[0])[0]
+    first.metadata_props[std.STEPS] = std.AT_LEAST_ONE
+    facts = Facts.of(model)
+    assert facts.shape(first.outputs[1])[0] == facts.entries(first.inputs[0])[0]
+
+
+def test_what_is_told_lasts() -> None:
+    model = ir.from_proto(onnx.parser.parse_model(COUNTED))
+    facts, (n, ys) = Facts.of(model), (model.graph.inputs[1], model.graph.outputs[1])
+    facts.tell(ys, (*facts.entries(n), 2))
+    facts.look_again()
+    assert facts.shape(ys) == (*facts.entries(n), 2)

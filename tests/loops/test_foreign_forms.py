@@ -77,8 +77,11 @@ def parsed(text: str) -> onnx.ModelProto:
 
 REFUSALS = {
     "the number of steps": "m (float[2] a, int64 n) => (float[2] z) { z = Loop (n, , a) <body = BODY> }",
-    "condition": """m (float[2] a, bool c) => (float[2] z)
+    "number of steps is not known to be one": """m (float[2] a, bool c) => (float[2] z)
         { n = Constant <value = int64 {3}> () z = Loop (n, c, a) <body = BODY> }""",
+    "condition": """m (float a) => (float z) { n = Constant <value = int64 {3}> ()
+        z = Loop (n, , a) <body = b (int64 i, bool go, float s) => (bool on, float t)
+        { t = Neg(s) on = Less(t, s) }> }""",
     "shape of a carried value": """m (float[1] a, float[2] x) => (float[K] z) { n = Constant <value = int64 {3}> ()
         z = Loop (n, , a) <body = b (int64 i, bool go, float[K] s) => (bool on, float[L] t)
         { on = Identity(go) t = Add(s, x) }> }""",
@@ -160,6 +163,10 @@ WRITTEN_OUT = {
         """shape = Constant <value = int64[3] {1, 2, 3}> () zeros = ConstantOfShape(shape)
         at = Constant <value = int64[1] {0}> () part = Squeeze(x, at)
         y = ScatterND <reduction = "add"> (zeros, at, part)""",
+        "Identity",
+    ),
+    "scattered over all there is": (
+        """old = Neg(x) at = Constant <value = int64[1,1] {0}> () y = ScatterND(old, at, x)""",
         "Identity",
     ),
     "turned round twice": (

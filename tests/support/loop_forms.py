@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from lstm_lower.graph.standard import AT_LEAST_ONE, STEPS
 from tests.support.loop_models import LoopModel
 
 
@@ -75,6 +76,77 @@ def as_loop(case: LoopModel, *, carried: bool, extra: int = 0) -> LoopModel:
     constant = helper.make_node("Constant", [], ["steps"], value=numpy_helper.from_array(np.asarray(steps, np.int64)))
     model.graph.node.extend([constant, loop])
     return LoopModel(model, feeds)
+
+
+def as_while(case: LoopModel, *, counter: str, marked: bool, backwards: bool) -> LoopModel:
+    """The model's Scan as a Loop that ends when a counter reaches a limit; the number of steps is open.
+
+    Args:
+        case: a model of one Scan.
+        counter: the counter's dtype.
+        marked: whether the Loop is marked never to run without a step.
+        backwards: whether the counter goes from the number of steps to 0, else from 0 upwards.
+    """
+    case = as_loop(case, carried=False)
+    model, loop = case.model, onnx.NodeProto()
+    loop.CopyFrom(next(node for node in model.graph.node if node.op_type == "Loop"))
+    body, dtype = loop.attribute[0].g, getattr(TensorProto, counter.upper())
+    del model.graph.node[:]
+    before = model.graph.node
+    gathers = [node for node in body.node if node.op_type == "Gather" and node.input[1].endswith("_index")]
+    sequence, axis = gathers[0].input[0], gathers[0].attribute[0].i
+    declared = {value.name: value for value in model.graph.input}
+    for gather in gathers:
+        declared[gather.input[0]].type.tensor_type.shape.dim[gather.attribute[0].i].dim_param = "steps"
+    number = numpy_helper.from_array
+    for name, value in (("zero", 0), ("one", 1), ("step", -1 if backwards else 1)):
+        constant = number(np.asarray(value, helper.tensor_dtype_to_np_dtype(dtype)))
+        before.append(helper.make_node("Constant", [], [name], value=constant))
+    before.append(helper.make_node("Constant", [], ["axis"], value=number(np.asarray(axis))))
+    before.append(helper.make_node("Shape", [sequence], ["sizes"]))
+    before.append(helper.make_node("Gather", ["sizes", "axis"], ["steps64"], axis=0))
+    before.append(helper.make_node("Cast", ["steps64"], ["steps"], to=dtype))
+    first, test = ("steps", ["zero", "counter_next"]) if backwards else ("zero", ["counter_next", "steps"])
+    before.append(helper.make_node("Less", ["zero", "steps"], ["start"]))
+    # Where the counter goes down, the step's number is what is left to the number of steps.
+    done = [helper.make_node("Sub", ["steps", "counter"], ["done"])] if backwards else []
+    made = [
+        *done,
+        helper.make_node("Cast", ["done" if backwards else "counter"], ["number"], to=TensorProto.INT64),
+        helper.make_node("Add", ["counter", "step"], ["counter_next"]),
+        helper.make_node("Less", test, ["go_on"]),
+    ]
+    kept = []
+    for node in body.node:
+        for at, name in enumerate(node.input):
+            node.input[at] = "number" if name == "iteration" else name
+        turned = any(user.op_type == "Sub" and node.output[0] in user.input[:1] for user in body.node)
+        if node.op_type == "Constant" and node.output[0].endswith("_index_0") and turned:
+            last = [helper.make_node("Constant", [], [f"{node.output[0]}_1"], value=number(np.asarray(1)))]
+            kept += [*last, helper.make_node("Sub", ["steps64", f"{node.output[0]}_1"], list(node.output))]
+        elif "go_on" not in node.output:
+            kept.append(node)
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in [*made, *kept]]
+    del body.node[:]
+    body.node.extend(copies)
+    states = len(loop.input) - 2
+    body.input.append(helper.make_tensor_value_info("counter", dtype, []))
+    outputs = list(body.output)
+    outputs.insert(1 + states, helper.make_tensor_value_info("counter_next", dtype, []))
+    del body.output[:]
+    body.output.extend(outputs)
+    loop.input[:] = ["", "start", *list(loop.input)[2:], first]
+    results = list(loop.output)
+    loop.output[:] = [*results[:states], "counter_last", *results[states:]]
+    model.graph.output.append(helper.make_tensor_value_info("counter_last", dtype, []))
+    for value in model.graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
+    if marked:
+        loop.metadata_props.add(key=STEPS, value=AT_LEAST_ONE)
+    before.append(loop)
+    model.ir_version = max(model.ir_version, 10)
+    return LoopModel(model, case.feeds)
 
 
 def _gather(outer: str, made: str, axis: int, steps: int, offset: int, reverse: bool) -> list[onnx.NodeProto]:

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.inference.base import Inferred, Type, infers
-from lstm_lower.graph.values import Partial
+from lstm_lower.graph.values import Dim, Entry, Partial
 
 
 @infers(std.Scan)
@@ -54,12 +54,26 @@ def _loop(op: std.Loop) -> Inferred:
     """Carried values are the initial ones where there is no iteration; sequences have one element for each."""
     facts, body, carried = op.facts, op.body, op.carried
     results = [_common(op, a, b) for a, b in zip(carried, body.outputs[1:], strict=False)]
+    steps = _steps(op)
     for value in body.outputs[1 + len(carried) :]:
-        step = facts.shape(value)
-        # Without any iteration onnxruntime knows the sizes only that the body's declarations hold.
-        sizes = None if step is None else (None, *(dim if isinstance(dim, int) else None for dim in step))
-        results.append((facts.dtype(value), sizes))
+        step: Partial | None = facts.shape(value)
+        if step is not None and not op.never_empty:
+            # Without any iteration onnxruntime knows the sizes only that the body's declarations hold.
+            step = tuple(dim if isinstance(dim, int) else None for dim in step)
+        results.append((facts.dtype(value), None if step is None else (steps, *step)))
     return results
+
+
+def _steps(op: std.Loop) -> Dim | None:
+    """The number of steps of a Loop that nothing but its trip count ends."""
+    counts = op.facts.entries(op.trips) if op.is_counted else None
+    if counts is None or len(counts) != 1:
+        return None
+    (count,) = counts
+    if isinstance(count, int):
+        return max(count, 0)
+    # Less than nothing is nothing.
+    return None if isinstance(count, Entry) and not op.never_empty else count
 
 
 @infers(std.SequenceMap)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.standard.base import Operand, Standard
+from lstm_lower.graph.standard.base import Operand, Optional, Standard
+from lstm_lower.graph.standard.elementwise import Identity
+
+# A Loop that bears this in its `metadata_props` never runs without a step: whoever made the model knows that its
+# sequences are not empty. Only then may a Loop of an open number of steps become a Scan, of which runtimes ask for one
+# step at least. Where the mark is not true, a run of no steps fails.
+STEPS, AT_LEAST_ONE = "lstm_lower.steps", "at least one"
 
 
 class ControlFlow(Standard, abstract=True):
@@ -33,10 +39,37 @@ class Repeated(ControlFlow, abstract=True):
 class Loop(Repeated):
     """Its body takes the iteration's number, the condition and the carried values."""
 
+    trips = Optional(0)
+    start = Optional(1)
+
     @property
     def carried(self) -> tuple[ir.Value | None, ...]:
         """The carried values' initial values."""
         return tuple(self.node.inputs[2:])
+
+    @property
+    def starts(self) -> bool:
+        """Whether the condition is known to hold before the first step."""
+        start = self.constant(1)
+        return self.start is None or (start is not None and bool(start.all()))
+
+    @property
+    def never_empty(self) -> bool:
+        """Whether it is known to run a step at least."""
+        count = self.constant(0)
+        some = self.trips is None or (count is not None and count.size == 1 and int(count.reshape(-1)[0]) > 0)
+        return (some and self.starts) or self.node.metadata_props.get(STEPS) == AT_LEAST_ONE
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its number of steps is the trip count: the condition holds before every step."""
+        if self.trips is None or not self.starts:
+            return False
+        again: ir.Value | None = self.body.outputs[0]
+        while (node := again.producer() if again is not None else None) is not None and Identity.matches(node):
+            again = node.inputs[0]
+        known = self.facts.constant(again)
+        return again is self.body.inputs[1] or (known is not None and bool(known.all()))
 
 
 class Scan(Repeated):

@@ -189,6 +189,10 @@ class Loop:
         """Values of outer scopes that the body reads."""
         return captures(self.node)
 
+    def conditions(self) -> Iterator[ir.Value]:
+        """What the body makes for the loop itself to go on by: nothing in a Scan."""
+        yield from ()
+
     def results(self) -> Iterator[ir.Value]:
         """The body's outputs: updates of the states, then the steps of the outputs."""
         yield from (state.update for state in self.states)
@@ -249,10 +253,13 @@ class Loop:
         remove_unread(self.body)
         self._drop_unread_inputs()
         self.body.inputs.clear()
-        self.body.inputs.extend([*(s.parameter for s in self.states), *(x.parameter for x in self.inputs)])
+        self.body.inputs.extend(self._parameters())
         if self._operand_list() != self._written:
             self._rebuild()
         self._written = self._operand_list()
+
+    def _parameters(self) -> list[ir.Value]:
+        return [*(state.parameter for state in self.states), *(x.parameter for x in self.inputs)]
 
     def _operand_list(self) -> list[Any]:
         states = [(s.initial, s.parameter, s.final) for s in self.states]
@@ -275,7 +282,7 @@ class Loop:
     def _normalise_results(self) -> None:
         seen: set[ir.Value] = set()
         editor = self.inside()
-        for holder, field in [*((s, "update") for s in self.states), *((x, "step") for x in self.outputs)]:
+        for holder, field in self._holders():
             value: ir.Value = getattr(holder, field)
             producer = value.producer()
             if producer is None or producer.graph is not self.body or value in seen:
@@ -286,8 +293,12 @@ class Loop:
                 value.type, value.shape = self.facts.type(value), stated(shape)
             seen.add(value)
 
-    def _rebuild(self) -> None:
-        old, graph = self.node, self.graph
+    def _holders(self) -> list[tuple[Any, str]]:
+        """What names the body's outputs, in their order."""
+        return [*((state, "update") for state in self.states), *((output, "step") for output in self.outputs)]
+
+    def _written_anew(self, outputs: list[ir.Value]) -> ir.Node:
+        """A node as the view says, with the body of the one that there is."""
         attributes: dict[str, Any] = {"num_scan_inputs": len(self.inputs)}
         for key, roles, field in (
             ("scan_input_axes", self.inputs, "axis"),
@@ -299,17 +310,20 @@ class Loop:
             if any(values):
                 attributes[key] = values
         attrs = [ir.convenience.convert_attribute(key, value) for key, value in attributes.items()]
-        body = old.attributes["body"]
-        results = [self._result(value) for value in self._results_outside()]
-        node = ir.Node(
+        return ir.Node(
             "",
             std.Scan.op_type,
             [*(s.initial for s in self.states), *(x.sequence for x in self.inputs)],
-            [body, *attrs],
-            outputs=results,
-            name=old.name,
-            metadata_props=dict(old.metadata_props),
+            [self.node.attributes["body"], *attrs],
+            outputs=outputs,
+            name=self.node.name,
+            metadata_props=dict(self.node.metadata_props),
         )
+
+    def _rebuild(self) -> None:
+        old, graph = self.node, self.graph
+        results = [self._result(value) for value in self._results_outside()]
+        node = self._written_anew(results)
         node.meta.update(old.meta)
         self.space.facts.enter(node)
         graph.insert_before(old, node)

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.support.fuzz import arithmetic, control, edges, indexing, moving, products, recurrences  # noqa: F401 (they register)
+from tests.support.fuzz import arithmetic, control, counting, edges, indexing, moving, products, recurrences  # noqa: F401 (they register)
 from tests.support.fuzz.ideas import grow
 from tests.support.fuzz.runs import run
 from tests.support.fuzz.scope import Growth, Input, Refused, Scope, Value, imports, type_of

@@ -1,0 +1,76 @@
+"""Induction variables: a counter that a Loop carries is computed from the number of the step instead.
+
+Precondition: a carried integer scalar to which every step adds the same number, known now. Where it is read behind the
+loop, the number of steps is the trip count (see `trip_count`).
+
+Postcondition: the counter is not carried: it is `first + number * step` in the body and `first + number * steps` behind
+the loop, with the overflow of its own type.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.values import Entry
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.counters import Counter, counters_of, hoist_sizes
+from lstm_lower.passes.loops.views.linear_code import scalar
+from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop
+
+
+class InductionVariables(OnLoops, LoopPass):
+    """Computes the counters of Loops from the step's number."""
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Computes the counters of one Loop."""
+        assert isinstance(loop, WhileLoop)
+        modified = hoist_sizes(loop)
+        if loop.node.graph is None:
+            return modified
+        counters, _ = counters_of(loop)
+        steps: ir.Value | None = None
+        for counter in counters:
+            state = counter.state
+            read = bool(state.final.uses()) or state.final.is_graph_output()
+            if read and not loop.view.is_counted:
+                self.refuse(state.final, "it is read behind a loop whose number of steps is not known beforehand")
+                continue
+            if read and steps is None:
+                steps = _steps(loop)
+            if read and steps is not None:
+                replace(state.final, _counted(loop.before("counter"), counter, steps), loop.space)
+            number = _counted(loop.inside(next(iter(loop.body), None), "counter"), counter, loop.iteration)
+            loop.substitute(state.parameter, number)
+            loop.drop_state(state)
+            modified = True
+        loop.commit()
+        return modified
+
+
+def _steps(loop: WhileLoop) -> ir.Value:
+    """The number of steps of a Loop that runs as often as its trip count says."""
+    assert loop.trips is not None
+    e, entries = loop.before("steps"), loop.facts.entries(loop.trips)
+    steps = scalar(e, loop.trips)
+    (count,) = entries if entries is not None and len(entries) == 1 else (None,)
+    never_less = not isinstance(count, Entry | int | None) or (isinstance(count, int) and count >= 0)
+    # Less than nothing is nothing.
+    return steps if never_less or loop.view.never_empty else e.op(std.Max, steps, e.constant(0))
+
+
+def _counted(e: Emitter, counter: Counter, number: ir.Value) -> ir.Value:
+    """What a counter holds before a step, or behind all steps."""
+    first = counter.state.initial
+    dtype, shape = e.facts.dtype(first), e.facts.shape(first)
+    assert dtype is not None
+    assert shape is not None
+    value = number if dtype == ir.DataType.INT64 else e.op(std.Cast, number, to=int(dtype))
+    if counter.step != 1:
+        value = e.op(std.Mul, value, e.constant(counter.step, dtype))
+    if shape:
+        value = e.op(std.Reshape, value, e.ints(*[1] * len(shape)))
+    zero = e.facts.constant(first)
+    return value if zero is not None and not zero.any() else e.op(std.Add, value, first)

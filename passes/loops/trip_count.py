@@ -1,0 +1,206 @@
+"""Trip count: a Loop that ends when a counter reaches a limit gets its number of steps beforehand.
+
+Exporters of languages with `while` compute the condition anew in every step: `i < n`, `i < n and j < m`.
+
+Precondition: a Loop whose condition is one comparison, or several that have to hold all, of integer scalars that are
+sums of counters and of what does not change: a counter is a carried integer to which every step adds the same number.
+Counters stay within their integer type. Whether there is a first step is known, or the same comparisons of the
+counters' first values tell, or a scalar of the model does.
+
+Postcondition: the Loop has a trip count, at most the one that it had, and its condition always holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.facts import Facts
+from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.counters import counters_of, hoist_sizes
+from lstm_lower.passes.loops.views.linear import Counting, Linear
+from lstm_lower.passes.loops.views.linear_code import scalar, steps_below, written
+from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop
+
+
+class Uncountable(Exception):  # noqa: N818 (a verdict, not an error)
+    """The number of steps is not known beforehand; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How long a test holds: a counter goes a distance in strides of some length.
+
+    Attributes:
+        distance: from where the first step begins; nothing to go where it is not above 0.
+        stride: how much a step goes, above 0.
+    """
+
+    distance: Linear
+    stride: int
+
+
+class TripCount(OnLoops, LoopPass):
+    """Counts the steps of Loops before they run."""
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Counts the steps of one Loop."""
+        assert isinstance(loop, WhileLoop)
+        modified = hoist_sizes(loop)
+        if loop.node.graph is None or loop.view.is_counted:
+            return modified
+        before = loop.before("trips")
+        reason = _count(loop, before)
+        if reason is not None:
+            self.refuse(loop.node, reason)
+        else:
+            loop.commit()
+        before.discard_unread()
+        return modified or reason is None
+
+
+def _count(loop: WhileLoop, before: Emitter) -> str | None:
+    """Gives a Loop its trip count in the view; why not, where it cannot be."""
+    try:
+        loop.trips = _Count(loop, before).steps()
+    except Uncountable as reason:
+        return str(reason)
+    return None if loop.run_always() else "its body reads a condition of unknown shape"
+
+
+class _Count:
+    """One Loop's number of steps."""
+
+    def __init__(self, loop: WhileLoop, before: Emitter) -> None:
+        self.loop = loop
+        self.before = before
+        counters, self.inside = counters_of(loop)
+        self.outside = Counting(loop.facts)
+        # What a step adds to each counter, and its value before the first.
+        self.steps_of = {counter.state.parameter: counter.step for counter in counters} | {loop.iteration: 1}
+        self.first = {counter.state.parameter: self.outside.of(counter.state.initial) for counter in counters}
+        self.first[loop.iteration] = Linear(0)
+
+    def steps(self) -> ir.Value:
+        """Emits the number of steps.
+
+        Raises:
+            Uncountable: it is not known.
+        """
+        loop, e = self.loop, self.before
+        ways = [way for test in _tests(loop.again, self.inside, loop.going) if (way := self._way(test)) is not None]
+        if not loop.view.starts and not self._tested_first(ways):
+            # Something else tells whether there is a first step; the tests tell of the steps behind it.
+            assert loop.start is not None
+            total = self._least(ways, at_least=1)
+            return e.op(std.Where, e.op(std.Reshape, loop.start, e.ints()), total, e.constant(0))
+        tested = not loop.view.starts or all(_holds(Linear(0) - way.distance) for way in ways)
+        return self._least(ways, at_least=0 if tested else 1)
+
+    def _way(self, test: Linear) -> Way | None:
+        """How long a test of the body holds, which is negative where it does; `None` for ever.
+
+        The body tells of the step behind it: at the first step it would have told one step earlier.
+        """
+        stride = sum(k * self.steps_of.get(term, 0) for term, k in test.terms.items() if isinstance(term, ir.Value))
+        value = test
+        for term in test.terms:
+            if isinstance(term, ir.Value):
+                first = self.first.get(term)
+                if first is None:
+                    raise Uncountable(f"the condition reads '{term.name}', of which no step adds the same number")
+                value = value.with_term(term, first)
+        if stride <= 0 and _holds(value):
+            return None
+        if stride <= 0:
+            raise Uncountable("the condition compares what does not go towards its limit")
+        return Way(Linear(stride) - value, stride)
+
+    def _tested_first(self, ways: list[Way]) -> bool:
+        """Whether the condition of the first step is that of the others, one step earlier."""
+        try:
+            tests = _tests(self.loop.start, self.outside, None)
+        except Uncountable:
+            return False
+        expected = [Linear(0) - way.distance for way in ways]
+        return all(_holds(test) or test in expected for test in tests) and all(
+            _holds(test) or test in tests for test in expected
+        )
+
+    def _least(self, ways: list[Way], *, at_least: int) -> ir.Value:
+        """Emits the least number of steps that one of the ways or the trip count allows.
+
+        Args:
+            ways: how long each test holds; a distance less than nothing counts as nothing.
+            at_least: the number of steps that no test is asked for.
+        """
+        e, sources, trips = self.before, {**self.inside.sources, **self.outside.sources}, self.loop.trips
+        given = None if trips is None or at_least else self.outside.of(trips)
+        sources.update(self.outside.sources)
+        counts = []
+        for way in _shortest([*ways, *([] if given is None else [Way(given, 1)])]):
+            distance = written(e, way.distance, sources)
+            if distance is None:
+                raise Uncountable("the distance that a counter goes might be beyond int64")
+            counts.append(steps_below(e, distance, way.stride))
+        if at_least:
+            counts = [e.op(std.Max, count, e.constant(at_least)) for count in counts]
+        if given is None and trips is not None:
+            counts.append(scalar(e, trips))
+        if not counts:
+            raise Uncountable("its condition never ends it")
+        result = counts[0]
+        for count in counts[1:]:
+            result = e.op(std.Min, result, count)
+        return result
+
+
+def _shortest(ways: list[Way]) -> list[Way]:
+    """Those of which none is known to be the shorter one."""
+    kept: list[Way] = []
+    for way in ways:
+        gaps = [(way.distance - other.distance).known for other in kept if other.stride == way.stride]
+        if any(gap is not None and gap >= 0 for gap in gaps):
+            continue
+        kept = [x for x in kept if x.stride != way.stride or not _holds(way.distance - x.distance)]
+        kept.append(way)
+    return kept
+
+
+def _holds(test: Linear) -> bool:
+    """Whether a sum is known to be negative."""
+    return test.known is not None and test.known < 0
+
+
+def _tests(condition: ir.Value | None, counting: Counting, going: ir.Value | None) -> list[Linear]:
+    """The comparisons that all have to hold, each as a sum that is negative where it does.
+
+    Raises:
+        Uncountable: the condition is something else.
+    """
+    found: list[Linear] = []
+    pending = [condition]
+    while pending:
+        value = pending.pop()
+        if value is None or _always(counting.facts, value) or behind_identity(value) is going:
+            continue
+        op = counting.facts.maker(behind_identity(value))
+        if isinstance(op, std.And):
+            pending += op.inputs
+        elif isinstance(op, std.Squeeze | std.Reshape | std.Unsqueeze):
+            pending.append(op.inputs[0])
+        elif (test := counting.negative(value)) is not None:
+            found.append(test)
+        else:
+            raise Uncountable("its condition is more than comparisons of counters with what stays the same")
+    return found
+
+
+def _always(facts: Facts, value: ir.Value) -> bool:
+    known = facts.constant(value)
+    return known is not None and bool(known.all())

@@ -1,0 +1,89 @@
+"""The counters that a Loop carries, and the sizes that its body computes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import operands
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.values import Entry
+from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_initializers
+from lstm_lower.passes.loops.views.linear import INDICES, Counting, Linear
+from lstm_lower.passes.loops.views.loop import State
+from lstm_lower.passes.loops.views.while_loop import WhileLoop
+
+
+@dataclasses.dataclass(frozen=True)
+class Counter:
+    """A carried integer to which every step adds the same number.
+
+    Attributes:
+        state: the carried value.
+        step: what is added.
+    """
+
+    state: State
+    step: int
+
+
+def counters_of(loop: WhileLoop) -> tuple[list[Counter], Counting]:
+    """A Loop's counters, and what reads scalars of its body as sums of these and of the iteration number."""
+    facts = loop.facts
+    candidates = [state for state in loop.states if _is_scalar(state.parameter, facts)]
+    counting = Counting(facts, loop.body, {loop.iteration, *(state.parameter for state in candidates)})
+    found = []
+    for state in candidates:
+        update = counting.of(state.update)
+        step = None if update is None else (update - Linear(0, {state.parameter: 1})).known
+        if step is not None:
+            found.append(Counter(state, step))
+    return found, counting
+
+
+def _is_scalar(value: ir.Value, facts: Facts) -> bool:
+    shape = facts.shape(value)
+    return facts.dtype(value) in INDICES and shape is not None and all(dim == 1 for dim in shape)
+
+
+def hoist_sizes(loop: WhileLoop) -> bool:
+    """Moves what computes sizes before a Loop, where that is the same at every step; whether there was anything.
+
+    Of a Loop that may run no step nothing else may move before it: it might fail.
+    """
+    modified = hoist_initializers(loop)
+    before = loop.before()
+    inside = {*loop.body.inputs, *(output for node in loop.body for output in node.outputs)}
+    results = set(loop.results())
+    for node in list(loop.body):
+        if results.intersection(node.outputs) and isinstance(loop.facts.view(node), std.Constant | std.Identity):
+            # A body's output has to be made in the body.
+            continue
+        if inside.isdisjoint(operands(node)) and _never_fails(node, loop.facts):
+            loop.body.outputs.clear()
+            loop.body.remove(node)
+            before.place(node)
+            inside.difference_update(node.outputs)
+            modified = True
+    if modified:
+        loop.commit()
+    return modified
+
+
+def _never_fails(node: ir.Node, facts: Facts) -> bool:
+    view = facts.view(node)
+    if isinstance(view, std.Constant | std.Shape | std.Size | std.Identity):
+        return True
+    if not isinstance(view, std.Standard) or len(node.outputs) != 1 or None in node.inputs:
+        return False
+    if isinstance(view, std.Elementwise) and not isinstance(view, std.Div | std.Mod | std.Pow | std.BitShift):
+        known = all(facts.dtype(value) in {*INDICES, ir.DataType.BOOL} for value in (*node.inputs, view.output))
+        shapes = [facts.shape(value) for value in node.inputs]
+        return known and all(shape is not None and all(dim == 1 for dim in shape) for shape in shapes)
+    if not isinstance(view, std.Moving | std.Concat):
+        return False
+    # What is known of the entries was computed in the same way.
+    entries = facts.entries(view.output)
+    return entries is not None and all(not isinstance(x, Entry) or x.value is not view.output for x in entries)

@@ -1,0 +1,100 @@
+"""Sums of scalars written as nodes, with no integer overflowing on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter
+from lstm_lower.passes.loops.views.linear import Linear, Term, is_size
+
+LARGEST = int(np.iinfo(np.int64).max)
+# Sums of a few sizes, int32 numbers and numbers up to this stay within int64.
+SMALL = 1 << 60
+LARGEST_MULTIPLE = 1 << 20
+MOST_TERMS = 8
+
+
+def scalar(e: Emitter, value: ir.Value) -> ir.Value:
+    """An integer of one element as an int64 scalar."""
+    value = value if e.facts.dtype(value) == ir.DataType.INT64 else e.op(std.Cast, value, to=int(ir.DataType.INT64))
+    return value if e.facts.rank(value) == 0 else e.op(std.Reshape, value, e.ints())
+
+
+def written(e: Emitter, form: Linear, sources: Mapping[Term, ir.Value]) -> ir.Value | None:
+    """An int64 scalar that holds a sum; `None` where it might overflow.
+
+    A sum that is beyond 2**60 may come out as another one that is, of the same sign.
+
+    Args:
+        e: emits.
+        form: the sum.
+        sources: a scalar for each term.
+    """
+    if not form.terms:
+        return e.constant(form.number) if abs(form.number) <= LARGEST else None
+    data = [t for t in form.terms if not is_size(t) and e.facts.dtype(sources[t]) != ir.DataType.INT32]
+    if form == Linear(0, dict.fromkeys(form.terms, 1)) and len(form.terms) == 1:
+        return scalar(e, sources[next(iter(form.terms))])
+    multiples = form.terms.values()
+    if abs(form.number) > SMALL or len(multiples) > MOST_TERMS or max(map(abs, multiples)) > LARGEST_MULTIPLE:
+        return None
+    parts = [(scalar(e, sources[t]), k) for t, k in form.terms.items() if t not in data]
+    if data and (found := _difference(e, [(scalar(e, sources[t]), form.terms[t]) for t in data])) is None:
+        return None
+    if data:
+        assert found is not None
+        parts.insert(0, (_within(e, found, SMALL), 1))
+    return _sum(e, parts, form.number)
+
+
+def _difference(e: Emitter, parts: Sequence[tuple[ir.Value, int]]) -> ir.Value | None:
+    """A number that may be anything, its opposite, or the difference of two, with the nearest integer if it is none."""
+    match sorted(parts, key=lambda part: part[1]):
+        case [(value, 1)]:
+            return value
+        case [(value, -1)]:
+            # The least integer has no opposite.
+            return e.op(std.Neg, e.op(std.Max, value, e.constant(-LARGEST)))
+        case [(low, -1), (high, 1)]:
+            return e.op(std.Sub, _surplus(e, high, low), _surplus(e, low, high))
+    return None
+
+
+def _surplus(e: Emitter, high: ir.Value, low: ir.Value) -> ir.Value:
+    """By how much one number is above another, from 0 to the largest integer."""
+    most = e.op(std.Add, e.constant(LARGEST), e.op(std.Min, low, e.constant(0)))
+    return e.op(std.Sub, e.op(std.Max, e.op(std.Min, high, most), low), low)
+
+
+def _within(e: Emitter, value: ir.Value, limit: int) -> ir.Value:
+    return e.op(std.Max, e.op(std.Min, value, e.constant(limit)), e.constant(-limit))
+
+
+def _sum(e: Emitter, parts: Sequence[tuple[ir.Value, int]], number: int) -> ir.Value:
+    total: ir.Value | None = None
+    for value, multiple in sorted(parts, key=lambda part: -part[1]):
+        factor = abs(multiple)
+        term = value if factor == 1 else e.op(std.Mul, value, e.constant(factor))
+        if total is None:
+            total = term if multiple > 0 else e.op(std.Neg, term)
+        else:
+            total = e.op(std.Add if multiple > 0 else std.Sub, total, term)
+    assert total is not None
+    return e.op(std.Add, total, e.constant(number)) if number else total
+
+
+def steps_below(e: Emitter, distance: ir.Value, stride: int) -> ir.Value:
+    """How many steps of a stride it takes to go a distance; not more than 0 where there is none to go."""
+    known = e.facts.constant(distance)
+    if known is not None:
+        return e.constant(-(-int(known) // stride))
+    if stride == 1:
+        return distance
+    whole = e.op(std.Div, distance, e.constant(stride))
+    rest = e.op(std.Sub, distance, e.op(std.Mul, whole, e.constant(stride)))
+    more = e.op(std.Cast, e.op(std.Greater, rest, e.constant(0)), to=int(ir.DataType.INT64))
+    return e.op(std.Add, whole, more)
