@@ -27,6 +27,7 @@ class Operand:
         spec: its symbolic shape; `None` when any shape goes.
         dtype: a type variable (`T`) or one of the dtype names.
         variadic: may repeat; its shapes are checked by the op's own `verify`.
+        mixed: each of a variadic operand's values has a dtype of its own, one of those that the type variable allows.
         optional: may be left out (an empty name in ONNX).
         count: the attribute that says how often a variadic operand repeats, where TensorFlow has one.
         indexes: the dimension symbol, or the scalar operand, whose size its values are indices below.
@@ -41,6 +42,7 @@ class Operand:
     count: str | None = None
     indexes: str | None = None
     counts: str | None = None
+    mixed: bool = False
 
 
 class _Required:
@@ -159,10 +161,11 @@ def operand(
     count: str | None = None,
     indexes: str | None = None,
     counts: str | None = None,
+    mixed: bool = False,
 ) -> Any:
     """Declares an operand, for example `operand("I+H 4*H")`; `None` for any shape. See `Operand`."""
     spec = None if shape is None else dims.parse_shape(shape)
-    return Operand("", spec, dtype, variadic, optional, count, indexes, counts)
+    return Operand("", spec, dtype, variadic, optional, count, indexes, counts, mixed)
 
 
 def attr(type_: Any, default: Any = REQUIRED, *, choices: Sequence[Any] = (), rounds_to: str | None = None) -> Any:

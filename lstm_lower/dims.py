@@ -14,7 +14,7 @@ from lstm_lower.errors import InvalidInputError, MisfitError
 
 
 class Identity:
-    """A size that is known by its identity alone: equal where the object is the same."""
+    """A size that is known by its identity alone: equal where that is."""
 
     __slots__ = ()
 
@@ -124,6 +124,27 @@ def starts(whole: Shape, part: Shape) -> bool:
     pairs = zip(whole, part, strict=False)
     clash = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
     return len(part) <= len(whole) and not clash
+
+
+def broadcast_shapes(first: Shape, second: Shape) -> tuple[Dim, ...] | None:
+    """The shape that two broadcast to; `None` where they do not."""
+    rank = max(len(first), len(second))
+    pairs = zip((1,) * (rank - len(first)) + tuple(first), (1,) * (rank - len(second)) + tuple(second), strict=True)
+    merged: list[Dim] = []
+    for a, b in pairs:
+        if isinstance(a, int) and isinstance(b, int) and a != b and 1 not in (a, b):
+            return None
+        merged.append(_common(a, b))
+    return tuple(merged)
+
+
+def _common(first: Dim, second: Dim) -> Dim:
+    """The size that two sizes broadcast to; of an open one and a known one other than 1 the known one."""
+    if first == 1 or first == second:
+        return second
+    if second == 1 or isinstance(first, int):
+        return first
+    return second if isinstance(second, int) else None
 
 
 class Unifier:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lstm_lower import opdef
 
-_FAMILIES = {
+FAMILIES = {
     "block": "Block family",
     "cudnn": "cuDNN family",
     "cudnn_params": "cuDNN's params buffer",
@@ -19,6 +19,25 @@ _FAMILIES = {
     "segments": "Segments",
     "indexing": "Shapes, slices and indices",
     "random": "Random numbers",
+    "arithmetic": "Arithmetic",
+    "comparison": "Comparisons and truth values",
+    "math": "Functions of one operand",
+    "passing": "What hands its operand on",
+    "reductions": "Reductions and cumulative sums",
+    "products": "Products of matrices",
+    "networks": "Layers and resized images",
+    "windows": "Convolutions and poolings",
+    "shapes": "Reading and changing shapes",
+    "filling": "Filling arrays",
+    "moving": "Turning, repeating and padding",
+    "blocks": "Blocks of images as batch entries or channels",
+    "joining": "Joining and dividing",
+    "slicing": "Slices",
+    "gathering": "Looking up and changing elements by place",
+    "sparse": "Sparse arrays",
+    "sorting": "Finding and ordering",
+    "counting": "Counting",
+    "matrices": "Diagonals of matrices",
 }
 
 _NOTES = {
@@ -43,10 +62,8 @@ def reference() -> str:
     for op in opdef.our_definitions():
         families.setdefault(op.family, []).append(op)
     parts = [_HEADER]
-    for family in sorted(
-        families, key=lambda name: list(_FAMILIES).index(name) if name in _FAMILIES else len(_FAMILIES)
-    ):
-        parts.append(f"## {_FAMILIES.get(family, family.capitalize())}\n")
+    for family in sorted(families, key=lambda name: list(FAMILIES).index(name) if name in FAMILIES else len(FAMILIES)):
+        parts.append(f"## {FAMILIES.get(family, family.capitalize())}\n")
         if family in _NOTES:
             parts.append(f"{_NOTES[family]}\n")
         parts += [_section(op) for op in families[family]]

@@ -323,7 +323,7 @@ def _bind_dtype(call: Call, slot: Slot, info: TensorInfo) -> None:
         if info.dtype not in (None, DTYPES[declared.dtype]):
             raise call.error(str(slot), f"dtype {declared.dtype}", dtype_name(info.dtype))
         return
-    bound = call.types.get(declared.dtype) or info.dtype
+    bound = info.dtype if declared.mixed else call.types.get(declared.dtype) or info.dtype
     call.types[declared.dtype] = bound
     if info.dtype is None:
         return

@@ -112,7 +112,7 @@ def _parameter(op: type[OpDef], operand: Operand) -> OpSchema.FormalParameter:
         # What nobody reads may be left out.
         option = OpSchema.FormalParameterOption.Optional
     type_ = operand.dtype if operand.dtype in op.types else _tensor(DTYPES[operand.dtype])
-    return OpSchema.FormalParameter(operand.name, type_, param_option=option)
+    return OpSchema.FormalParameter(operand.name, type_, param_option=option, is_homogeneous=not operand.mixed)
 
 
 def _tensor(dtype: DType) -> str:

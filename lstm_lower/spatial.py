@@ -11,11 +11,14 @@ from lstm_lower.opdef import Call, OpDef, Operand
 
 PADDINGS = ("SAME", "VALID", "EXPLICIT")
 FORMATS = ("NHWC", "NCHW")
+VOLUME_FORMATS = ("NDHWC", "NCDHW")
 
 _CHANNELS_FIRST = {
-    last: dims.parse_shape(first)
-    for last, first in (("N H W C", "N C H W"), ("N P Q C", "N C P Q"), ("N P Q K", "N K P Q"))
+    " ".join(last): dims.parse_shape(" ".join([last[0], last[-1], *last[1:-1]]))
+    for last in ("NHWC", "NPQC", "NPQK", "NDHWC", "NOPQC", "NOPQK")
 }
+
+_COUNTS = {4: "four", 5: "five", 8: "eight", 10: "ten"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,14 +57,14 @@ class SpatialOp(OpDef, abstract=True):
     @classmethod
     def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
         """Images have their channels last or second."""
-        if operand.spec is not None and attributes.get("data_format") == "NCHW":
+        if operand.spec is not None and attributes.get("data_format", "NHWC")[1] == "C":
             return _CHANNELS_FIRST.get(operand.spec.text, operand.spec)
         return operand.spec
 
 
-def spatial_positions(data_format: str) -> tuple[int, int]:
-    """The positions of rows and columns in a shape."""
-    return (1, 2) if data_format == "NHWC" else (2, 3)
+def spatial_positions(data_format: str) -> tuple[int, ...]:
+    """The positions of rows and columns in a shape, and before them that of a volume's depth."""
+    return tuple(position for position, letter in enumerate(data_format) if letter not in "NC")
 
 
 def spatial_axes(attributes: Mapping[str, Any], kernel: Sequence[int]) -> list[SpatialAxis]:
@@ -71,14 +74,14 @@ def spatial_axes(attributes: Mapping[str, Any], kernel: Sequence[int]) -> list[S
         attributes: `strides`, `padding`, `data_format`, and where the op has them `dilations`, `explicit_paddings`.
         kernel: rows and columns of the window.
     """
-    axes = []
+    axes, rank = [], len(attributes["data_format"])
     for size, position in zip(kernel, spatial_positions(attributes["data_format"]), strict=True):
-        explicit = attributes.get("explicit_paddings") or [0] * 8
+        explicit = attributes.get("explicit_paddings") or [0] * (2 * rank)
         axes.append(
             SpatialAxis(
                 size,
                 attributes["strides"][position],
-                attributes.get("dilations", [1] * 4)[position],
+                attributes.get("dilations", [1] * rank)[position],
                 attributes["padding"],
                 (explicit[2 * position], explicit[2 * position + 1]),
             )
@@ -86,35 +89,40 @@ def spatial_axes(attributes: Mapping[str, Any], kernel: Sequence[int]) -> list[S
     return axes
 
 
-def check_windows(call: Call, *vectors: str) -> None:
+def check_windows(call: Call, *vectors: str, given: Mapping[str, Any] | None = None) -> None:
     """Verifies the attributes that place windows.
 
     Args:
         call: the call; its attributes are bound.
         vectors: names of the attributes that hold a number for each axis.
+        given: the attributes, where some of them are values of operands.
 
     Raises:
         InvalidModelError, InvalidInputError: one does not fit.
     """
-    spatial = spatial_positions(call.attributes["data_format"])
+    spatial, rank = spatial_positions(call.attributes["data_format"]), len(call.attributes["data_format"])
     for name in vectors:
-        value = call.attributes[name]
-        fits = len(value) == 4 and all(
+        value = (call.attributes if given is None else given)[name]
+        fits = len(value) == rank and all(
             entry >= 1 if axis in spatial else entry == 1 for axis, entry in enumerate(value)
         )
         if not fits:
-            raise call.error(f"attribute {name}", "four numbers above 0, that of batch and channels 1", value)
+            raise call.error(
+                f"attribute {name}", f"{_COUNTS[rank]} numbers above 0, that of batch and channels 1", value
+            )
     explicit = call.attributes.get("explicit_paddings", [])
     if call.attributes["padding"] != "EXPLICIT":
         if explicit:
             raise call.error("attribute explicit_paddings", f"none with padding {call.attributes['padding']}", explicit)
         return
-    fits = len(explicit) == 8 and all(
+    fits = len(explicit) == 2 * rank and all(
         entry >= 0 if position // 2 in spatial else entry == 0 for position, entry in enumerate(explicit)
     )
     if not fits:
         raise call.error(
-            "attribute explicit_paddings", "eight numbers of at least 0, those of batch and channels 0", explicit
+            "attribute explicit_paddings",
+            f"{_COUNTS[2 * rank]} numbers of at least 0, those of batch and channels 0",
+            explicit,
         )
 
 

@@ -16,6 +16,7 @@ from lstm_lower.graph.emit import Constants, Workspace
 from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, with_inner
+from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rules.registry import RULES, Node, Results
 from lstm_lower.passes.templates import Template, signature
@@ -46,6 +47,8 @@ class LowerCompositesPass(Pass):
             InvalidModelError: a composite node does not fit its definition.
             UnsupportedOpError: a rule cannot lower its node; all such nodes are named.
         """
+        # More follows from what a rule emits than from what is declared of its node.
+        self.context.space.facts.look_again()
         lowering = _Lowering(model, self.context.space, standard_rnn=self.standard_rnn)
         modified = False
         for container, opset in _graphs(model):
@@ -135,7 +138,7 @@ class _Lowering:
         templates: dict[Hashable, Template],
     ) -> None:
         call, rule = bind_node(node, definition, self.space.facts), RULES[definition]
-        key = signature(node, call) if rule.repeatable else None
+        key = signature(node, call, self.space.facts) if rule.repeatable else None
         if key in templates:
             replacements = templates[key].repeat(node, builder)
         else:
@@ -179,7 +182,8 @@ def _replacements(
         if result.builder is not builder or result.value.producer() not in builder.nodes or result.value in taken:
             result = builder.op(std.Identity, result)
         taken.add(result.value)
-        for shape in (builder.facts.shape(old), info.shape):
+        # Identities that were known of the old value are of a time when its operands were not lowered.
+        for shape in (declared_shape(old), info.shape):
             made = builder.facts.shape(result.value)
             if not dims.agree(made, shape):
                 what, got = f"to return {slot} of shape {dims.format_shape(shape or ())}", dims.format_shape(made or ())

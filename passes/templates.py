@@ -11,17 +11,30 @@ from collections.abc import Hashable
 import onnx_ir as ir
 
 from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.values import Dim, Entry
 from lstm_lower.opdef import Call
 
 Replacements = list[tuple[ir.Value, ir.Value]]
 
 
-def signature(node: ir.Node, call: Call) -> Hashable:
-    """What a rule that reads no operand's value can depend on: the call, equal operands, and outputs in use."""
+def signature(node: ir.Node, call: Call, facts: Facts) -> Hashable:
+    """What a repeatable rule can depend on: the call, equal operands, their known entries, and outputs in use.
+
+    The call tells integers that are known as a whole; entries are those of which some are sizes known by name.
+    """
     first: dict[ir.Value | None, int] = {}
     operands = tuple(first.setdefault(value, index) for index, value in enumerate(node.inputs))
+    entries = tuple(_sizes(value, facts) for value in first)
     used = tuple(bool(value.uses()) or value.is_graph_output() for value in node.outputs)
-    return call, operands, used
+    return call, operands, entries, used
+
+
+def _sizes(value: ir.Value | None, facts: Facts) -> tuple[Dim | None, ...] | None:
+    """The known entries of an integer operand."""
+    dtype = facts.dtype(value)
+    entries = facts.entries(value) if dtype is not None and dtype.is_integer() else None
+    return None if entries is None else tuple([None if isinstance(entry, Entry) else entry for entry in entries])
 
 
 # What a step reads: the value at a place of the template, or a shared constant, which stands for itself.

@@ -231,7 +231,7 @@ def _model(
         inputs = [value for value in inputs if value.name != "seq_len_max"]
         place = {slot.operand.name: slot for slot in operands}
         operands[place["seq_len_max"]] = _steps(nodes, operands[place["x"]])
-    given = [ir.convenience.convert_attribute(name, _plain(value)) for name, value in attributes.items()]
+    given = [_attribute(name, value) for name, value in attributes.items()]
     absent = sum(Slot(declared) not in operands for declared in definition.inputs if not declared.variadic)
     ordered = [operands.get(slot) for slot in definition.input_slots(len(signature) + absent, attributes)]
     outputs = [ir.Value(name=f"output_{index}") for index in range(len(output_dtypes))]
@@ -248,8 +248,11 @@ def _model(
     return ir.Model(graph, ir_version=10)
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _attribute(name: str, value: Any) -> ir.Attr:
+    # An empty list has no type of its own.
+    if value == ():
+        return ir.AttrInt64s(name, [])
+    return ir.convenience.convert_attribute(name, list(value) if isinstance(value, tuple) else value)
 
 
 def _cast(nodes: list[ir.Node], value: ir.Value, dtype: ir.DataType) -> ir.Value:

@@ -17,7 +17,7 @@ class ScatterNd(OpDef):
     """Zeros of a shape with updates added at the places that the last axis of `indices` names."""
 
     class Types:
-        T = _NUMBERS
+        T = (*_NUMBERS, "bool")
         Tindices = INDEX
 
     class Inputs:

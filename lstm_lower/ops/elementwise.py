@@ -5,7 +5,8 @@ Signatures: TensorFlow's raw ops of the same names. Operands of the binary ones 
 
 from __future__ import annotations
 
-from lstm_lower.dims import Dim
+from lstm_lower.dims import Dim, broadcast_shapes
+from lstm_lower.dtypes import DTYPES
 from lstm_lower.opdef import Call, OpDef, TensorInfo, operand
 from lstm_lower.ops.gradients import ANY, FLOATS, Function, Passing
 
@@ -41,8 +42,8 @@ class Snapshot(Passing):
     """Its input: TensorFlow's own optimiser puts it where it found a constant factor of one."""
 
 
-class _Binary(OpDef, abstract=True):
-    """A function of two operands that broadcast."""
+class Binary(OpDef, abstract=True):
+    """A function of operands that broadcast."""
 
     class Types:
         T = FLOATS
@@ -57,12 +58,14 @@ class _Binary(OpDef, abstract=True):
     @classmethod
     def verify(cls, call: Call) -> None:
         """The operands broadcast."""
-        broadcast(call, "x", "y")
+        broadcast(call, *(declared.name for declared in cls.inputs))
 
     @classmethod
     def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The shape that the operands broadcast to."""
-        return [TensorInfo(call.types.get("T"), broadcast(call, "x", "y"))]
+        (output,) = cls.outputs
+        dtype = call.types.get(output.dtype) if output.dtype in cls.types else DTYPES[output.dtype]
+        return [TensorInfo(dtype, broadcast(call, *(declared.name for declared in cls.inputs)))]
 
 
 def broadcast(call: Call, *names: str) -> tuple[Dim, ...] | None:
@@ -76,43 +79,30 @@ def broadcast(call: Call, *names: str) -> tuple[Dim, ...] | None:
         shape = call.operands[name].shape
         if shape is None:
             return None
-        rank = max(len(result), len(shape))
-        pairs = zip((1,) * (rank - len(result)) + result, (1,) * (rank - len(shape)) + tuple(shape), strict=True)
-        merged: list[Dim] = []
-        for first, second in pairs:
-            if isinstance(first, int) and isinstance(second, int) and first != second and 1 not in (first, second):
-                raise call.error(name, f"a shape that broadcasts with {list(result)} (as {names[0]})", list(shape))
-            merged.append(_common(first, second))
-        result = tuple(merged)
+        merged = broadcast_shapes(result, shape)
+        if merged is None:
+            raise call.error(name, f"a shape that broadcasts with {list(result)} (as {names[0]})", list(shape))
+        result = merged
     return result
 
 
-def _common(first: Dim, second: Dim) -> Dim:
-    """The size that two sizes broadcast to; of an open one and a known one other than 1 the known one."""
-    if first == 1 or first == second:
-        return second
-    if second == 1 or isinstance(first, int):
-        return first
-    return second if isinstance(second, int) else None
-
-
-class Xdivy(_Binary):
+class Xdivy(Binary):
     """x / y, and 0 where x is 0."""
 
 
-class Xlogy(_Binary):
+class Xlogy(Binary):
     """x log(y), and 0 where x is 0."""
 
 
-class Xlog1py(_Binary):
+class Xlog1py(Binary):
     """x log(1 + y), and 0 where x is 0."""
 
 
-class MulNoNan(_Binary):
+class MulNoNan(Binary):
     """x y, and 0 where y is 0, even if x is infinite or no number."""
 
 
-class TruncateMod(_Binary):
+class TruncateMod(Binary):
     """Remainder of the division that rounds towards 0: it has x's sign."""
 
     class Types:
@@ -123,14 +113,14 @@ class Mod(TruncateMod):
     """TruncateMod, under the name it has in older graphs."""
 
 
-class FloorMod(_Binary):
+class FloorMod(Binary):
     """Remainder of the division that rounds down: it has y's sign."""
 
     class Types:
         T = NUMBERS
 
 
-class FloorDiv(_Binary):
+class FloorDiv(Binary):
     """Quotient, rounded down."""
 
     class Types:

@@ -6,10 +6,11 @@ Signatures: TensorFlow's raw ops of the same names. `gradients`, `dy` and `out_b
 
 from __future__ import annotations
 
+from lstm_lower.dtypes import DTYPES
 from lstm_lower.opdef import Call, OpDef, attr, operand
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-ANY = (*FLOATS, "int8", "int32", "int64", "bool")
+ANY = tuple(DTYPES)
 
 # Constants of the scaled exponential linear unit (Klambauer et al., Self-Normalizing Neural Networks, 2017).
 SELU_SCALE = 1.0507009873554804934193349852946

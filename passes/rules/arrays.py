@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -30,21 +31,41 @@ from lstm_lower.passes.rules.registry import Node, lowers
 
 @lowers(ScatterNd)
 def scatter_nd(n: Node) -> dict[str, Expr]:
-    """An adding ScatterND; before opset 16, which has none, places become numbers of rows."""
+    """An adding ScatterND; before opset 16, which has none, places become numbers of rows. Of bool, any."""
     b = n.builder
-    indices, shape = n.indices.cast(INT64), n.shape.cast(INT64)
+    shape, updates = n.shape.cast(INT64), n.updates
+    if updates.dtype == ir.DataType.BOOL:
+        updates = updates.cast(ir.DataType.INT32)
     if b.opset >= 16:
-        zeros = b.op(std.ConstantOfShape, shape, value=ir.tensor([0], dtype=n.updates.dtype))
-        return {"output": b.op(std.ScatterND, zeros, indices, n.updates, reduction="add")}
+        zeros = b.op(std.ConstantOfShape, shape, value=ir.tensor([0], dtype=updates.dtype))
+        return {"output": b.op(std.ScatterND, zeros, n.indices.cast(INT64), updates, reduction="add")}
+    updates, places, rows = numbered_rows(n, "indices", updates, shape, before=16)
+    return {"output": reshape_to(add_rows(updates, places, rows), shape)}
+
+
+def numbered_rows(n: Node, operand: str, updates: Expr, shape: Expr, *, before: int) -> tuple[Expr, Expr, Expr]:
+    """What a scatter into a shape [R] changes, for opsets whose ScatterND cannot.
+
+    Args:
+        n: the node.
+        operand: its operand that names the places, the last axis of each.
+        updates: what comes there.
+        shape: the sizes of what is changed.
+        before: the opset that can.
+
+    Returns:
+        The updates as rows, the number of the row that each one changes, and how many rows there are.
+    """
+    b = n.builder
+    indices = getattr(n, operand).cast(INT64)
     depth = indices.size(-1)
     if not isinstance(depth, int) or not depth:
         got = "an unknown one" if depth else "0"
-        raise n.unsupported("indices", "a known size of the last axis, at least 1 (before opset 16)", got)
-    updates = flatten_rows(n.updates, rank_of(n, "indices", indices) - 1)
+        raise n.unsupported(operand, f"a known size of the last axis, at least 1 (before opset {before})", got)
     sizes = [shape.slice(axis, axis + 1, axis=0) for axis in range(depth)]
     places = [b.op(std.Gather, indices, b.constant(axis, INT64), axis=-1).reshape(-1) for axis in range(depth)]
-    rows = functools.reduce(operator.mul, sizes)
-    return {"output": reshape_to(add_rows(updates, row_numbers(places, sizes), rows), shape)}
+    rows = flatten_rows(updates, rank_of(n, operand, indices) - 1)
+    return rows, row_numbers(places, sizes), functools.reduce(operator.mul, sizes)
 
 
 @lowers(EuclideanNorm)
@@ -85,13 +106,16 @@ def rank(n: Node) -> dict[str, Expr]:
 @lowers(Reverse)
 def reverse(n: Node) -> dict[str, Expr]:
     """A slice backwards along each axis that is turned round."""
-    b = n.builder
-    chosen = n.fixed("dims")
-    axes = [int(axis) for axis in chosen.nonzero()[0]]
+    return {"output": turned(n.moved("tensor"), [int(axis) for axis in n.fixed("dims").nonzero()[0]])}
+
+
+def turned(x: Expr, axes: Sequence[int]) -> Expr:
+    """X with the order along axes turned round."""
+    b = x.builder
     if not axes:
-        return {"output": n.tensor}
+        return x
     starts, ends = [-1] * len(axes), [-(2**31)] * len(axes)
-    return {"output": b.op(std.Slice, n.tensor, b.ints(*starts), b.ints(*ends), b.ints(*axes), b.ints(*starts))}
+    return b.op(std.Slice, x, b.ints(*starts), b.ints(*ends), b.ints(*axes), b.ints(*starts))
 
 
 @lowers(Diag)
@@ -136,15 +160,19 @@ def in_top_k(n: Node) -> dict[str, Expr]:
 
 @lowers(UniqueV2)
 def unique(n: Node) -> dict[str, Expr]:
-    """ONNX's Unique, in int64 for integers: onnxruntime has it for few dtypes."""
-    b = n.builder
+    """The slices along the axis, a vector's elements without one."""
     axis = n.fixed("axis")
-    values = n.x.cast(INT64) if n.x.dtype == ir.DataType.INT32 else n.x
-    along = int(axis[0]) if axis.size else 0
-    y, _, inverse, _ = b.ops(std.Unique, values, outputs=4, axis=along, sorted=0)
-    for value, dtype in ((y, values.dtype), (inverse, INT64)):
+    return unique_slices(n.x, int(axis[0]) if axis.size else 0)
+
+
+def unique_slices(x: Expr, along: int) -> dict[str, Expr]:
+    """ONNX's Unique, in int64 for integers: onnxruntime has it for few dtypes."""
+    b = x.builder
+    values = x.cast(INT64) if x.dtype.is_integer() else x
+    y, _, inverse, counts = b.ops(std.Unique, values, outputs=4, axis=along, sorted=0)
+    for value, dtype in ((y, values.dtype), (inverse, INT64), (counts, INT64)):
         value.value.type = ir.TensorType(dtype)
-    return {"y": y, "idx": inverse}
+    return {"y": y, "idx": inverse, "count": counts}
 
 
 @lowers(CumulativeLogsumexp)

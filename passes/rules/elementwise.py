@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -23,6 +24,7 @@ from lstm_lower.ops.elementwise import (
     Xlog1py,
     Xlogy,
 )
+from lstm_lower.passes.rules.ordinary.kernels import computed
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
@@ -54,10 +56,15 @@ def log1p(n: Node) -> dict[str, Expr]:
     return {"y": log1p_of(n.x)}
 
 
+def expm1_of(x: Expr) -> Expr:
+    """exp(x) - 1 = tanh(x / 2) (exp(x) + 1), in which nothing cancels."""
+    return x.builder.op(std.Tanh, x * 0.5) * (x.builder.op(std.Exp, x) + 1)
+
+
 @lowers(Expm1)
 def expm1(n: Node) -> dict[str, Expr]:
-    """exp(x) - 1 = tanh(x / 2) (exp(x) + 1), in which nothing cancels."""
-    return {"y": n.builder.op(std.Tanh, n.x * 0.5) * (n.builder.op(std.Exp, n.x) + 1)}
+    """exp(x) - 1, accurate also where x is close to 0."""
+    return {"y": expm1_of(n.x)}
 
 
 @lowers(Inv)
@@ -142,7 +149,18 @@ def _choice(condition: Expr, x: Expr, y: Expr) -> Expr:
     if x.dtype == ir.DataType.BOOL:
         # onnxruntime has no Where on truth values.
         return b.op(std.Or, b.op(std.And, condition, x), b.op(std.And, b.op(std.Not, condition), y))
-    return b.op(std.Where, condition, x, y)
+    return b.op(std.Where, condition, computed(x), computed(y))
+
+
+def _rows(condition: Expr, x: Expr) -> Expr:
+    """A vector with axes of size 1 behind, so many that it meets x's first axis."""
+    b = condition.builder
+    if x.shape is not None:
+        added = range(1, len(x.shape))
+        return condition.unsqueeze(*added) if added else condition
+    one = ir.Tensor(np.ones(1, np.int64), dtype=ir.DataType.INT64)
+    ones = b.op(std.ConstantOfShape, b.op(std.Shape, b.op(std.Shape, x)) - 1, value=one)
+    return b.op(std.Reshape, condition, b.concat([b.ints(-1), ones], 0))
 
 
 @lowers(Select)
@@ -152,8 +170,7 @@ def select(n: Node) -> dict[str, Expr]:
     if condition.shape is None:
         raise n.unsupported("condition", "a known rank", "an unknown one")
     if len(condition.shape) == 1:
-        if n.x.shape is None:
-            raise n.unsupported("x", "a known rank where condition is a vector", "an unknown one")
-        added = range(1, len(n.x.shape))
-        condition = condition.unsqueeze(*added) if added else condition
-    return {"output": _choice(condition, n.x, n.y)}
+        condition = _rows(condition, n.x)
+    output = _choice(condition, n.x, n.y)
+    # Its rows are as many as the condition's entries, which need not be known to be equal.
+    return {"output": output if n.x.shape is None else n.builder.set_shape(output, n.x.shape)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -35,14 +36,14 @@ def broadcast_gradient_args(n: Node) -> dict[str, Expr]:
     """Axes at which an operand has size 1 or none at all; nothing when the shapes are equal."""
     b = n.builder
     known = [n.s0.entries, n.s1.entries]
-    if None not in known and all(isinstance(size, int) for sizes in known for size in sizes or ()):
+    if None not in known:
         first, second = (list(sizes or ()) for sizes in known)
         rank = max(len(first), len(second))
-        constants = []
-        for sizes in (first, second):
-            padded = [1] * (rank - len(sizes)) + sizes
-            constants.append([axis for axis in range(rank) if padded[axis] == 1 and first != second])
-        return {"r0": b.ints(*constants[0]), "r1": b.ints(*constants[1])}
+        padded = [[1] * (rank - len(sizes)) + sizes for sizes in (first, second)]
+        # Of two open sizes that may differ, either may be 1; summing over an axis of size 1 may be left out.
+        if all(a == c or isinstance(a, int) or isinstance(c, int) for a, c in zip(*padded, strict=True)):
+            axes = [[axis for axis, size in enumerate(sizes) if size == 1 and first != second] for sizes in padded]
+            return {"r0": b.ints(*axes[0]), "r1": b.ints(*axes[1])}
     shapes = [n.s0.cast(INT64), n.s1.cast(INT64)]
     lengths = [b.op(std.Shape, shape) for shape in shapes]
     rank_ = lengths[0].maximum(lengths[1])
@@ -50,11 +51,11 @@ def broadcast_gradient_args(n: Node) -> dict[str, Expr]:
     # Two shapes are equal when the padded ones are and nothing was padded.
     differ = b.op(std.Not, b.op(std.Equal, padded_[0], padded_[1])).cast(INT64).sum(0, keepdims=True)
     unequal = (differ + (lengths[0] - lengths[1]) * (lengths[0] - lengths[1])) > 0
-    axes = []
+    found = []
     for shape in padded_:
         chosen = b.op(std.And, b.op(std.Equal, shape, shape.like(1)), unequal)
-        axes.append(b.op(std.NonZero, chosen).reshape(-1))
-    return {"r0": axes[0], "r1": axes[1]}
+        found.append(b.op(std.NonZero, chosen).reshape(-1))
+    return {"r0": found[0], "r1": found[1]}
 
 
 def _ones(length: Expr) -> Expr:
@@ -73,6 +74,14 @@ def concat_offset(n: Node) -> dict[str, list[Expr]]:
     """Along the axis the sizes of the operands before, elsewhere 0."""
     b = n.builder
     shapes = n.variadic("shape")
+    known, place = [shape.entries for shape in shapes], n.concat_dim.entries
+    if None not in known and place is not None and isinstance(place[0], int):
+        along = [(sizes or ())[place[0]] for sizes in known]
+        if all(isinstance(size, int) for size in along[:-1]):
+            starts = [sum(size for size in along[:count] if isinstance(size, int)) for count in range(len(along))]
+            rows = np.zeros((len(along), len(known[0] or ())), np.int64)
+            rows[:, place[0]] = starts
+            return {"offset": [b.constant(row, shapes[0].dtype) for row in rows]}
     length = b.op(std.Shape, shapes[0])
     axis = n.concat_dim.cast(INT64).reshape(1)
     axis = b.where(axis < 0, axis + length, axis)

@@ -27,8 +27,9 @@ class Rule:
 
     Attributes:
         formula: emits what computes a node.
-        repeatable: it looks at dtypes, shapes and attributes only, never at an operand's value or at what surrounds the
-            node: what it emits for one node fits every other of the same signature.
+        repeatable: it looks at dtypes, shapes, attributes and what is known of integer operands only, never at other
+            operands' values or at what surrounds the node: what it emits for one node fits every other of the same
+            signature.
     """
 
     formula: Formula
@@ -38,7 +39,7 @@ class Rule:
 RULES: Registry[Rule] = Registry("lowering rule", "lstm_lower.passes.rules")
 
 # Halves are computed in float32 and rounded once at the end: products and sums then accumulate in float32.
-_COMPUTE_DTYPES = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.BFLOAT16: ir.DataType.FLOAT}
+COMPUTE_DTYPES = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.BFLOAT16: ir.DataType.FLOAT}
 
 
 def lowerable() -> list[type[OpDef]]:
@@ -113,6 +114,10 @@ class Node:
     def __getattr__(self, name: str) -> Any:
         if name in self.call.attributes:
             return self._attribute(name)
+        return self.operand(name)
+
+    def operand(self, name: str) -> Expr:
+        """An operand; for names that methods of this class have, too."""
         if name in self._operands:
             return self._operands[name]
         value = self.__dict__["_values"].get(name)
@@ -133,6 +138,14 @@ class Node:
     def variadic(self, name: str) -> list[Expr]:
         """All operands of a variadic name."""
         return [self._expression(value) for value in self._lists[name] if value is not None]
+
+    def moved(self, name: str) -> Expr:
+        """An operand in its own dtype, halves too: for what lays elements out anew and rounds nothing."""
+        return self.builder.wrap(self._operand_value(name))
+
+    def all_moved(self, name: str) -> list[Expr]:
+        """All operands of a variadic name, in their own dtype."""
+        return [self.builder.wrap(value) for value in self._lists[name] if value is not None]
 
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:
         """The operand's value where it is a constant of the graph."""
@@ -181,7 +194,7 @@ class Node:
     def _expression(self, value: ir.Value) -> Expr:
         """An operand, halves widened to float32."""
         operand = self.builder.wrap(value)
-        return operand.cast(_COMPUTE_DTYPES.get(operand.dtype, operand.dtype))
+        return operand.cast(COMPUTE_DTYPES.get(operand.dtype, operand.dtype))
 
     def _operand_value(self, name: str) -> ir.Value:
         value = self._values[name]

@@ -148,16 +148,24 @@ def _shares(n: Node) -> Expr:
 
 def _extreme(n: Node, rows: Expr, ids: Expr, segments: Size) -> Expr:
     """Rows multiplied, or their largest or smallest, from a value on that changes nothing."""
+    scatter, reduction = _reduction(n)
     b = rows.builder
-    scatter, reduction, start = _reduction(n)
+    if b.opset < 18:
+        return extreme_rows(n, "data", rows, ids, segments, reduction)
     sizes = concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0)
-    first = ir.Tensor(np.asarray([start], rows.dtype.numpy()), dtype=rows.dtype)
-    if b.opset >= 18:
-        initial = b.op(std.ConstantOfShape, sizes, value=first)
-        return b.op(std.ScatterND, initial, ids.unsqueeze(1), rows, reduction=scatter).slice(0, segments, axis=0)
-    # Earlier opsets have no such scatter: a table of all rows, with the first value in place of other segments' rows.
-    # A row of first values leaves no segment without any.
-    rank = rank_of(n, "data", rows)
+    initial = b.op(std.ConstantOfShape, sizes, value=_neutral(n, reduction, rows.dtype)[1])
+    return b.op(std.ScatterND, initial, ids.unsqueeze(1), rows, reduction=scatter).slice(0, segments, axis=0)
+
+
+def extreme_rows(n: Node, operand: str, rows: Expr, ids: Expr, segments: Size, reduction: type[std.Reduction]) -> Expr:
+    """Rows reduced segment by segment, for opsets whose ScatterND only writes.
+
+    They stand in a table of all rows, with a value that changes nothing in place of other segments' rows. A row of such
+    values leaves no segment without any.
+    """
+    b = rows.builder
+    rank = rank_of(n, operand, rows)
+    start, first = _neutral(n, reduction, rows.dtype)
     row = b.op(std.ConstantOfShape, concat([b.ints(1), tail_of(rows, 1)], 0), value=first)
     numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
     member = b.op(std.Equal, numbers.unsqueeze(1), concat([ids, b.ints(-1)], 0).unsqueeze(0))
@@ -166,17 +174,22 @@ def _extreme(n: Node, rows: Expr, ids: Expr, segments: Size) -> Expr:
     return table.reduce(reduction, 1, keepdims=False)
 
 
-def _reduction(n: Node) -> tuple[str, type[std.Reduction], Scalar]:
-    """What ScatterND and the reductions of ONNX call the op, and where it starts."""
+def _reduction(n: Node) -> tuple[str, type[std.Reduction]]:
+    """What ScatterND and the reductions of ONNX call the op."""
     if n.op in (SegmentProd, UnsortedSegmentProd):
-        return "mul", std.ReduceProd, 1
-    dtype = n.call.types["T"]
-    assert dtype is not None
-    whole = dtype in (ir.DataType.INT32, ir.DataType.INT64)
-    limits = np.iinfo(dtype.numpy()) if whole else finfo(dtype.numpy())  # type: ignore[no-untyped-call]
-    if n.op in (SegmentMax, UnsortedSegmentMax):
-        return "max", std.ReduceMax, np.asarray(limits.min).item()
-    return "min", std.ReduceMin, np.asarray(limits.max).item()
+        return "mul", std.ReduceProd
+    return ("max", std.ReduceMax) if n.op in (SegmentMax, UnsortedSegmentMax) else ("min", std.ReduceMin)
+
+
+def _neutral(n: Node, reduction: type[std.Reduction], dtype: ir.DataType) -> tuple[Scalar, ir.TensorProtocol]:
+    """The value of the op's dtype that changes no reduction, as a number and as a tensor of one."""
+    value: Scalar = 1
+    if reduction is not std.ReduceProd:
+        own = n.call.types["T"]
+        assert own is not None
+        limits = np.iinfo(own.numpy()) if own.is_integer() else finfo(own.numpy())  # type: ignore[no-untyped-call]
+        value = np.asarray(limits.min if reduction is std.ReduceMax else limits.max).item()
+    return value, ir.Tensor(np.asarray([value], dtype.numpy()), dtype=dtype)
 
 
 @lowers(UnsortedSegmentProd, UnsortedSegmentMax, UnsortedSegmentMin)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.values import MOST_ENTRIES
 
 Size = int | Expr
 
@@ -22,6 +24,15 @@ def entries(vector: Expr) -> list[Size] | None:
         size if isinstance(size, int) else wide.slice(position, position + 1, axis=0)
         for position, size in enumerate(known)
     ]
+
+
+def wide(vector: Expr) -> Expr:
+    """Integers as int64, a constant where all are known and not many."""
+    b, int64 = vector.builder, ir.DataType.INT64
+    known = b.facts.constant(vector.value)
+    if vector.dtype != int64 and known is not None and known.size <= MOST_ENTRIES:
+        return b.constant(known, int64)
+    return vector.cast(int64)
 
 
 def at_least(size: Size, bound: Size) -> Size:
@@ -43,6 +54,34 @@ def from_end(index: Size, size: Size) -> Size:
     if isinstance(index, int):
         return index + size if index < 0 else index
     return index.builder.where(index < 0, index + size, index)
+
+
+def divided(size: Size, by: Size) -> Size:
+    """The quotient of two sizes, rounded down."""
+    if isinstance(size, int) and isinstance(by, int):
+        return size // by
+    return size / by if isinstance(size, Expr) else _expr(by).like(size) / by
+
+
+def remainder(size: Size, by: Size) -> Size:
+    """What is left of a division that rounds down."""
+    if isinstance(size, int) and isinstance(by, int):
+        return size % by
+    typed = _expr(by) if isinstance(size, int) else size
+    return typed.builder.op(std.Mod, typed.like(size), typed.like(by))
+
+
+def scalar(builder: Builder, size: Size) -> Expr:
+    """A size as an int64 scalar."""
+    if isinstance(size, int):
+        return builder.constant(size, ir.DataType.INT64)
+    return size if size.shape == () else size.reshape()
+
+
+def up_to(builder: Builder, size: Size) -> Expr:
+    """The numbers 0, 1, ... below a size."""
+    ends = [builder.constant(end, ir.DataType.INT64) for end in (0, 1)]
+    return builder.op(std.Range, ends[0], scalar(builder, size), ends[1])
 
 
 def _expr(size: Size) -> Expr:

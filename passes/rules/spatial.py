@@ -49,18 +49,19 @@ def margins(axis: SpatialAxis, size: Size, windows: Size) -> Margins:
     return Margins(start, missing - start)
 
 
-def padded(image: Expr, amounts: Sequence[tuple[Size, Size]]) -> Expr:
-    """Zeros before and after rows and columns of an image [.., .., H, W]; negative amounts cut off."""
+def padded(image: Expr, amounts: Sequence[tuple[Size, Size]], fill: float = 0) -> Expr:
+    """Zeros, or another number, around an image [.., .., H, W] or a volume; negative amounts cut off."""
     if all(isinstance(side, int) and side == 0 for pair in amounts for side in pair):
         return image
-    (top, bottom), (left, right) = amounts
-    return image.builder.op(std.Pad, image, image.builder.sizes([0, 0, top, left, 0, 0, bottom, right]))
+    before, after = zip(*amounts, strict=True)
+    pads = image.builder.sizes([0, 0, *before, 0, 0, *after])
+    return image.builder.op(std.Pad, image, pads, *([image.like(fill)] if fill else []))
 
 
 def arranged(image: Expr, data_format: str, order: str) -> Expr:
     """An image with its axes in another order, for example `CNHW`."""
     axes = [data_format.index(letter) for letter in order]
-    return image if axes == [0, 1, 2, 3] else image.transpose(*axes)
+    return image if axes == sorted(axes) else image.transpose(*axes)
 
 
 def check_float32(n: Node, operand: str, op: type[std.Standard]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.ops.indexing import StridedSliceGrad
 from lstm_lower.passes.rules.indexing import INT64
+from lstm_lower.passes.rules.ordinary.kernels import computed
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, at_least, at_most, entries, from_end
 
@@ -18,12 +20,14 @@ class Axis:
 
     Attributes:
         begin: the first element read, as given; `None` from the start on.
+        end: the first one that is not, as given; `None` to the end.
         stride: distance of the elements read.
         index: whether it is a single element, so that the axis is missing in dy.
         whole: whether all of the axis is read in order, so that dy has the right size already.
     """
 
     begin: Size | None = None
+    end: Size | None = None
     stride: int = 1
     index: bool = False
     whole: bool = False
@@ -40,8 +44,10 @@ def strided_slice_grad(n: Node) -> dict[str, Expr]:
         raise n.unsupported("shape", "a known length", "an unknown one")
     if begins is None:
         raise n.unsupported("begin", "a known length", "an unknown one")
-    axes, added = _axes(n, len(sizes), begins, [int(stride) for stride in n.fixed("strides")])
-    gradient = n.dy.squeeze(*added) if added else n.dy
+    strides = [int(stride) for stride in n.fixed("strides")]
+    axes, added = sliced_axes(n, len(sizes), begins, [None] * len(begins), strides)
+    dy = computed(n.dy)
+    gradient = dy.squeeze(*added) if added else dy
     missing = [position for position, axis in enumerate(axes) if axis.index]
     gradient = gradient.unsqueeze(*missing) if missing else gradient
     pads: list[Size] = [0] * (2 * len(sizes))
@@ -55,16 +61,18 @@ def strided_slice_grad(n: Node) -> dict[str, Expr]:
             gradient = _spread(gradient, position, axis, sizes[position])
     if any(not isinstance(pad, int) or pad for pad in pads):
         gradient = n.builder.op(std.Pad, gradient, n.builder.sizes(pads))
-    if gradient.value is not n.dy.value:
+    if gradient.value is not dy.value:
         gradient = n.builder.set_shape(gradient, n.shape.entries or [None] * len(sizes))
     return {"output": gradient}
 
 
-def _axes(n: Node, rank: int, begins: list[Size], strides: list[int]) -> tuple[list[Axis], list[int]]:
+def sliced_axes(
+    n: Node, rank: int, begins: Sequence[Size], ends: Sequence[Size | None], strides: Sequence[int]
+) -> tuple[list[Axis], list[int]]:
     """Spells the masks out.
 
     Returns:
-        An entry for each axis of the forward operand, and the axes of dy that the slice added.
+        An entry for each axis of the slice's operand, and the axes of its result that it added.
     """
     count = len(begins)
     positions = range(count)
@@ -88,8 +96,9 @@ def _axes(n: Node, rank: int, begins: list[Size], strides: list[int]) -> tuple[l
             axes.append(Axis(begins[position], index=True))
         else:
             begin = None if n.begin_mask & bit else begins[position]
+            end = None if n.end_mask & bit else ends[position]
             whole = begin is None and bool(n.end_mask & bit) and strides[position] == 1
-            axes.append(Axis(begin, strides[position], whole=whole))
+            axes.append(Axis(begin, end, strides[position], whole=whole))
             place += 1
     if len(axes) > rank or (after_ellipsis and len(axes) != rank):
         raise n.unsupported("begin", f"entries for at most {rank} axes", f"{len(axes)}")

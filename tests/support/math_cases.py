@@ -156,12 +156,14 @@ def _scatters() -> Iterator[Case]:
             INDEX,
             ["float32"],
         ),
-        *product([([[0], [0]], (2, 2))], ["int32"], [*DTYPES, "int32", "int64"]),
+        *product([([[0], [0]], (2, 2))], ["int32"], [*DTYPES, "int32", "int64", "bool"]),
     ]:
         indices = np.array(places, index)
         what = f"{list(indices.shape)}-{list(shape)}-{index}-{dtype}".replace(" ", "")
         updates = 3 * normal(rng_of("scatter", what), (*indices.shape[:-1], *shape[indices.shape[-1] :]))
         operands: Operands = {"indices": indices, "updates": updates.astype(dtype), "shape": np.array(shape, index)}
+        if dtype == "bool":
+            operands["updates"] = updates > 0
         yield Case("ScatterNd", what, operands)
     empty: Operands = {"indices": np.zeros((0, 1), np.int32), "updates": np.zeros((0, 2), np.float32)}
     yield Case("ScatterNd", "empty", {**empty, "shape": np.array([3, 2], np.int32)})

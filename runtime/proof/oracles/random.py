@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lstm_lower.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY, SMALLEST_FRACTION
-from lstm_lower.runtime.proof.oracles.registry import oracle
+from lstm_lower.runtime.proof.oracles.registry import ORACLES, oracle
 
 Words = npt.NDArray[np.uint64]
 
@@ -132,3 +132,57 @@ def integers(
     low, high = int(np.asarray(minval)), int(np.asarray(maxval))
     numbers = _integers(tuple(int(size) for size in np.ravel(shape)), counter, key, wide=kind.itemsize == 8)
     return {"output": ((numbers % np.uint64(high - low)).astype(np.int64) + low).astype(kind)}
+
+
+@oracle("StatelessTruncatedNormalV2")
+def truncated_normal(
+    *, shape: npt.ArrayLike, key: npt.ArrayLike, counter: npt.ArrayLike, alg: npt.ArrayLike = 1, dtype: int = 1
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Groups of four numbers, of two in float64, take what they need of 256 values of the counter for each word."""
+    sizes = tuple(int(size) for size in np.ravel(shape))
+    count, each = int(np.prod(sizes)), 2 if dtype == 11 else 4
+    start = np.asarray(counter, np.uint64)
+    numbers: list[float] = []
+    for group in range(-(-count // each)):
+        place = (int(start[1]) << 64) + int(start[0]) + group * each * 256 // 4
+        own = np.array([place % 2**64, (place >> 64) % 2**64], np.uint64)
+        within = [x for x in normal(shape=[64], key=key, counter=own, dtype=dtype)["output"] if abs(x) < 2]
+        numbers += within[:each]
+    return {"output": np.array(numbers[:count], np.float64).reshape(sizes)}
+
+
+def _by_seed(op: str) -> None:
+    """Registers the oracle of the form that takes a seed in place of key and counter."""
+
+    def seeded(*, seed: npt.ArrayLike, **others: Any) -> dict[str, npt.NDArray[Any]]:
+        found: dict[str, npt.NDArray[Any]] = ORACLES[f"{op}V2"](**key_and_counter(seed=seed), **others)
+        return found
+
+    oracle(op)(seeded)
+
+
+for _op in ("Uniform", "Normal", "UniformInt", "UniformFullInt"):
+    _by_seed(f"StatelessRandom{_op}")
+_by_seed("StatelessTruncatedNormal")
+
+
+@oracle("StatelessRandomGetKeyCounterAlg")
+def key_counter_and_algorithm(*, seed: npt.ArrayLike) -> dict[str, npt.NDArray[Any]]:
+    """All that a seed determines."""
+    return {**key_and_counter(seed=seed), **preferred_algorithm()}
+
+
+@oracle("StatelessMultinomial")
+def multinomial(
+    *, logits: npt.ArrayLike, num_samples: npt.ArrayLike, seed: npt.ArrayLike, output_dtype: int = 7
+) -> dict[str, npt.NDArray[Any]]:
+    """The first class whose cumulative probability is larger than a uniform number."""
+    wide, samples = np.asarray(logits).astype(np.float64), int(np.asarray(num_samples))
+    fractions = uniform(shape=[len(wide), samples], **key_and_counter(seed=seed), dtype=11)["output"]
+    found = np.zeros((len(wide), samples), np.int64)
+    for row, drawn, classes in zip(wide, fractions, found, strict=True):
+        finite = np.isfinite(row)
+        weights = np.where(finite, np.exp(row - row[finite].max(initial=-np.inf)), 0)
+        cumulative = np.cumsum(weights)
+        classes[:] = np.searchsorted(cumulative, drawn * cumulative[-1], side="right")
+    return {"output": found.astype(_INTEGERS[output_dtype])}

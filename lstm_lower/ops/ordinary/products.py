@@ -1,0 +1,237 @@
+"""Definitions of TensorFlow's products of matrices.
+
+Signatures: TensorFlow's raw ops of the same names. Symbols: I, J rows and columns of the product, K what is added up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from lstm_lower import dims
+from lstm_lower.dims import Dim
+from lstm_lower.opdef import Call, DType, OpDef, Operand, TensorInfo, attr, operand
+from lstm_lower.ops.gradients import FLOATS
+
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+# The label of any number of axes in an equation.
+ELLIPSIS = "..."
+
+_TRANSPOSED = {"I K": dims.parse_shape("K I"), "K J": dims.parse_shape("J K")}
+
+
+class MatMul(OpDef):
+    """The product of two matrices, each of which may be transposed."""
+
+    class Types:
+        T = (*FLOATS, "int32", "int64", *_UNSIGNED)
+
+    class Inputs:
+        a = operand("I K")
+        b = operand("K J")
+
+    class Outputs:
+        product = operand("I J")
+
+    class Attrs:
+        transpose_a = attr(bool, False)
+        transpose_b = attr(bool, False)
+        grad_a = attr(bool, False)
+        grad_b = attr(bool, False)
+
+    @classmethod
+    def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
+        """A transposed operand has its sizes the other way round."""
+        spec = operand.spec
+        return _TRANSPOSED[spec.text] if spec is not None and attributes.get(f"transpose_{operand.name}") else spec
+
+
+class _BatchMatMul(OpDef, abstract=True):
+    """Products of matrices, which are the last two axes.
+
+    Attributes:
+        broadcasts: whether the axes before them do.
+    """
+
+    broadcasts: ClassVar[bool] = True
+
+    class Types:
+        T = (*FLOATS, "int16", "int32", "int64", *_UNSIGNED)
+
+    class Inputs:
+        x = operand(None)
+        y = operand(None)
+
+    class Outputs:
+        output = operand(None)
+
+    class Attrs:
+        adj_x = attr(bool, False)
+        adj_y = attr(bool, False)
+        grad_x = attr(bool, False)
+        grad_y = attr(bool, False)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Both are matrices that fit."""
+        cls._shape(call)
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """Rows of the one and columns of the other."""
+        (output,) = cls.outputs
+        return [TensorInfo(call.types.get(output.dtype), cls._shape(call))]
+
+    @classmethod
+    def _shape(cls, call: Call) -> tuple[Dim, ...] | None:
+        x, y = call.operands["x"].shape, call.operands["y"].shape
+        for name, shape in (("x", x), ("y", y)):
+            if shape is not None and len(shape) < 2:
+                raise call.error(name, "rank 2 or more", f"rank {len(shape)}")
+        if x is None or y is None:
+            return None
+        rows, inner = reversed(x[-2:]) if call.attributes["adj_x"] else x[-2:]
+        other, columns = reversed(y[-2:]) if call.attributes["adj_y"] else y[-2:]
+        if isinstance(inner, int) and isinstance(other, int) and inner != other:
+            raise call.error("y", f"{inner} {'columns' if call.attributes['adj_y'] else 'rows'} (as x)", list(y))
+        if not cls.broadcasts and not dims.agree(x[:-2], y[:-2]):
+            raise call.error("y", f"a shape that starts with {list(x[:-2])} (as x)", list(y))
+        batch = dims.broadcast_shapes(x[:-2], y[:-2])
+        if batch is None:
+            raise call.error("y", f"batches that broadcast with {list(x[:-2])} (as x)", list(y))
+        return (*batch, rows, columns)
+
+
+class BatchMatMul(_BatchMatMul):
+    """Products of matrices, the batches of one shape."""
+
+    broadcasts = False
+
+    class Types:
+        T = (*FLOATS, "int32", "int64")
+
+
+class BatchMatMulV2(_BatchMatMul):
+    """Products of matrices, of batches that broadcast."""
+
+
+class BatchMatMulV3(_BatchMatMul):
+    """Products of matrices of any dtypes, in a third one; the batches broadcast."""
+
+    class Types:
+        Ta = (*FLOATS, "uint8", "int8", "int16", "int32", "int64")
+        Tb = (*FLOATS, "uint8", "int8", "int16", "int32", "int64")
+        Tout = (*FLOATS, "int16", "int32", "int64")
+
+    class Inputs:
+        x = operand(None, "Ta")
+        y = operand(None, "Tb")
+
+    class Outputs:
+        output = operand(None, "Tout")
+
+    class Attrs:
+        Tout = attr(DType)
+        adj_x = attr(bool, False)
+        adj_y = attr(bool, False)
+        grad_x = attr(bool, False)
+        grad_y = attr(bool, False)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Binds the product's dtype to the attribute."""
+        call.types["Tout"] = call.attributes["Tout"]
+        super().verify(call)
+
+
+@dataclasses.dataclass(frozen=True)
+class Equation:
+    """Einstein's summation: labels of the operands' axes and of the result's; an ellipsis is one label.
+
+    Attributes:
+        inputs: labels of each operand.
+        output: labels of the result.
+    """
+
+    inputs: tuple[tuple[str, ...], ...]
+    output: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Equation | None:
+        """Reads `ij,jk->ik`; `None` where it is no equation."""
+        left, arrow, right = text.replace(" ", "").partition("->")
+        terms = [tuple(_labels(term)) for term in (*left.split(","), right)]
+        single = all(label == ELLIPSIS or label.isalpha() for term in terms for label in term)
+        if not arrow or not single or any(term.count(ELLIPSIS) > 1 for term in terms):
+            return None
+        *inputs, output = terms
+        known = {label for term in inputs for label in term}
+        return cls(tuple(inputs), output) if set(output) <= known and len(set(output)) == len(output) else None
+
+
+def _labels(term: str) -> list[str]:
+    before, ellipsis, behind = term.partition(ELLIPSIS)
+    return [*before, *([ellipsis] if ellipsis else []), *behind]
+
+
+class Einsum(OpDef):
+    """Einstein's summation over the axes of one tensor or two."""
+
+    class Types:
+        T = (*FLOATS, "int32", "int64")
+
+    class Inputs:
+        inputs = operand(None, variadic=True, count="N")
+
+    class Outputs:
+        output = operand(None)
+
+    class Attrs:
+        equation = attr(str)
+        N = attr(int)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """There are as many operands as the equation has, of its ranks and sizes."""
+        cls._shape(call)
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """A size for each label of the result."""
+        return [TensorInfo(call.types.get("T"), cls._shape(call))]
+
+    @classmethod
+    def _shape(cls, call: Call) -> tuple[Dim, ...] | None:
+        text, infos = call.attributes["equation"], call.lists["inputs"]
+        equation = Equation.of(text)
+        if equation is None:
+            raise call.error("attribute equation", "labels as in ij,jk->ik", repr(text))
+        if len(equation.inputs) != len(infos) or len(infos) > 2:
+            raise call.error("inputs", f"one for each of {len(equation.inputs)} terms, two at most", len(infos))
+        sizes: dict[str, Dim] = {}
+        rest: tuple[Dim, ...] | None = ()
+        for number, (labels, info) in enumerate(zip(equation.inputs, infos, strict=True)):
+            if info.shape is None:
+                rest = None if ELLIPSIS in labels else rest
+                continue
+            free = len(info.shape) - len(labels) + (ELLIPSIS in labels)
+            if free < 0 or (free and ELLIPSIS not in labels):
+                raise call.error(f"inputs[{number}]", f"an axis for each label of {''.join(labels)}", list(info.shape))
+            split = labels.index(ELLIPSIS) if ELLIPSIS in labels else len(labels)
+            named = [*info.shape[:split], *info.shape[split + free :]]
+            if rest is not None:
+                before, rest = rest, dims.broadcast_shapes(rest, info.shape[split : split + free])
+                if rest is None:
+                    what = f"an ellipsis that broadcasts with {list(before)} (as that before)"
+                    raise call.error(f"inputs[{number}]", what, list(info.shape))
+            for label, dim in zip([label for label in labels if label != ELLIPSIS], named, strict=True):
+                known = sizes.setdefault(label, dim)
+                if isinstance(known, int) and isinstance(dim, int) and known != dim:
+                    raise call.error(f"inputs[{number}]", f"size {known} at label {label}", list(info.shape))
+                sizes[label] = known if isinstance(known, int) else dim
+        if ELLIPSIS in equation.output and rest is None:
+            return None
+        return tuple(
+            dim for label in equation.output for dim in ((rest or ()) if label == ELLIPSIS else (sizes.get(label),))
+        )

@@ -1,0 +1,207 @@
+"""Definitions of TensorFlow's reductions, and of what it accumulates along an axis.
+
+Signatures: TensorFlow's raw ops of the same names. Axes may be negative; an empty list names none.
+"""
+
+from __future__ import annotations
+
+from lstm_lower.dims import Dim
+from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
+from lstm_lower.ops.indexing import INDEX
+from lstm_lower.ops.ordinary.kinds import EVERYTHING, NUMBERS
+
+
+def axes_of(call: Call, name: str, of: str) -> tuple[int, ...] | None:
+    """The axes that an operand names, as they are written; `None` where they are known at run time only.
+
+    Raises:
+        InvalidModelError, InvalidInputError: one is none of the other operand's, or stands there twice.
+    """
+    operand, shape = call.operands[name], call.operands[of].shape
+    if operand.shape is not None and len(operand.shape) > 1:
+        raise call.error(name, "a scalar or a vector", f"shape {list(operand.shape)}")
+    if operand.value is None:
+        return () if operand.shape == (0,) else None
+    axes = tuple(int(axis) for axis in operand.value.reshape(-1))
+    if shape is None:
+        return axes
+    rank = len(shape)
+    if any(not -rank <= axis < rank for axis in axes):
+        raise call.error(name, f"axes from {-rank} to {rank - 1} (of {of})", list(axes))
+    if len({axis % rank for axis in axes}) < len(axes):
+        raise call.error(name, "each axis once", list(axes))
+    return axes
+
+
+class _Reduction(OpDef, abstract=True):
+    """Reduces axes."""
+
+    class Types:
+        T = NUMBERS
+        Tidx = INDEX
+
+    class Inputs:
+        input = operand(None)
+        axis = operand(None, "Tidx")
+
+    class Outputs:
+        output = operand(None)
+
+    class Attrs:
+        keep_dims = attr(bool, False)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The axes are the input's."""
+        axes_of(call, "axis", "input")
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """The input's shape without the axes, or with size 1 there."""
+        (output,) = cls.outputs
+        dtype = call.types.get("T") if output.dtype == "T" else DType.BOOL
+        return [TensorInfo(dtype, cls._shape(call))]
+
+    @classmethod
+    def _shape(cls, call: Call) -> tuple[Dim, ...] | None:
+        shape, axes, keep = call.operands["input"].shape, axes_of(call, "axis", "input"), call.attributes["keep_dims"]
+        if shape is None:
+            return None
+        if axes is not None:
+            reduced = {axis % max(len(shape), 1) for axis in axes}
+            return tuple(1 if axis in reduced else dim for axis, dim in enumerate(shape) if keep or axis not in reduced)
+        count = call.operands["axis"].shape
+        if keep or count == ():
+            return (None,) * (len(shape) - (not keep))
+        known = count is not None and isinstance(count[0], int) and count[0] <= len(shape)
+        return (None,) * (len(shape) - int(count[0])) if known and count is not None else None  # type: ignore[arg-type]
+
+
+class Sum(_Reduction):
+    """The sum over axes."""
+
+
+class Mean(_Reduction):
+    """The mean over axes; of integers rounded towards 0."""
+
+
+class Prod(_Reduction):
+    """The product over axes."""
+
+
+class Max(_Reduction):
+    """The largest number over axes; what is no number where one of them is."""
+
+
+class Min(_Reduction):
+    """The smallest number over axes; what is no number where one of them is."""
+
+
+class _Quantifier(_Reduction, abstract=True):
+    """Reduces truth values."""
+
+    class Types:
+        Tidx = INDEX
+
+    class Inputs:
+        input = operand(None, "bool")
+        axis = operand(None, "Tidx")
+
+    class Outputs:
+        output = operand(None, "bool")
+
+
+class All(_Quantifier):
+    """Whether all along the axes hold."""
+
+
+class Any(_Quantifier):
+    """Whether one along the axes holds."""
+
+
+class _Position(OpDef, abstract=True):
+    """The place of an extreme number along an axis; of equal ones the first, and never one of what is no number."""
+
+    static_operands = ("dimension",)
+
+    class Types:
+        T = EVERYTHING
+        Tidx = ("int16", *INDEX)
+        output_type = ("int16", "uint16", *INDEX)
+
+    class Inputs:
+        input = operand(None)
+        dimension = operand("", "Tidx")
+
+    class Outputs:
+        output = operand(None, "output_type")
+
+    class Attrs:
+        output_type = attr(DType, DType.INT64, choices=(DType.INT16, DType.UINT16, DType.INT32, DType.INT64))
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Binds the result's dtype to the attribute; the axis is the input's."""
+        call.types["output_type"] = call.attributes["output_type"]
+        axes_of(call, "dimension", "input")
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """The input's shape without the axis."""
+        shape, axes = call.operands["input"].shape, axes_of(call, "dimension", "input")
+        dims: tuple[Dim, ...] | None = None
+        if shape:
+            dims = (None,) * (len(shape) - 1)
+            if axes is not None:
+                dims = tuple(dim for axis, dim in enumerate(shape) if axis != axes[0] % len(shape))
+        return [TensorInfo(call.types["output_type"], dims)]
+
+
+class ArgMax(_Position):
+    """The place of the largest number along an axis."""
+
+
+class ArgMin(_Position):
+    """The place of the smallest number along an axis."""
+
+    class Types:
+        T = EVERYTHING
+        Tidx = INDEX
+        output_type = INDEX
+
+    class Attrs:
+        output_type = attr(DType, DType.INT64, choices=(DType.INT32, DType.INT64))
+
+
+class _Cumulative(OpDef, abstract=True):
+    """Accumulates along an axis."""
+
+    class Types:
+        T = NUMBERS
+        Tidx = INDEX
+
+    class Inputs:
+        x = operand("*S")
+        axis = operand("", "Tidx")
+
+    class Outputs:
+        out = operand("*S")
+
+    class Attrs:
+        exclusive = attr(bool, False)
+        reverse = attr(bool, False)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The axis is the operand's."""
+        axes_of(call, "axis", "x")
+
+
+class Cumsum(_Cumulative):
+    """The sum of all up to each element along an axis; without itself where exclusive, from behind in reverse."""
+
+
+class Cumprod(_Cumulative):
+    """The product of all up to each element along an axis; without itself where exclusive, from behind in reverse."""
+
+    static_operands = ("axis",)

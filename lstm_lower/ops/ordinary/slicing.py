@@ -1,0 +1,139 @@
+"""Definitions of TensorFlow's ops that cut parts out of arrays.
+
+Signatures: TensorFlow's raw ops of the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lstm_lower.dims import Dim
+from lstm_lower.opdef import Call, TensorInfo, attr, operand
+from lstm_lower.ops.ordinary.bases import (
+    ALL,
+    INDEX,
+    Reshaped,
+    length_of,
+    numbers,
+    result,
+    said,
+    shape_of,
+)
+
+
+class Slice(Reshaped):
+    """The elements from `begin` on, `size` of them; a size of -1 goes on to the end."""
+
+    class Types:
+        T = ALL
+        Index = INDEX
+
+    class Inputs:
+        input = operand(None)
+        begin = operand("R", "Index")
+        size = operand("R", "Index")
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """An entry for each axis, and no part outside."""
+        shape, rank = shape_of(call, "input"), call.sizes.get("R")
+        if shape is not None and isinstance(rank, int) and len(shape) != rank:
+            raise call.error("begin", f"an entry for each of input's {len(shape)} axes", f"{rank}")
+        begins, sizes = numbers(call, "begin"), numbers(call, "size")
+        for axis, (begin, size, whole) in enumerate(zip(begins or (), sizes or (), shape or (), strict=False)):
+            if begin < 0 or size < -1 or (isinstance(whole, int) and begin + max(size, 0) > whole):
+                raise call.error("size", f"a part of axis {axis} of size {whole}", f"{size} elements from {begin} on")
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """What `size` says."""
+        shape, begins, sizes = shape_of(call, "input"), numbers(call, "begin"), said(call, "size")
+        if sizes is None:
+            return result(call, None if shape is None else (None,) * len(shape))
+        found = list(sizes)
+        for axis, size in enumerate(sizes):
+            if size == -1:
+                whole = None if shape is None or axis >= len(shape) else shape[axis]
+                begin = None if begins is None or axis >= len(begins) else begins[axis]
+                known = isinstance(whole, int) and begin is not None
+                found[axis] = whole - begin if known else whole if begin == 0 else None  # type: ignore[operator]
+        return result(call, found)
+
+
+class StridedSlice(Reshaped):
+    """input[begin:end:strides] as Python writes it; each bit of a mask speaks of one entry.
+
+    `begin_mask` and `end_mask`: from the start, to the end. `ellipsis_mask`: all axes that no other entry speaks of.
+    `new_axis_mask`: an axis of size 1. `shrink_axis_mask`: the one element at `begin`, without its axis.
+    """
+
+    static_sizes = ("N",)
+    static_operands = ("strides",)
+
+    class Types:
+        T = ALL
+        Index = ("int16", *INDEX)
+
+    class Inputs:
+        input = operand(None)
+        begin = operand("N", "Index")
+        end = operand("N", "Index")
+        strides = operand("N", "Index")
+
+    class Attrs:
+        begin_mask = attr(int, 0)
+        end_mask = attr(int, 0)
+        ellipsis_mask = attr(int, 0)
+        new_axis_mask = attr(int, 0)
+        shrink_axis_mask = attr(int, 0)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """One ellipsis at most, no stride of 0, and no more entries than axes."""
+        if call.attributes["ellipsis_mask"].bit_count() > 1:
+            raise call.error("attribute ellipsis_mask", "one bit at most", bin(call.attributes["ellipsis_mask"]))
+        strides, shape = numbers(call, "strides"), shape_of(call, "input")
+        if strides is not None and 0 in strides:
+            raise call.error("strides", "no stride of 0", f"{strides}")
+        masks = call.attributes["ellipsis_mask"] | call.attributes["new_axis_mask"]
+        count = sum(1 for entry in range(length_of(call, "begin") or 0) if not masks >> entry & 1)
+        if shape is not None and count > len(shape):
+            raise call.error("begin", f"entries for at most {len(shape)} axes", f"{count}")
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """What is left of each axis."""
+        shape, count, masks = shape_of(call, "input"), length_of(call, "begin"), call.attributes
+        if shape is None or count is None or count > 64:
+            return result(call, None)
+        begins, ends = (_bounds(call, name, count) for name in ("begin", "end"))
+        strides: Sequence[int | None] = numbers(call, "strides") or [None] * count
+        rest, sizes = list(shape), []
+        taken = [entry for entry in range(count) if not (masks["ellipsis_mask"] | masks["new_axis_mask"]) >> entry & 1]
+        for entry in range(count):
+            if masks["ellipsis_mask"] >> entry & 1:
+                kept = len(rest) - sum(1 for other in taken if other > entry)
+                sizes += rest[:kept]
+                rest = rest[kept:]
+            elif masks["new_axis_mask"] >> entry & 1:
+                sizes.append(1)
+            else:
+                size = rest.pop(0)
+                if not masks["shrink_axis_mask"] >> entry & 1:
+                    sizes.append(_left(size, begins[entry], ends[entry], strides[entry]))
+        return result(call, sizes + rest)
+
+
+def _bounds(call: Call, name: str, count: int) -> list[int | str | None]:
+    """Where a slice begins or ends along each axis: a number, `open` at the axis' own end, `None` if not known."""
+    found: Sequence[int | str | None] = numbers(call, name) or [None] * count
+    masked = call.attributes[f"{name}_mask"]
+    return ["open" if masked >> entry & 1 else bound for entry, bound in enumerate(found)]
+
+
+def _left(size: Dim, begin: int | str | None, end: int | str | None, stride: int | None) -> Dim:
+    """How many elements a slice takes of an axis."""
+    first, last = (None if bound == "open" else bound for bound in (begin, end))
+    if isinstance(size, int) and stride and begin is not None and end is not None:
+        return len(range(*slice(first, last, stride).indices(size)))
+    return size if begin in ("open", 0) and end == "open" and stride == 1 else None

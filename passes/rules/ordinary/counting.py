@@ -1,0 +1,77 @@
+"""Lowering of the ops that count elements, or find their place among others."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.ops.ordinary.counting import Bincount, Bucketize, DenseBincount, LowerBound, UpperBound
+from lstm_lower.passes.rules.indexing import INT64, add_rows, rank_of, reshape_to
+from lstm_lower.passes.rules.ordinary.filling import full
+from lstm_lower.passes.rules.ordinary.kernels import computed
+from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.sizes import Size, up_to, wide
+
+
+def _count(truth: Expr) -> Expr:
+    return truth.cast(INT64).sum(-1)
+
+
+@lowers(Bucketize, repeatable=True)
+def bucketize(n: Node) -> dict[str, Expr]:
+    """Compared with each boundary, which are numbers of float32; what is no number is above all."""
+    b = n.builder
+    x = n.input if n.input.dtype == ir.DataType.DOUBLE else n.input.cast(ir.DataType.FLOAT)
+    boundaries = b.constant(np.asarray(n.boundaries, np.float32), x.dtype)
+    return {"output": _count(b.op(std.Not, x.unsqueeze(-1) < boundaries))}
+
+
+@lowers(LowerBound, UpperBound, repeatable=True)
+def bound(n: Node) -> dict[str, Expr]:
+    """Each value compared with its row."""
+    b = n.builder
+    row, value = computed(n.moved("sorted_inputs")).unsqueeze(1), computed(n.moved("values")).unsqueeze(2)
+    return {"output": _count(row < value if n.op is LowerBound else b.op(std.Not, value < row))}
+
+
+def _weights(weights: Expr, count: Expr) -> Expr:
+    """The weights, or ones where there are none, as a vector."""
+    ones = full(count, 1, weights.dtype)
+    if weights.shape is not None and 0 in weights.shape:
+        return ones
+    flat = weights.reshape(-1)
+    if weights.shape is not None and all(isinstance(size, int) for size in weights.shape):
+        return flat
+    return concat([flat, ones], 0).slice(0, count, axis=0)
+
+
+@lowers(Bincount, repeatable=True)
+def bincount(n: Node) -> dict[str, Expr]:
+    """Weights added at the place that each number says."""
+    numbers = wide(n.arr).reshape(-1)
+    return {"bins": _added(n, numbers, n.weights, wide(n.moved("size")).reshape(1))}
+
+
+def _added(n: Node, numbers: Expr, weights: Expr, size: Size) -> Expr:
+    b = n.builder
+    values = _weights(weights, b.op(std.Shape, numbers))
+    return add_rows(values.unsqueeze(1), numbers.minimum(b.sizes([size])), size).reshape(-1)
+
+
+@lowers(DenseBincount, repeatable=True)
+def dense_bincount(n: Node) -> dict[str, Expr]:
+    """Rows count one behind the other, each with a place for what does not count."""
+    b, x = n.builder, wide(n.input)
+    size = wide(n.moved("size")).reshape(1)
+    if rank_of(n, "input", x) == 1:
+        output = _added(n, x, n.weights, size)
+    else:
+        rows = x.size(0)
+        numbers = x.minimum(size) + (up_to(b, rows) * (size + 1)).unsqueeze(1)
+        flat = numbers.reshape(-1)
+        values = _weights(n.weights, b.op(std.Shape, flat))
+        table = add_rows(values.unsqueeze(1), flat, (size + 1) * b.sizes([rows]))
+        output = reshape_to(table, b.sizes([rows, size + 1])).slice(0, size, axis=1)
+    return {"output": (output > 0).cast(output.dtype) if n.binary_output else output}

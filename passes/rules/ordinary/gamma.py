@@ -1,0 +1,83 @@
+"""The logarithm of the gamma function and its derivative, in float64 whatever comes in.
+
+Stirling's series from 8 on, below it by recurrence, and by reflection below 1/2. Source: Abramowitz and Stegun,
+Handbook of Mathematical Functions, 6.1.15, 6.1.17, 6.1.41, 6.3.5, 6.3.7, 6.3.18.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+
+# B[2k] / (2k (2k - 1)), of Bernoulli's numbers, for k = 1, 2, ...: the series of lgamma. That of digamma has another
+# factor of 2k - 1.
+_SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
+
+# Where the series is as exact as float64 is.
+_FROM = 8
+
+
+def _of(op: type[std.Standard], x: Expr) -> Expr:
+    return x.builder.op(op, x)
+
+
+class _Argument:
+    """The operand taken apart.
+
+    Attributes:
+        x: the operand in float64.
+        mirrored: whether it lies below 1/2.
+        z: the operand, or 1 less it, whichever is larger.
+        low: z, but 8 where it is larger.
+        large: z from 8 on, 8 more below.
+        sine, cosine: of pi x.
+    """
+
+    def __init__(self, x: Expr) -> None:
+        b = x.builder
+        self.x = x = x.cast(ir.DataType.DOUBLE)
+        self.mirrored = x < 0.5
+        self.z = b.where(self.mirrored, 1 - x, x)
+        self.small = self.z < _FROM
+        self.low = self.z.minimum(_FROM)
+        self.large = b.where(self.small, self.z + _FROM, self.z)
+        # Without its whole part, of which only the sign would be left.
+        angle = (x - _of(std.Round, x)) * math.pi
+        self.sine, self.cosine = _of(std.Sin, angle), _of(std.Cos, angle)
+
+    def series(self, *factors: float) -> Expr:
+        """The sum of factors[k] / large^(2k)."""
+        square = 1 / (self.large * self.large)
+        *first, last = factors
+        return functools.reduce(lambda total, factor: total * square + factor, reversed(first), square.like(last))
+
+
+def lgamma(x: Expr) -> Expr:
+    """Log |gamma(x)|, infinite where x is, and at 0, -1, -2, ..."""
+    a, b = _Argument(x), x.builder
+    w = a.large
+    stirling = (w - 0.5) * _of(std.Log, w) - w + 0.5 * math.log(2 * math.pi) + a.series(*_SERIES) / w
+    product = functools.reduce(operator.mul, [a.low + step for step in range(_FROM)])
+    result = b.where(a.small, stirling - _of(std.Log, product), stirling)
+    reflected = math.log(math.pi) - _of(std.Log, _of(std.Abs, a.sine)) - result
+    infinite = _of(std.IsInf, a.x)
+    return b.where(infinite, math.inf, b.where(a.mirrored, reflected, result))
+
+
+def digamma(x: Expr) -> Expr:
+    """The derivative; no number at 0, -1, -2, ... and minus infinity."""
+    a, b = _Argument(x), x.builder
+    w = a.large
+    factors = [factor * (2 * index + 1) for index, factor in enumerate(_SERIES)]
+    series = _of(std.Log, w) - 0.5 / w - a.series(*factors) / (w * w)
+    steps = functools.reduce(operator.add, [1 / (a.low + step) for step in range(_FROM)])
+    result = b.where(a.small, series - steps, series)
+    pole = b.op(std.Equal, a.sine, a.sine.like(0))
+    reflected = b.where(pole, math.nan, result - math.pi * a.cosine / a.sine)
+    return b.where(a.mirrored, reflected, result)

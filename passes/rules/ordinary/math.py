@@ -1,0 +1,154 @@
+"""Lowering of the functions of one operand, and of what hands its operand on."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.ops.gradients import SELU_SCALE, SELU_SCALE_ALPHA
+from lstm_lower.ops.ordinary import math, passing
+from lstm_lower.passes.rules.elementwise import expm1_of
+from lstm_lower.passes.rules.ordinary import transcendental
+from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma
+from lstm_lower.passes.rules.ordinary.tables import lowers_by, standard
+from lstm_lower.passes.rules.registry import Node, lowers
+
+_UNSIGNED_MAX = {ir.DataType.UINT64: 2**64 - 1}
+
+
+def _same(x: Expr) -> Expr:
+    return x
+
+
+def _sigmoid(x: Expr) -> Expr:
+    """Written out: onnxruntime's Sigmoid is exact to an absolute 1e-8 only, which shows where the result is small."""
+    return x.builder.op(std.Reciprocal, 1 + x.builder.op(std.Exp, -x))
+
+
+def _rounded(x: Expr) -> Expr:
+    return x.builder.op(std.Round, x) if x.dtype.is_floating_point() else x
+
+
+def _relu(x: Expr) -> Expr:
+    return x.builder.op(std.Relu, x) if x.dtype.is_floating_point() else x.maximum(0)
+
+
+def _invert(x: Expr) -> Expr:
+    """The number that is the same distance from the other end: of carriers, what is cast back."""
+    return _UNSIGNED_MAX.get(x.dtype, -1) - x
+
+
+def _or_in_float64(op: type[std.Standard], formula: transcendental.Formula) -> transcendental.Formula:
+    """An operator that onnxruntime has in float32 only, and a formula for float64."""
+
+    def either(x: Expr) -> Expr:
+        return formula(x) if x.dtype == ir.DataType.DOUBLE else x.builder.op(op, x)
+
+    return either
+
+
+def _elu(x: Expr) -> Expr:
+    return x.builder.where(x < 0, expm1_of(x), x)
+
+
+def _selu(x: Expr) -> Expr:
+    return x.builder.where(x < 0, expm1_of(x) * SELU_SCALE_ALPHA, x * SELU_SCALE)
+
+
+def _softplus(x: Expr) -> Expr:
+    return transcendental.log_of_one_and(x.builder.op(std.Exp, -x.builder.op(std.Abs, x))) + x.maximum(0)
+
+
+lowers_by(
+    {
+        math.Abs: standard(std.Abs),
+        math.Neg: standard(std.Neg),
+        math.Sign: standard(std.Sign),
+        math.Round: _rounded,
+        math.Square: lambda x: x * x,
+        math.Invert: _invert,
+        math.Sqrt: standard(std.Sqrt),
+        math.Rsqrt: lambda x: x.builder.op(std.Reciprocal, x.builder.op(std.Sqrt, x)),
+        math.Reciprocal: standard(std.Reciprocal),
+        math.Exp: standard(std.Exp),
+        math.Log: standard(std.Log),
+        math.Sin: standard(std.Sin),
+        math.Cos: standard(std.Cos),
+        math.Tan: _or_in_float64(std.Tan, transcendental.tan),
+        math.Asin: _or_in_float64(std.Asin, transcendental.asin),
+        math.Acos: _or_in_float64(std.Acos, transcendental.acos),
+        math.Atan: _or_in_float64(std.Atan, transcendental.atan),
+        math.Sinh: _or_in_float64(std.Sinh, transcendental.sinh),
+        math.Cosh: _or_in_float64(std.Cosh, transcendental.cosh),
+        math.Asinh: _or_in_float64(std.Asinh, transcendental.asinh),
+        math.Acosh: _or_in_float64(std.Acosh, transcendental.acosh),
+        math.Atanh: _or_in_float64(std.Atanh, transcendental.atanh),
+        math.Sigmoid: _sigmoid,
+        math.Tanh: standard(std.Tanh),
+        math.Lgamma: lgamma,
+        math.Digamma: digamma,
+        math.Floor: standard(std.Floor),
+        math.Ceil: standard(std.Ceil),
+        math.Rint: _rounded,
+        math.Relu: _relu,
+        math.Relu6: lambda x: _relu(x).minimum(6),
+        math.Elu: _or_in_float64(std.Elu, _elu),
+        math.Selu: _or_in_float64(std.Selu, _selu),
+        math.Softplus: _or_in_float64(std.Softplus, _softplus),
+        math.Softsign: lambda x: x / (1 + x.builder.op(std.Abs, x)),
+        passing.Identity: _same,
+        passing.RefIdentity: _same,
+        passing.StopGradient: _same,
+        passing.DeepCopy: _same,
+    }
+)
+
+
+@lowers(
+    passing.Copy,
+    passing.CopyHost,
+    passing.DebugIdentity,
+    passing.DebugIdentityV2,
+    passing.DebugIdentityV3,
+    repeatable=True,
+)
+def handed_on(n: Node) -> dict[str, Expr]:
+    """The input."""
+    return {"output": n.input}
+
+
+@lowers(passing.CheckNumerics, passing.CheckNumericsV2, repeatable=True)
+def check_numerics(n: Node) -> dict[str, Expr]:
+    """The input: a graph of standard operators raises no errors."""
+    return {"output": n.tensor}
+
+
+@lowers(passing.IdentityN, repeatable=True)
+def identity_n(n: Node) -> dict[str, list[Expr]]:
+    """The inputs."""
+    return {"output": n.variadic("input")}
+
+
+@lowers(math.LeakyRelu, repeatable=True)
+def leaky_relu(n: Node) -> dict[str, Expr]:
+    """A choice by the sign; what is no number stays so on either side."""
+    return {"activations": n.builder.where(n.features > 0, n.features, n.features * n.alpha)}
+
+
+@lowers(math.Erf, repeatable=True)
+def erf(n: Node) -> dict[str, Expr]:
+    """An Erf."""
+    if n.x.dtype == ir.DataType.DOUBLE:
+        raise n.unsupported("x", "dtype float32 or a half (onnxruntime has no Erf in float64)", "float64")
+    return {"y": n.builder.op(std.Erf, n.x)}
+
+
+@lowers(math.Cast, repeatable=True)
+def cast(n: Node) -> dict[str, Expr]:
+    """A Cast; truth is what is not 0."""
+    source, target = n.call.types["SrcT"], n.DstT
+    narrows = source is not None and source.is_floating_point() and target.bitwidth < source.bitwidth
+    if n.Truncate and narrows and target.is_floating_point():
+        raise n.unsupported("attribute Truncate", "rounding to the nearest (ONNX's Cast does no other)", "truncation")
+    return {"y": n.x.cast(target)}

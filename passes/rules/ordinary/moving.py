@@ -1,0 +1,122 @@
+"""Lowering of the ops that turn, repeat and pad arrays."""
+
+from __future__ import annotations
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.values import Dim
+from lstm_lower.ops.ordinary.moving import (
+    ConjugateTranspose,
+    MirrorPad,
+    Pad,
+    PadV2,
+    ReverseSequence,
+    ReverseV2,
+    Roll,
+    Tile,
+    Transpose,
+)
+from lstm_lower.passes.rules.arrays import turned
+from lstm_lower.passes.rules.indexing import INT64, rank_of
+from lstm_lower.passes.rules.ordinary.kernels import computed, movable
+from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.sizes import Size, at_least, entries, remainder, wide
+
+
+@lowers(Tile, repeatable=True)
+def tile(n: Node) -> dict[str, Expr]:
+    """A Tile, where anything is repeated."""
+    x, factors = n.moved("input"), n.multiples.entries
+    if x.shape == () or (factors is not None and all(factor == 1 for factor in factors)):
+        return {"output": x}
+    return {"output": n.builder.op(std.Tile, movable(x), wide(n.multiples))}
+
+
+def permuted(x: Expr, order: list[int]) -> Expr:
+    """The axes in an order."""
+    return x if order == sorted(order) else x.transpose(*order)
+
+
+@lowers(Transpose, ConjugateTranspose, repeatable=True)
+def transpose(n: Node) -> dict[str, Expr]:
+    """A Transpose."""
+    order = [int(axis) for axis in n.fixed("perm")]
+    return {"y": permuted(n.moved("x"), [axis % len(order) for axis in order])}
+
+
+@lowers(Pad, PadV2, repeatable=True)
+def pad(n: Node) -> dict[str, Expr]:
+    """A Pad; axes without padding keep their size."""
+    b, x = n.builder, computed(n.moved("input"))
+    if x.shape == ():
+        return {"output": x}
+    paddings = wide(n.paddings)
+    value = [computed(n.moved("constant_values"))] if n.op is PadV2 else []
+    known = paddings.reshape(-1).entries
+    if known is not None and all(isinstance(width, int) for width in known):
+        widths = b.ints(*[width for width in (*known[::2], *known[1::2]) if isinstance(width, int)])
+    else:
+        widths = paddings.transpose(1, 0).reshape(-1)
+    output = b.op(std.Pad, x, widths, *value)
+    if known is not None and x.shape is not None:
+        kept = [before == after == 0 for before, after in zip(known[::2], known[1::2], strict=True)]
+        sizes: list[Dim | None] = [size if keep else None for size, keep in zip(x.shape, kept, strict=True)]
+        output = b.set_shape(output, sizes)
+    return {"output": output}
+
+
+@lowers(MirrorPad, repeatable=True)
+def mirror_pad(n: Node) -> dict[str, Expr]:
+    """Axis by axis: the elements at either end, turned round, before and after."""
+    x = n.moved("input")
+    rank = rank_of(n, "input", x)
+    shift = 1 if n.mode == "REFLECT" else 0
+    flat = n.paddings.reshape(-1)
+    widths: list[Size] = entries(flat) or [flat.cast(INT64).slice(i, i + 1, axis=0) for i in range(2 * rank)]
+    for axis in range(rank):
+        before, after = widths[2 * axis : 2 * axis + 2]
+        if isinstance(before, int) and isinstance(after, int) and before == after == 0:
+            continue
+        size = x.size(axis)
+        first = x.slice(shift, before + shift, axis=axis)
+        last = x.slice(at_least(size - after - shift, 0), size - shift, axis=axis)
+        x = concat([turned(first, [axis]), x, turned(last, [axis])], axis)
+    return {"output": x}
+
+
+@lowers(ReverseV2, repeatable=True)
+def reverse(n: Node) -> dict[str, Expr]:
+    """A slice backwards along the axes."""
+    return {"output": turned(n.moved("tensor"), [int(axis) for axis in n.fixed("axis")])}
+
+
+@lowers(ReverseSequence, repeatable=True)
+def reverse_sequence(n: Node) -> dict[str, Expr]:
+    """ONNX's, whose two axes must be the first ones."""
+    x = movable(n.moved("input"))
+    rank = rank_of(n, "input", x)
+    time, batch = int(n.seq_dim) % rank, int(n.batch_dim) % rank
+    order = [batch, time, *(axis for axis in range(rank) if axis not in (batch, time))]
+    order = list(range(rank)) if {time, batch} == {0, 1} else order
+    axes = {"time_axis": order.index(time), "batch_axis": order.index(batch)}
+    turned_ = n.builder.op(std.ReverseSequence, permuted(x, order), wide(n.seq_lengths), **axes)
+    return {"output": permuted(turned_, [order.index(axis) for axis in range(rank)])}
+
+
+@lowers(Roll, repeatable=True)
+def roll(n: Node) -> dict[str, Expr]:
+    """The last elements along each axis before the first ones."""
+    x = n.moved("input")
+    shifts = entries(n.shift.reshape(-1))
+    axes = [int(axis) for axis in n.fixed("axis").reshape(-1)]
+    if shifts is None or len(shifts) != len(axes):
+        raise n.unsupported("shift", "a known length", "an unknown one")
+    for shift, axis in zip(shifts, axes, strict=True):
+        size = x.size(axis)
+        if size == 0 or shift == 0:
+            continue
+        cut = remainder(0 - shift, at_least(size, 1))
+        x = concat([x.slice(cut, size, axis=axis), x.slice(0, cut, axis=axis)], axis)
+    if n.moved("input").shape is not None:
+        x = n.builder.set_shape(x, n.moved("input").shape or ())
+    return {"output": x}

@@ -1,0 +1,50 @@
+"""Rules of ops that differ in their formula alone: tables from ops to formulas on their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.opdef import OpDef
+from lstm_lower.passes.rules.registry import Node, lowers
+
+# Integers for which onnxruntime lacks most operators -> what holds all their numbers, and wraps as they do when cast.
+CARRIERS = {
+    ir.DataType.INT8: ir.DataType.INT32,
+    ir.DataType.INT16: ir.DataType.INT32,
+    ir.DataType.UINT8: ir.DataType.INT32,
+    ir.DataType.UINT16: ir.DataType.INT32,
+    ir.DataType.UINT32: ir.DataType.INT64,
+}
+
+
+def widened(x: Expr) -> Expr:
+    """Integers of few bits in one of the dtypes that onnxruntime computes in; the rest as it is."""
+    return x.cast(CARRIERS.get(x.dtype, x.dtype))
+
+
+def standard(op: type[std.Standard]) -> Callable[..., Expr]:
+    """The formula that is one of ONNX's own operators."""
+
+    def formula(*operands: Expr) -> Expr:
+        return operands[0].builder.op(op, *operands)
+
+    return formula
+
+
+def lowers_by(table: Mapping[type[OpDef], Callable[..., Expr]]) -> None:
+    """Registers rules: each formula takes its op's operands, widened, and gives its only output."""
+    for op, formula in table.items():
+        lowers(op, repeatable=True)(_rule(op, formula))
+
+
+def _rule(op: type[OpDef], formula: Callable[..., Expr]) -> Callable[[Node], dict[str, Expr]]:
+    operands, (output,) = [declared.name for declared in op.inputs], op.outputs
+
+    def rule(n: Node) -> dict[str, Expr]:
+        return {output.name: formula(*(widened(n.operand(name)) for name in operands))}
+
+    return rule

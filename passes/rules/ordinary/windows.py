@@ -1,0 +1,141 @@
+"""Lowering of convolutions and poolings."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.ops.ordinary.windows import (
+    SYMBOLS,
+    AvgPool,
+    AvgPool3D,
+    Conv2D,
+    Conv3D,
+    DepthwiseConv2dNative,
+    MaxPool,
+    MaxPool3D,
+    MaxPoolV2,
+    window_axes,
+)
+from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.sizes import Size
+from lstm_lower.passes.rules.spatial import arranged, check_float32, margins, padded
+from lstm_lower.spatial import SpatialAxis
+
+
+@lowers(Conv2D, Conv3D, repeatable=True)
+def convolution(n: Node) -> dict[str, Expr]:
+    """A Conv; the number of groups follows from the channels of image and filter."""
+    whole, part = n.size("C"), n.size("I")
+    # Where one is open, one group: onnxruntime compares the channels.
+    groups = max(whole // max(part, 1), 1) if isinstance(whole, int) and isinstance(part, int) else 1
+    spatial = range(len(n.data_format) - 2)
+    return {"output": _convolved(n, n.filter.transpose(len(spatial) + 1, len(spatial), *spatial), groups)}
+
+
+@lowers(DepthwiseConv2dNative, repeatable=True)
+def depthwise_convolution(n: Node) -> dict[str, Expr]:
+    """A Conv with a group for each channel of the image."""
+    channels, multiplier = n.size("C"), n.size("M")
+    if not isinstance(channels, int) or not isinstance(multiplier, int):
+        raise n.unsupported("filter", "known numbers of channels", "unknown ones")
+    weights = n.filter.reshape(0, 0, 1, channels * multiplier).transpose(3, 2, 0, 1)
+    return {"output": _convolved(n, weights, channels)}
+
+
+def _convolved(n: Node, weights: Expr, groups: int) -> Expr:
+    check_float32(n, "input", std.Conv)
+    axes = _axes(n, "filter")
+    image = arranged(n.input, n.data_format, _channels_first(n))
+    image, padding = _padded(n, axes, image)
+    result = n.builder.op(
+        std.Conv,
+        image,
+        weights,
+        group=groups,
+        kernel_shape=[axis.kernel for axis in axes],
+        strides=[axis.stride for axis in axes],
+        dilations=[axis.dilation for axis in axes],
+        **padding,
+    )
+    return arranged(result, _channels_first(n), n.data_format)
+
+
+def _axes(n: Node, operand: str) -> list[SpatialAxis]:
+    axes = window_axes(n.call)
+    if axes is None:
+        raise n.unsupported(operand, "known sizes of the windows", "sizes known at run time only")
+    return axes
+
+
+def _channels_first(n: Node) -> str:
+    return "NC" + "".join(letter for letter in n.data_format if letter not in "NC")
+
+
+def _margins(n: Node, axis: SpatialAxis, at: int) -> tuple[Size, Size]:
+    """The padding before and after an axis of the image, the `at`-th of those that windows slide along."""
+    if axis.padding != "SAME":
+        return axis.explicit
+    size = n.size(SYMBOLS[len(n.data_format)][0][at])
+    windows = axis.output_size(size) if isinstance(size, int) else (size + (axis.stride - 1)) / axis.stride
+    place = margins(axis, size, windows)
+    after = place.after
+    # What no window meets is none of the padding.
+    return place.before, max(after, 0) if isinstance(after, int) else after
+
+
+def _padded(n: Node, axes: list[SpatialAxis], image: Expr, fill: float = 0) -> tuple[Expr, dict[str, Any]]:
+    """The image with the padding around it that is known at run time only, and the attributes that say the rest."""
+    padding = _padding(n, axes)
+    if padding is not None:
+        return image, padding
+    # Nor does onnxruntime find out by itself the padding of windows with gaps, in them or between them.
+    if all(axis.dilation == 1 and axis.kernel >= axis.stride for axis in axes):
+        return image, {"auto_pad": "SAME_UPPER"}
+    return padded(image, [_margins(n, axis, at) for at, axis in enumerate(axes)], fill), {}
+
+
+def _padding(n: Node, axes: list[SpatialAxis]) -> dict[str, Any] | None:
+    """The padding as attributes; `None` where it depends on sizes that are not known."""
+    if axes[0].padding == "VALID":
+        return {}
+    sizes = [n.call.sizes.get(symbol) for symbol in SYMBOLS[len(n.data_format)][0]]
+    known = all(axis.stride == 1 or isinstance(size, int) for axis, size in zip(axes, sizes, strict=True))
+    if axes[0].padding == "SAME" and not known:
+        return None
+    places = [_margins(n, axis, at) for at, axis in enumerate(axes)]
+    return {"pads": [place[side] for side in (0, 1) for place in places]}
+
+
+@lowers(MaxPool, MaxPoolV2, MaxPool3D, repeatable=True)
+def max_pool(n: Node) -> dict[str, Expr]:
+    """A MaxPool, whose padding is less than any number."""
+    axes = _axes(n, "ksize")
+    image, padding = _padded(n, axes, arranged(n.input, n.data_format, _channels_first(n)), -math.inf)
+    return {"output": _pooled(n, axes, image, std.MaxPool, **padding)}
+
+
+@lowers(AvgPool, AvgPool3D, repeatable=True)
+def avg_pool(n: Node) -> dict[str, Expr]:
+    """An AveragePool; where the image gets its padding first, over the share of each window that lies on the image."""
+    axes, value = _axes(n, "ksize"), n.operand(n.op.inputs[0].name)
+    if value.dtype == ir.DataType.DOUBLE:
+        what = f"dtype float32 or a half (onnxruntime has no {std.AveragePool.op_type} in float64)"
+        raise n.unsupported(n.op.inputs[0].name, what, "float64")
+    plain = arranged(value, n.data_format, _channels_first(n))
+    image, padding = _padded(n, axes, plain)
+    result = _pooled(n, axes, image, std.AveragePool, count_include_pad=0, **padding)
+    if image is not plain:
+        ones, _ = _padded(n, axes, n.builder.zeros_like(plain) + 1)
+        result = result / _pooled(n, axes, ones, std.AveragePool)
+    return {"output": result}
+
+
+def _pooled(n: Node, axes: list[SpatialAxis], image: Expr, op: type[std.Standard], **attributes: Any) -> Expr:
+    sizes = {"kernel_shape": [axis.kernel for axis in axes], "strides": [axis.stride for axis in axes]}
+    result = n.builder.op(op, image, **sizes, **attributes)
+    return arranged(result, _channels_first(n), n.data_format)

@@ -1,0 +1,111 @@
+"""Models of one node, made from a case, and how exact their results must be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from lstm_lower.opdef import REGISTRY
+from lstm_lower.registry import DOMAIN
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
+from tests.support.gradient_cases import Array
+from tests.support.ordinary.case import BFLOAT16, Case, flat
+
+# Relative to an element's magnitude, or to the largest: what a few roundings cost on top of the kernel's own error, and
+# how far a kernel may be from the oracle.
+ROUNDING = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-6, "float64": 1e-14}
+KERNEL = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 4e-6, "float64": 1e-13}
+
+
+def oracle_results(case: Case) -> dict[str, Array]:
+    """What the oracle says, entries of lists numbered."""
+    with np.errstate(all="ignore"):
+        return flat(ORACLES[case.op](**case.operands, **case.attributes))
+
+
+def model_of(
+    case: Case, opset: int, outputs: Sequence[np.dtype[Any]], *, symbolic: bool, unranked: bool = False
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of the one node, and its feeds.
+
+    Args:
+        case: the call.
+        opset: version of `ai.onnx`.
+        outputs: dtypes of the node's outputs. onnxruntime takes and gives bfloat16 as float32 only.
+        symbolic: whether no size of an operand is known and what steers the op is fed, see `Case`.
+        unranked: whether not even a rank is known, but for what steers the op.
+    """
+    inputs, initializers, names, nodes, feeds = [], [], [], [], {}
+    attributes: dict[str, Any] = {name: value for name, value in case.attributes.items() if value != []}
+    for declared in REGISTRY[case.op].inputs:
+        value = case.operands.get(declared.name)
+        if declared.count and isinstance(value, list):
+            attributes[declared.count] = len(value)
+        parts = [] if value is None else value if isinstance(value, list) else [value]
+        names += [""] * (value is None)
+        for number, part in enumerate(parts):
+            name = f"{declared.name}:{number}"
+            names.append(name)
+            if declared.name in case.constants or (declared.name in case.steering and not symbolic):
+                initializers.append(numpy_helper.from_array(part, name))
+                continue
+            fed = name
+            if part.dtype == BFLOAT16:
+                part, fed = part.astype(np.float32), f"{name}.wide"
+                nodes.append(helper.make_node("Cast", [fed], [name], to=TensorProto.BFLOAT16))
+            dims: list[Any] = list(part.shape)
+            if declared.name not in case.steering and unranked:
+                # An input must have a rank; what a Reshape makes may have any.
+                shape, flat_name = np.array(part.shape, np.int64), f"{name}.flat"
+                inputs.append(helper.make_tensor_value_info(f"{name}.shape", TensorProto.INT64, [f"{name}.rank"]))
+                nodes.insert(0, helper.make_node("Reshape", [flat_name, f"{name}.shape"], [fed], allowzero=1))
+                feeds[f"{name}.shape"] = shape
+                part, fed, dims = part.reshape(-1), flat_name, [None]
+            elif declared.name not in case.steering and symbolic:
+                dims = [f"{name}.{axis}" for axis in range(part.ndim)]
+            inputs.append(helper.make_tensor_value_info(fed, helper.np_dtype_to_tensor_dtype(part.dtype), dims))
+            feeds[fed] = np.asarray(part)
+    while names and not names[-1]:
+        names.pop()
+    made = [f"out:{number}" for number in range(len(outputs))]
+    nodes.append(helper.make_node(case.op, names, made, name="node", domain=DOMAIN, **attributes))
+    results = []
+    for name, dtype in zip(made, outputs, strict=True):
+        if dtype == BFLOAT16:
+            nodes.append(helper.make_node("Cast", [name], [f"{name}.wide"], to=TensorProto.FLOAT))
+            name, dtype = f"{name}.wide", np.dtype(np.float32)
+        results.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None))
+    graph = helper.make_graph(nodes, "one", inputs, results, initializers)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9), feeds
+
+
+def assert_close(
+    case: Case, name: str, ours: Array, exact: Array, rounding: float, kernel: Array | None = None
+) -> None:
+    """Our error is at most the kernel's and some rounding; integers are equal, and so is what is not finite."""
+    assert ours.shape == exact.shape, name
+    if ours.dtype.kind in "biu":
+        np.testing.assert_array_equal(ours, exact, err_msg=name)
+        return
+    with np.errstate(over="ignore"):
+        rounded = exact.astype(ours.dtype).astype(np.float64)
+    wide, finite = ours.astype(np.float64), np.isfinite(rounded)
+    np.testing.assert_array_equal(wide[~finite], rounded[~finite], err_msg=name)
+    if not finite.any():
+        return
+    error = np.abs(wide[finite] - exact[finite])
+    allowed = np.zeros(error.shape) if kernel is None else np.abs(kernel.astype(np.float64)[finite] - exact[finite])
+    allowed = np.where(np.isfinite(allowed), allowed, 0)
+    scale = np.abs(exact[finite])
+    if not case.relative:
+        error, allowed, scale = error.max(), allowed.max(), scale.max()
+    # Kernels and onnxruntime alike flush what is below the least normal number.
+    least = float(ml_dtypes.finfo(ours.dtype).tiny)
+    too_far = error > allowed + rounding * scale + least
+    assert not np.any(too_far), (name, wide[finite][too_far], exact[finite][too_far])
