@@ -1,6 +1,7 @@
 """`python -m benchmarks import`: time per phase and memory of importing a TensorFlow graph, a deep training step.
 
-Needs the extra [tensorflow].
+Needs TensorFlow, which makes the graph; the import itself does not. Where tf2onnx is installed, its conversion of the
+same step without state is timed too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ Result = TypeVar("Result")
 
 NODES = 5_000
 
+# tf2onnx's time grows with the square of the number of nodes.
+_MOST_FOR_TF2ONNX = 5_000
+
 
 @dataclasses.dataclass(frozen=True)
 class ImportTimes:
@@ -39,15 +43,17 @@ class ImportTimes:
         recurrent: recurrent ones among them.
         imported_nodes: nodes of the imported model.
         lowered_nodes: nodes of the lowered model.
-        load_s: seconds to load TensorFlow and tf2onnx.
-        plan_s: seconds to read the file, inline calls, make state explicit and check.
-        fold_s: seconds in TensorFlow's own optimiser.
-        convert_s: seconds in tf2onnx.
-        finish_s: seconds to name, complete and verify the model.
+        load_s: seconds to load the package.
+        read_s: seconds to read the file.
+        structure_s: seconds to find what the outputs need, its loops and branches, and an order.
+        translate_s: seconds to make ONNX of it.
+        finish_s: seconds to complete, verify and check the model.
         lower_s: seconds to lower and optimise it.
-        import_peak_mb: peak memory of the process after the import, in MB.
-        load_peak_mb: the same before it, with TensorFlow loaded.
+        load_peak_mb: peak memory of the process before the import, in MB.
+        import_peak_mb: the same after it.
         peak_mb: the same after lowering.
+        tf2onnx_s: seconds that tf2onnx takes for the loss and its gradients; `None` where it is not installed, and
+            for more nodes than it takes in minutes.
     """
 
     nodes: int
@@ -56,30 +62,29 @@ class ImportTimes:
     imported_nodes: int
     lowered_nodes: int
     load_s: float
-    plan_s: float
-    fold_s: float
-    convert_s: float
+    read_s: float
+    structure_s: float
+    translate_s: float
     finish_s: float
     lower_s: float
     load_peak_mb: float
     import_peak_mb: float
     peak_mb: float
+    tf2onnx_s: float | None = None
 
     @property
     def import_s(self) -> float:
         """Seconds from the file to the imported model."""
-        return self.plan_s + self.fold_s + self.convert_s + self.finish_s
+        return self.read_s + self.structure_s + self.translate_s + self.finish_s
 
 
-def training_graph(nodes: int = NODES, units: int = 8) -> Any:
+def training_graph(nodes: int = NODES, units: int = 8, *, stateful: bool = True) -> Any:
     """A GraphDef of about as many nodes: recurrent layers with ordinary ones around them, gradients and SGD.
 
     Every block is a BlockLSTM, layer normalisation, a dense layer with a gate, and a residual; blocks are added until
-    the next one would be too many.
+    the next one would be too many. Without state weights are placeholders, and `train` are their gradients.
     """
     import tensorflow as tf
-
-    from lstm_lower.tensorflow.graph import Graph
 
     def build(blocks: int) -> Any:
         with tf.Graph().as_default() as graph:
@@ -87,6 +92,9 @@ def training_graph(nodes: int = NODES, units: int = 8) -> Any:
             zeros, weights = tf.zeros([units]), []
 
             def weight(name: str, *shape: int) -> Any:
+                if not stateful:
+                    weights.append(tf.compat.v1.placeholder(tf.float32, shape, name))
+                    return weights[-1]
                 weights.append(tf.compat.v1.Variable(tf.zeros(shape), name=name, use_resource=True))
                 return weights[-1].read_value()
 
@@ -104,71 +112,124 @@ def training_graph(nodes: int = NODES, units: int = 8) -> Any:
                         tf.tensordot(normal, weight("dense", units, units), 1) + weight("bias", units)
                     )
             loss = tf.reduce_mean(tf.square(h[-1] - 0.5), name="loss")
-            updates = [
-                variable.assign_sub(0.1 * gradient)
-                for variable, gradient in zip(weights, tf.gradients(loss, weights), strict=True)
-            ]
-            tf.group(*updates, name="train")
-            found = graph.as_graph_def()
-        needed = Graph(found).ancestors(["train", "loss"])
-        nodes = [node for node in found.node if node.name in needed]
-        del found.node[:]
-        found.node.extend(nodes)
-        return found
+            gradients = tf.gradients(loss, weights)
+            if not stateful:
+                tf.identity_n(gradients, name="train")
+            else:
+                tf.group(
+                    *(variable.assign_sub(0.1 * x) for variable, x in zip(weights, gradients, strict=True)),
+                    name="train",
+                )
+            return _needed(graph.as_graph_def(), ["train", "loss"])
 
     one, two = (len(build(blocks).node) for blocks in (1, 2))
     return build(max(1, 1 + (nodes - one) // (two - one)))
+
+
+def _needed(graph_def: Any, roots: list[str]) -> Any:
+    """The graph without what no root needs."""
+    nodes = {node.name: node for node in graph_def.node}
+    found, pending = set[str](), list(roots)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += [spelled.removeprefix("^").partition(":")[0] for spelled in nodes[name].input]
+    kept = [node for node in graph_def.node if node.name in found]
+    del graph_def.node[:]
+    graph_def.node.extend(kept)
+    return graph_def
 
 
 def measure(nodes: int = NODES) -> ImportTimes:
     """Times one import in a process of its own, so that peak memory is its own too.
 
     Raises:
-        InvalidInputError: TensorFlow or tf2onnx is not installed.
+        InvalidInputError: TensorFlow is not installed.
     """
-    for module in ("tensorflow", "tf2onnx"):
-        if importlib.util.find_spec(module) is None:
-            raise InvalidInputError(f"importing requires {module} (pip install 'lstm-lower[tensorflow]'), got none")
+    if importlib.util.find_spec("tensorflow") is None:
+        raise InvalidInputError("importing requires tensorflow (pip install 'lstm-lower[tensorflow]'), got none")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "graph.pb"
-        output_of(f"import sys; from {__name__} import write; write(sys.argv[1], {nodes})", str(path))
-        found = output_of(f"import sys; from {__name__} import times; times(sys.argv[1])", str(path))
-        return ImportTimes(**json.loads(found))
+        path = str(Path(folder) / "graph.pb")
+        start = f"import sys; from {__name__} import "
+        output_of(f"{start}write; write(sys.argv[1], {nodes}, stateful=True)", path)
+        found = ImportTimes(**json.loads(output_of(f"{start}times; times(sys.argv[1])", path)))
+        if importlib.util.find_spec("tf2onnx") is None or nodes > _MOST_FOR_TF2ONNX:
+            return found
+        output_of(f"{start}write; write(sys.argv[1], {nodes}, stateful=False)", path)
+        seconds = float(output_of(f"{start}tf2onnx_time; tf2onnx_time(sys.argv[1])", path).split()[-1])
+        return dataclasses.replace(found, tf2onnx_s=seconds)
 
 
-def write(path: str, nodes: int) -> None:
+def write(path: str, nodes: int, *, stateful: bool) -> None:
     """Writes the graph to a file."""
-    Path(path).write_bytes(training_graph(nodes).SerializeToString())
+    Path(path).write_bytes(training_graph(nodes, stateful=stateful).SerializeToString())
 
 
 def times(path: str) -> None:
     """Imports and lowers a GraphDef with outputs `loss` and `train`, and prints what it took as JSON."""
-    load_s, convert = _timed(_load)
-    from lstm_lower.graph.bindings import composite_nodes
-    from lstm_lower.passes.lower import lower
-    from lstm_lower.tensorflow import finish, importer
-    from lstm_lower.tensorflow.sources import open_source
-
+    load_s, (lower, importer, phases) = _timed(_load)
     load_peak = _peak_mb()
-    nodes = len(open_source(path, signature=None, specs=None).graph_def.node)
-    plan_s, plan = _timed(lambda: importer.plan(path, outputs=["loss:0", "train"], weights="inputs"))
-    fold_s, folded = _timed(lambda: convert.fold(plan.graph_def, plan.inputs, plan.outputs))
-    convert_s, model = _timed(lambda: convert.convert(folded, plan.inputs, plan.outputs, 18))
-    finish_s, model = _timed(lambda: finish.finish(model, plan, weights="inputs", shapes={}, state={}))
+    took: dict[str, float] = {}
+    model = phases(importer, path, took)
     import_peak = _peak_mb()
-    lower_s, lowered = _timed(lambda: lower(model))
+    took["lower_s"], lowered = _timed(lambda: lower(model))
+
+    from lstm_lower.graph.bindings import composite_nodes
+
     composites = [node.op_type for node, _ in composite_nodes(ir.from_proto(model).graph)]
     found = ImportTimes(
-        nodes, len(composites), sum("LSTM" in op for op in composites), len(model.graph.node), len(lowered.graph.node),
-        load_s, plan_s, fold_s, convert_s, finish_s, lower_s, load_peak, import_peak, _peak_mb(),
+        int(took.pop("nodes")), len(composites), sum("LSTM" in op for op in composites), len(model.graph.node),
+        len(lowered.graph.node), load_s, load_peak_mb=load_peak, import_peak_mb=import_peak, peak_mb=_peak_mb(), **took,
     )  # fmt: skip
     sys.stdout.write(json.dumps(dataclasses.asdict(found)))
 
 
 def _load() -> Any:
-    from lstm_lower.tensorflow import convert
+    from lstm_lower.passes.lower import lower
+    from lstm_lower.tensorflow import importer
 
-    return convert
+    return lower, importer, _phases
+
+
+def _phases(importer: Any, path: str, took: dict[str, float]) -> Any:
+    """What `from_tensorflow` does, phase by phase."""
+
+    def read() -> Any:
+        source = importer.open_source(path)
+        table = importer.OpTable(source.graph_def.library.function, source.op_defs)
+        return source, importer.Resolver(source, importer.nodes_by_name(source.graph_def.node), table)
+
+    def structured() -> Any:
+        interface = resolver.resolve(None, ["loss:0", "train"])
+        builder = importer.ModelBuilder(source, resolver, interface, {}, 18, lambda _: (None, None))
+        raising = importer.Raising(source.graph_def, resolver.nodes, resolver.table, importer.writes)
+        return builder, raising, raising.main(interface.outputs.values(), interface.targets, builder.cut)
+
+    took["read_s"], (source, resolver) = _timed(read)
+    took["nodes"] = len(source.graph_def.node)
+    took["structure_s"], (builder, raising, region) = _timed(structured)
+    took["translate_s"], made = _timed(lambda: builder.build(region, raising.aliases))
+    options = {"weights": "inputs", "state": {}, "demanded": False}
+    took["finish_s"], model = _timed(lambda: importer.finish.finish(made, **options))
+    return model
+
+
+def tf2onnx_time(path: str) -> None:
+    """Prints the seconds that tf2onnx takes."""
+    import tensorflow as tf
+    from tf2onnx.convert import from_graph_def
+
+    from lstm_lower.tensorflow import tf2onnx_ops
+
+    graph_def = tf.compat.v1.GraphDef.FromString(Path(path).read_bytes())
+    inputs = [f"{node.name}:0" for node in graph_def.node if node.op == "Placeholder"]
+    (train,) = (node for node in graph_def.node if node.name == "train")
+    outputs = ["loss:0", *(f"train:{number}" for number in range(len(train.input)))]
+    seconds, _ = _timed(
+        lambda: from_graph_def(graph_def, input_names=inputs, output_names=outputs, opset=18, **tf2onnx_ops())
+    )
+    print(f"\n{seconds}")
 
 
 def _timed(run: Callable[[], Result]) -> tuple[float, Result]:
@@ -191,16 +252,17 @@ def importing(
         times = measure(nodes)
     if not as_json:
         rows = [
-            ["load TensorFlow and tf2onnx", f"{times.load_s:.2f} s"],
-            ["read, inline, make state explicit, check", f"{times.plan_s:.2f} s"],
-            ["TensorFlow's own optimiser", f"{times.fold_s:.2f} s"],
-            ["tf2onnx", f"{times.convert_s:.2f} s"],
-            ["name, complete, verify", f"{times.finish_s:.2f} s"],
+            ["load the package", f"{times.load_s:.2f} s"],
+            ["read", f"{times.read_s:.2f} s"],
+            ["structure", f"{times.structure_s:.2f} s"],
+            ["translate", f"{times.translate_s:.2f} s"],
+            ["complete, verify, check", f"{times.finish_s:.2f} s"],
             ["import, the last four", f"{times.import_s:.2f} s"],
             ["lower and optimise", f"{times.lower_s:.2f} s"],
-            ["peak memory with TensorFlow loaded", f"{times.load_peak_mb:.0f} MB"],
+            ["peak memory of the package", f"{times.load_peak_mb:.0f} MB"],
             ["peak memory of the import", f"{times.import_peak_mb:.0f} MB"],
             ["peak memory with lowering", f"{times.peak_mb:.0f} MB"],
+            ["tf2onnx, for comparison", "not tried" if times.tf2onnx_s is None else f"{times.tf2onnx_s:.2f} s"],
         ]
         counts = f"{times.composites} of {times.imported_nodes} for our rules ({times.recurrent} recurrent)"
         title = f"{times.nodes} TensorFlow nodes; imported, {counts}; {times.lowered_nodes} after lowering"

@@ -6,6 +6,8 @@ node of which model to look at, what it should hold, and what it holds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 
 class LstmLowerError(ValueError):
     """Base of every error that lstm-lower raises on purpose."""
@@ -37,6 +39,10 @@ class UnsupportedOpError(LstmLowerError):
     """The graph holds ops that cannot be lowered; the message names each, with node name and reason."""
 
 
+class LstmLowerWarning(UserWarning):
+    """Something to know of a model that is made all the same; the command line prints it as one line."""
+
+
 class NotFiniteError(LstmLowerError):
     """The loss of a training step, or what training made of a weight, is infinite or no number."""
 
@@ -53,3 +59,31 @@ def requires(op: str, node: str | None, operand: str, what: str, got: object) ->
     """
     where = op if node is None else f"{op} '{node}'"
     return f"{where}: {operand} requires {what}, got {got}"
+
+
+def some(things: Sequence[object], most: int = 4) -> str:
+    """A few things for a message, and how many more there are: `a, b, c, d and 12 more`.
+
+    Args:
+        things: all of them.
+        most: how many are named; one more is named rather than counted.
+    """
+    if len(things) <= most + 1:
+        return ", ".join(map(str, things)) or "none"
+    return f"{', '.join(map(str, things[:most]))} and {len(things) - most} more"
+
+
+def few_of_each(found: Iterable[tuple[str, str]], most: int = 3) -> str:
+    """The lines of an error that is about many nodes: a few of each kind, and how many more there are.
+
+    Args:
+        found: for each node its kind, such as its op type with the reason, and its line.
+        most: how many lines of a kind; one more is written rather than counted.
+    """
+    kinds: dict[str, list[str]] = {}
+    for kind, line in found:
+        kinds.setdefault(kind, []).append(line)
+    lines: list[str] = []
+    for kind, of_kind in kinds.items():
+        lines += of_kind if len(of_kind) <= most + 1 else [*of_kind[:most], f"{kind}: {len(of_kind) - most} more"]
+    return "\n".join(lines)

@@ -10,8 +10,9 @@ from lstm_lower.errors import InvalidInputError
 # Package as it is imported -> the extra that brings it, see `pyproject.toml`.
 EXTRAS = {
     "keras": "tensorflow",
+    "tensorboard": "tensorflow-files",
     "tensorflow": "tensorflow",
-    "tf2onnx": "tensorflow",
+    "tf2onnx": "tf2onnx",
     "matplotlib": "train",
     "safetensors": "train",
     "filelock": "train",

@@ -27,6 +27,7 @@ from lstm_lower.passes.tidy import (
     UniqueNamesPass,
     VerifyPass,
 )
+from lstm_lower.records import origin
 
 __all__ = ["lower", "lowering_passes"]
 
@@ -142,7 +143,7 @@ def lowering_passes(
     return steps
 
 
-# Mark, in a model's `meta`, of one that held composite nodes when its lowering began.
+# Mark, in a model's `meta`, of one that held composite nodes when its lowering began, or that a source had imported.
 _COMPOSITE = "lstm_lower.composite"
 
 
@@ -160,8 +161,9 @@ class CheckSupportedPass(Pass):
             count = f"{len(reasons)} node{'s' if len(reasons) > 1 else ''} cannot be lowered"
             raise UnsupportedOpError("\n  ".join([f"{count}:", *reasons]))
         graphs = [model.graph, *(function.graph for function in model.functions.values())]
-        model.meta[_COMPOSITE] = any(True for graph in graphs for _ in composite_nodes(graph))
-        return ir.passes.PassResult(model, modified=False)
+        imported = model.metadata_props.pop(origin.METADATA_KEY, None) is not None
+        model.meta[_COMPOSITE] = imported or any(True for graph in graphs for _ in composite_nodes(graph))
+        return ir.passes.PassResult(model, modified=imported)
 
 
 class Where(Pass):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from lstm_lower.errors import LstmLowerWarning
 from lstm_lower.graph.bindings import composite_nodes, definition_of
 from lstm_lower.graph.form import node_label
 from lstm_lower.opdef import Arranged
@@ -14,7 +15,7 @@ from lstm_lower.ops.block import BlockLSTMGrad, BlockLSTMGradV2, BlockLSTMV2
 from lstm_lower.passes.base import Pass
 
 
-class WrongGradientWarning(UserWarning):
+class WrongGradientWarning(LstmLowerWarning):
     """The model's own gradients are wrong, and lowering keeps them so."""
 
 

@@ -19,11 +19,10 @@ from lstm_lower.graph.copies import detach_names
 from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.graph.values import certain_first, declared_shape, stated
 from lstm_lower.records.files import atomic_path
+from lstm_lower.records.kinds import is_tensorflow
 
 # Protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
 _PROTOBUF_LIMIT = 2**31 - 2**20
-
-_TENSORFLOW = (".pb", ".pbtxt")
 
 
 def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
@@ -40,11 +39,6 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         if isinstance(model, onnx.ModelProto) or not is_tensorflow(Path(model)):
             raise
         raise InvalidModelError(f"{error}; `lstm-lower lower {model}` imports TensorFlow's graphs") from error
-
-
-def is_tensorflow(path: Path) -> bool:
-    """Whether a path looks like a GraphDef or a SavedModel."""
-    return path.suffix in _TENSORFLOW or any((path / f"saved_model{suffix}").is_file() for suffix in _TENSORFLOW)
 
 
 def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:

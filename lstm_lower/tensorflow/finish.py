@@ -1,220 +1,132 @@
-"""The last steps of an import: names, initial values and metadata of the ONNX model, and its verification."""
+"""The last steps of an import: initial values and metadata of the ONNX model, and its verification."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Mapping
 
-import numpy as np
 import onnx
 import onnx_ir as ir
-import tensorflow as tf
-from onnx import helper, numpy_helper
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from lstm_lower import opdef, schemas
-from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
+from lstm_lower import schemas
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.composites import unsupported_nodes
+from lstm_lower.records import origin
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair, TrainingState
-from lstm_lower.tensorflow.graph import GraphDef, Tensor, Writer, output_dtypes, split_name
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclasses.dataclass
-class Plan:
-    """A graph ready for conversion.
-
-    Attributes:
-        label: the source for messages.
-        graph_def: the graph, without calls and variables.
-        inputs: public name -> placeholder, variables after the inputs proper.
-        outputs: public name -> tensor, new values of variables after the outputs proper.
-        values: public name of a variable's input -> its value, or `None` where the source has none.
-        states: the record for the metadata.
-    """
-
-    label: str
-    graph_def: GraphDef
-    inputs: dict[str, str]
-    outputs: dict[str, str]
-    values: dict[str, Array | None]
-    states: list[StatePair]
+from lstm_lower.registry import DOMAIN
+from lstm_lower.tensorflow.model import Made
 
 
-def separate_outputs(writer: Writer, kept: set[str], outputs: Mapping[str, str]) -> tuple[GraphDef, dict[str, str]]:
-    """Drops nodes that nothing needs, and gives each output a tensor of its own.
-
-    An output is renamed when it is converted, so it must be no input, no other output, and no tensor of another name.
-    """
-    pruned = tf.compat.v1.GraphDef()
-    pruned.versions.CopyFrom(writer.graph_def.versions)
-    pruned.library.CopyFrom(writer.graph_def.library)
-    nodes = {node.name: node for node in writer.graph_def.node if node.name in kept}
-    separate: dict[str, str] = {}
-    for public, tensor in outputs.items():
-        node = nodes[split_name(tensor)[0]]
-        own = public == tensor and node.op not in ("Placeholder", "Const")
-        if not own:
-            dtype = output_dtypes(node)[split_name(tensor)[1] or 0]
-            tensor = writer.op("Identity", [Tensor(writer, tensor, dtype)], dtype, T=dtype).name
-            made = writer.graph_def.node[-1]
-            nodes[made.name] = made
-        separate[public] = tensor
-    pruned.node.extend(nodes.values())
-    return pruned, separate
+class MissingValuesWarning(LstmLowerWarning):
+    """The source has no values of weights, so that each run must be fed them."""
 
 
-def finish(
-    model: onnx.ModelProto,
-    plan: Plan,
-    *,
-    weights: str,
-    shapes: Mapping[str, Sequence[int | str | None]],
-    state: Mapping[str, str],
-) -> onnx.ModelProto:
-    """Completes and verifies the converted model.
+class UnknownRankWarning(LstmLowerWarning):
+    """Nothing tells the rank of inputs, which are taken as scalars."""
+
+
+def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demanded: bool) -> onnx.ModelProto:
+    """Completes and verifies the model.
 
     Raises:
-        InvalidInputError: `state` or `shapes` names something that the model does not have.
+        InvalidInputError: `state` names something that the model does not have, a variable has no value, or an input
+            that the caller named leads nowhere.
         UnsupportedOpError: the model holds nodes that are neither standard nor ours.
         InvalidModelError: the model is not valid; the conversion is at fault.
     """
-    _order_inputs(model, plan)
-    _check_outputs(model, plan)
-    _name_dimensions(model, shapes)
-    _set_initial_values(model, plan, weights)
-    constants = set(plan.values) if weights == "initializers" else set()
-    pairs = [pair for pair in plan.states if pair.input not in constants] + _extra_pairs(model, state)
+    model = made.model
+    RemoveUnusedNodesPass()(model)
+    if demanded:
+        _check_connected(made)
+    if made.scalars:
+        warnings.warn(
+            f"{made.label}: the rank of {some(made.scalars)} is not known: taken as scalars; shapes says otherwise",
+            UnknownRankWarning,
+            stacklevel=3,
+        )
+    weights = _set_initial_values(made, weights)
+    constants = set(made.values) if weights == "initializers" else set()
+    pairs = [pair for pair in made.states if pair.input not in constants] + _extra_pairs(model, state)
     if pairs:
-        helper.set_model_props(model, training_state.metadata(TrainingState(tuple(pairs))))
-    _drop_foreign_domain(model.graph)
-    _drop_unused_opsets(model)
-    _drop_notes(model)
+        model.metadata_props.update(training_state.metadata(TrainingState(tuple(pairs))))
+    model.metadata_props[origin.METADATA_KEY] = "tensorflow"
+    if not any(node.domain == DOMAIN for node in ir.traversal.RecursiveGraphIterator(model.graph)):
+        model.graph.opset_imports.pop(DOMAIN, None)
     return _verified(model)
 
 
-def _order_inputs(model: onnx.ModelProto, plan: Plan) -> None:
-    """The planned order; an input of which only the known shape is used is kept all the same."""
-    made = {value.name: value for value in model.graph.input}
-    nodes = {node.name: node for node in plan.graph_def.node}
-    ordered = []
-    for public, tensor in plan.inputs.items():
-        value = made.get(public)
-        if value is None:
-            value = _value_info(public, nodes[split_name(tensor)[0]])
-        ordered.append(value)
-    del model.graph.input[:]
-    model.graph.input.extend(ordered)
+def _check_connected(made: Made) -> None:
+    """Every input that the caller named must lead to an output."""
+    inputs = {value.name: value for value in made.model.graph.inputs}
+    lost = [name for name in made.inputs if name in inputs and not _leads_on(inputs[name])]
+    if lost:
+        raise InvalidInputError(
+            f"inputs requires tensors that an output depends on, got {some([repr(name) for name in lost])}, "
+            "which none does"
+        )
 
 
-def _value_info(name: str, placeholder: Any) -> onnx.ValueInfoProto:
-    shape = tf.TensorShape(placeholder.attr["shape"].shape)
-    dtype = np.dtype(tf.as_dtype(placeholder.attr["dtype"].type).as_numpy_dtype)
-    dims = None if shape.rank is None else shape.as_list()
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), dims)
+def _leads_on(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
 
 
-def _check_outputs(model: onnx.ModelProto, plan: Plan) -> None:
-    made = [value.name for value in model.graph.output]
-    if sorted(made) != sorted(plan.outputs):
-        lost = sorted(set(plan.outputs) - set(made))
-        raise InvalidModelError(f"{plan.label}: outputs {lost} require to be in the converted model, got {made}")
-    by_name = {value.name: value for value in model.graph.output}
-    ordered = [onnx.ValueInfoProto.FromString(by_name[name].SerializeToString()) for name in plan.outputs]
-    del model.graph.output[:]
-    model.graph.output.extend(ordered)
-
-
-def _name_dimensions(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int | str | None]]) -> None:
-    """Names open dimensions after their input, or as asked; clears the numbered names that the converter gave."""
-    known = {value.name for value in model.graph.input}
-    unknown = set(shapes) - known
-    if unknown:
-        raise InvalidInputError(f"shapes requires names of inputs, got {', '.join(sorted(unknown))}")
-    for value in model.graph.input:
-        asked = shapes.get(value.name)
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.HasField("dim_value"):
-                continue
-            name = asked[axis] if asked is not None else None
-            dim.dim_param = name if isinstance(name, str) else f"{value.name.removesuffix(':0')}_dim{axis}"
-    for value in [*model.graph.output, *model.graph.value_info]:
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param:
-                dim.ClearField("dim_param")
-
-
-def _set_initial_values(model: onnx.ModelProto, plan: Plan, weights: str) -> None:
-    for public, value in plan.values.items():
-        if value is not None:
-            model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), public))
+def _set_initial_values(made: Made, weights: str | None) -> str:
+    """Gives the inputs of variables their values; makes them constants where that is asked for."""
+    graph = made.model.graph
+    missing = [name for name, value in made.values.items() if value is None]
+    if weights == "initializers" and missing:
+        raise InvalidInputError(
+            f"weights='initializers' requires values of the variables, got a source without values of "
+            f"{some(missing)}; name a checkpoint, or use weights='inputs'"
+        )
+    if weights is None:
+        # What a step assigns, the next one finds: as constants its weights would never change.
+        is_step = any(pair.output is not None for pair in made.states)
+        weights = "inputs" if missing or is_step else "initializers"
+        if missing:
+            warnings.warn(
+                f"{made.label}: no values of {some(missing)} were found: they are inputs that each run must be fed, "
+                "unless a checkpoint is named that has them",
+                MissingValuesWarning,
+                stacklevel=4,
+            )
+    inputs = {value.name: value for value in graph.inputs}
+    for name, array in made.values.items():
+        if array is None:
+            continue
+        value = inputs[name]
+        assert value.type is not None
+        value.const_value = ir.Tensor(array, dtype=value.dtype, name=name)
+        graph.register_initializer(value)
     if weights == "initializers":
-        kept = [value for value in model.graph.input if value.name not in plan.values]
-        del model.graph.input[:]
-        model.graph.input.extend(kept)
+        kept = [value for value in graph.inputs if value.name not in made.values]
+        graph.inputs.clear()
+        graph.inputs.extend(kept)
+    return weights
 
 
-def _extra_pairs(model: onnx.ModelProto, state: Mapping[str, str]) -> list[StatePair]:
-    inputs = {value.name for value in model.graph.input}
-    outputs = {value.name for value in model.graph.output}
+def _extra_pairs(model: ir.Model, state: Mapping[str, str]) -> list[StatePair]:
+    inputs = {value.name for value in model.graph.inputs}
+    outputs = {value.name for value in model.graph.outputs}
     for old, new in state.items():
         if old not in inputs or new not in outputs:
             raise InvalidInputError(f"state requires pairs of an input and an output, got '{old}' and '{new}'")
     return [StatePair(old, new, variable=old.removesuffix(":0")) for old, new in state.items()]
 
 
-def _drop_unused_opsets(model: onnx.ModelProto) -> None:
-    used = {""} | {node.domain for graph in (model.graph, *_subgraphs(model.graph)) for node in graph.node}
-    kept = [entry for entry in model.opset_import if entry.domain in used]
-    del model.opset_import[:]
-    model.opset_import.extend(kept)
-
-
-def _drop_foreign_domain(graph: onnx.GraphProto) -> None:
-    """Makes Range a standard operator where tf2onnx takes onnxruntime's own, which says the same."""
-    for inner in (graph, *_subgraphs(graph)):
-        for node in inner.node:
-            if node.domain == "com.microsoft" and node.op_type == "Range":
-                node.domain = ""
-
-
-def _subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The graphs within a graph, at every level."""
-    for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                yield subgraph
-                yield from _subgraphs(subgraph)
-
-
-def _drop_notes(model: onnx.ModelProto) -> None:
-    """Drops TensorFlow's own notes, types and attributes that start with `_`, from nodes that are left as they were."""
-    for node in (node for graph in (model.graph, *_subgraphs(model.graph)) for node in graph.node):
-        definition = opdef.definition(node.domain, node.op_type)
-        if definition is not None:
-            own = {attribute.name for attribute in definition.attributes}
-            kept = [
-                attribute
-                for attribute in node.attribute
-                if attribute.name in own or not (attribute.name.startswith("_") or attribute.name in definition.types)
-            ]
-            del node.attribute[:]
-            node.attribute.extend(kept)
-
-
-def _verified(model: onnx.ModelProto) -> onnx.ModelProto:
-    view = ir.from_proto(model)
-    reasons = unsupported_nodes(view)
+def _verified(model: ir.Model) -> onnx.ModelProto:
+    reasons = unsupported_nodes(model)
     if reasons:
         raise UnsupportedOpError("\n".join(reasons))
-    verify(view)
+    verify(model)
+    proto = ir.to_proto(model)
     schemas.register()
     try:
-        onnx.checker.check_model(model, full_check=model.ByteSize() < 2**30)
+        onnx.checker.check_model(proto, full_check=proto.ByteSize() < 2**30)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidModelError(f"the converted model requires to be valid ONNX, got: {reason}") from error
-    return model
+    return proto

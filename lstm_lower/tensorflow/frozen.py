@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from lstm_lower.tensorflow.graph import GraphDef, split_name
-
-Array = np.ndarray[Any, Any]
+from lstm_lower.tensorflow.files.values import base_dtype, onnx_dtype, tensor_value
+from lstm_lower.tensorflow.graph import label, split_name
+from lstm_lower.tensorflow.sources import Source, Variable
+from lstm_lower.tensorflow.state import is_write
 
 # Freezing turns a variable into a Const and each read of it into an Identity that keeps its name.
 _READS = re.compile(r"(^|/)(read|ReadVariableOp)(_\d+)?$")
 
 
-def lift_frozen_weights(graph_def: GraphDef) -> dict[str, Array]:
-    """Turns the constants that were variables into placeholders, in place, before anything is folded into them.
+def lift_frozen_weights(source: Source, *, read: bool) -> None:
+    """Makes variables of a graph's constants that were some: of those that ops write to always.
 
-    Returns:
-        Name of the node -> the value it had.
+    Args:
+        source: the graph, to whose variables they are added.
+        read: whether constants that are only read as variables are count, too.
+
+    Raises:
+        InvalidModelError: a constant is broken.
     """
-    constants = {node.name: node for node in graph_def.node if node.op == "Const"}
-    weights: dict[str, Array] = {}
-    for node in graph_def.node:
-        if node.op != "Identity" or not _READS.search(node.name) or node.name in weights:
+    constants = {node.name: node for node in source.graph_def.node if node.op == "Const"}
+    found: dict[str, bool] = {}
+    for node in source.graph_def.node:
+        if is_write(node.op):
+            written = [split_name(name)[0] for name in node.input if not name.startswith("^")]
+            # The variable itself, and the slots that follow it up to the first operand that was none.
+            for position, name in enumerate(written):
+                if name in constants and (position == 0 or name.startswith(f"{written[0]}/")):
+                    found[name] = True
+        elif read and node.op == "Identity" and _READS.search(node.name):
+            found.setdefault(split_name(node.input[0])[0], True)
+    for name in constants.keys() & found.keys():
+        node = constants[name]
+        dtype = onnx_dtype(node.attr["dtype"].type)
+        if dtype is None or not dtype.is_floating_point():
             continue
-        name = split_name(node.input[0])[0]
-        constant = constants.get(name)
-        if constant is None or not tf.as_dtype(constant.attr["dtype"].type).is_floating:
-            continue
-        value = tf.make_ndarray(constant.attr["value"].tensor)
-        weights[name] = value
-        dtype = constant.attr["dtype"].type
-        constant.Clear()
-        constant.name, constant.op = name, "Placeholder"
-        constant.attr["dtype"].type = dtype
-        constant.attr["shape"].shape.CopyFrom(tf.TensorShape(value.shape).as_proto())
-        del constants[name]
-    return weights
+        value = tensor_value(node.attr["value"].tensor, label(node))
+        source.variables[name] = Variable(
+            name, value, trainable=True, shape=value.shape, dtype=base_dtype(node.attr["dtype"].type)
+        )

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import tensorflow as tf
-
-from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.tensorflow.graph import Graph, NodeDef, label, op_def_of, output_dtypes, split_name, tensor_name
-from lstm_lower.tensorflow.inline import Inlined
+from lstm_lower.errors import InvalidInputError, InvalidModelError, some
+from lstm_lower.tensorflow.files.functions import OpTable
+from lstm_lower.tensorflow.files.values import onnx_dtype
+from lstm_lower.tensorflow.graph import NodeDef, label, split_name, tensor_name
+from lstm_lower.tensorflow.regions import SILENT
 from lstm_lower.tensorflow.sources import Source
-from lstm_lower.tensorflow.state import REFERENCES, is_write
-
-_RESOURCE = tf.resource.as_datatype_enum
-_STRING = tf.string.as_datatype_enum
+from lstm_lower.tensorflow.state import REFERENCES, VARIABLES, is_write
 
 # Ops of checkpoints: what leads to them is bookkeeping, not part of a step.
 _BOOKKEEPING = ("SaveV2", "RestoreV2", "MergeV2Checkpoints", "Save", "Restore", "SaveSlices", "RestoreSlice")
+
+# What an output of a graph cannot be.
+_RESOURCE, _VARIANT, _STRING = 20, 21, 7
 
 
 @dataclasses.dataclass
@@ -25,128 +25,184 @@ class Interface:
     """What is asked of the graph.
 
     Attributes:
-        inputs: public name -> tensor, in order.
+        inputs: public name -> tensor, in order; `None` for the placeholders that the outputs need.
         outputs: public name -> tensor, in order.
         targets: nodes that must run though no output of theirs is asked for (assignments, groups of them).
-        demanded: whether the inputs were named by the caller, who must then hear of those that nothing reads.
     """
 
-    inputs: dict[str, str]
+    inputs: dict[str, str] | None
     outputs: dict[str, str]
     targets: list[str]
-    demanded: bool
 
 
-def resolve(
-    source: Source, inlined: Inlined, graph: Graph, inputs: Sequence[str] | None, outputs: Sequence[str] | None
-) -> Interface:
-    """Finds the tensors that inputs and outputs name; by default the source's own, or the graph's ends.
+class Resolver:
+    """Finds the tensors that names mean.
 
-    Raises:
-        InvalidInputError: a name is not to be found, or is named twice.
-        InvalidModelError: the graph has no outputs of its own to default to.
+    Attributes:
+        nodes: the graph's nodes by name.
     """
-    targets = [node.name for node in graph.nodes.values() if is_write(node)] if source.side_effects else []
-    if outputs is not None:
-        found, named_targets = _find_outputs(source, inlined, graph, outputs)
-        targets += named_targets
-    elif source.outputs is not None:
-        found = {name: inlined.tensor(tensor) for name, tensor in source.outputs.items()}
-    else:
-        found, sinks = _ends(graph)
-        targets += sinks
-    if not found and not targets:
-        raise InvalidModelError(f"{source.label}: at least one output is required, got a graph without any")
-    needed = graph.ancestors([split_name(tensor)[0] for tensor in found.values()] + targets)
-    if inputs is not None:
-        return Interface(_find_inputs(source, graph, inputs), found, targets, demanded=True)
-    if source.inputs is not None:
-        return Interface(dict(source.inputs), found, targets, demanded=False)
-    placeholders = {
-        f"{node.name}:0": f"{node.name}:0"
-        for node in graph.nodes.values()
-        if node.op == "Placeholder" and node.name in needed and node.attr["dtype"].type != _RESOURCE
-    }
-    return Interface(placeholders, found, targets, demanded=False)
 
+    def __init__(self, source: Source, nodes: Mapping[str, NodeDef], table: OpTable) -> None:
+        self.source = source
+        self.nodes = nodes
+        self.table = table
 
-def _find_outputs(
-    source: Source, inlined: Inlined, graph: Graph, names: Sequence[str]
-) -> tuple[dict[str, str], list[str]]:
-    found: dict[str, str] = {}
-    targets: list[str] = []
-    for name in names:
-        tensor = inlined.tensor(_tensor_of(source.outputs, name))
-        node = _node(graph, "output", name, tensor)
-        if name in found:
-            raise InvalidInputError(f"outputs requires names that differ, got '{name}' twice")
-        if not output_dtypes(node) or (":" not in name and (is_write(node) or node.op == "NoOp")):
-            targets.append(node.name)
-            continue
-        _check_number(node, "output", name, tensor)
-        found[name] = tensor
-    return found, targets
+    def resolve(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Interface:
+        """Finds the tensors that inputs and outputs name; by default the source's own, or the graph's ends.
 
+        Raises:
+            InvalidInputError: a name is not to be found, or is named twice.
+            InvalidModelError: the graph has no outputs of its own to default to.
+        """
+        source = self.source
+        targets = [node.name for node in self.nodes.values() if is_write(node.op)] if source.side_effects else []
+        if outputs is not None:
+            found, named = self._find_outputs(outputs)
+            targets += named
+        elif source.outputs is not None:
+            found = {name: tensor_name(tensor) for name, tensor in source.outputs.items()}
+        else:
+            found, sinks = self._ends()
+            targets += sinks
+        if not found and not targets:
+            raise InvalidModelError(f"{source.label}: at least one output is required, got a graph without any")
+        given = self._find_inputs(inputs) if inputs is not None else source.inputs
+        if given is not None:
+            given = {name: tensor_name(tensor) for name, tensor in given.items()}
+            self._check_inputs(given)
+        both = set(given or ()) & set(found)
+        if both:
+            raise InvalidInputError(f"outputs requires names that no input has, got {some(sorted(both))}")
+        return Interface(given, found, targets)
 
-def _find_inputs(source: Source, graph: Graph, names: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in names:
-        tensor = _tensor_of(source.inputs, name)
-        node = _node(graph, "input", name, tensor)
-        _check_number(node, "input", name, tensor)
-        if name in found or tensor in found.values():
-            raise InvalidInputError(f"inputs requires names that differ, got '{name}' twice")
-        found[name] = tensor
-    return found
+    def _check_inputs(self, inputs: Mapping[str, str]) -> None:
+        for public, tensor in inputs.items():
+            node = self.nodes[split_name(tensor)[0]]
+            if node.op == "Const":
+                raise InvalidInputError(
+                    f"input '{public}' requires a placeholder, a variable or a computed tensor, got {label(node)}, "
+                    "which would stay unconnected; weights='inputs' makes inputs of a frozen graph's weights"
+                )
 
+    def _count(self, node: NodeDef) -> int | None:
+        """The number of a node's outputs; `None` where it is not known."""
+        results = self.table.results(node.op)
+        sizes = [None] if results is None else [result.size(node) for result in results]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
 
-def _tensor_of(known: dict[str, str] | None, name: str) -> str:
-    """The tensor that a name means: the source's own name of an argument or result first, then a tensor's."""
-    found = (known or {}).get(name) or (known or {}).get(name.removesuffix(":0"))
-    return found or tensor_name(name)
+    def _find_outputs(self, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+        found: dict[str, str] = {}
+        targets: list[str] = []
+        for name in names:
+            tensor = self._tensor_of(self.source.outputs, name)
+            node = self._node("output", name, tensor)
+            if name in found:
+                raise InvalidInputError(f"outputs requires names that differ, got '{name}' twice")
+            if self._count(node) == 0 or (":" not in name and (is_write(node.op) or node.op in ("NoOp", "Merge"))):
+                targets.append(node.name)
+                continue
+            self._check_number(node, "output", name, tensor)
+            found[name] = tensor
+        return found, targets
 
+    def _find_inputs(self, names: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name in names:
+            tensor = self._tensor_of(self.source.inputs, name)
+            node = self._node("input", name, tensor)
+            self._check_number(node, "input", name, tensor)
+            if name in found or tensor in found.values():
+                raise InvalidInputError(f"inputs requires names that differ, got '{name}' twice")
+            found[name] = tensor
+        return found
 
-def _node(graph: Graph, kind: str, name: str, tensor: str) -> NodeDef:
-    node = graph.nodes.get(split_name(tensor)[0])
-    if node is None:
-        raise InvalidInputError(f"{kind}s requires tensors of the graph, got '{name}', which it does not hold")
-    return node
+    def _tensor_of(self, known: Mapping[str, str] | None, name: str) -> str:
+        """The tensor that a name means: the source's own name of an argument or result first, then a tensor's.
 
+        With a number behind a colon a name is first of all a tensor's: what a function's second result, which is called
+        `output_1`, is has nothing to do with a tensor `output_1:0`.
+        """
+        known = known or {}
+        if name in known or name.partition(":")[0] in self.nodes:
+            return tensor_name(known.get(name, name))
+        return tensor_name(known.get(name.removesuffix(":0"), name))
 
-def _check_number(node: NodeDef, kind: str, name: str, tensor: str) -> None:
-    number, count = split_name(tensor)[1], len(output_dtypes(node))
-    if op_def_of(node.op) is not None and number is not None and number >= count:
-        raise InvalidInputError(
-            f"{kind}s requires tensors of the graph, got '{name}' of {label(node)}, which has {count}"
+    def _node(self, kind: str, name: str, tensor: str) -> NodeDef:
+        node = self.nodes.get(split_name(tensor)[0])
+        if node is None:
+            raise InvalidInputError(f"{kind}s requires tensors of the graph, got '{name}', which it does not hold")
+        return node
+
+    def _check_number(self, node: NodeDef, kind: str, name: str, tensor: str) -> None:
+        number, count = split_name(tensor)[1], self._count(node)
+        if number is not None and (number < 0 or (count is not None and number >= count)):
+            raise InvalidInputError(
+                f"{kind}s requires tensors of the graph, got '{name}' of {label(node)}, which has "
+                f"{'none of that number' if count is None else count}"
+            )
+
+    def ancestors(self, roots: Iterable[str], cut: Iterable[str] = ()) -> set[str]:
+        """Names of the nodes that the roots need, by data or by control; nothing behind cut tensors is looked at."""
+        stopped, found, stack = set(cut), set[str](), list(roots)
+        while stack:
+            name = stack.pop()
+            if name not in found:
+                found.add(name)
+                for spelled in self.nodes[name].input:
+                    source, number = split_name(spelled)
+                    if number is None or f"{source}:{number}" not in stopped:
+                        stack.append(source)
+        return found
+
+    def _ends(self) -> tuple[dict[str, str], list[str]]:
+        """What a training graph is for: what it records as its losses and steps, else what nothing reads."""
+        source = self.source
+        steps = [split_name(name)[0] for name in source.train_ops]
+        steps = [name for name in steps if name in self.nodes]
+        if steps:
+            losses = [tensor_name(name) for name in source.losses if split_name(name)[0] in self.nodes]
+            return {name: name for name in losses}, steps
+        return self._sinks()
+
+    def _sinks(self) -> tuple[dict[str, str], list[str]]:
+        """The tensors that nothing reads, and the assignments of a step."""
+        read = {tensor_name(name) for node in self.nodes.values() for name in node.input if not name.startswith("^")}
+        bookkeeping = {node.name for node in self.nodes.values() if node.op in _BOOKKEEPING}
+        ends: dict[str, str] = {}
+        targets: list[str] = []
+        for node in self.nodes.values():
+            if is_write(node.op):
+                if not self.ancestors([node.name]) & bookkeeping and not self._is_initializer(node):
+                    targets.append(node.name)
+            elif node.op not in (*VARIABLES, "Const", "Placeholder", "NoOp", *_BOOKKEEPING):
+                count = self._count(node)
+                ends |= {
+                    f"{node.name}:{number}": f"{node.name}:{number}"
+                    for number in range(self._least(node) if count is None else count)
+                    if self._is_numeric(node) and f"{node.name}:{number}" not in read
+                }
+        # Of a node with several outputs, one that is read shows that the others are by-products.
+        used = {split_name(name)[0] for name in read}
+        return {name: tensor for name, tensor in ends.items() if split_name(tensor)[0] not in used}, targets
+
+    def _least(self, node: NodeDef) -> int:
+        """How many outputs a node has at least of which it is not known: one where it computes on numbers."""
+        is_silent = node.op in SILENT
+        return int(not is_silent and "T" in node.attr and bool(node.attr["T"].type))
+
+    def _is_numeric(self, node: NodeDef) -> bool:
+        """Whether a node's outputs are tensors of numbers, as far as its attributes tell."""
+        types = [value.type for name, value in node.attr.items() if value.type and not name.startswith("_")]
+        return not any(number % 100 in (_RESOURCE, _VARIANT, _STRING) for number in types) and all(
+            onnx_dtype(number) is not None for number in types
         )
 
-
-def _ends(graph: Graph) -> tuple[dict[str, str], list[str]]:
-    """The tensors that nothing reads, and the assignments of a step."""
-    read = {tensor_name(name) for node in graph.nodes.values() for name in node.input if not name.startswith("^")}
-    bookkeeping = {node.name for node in graph.nodes.values() if node.op in _BOOKKEEPING}
-    ends: dict[str, str] = {}
-    targets: list[str] = []
-    for node in graph.nodes.values():
-        if is_write(node):
-            if not graph.ancestors([node.name]) & bookkeeping and not _is_initializer(graph, node):
-                targets.append(node.name)
-        elif node.op not in (*REFERENCES, "Const", "Placeholder", "NoOp", "VarHandleOp", *_BOOKKEEPING):
-            ends |= {
-                f"{node.name}:{number}": f"{node.name}:{number}"
-                for number, dtype in enumerate(output_dtypes(node))
-                if dtype not in (_RESOURCE, _STRING) and f"{node.name}:{number}" not in read
-            }
-    # Of a node with several outputs, one that is read shows that the others are by-products.
-    used = {split_name(name)[0] for name in read}
-    return {name: tensor for name, tensor in ends.items() if split_name(tensor)[0] not in used}, targets
-
-
-def _is_initializer(graph: Graph, node: NodeDef) -> bool:
-    """Whether an assignment only sets a variable to a first value: nothing fed and no variable goes into it."""
-    if node.op not in ("Assign", "AssignVariableOp"):
-        return False
-    target = split_name(node.input[0])[0]
-    value = graph.ancestors([split_name(node.input[1])[0]])
-    others = {graph.nodes[name].op for name in value if name != target}
-    return not others & {"Placeholder", "ReadVariableOp", "VarHandleOp", *REFERENCES}
+    def _is_initializer(self, node: NodeDef) -> bool:
+        """Whether an assignment only sets a variable to a first value: nothing fed and no variable goes into it."""
+        if node.op not in ("Assign", "AssignVariableOp"):
+            return False
+        target = split_name(node.input[0])[0]
+        value = self.ancestors([split_name(node.input[1])[0]])
+        others = {self.nodes[name].op for name in value if name != target}
+        return not others & {"Placeholder", "ReadVariableOp", "VarHandleOp", *REFERENCES}

@@ -87,7 +87,8 @@ class TrainingOptionsPass(Pass):
         missing = [name for name in updated if name not in step.gradients]
         if missing:
             raise InvalidModelError(
-                f"training options require a gradient of '{missing[0]}' among the outputs, got none"
+                f"training options require a gradient of '{missing[0]}' among the outputs that its update reads, got "
+                "none; use the options of Keras' optimizer where occurrences of an Embedding's rows are told apart"
             )
 
 

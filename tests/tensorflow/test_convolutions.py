@@ -11,7 +11,6 @@ import pytest
 import lstm_lower as ll
 
 tf = pytest.importorskip("tensorflow")
-pytest.importorskip("tf2onnx")
 
 Array = np.ndarray[Any, Any]
 

@@ -14,7 +14,6 @@ import lstm_lower as ll
 from lstm_lower.passes.repair import WrongGradientWarning
 
 pytest.importorskip("tensorflow")
-pytest.importorskip("tf2onnx")
 
 GRAPHS = Path(__file__).parents[1] / "data" / "graphs"
 CASES = sorted(path.stem for path in GRAPHS.glob("*.pb"))

@@ -8,7 +8,6 @@ import pytest
 import lstm_lower as ll
 
 tf = pytest.importorskip("tensorflow")
-pytest.importorskip("tf2onnx")
 
 from tests.support.layer_steps import STEPS, traced  # noqa: E402 (needs TensorFlow)
 from tests.tensorflow.test_graphs import lowered, run  # noqa: E402 (needs TensorFlow)

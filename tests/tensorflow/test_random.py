@@ -13,7 +13,6 @@ import lstm_lower as ll
 from lstm_lower.passes.opset.generators import has_kernel
 
 tf = pytest.importorskip("tensorflow")
-pytest.importorskip("tf2onnx")
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
@@ -110,3 +109,39 @@ def test_generators_beyond_what_the_runtime_runs_are_refused(draw: Any) -> None:
         return
     with pytest.raises(ll.UnsupportedOpError, match=refusal):
         ll.lower(model, 22)
+
+
+def test_a_model_that_nothing_would_run_is_not_made() -> None:
+    function = tf.function(lambda x: {"y": x + tf.random.uniform([2])}, input_signature=[tf.TensorSpec([2], name="x")])
+    if has_kernel("RandomUniformLike", 22):
+        ll.from_tensorflow(function, opset=22)
+        return
+    with pytest.raises(ll.UnsupportedOpError, match=r"RandomUniform '.*': the node requires opset 21 or older"):
+        ll.from_tensorflow(function, opset=22)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_each_iteration_draws_anew(gradient: bool) -> None:
+    """Nothing that draws is moved out of its loop, and the backward loop reads what was drawn."""
+
+    def step(x: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            masks = tf.TensorArray(tf.float32, 5)
+            total = tf.zeros_like(x)
+            for i in tf.range(5):
+                mask = tf.cast(tf.random.uniform([SIZE * SIZE]) < 0.5, tf.float32)
+                masks = masks.write(i, mask)
+                total = total + mask * x
+        results = {"masks": masks.stack(), "total": total}
+        return results | ({"slope": tape.gradient(total, x)} if gradient else {})
+
+    results = session_of(step, [SIZE * SIZE])({"x": np.full(SIZE * SIZE, 2, np.float32)})
+    masks = results["masks"]
+    for number, mask in enumerate(masks):
+        assert abs(mask.mean() - 0.5) < 0.02
+        for other in masks[number + 1 :]:
+            assert abs((mask == other).mean() - 0.5) < 0.02
+    np.testing.assert_allclose(results["total"], 2 * masks.sum(0))
+    if gradient:
+        np.testing.assert_allclose(results["slope"], masks.sum(0))

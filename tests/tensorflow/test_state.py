@@ -17,7 +17,6 @@ from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair
 
 tf = pytest.importorskip("tensorflow")
-pytest.importorskip("tf2onnx")
 
 GRAPHS = Path(__file__).parents[1] / "data" / "graphs"
 
@@ -157,7 +156,7 @@ def test_weights_are_inputs_with_their_values() -> None:
 
 def test_weights_are_constants() -> None:
     layer = Model()
-    model = ll.from_tensorflow(layer.train)
+    model = ll.from_tensorflow(layer.train, weights="initializers")
     assert names(model.graph.input) == ["x"]
     assert names(model.graph.output)[-2:] == ["w/new", "steps/new"]
     assert training_state.parse(metadata(model)).pairs == ()
@@ -237,24 +236,33 @@ def test_a_variable_without_a_value() -> None:
         build_step(v1, "sgd", resource=True)
         definition = graph.as_graph_def()
     with pytest.raises(ll.InvalidInputError, match="values of the variables, got a source without values of w:0, b:0"):
-        ll.from_tensorflow(definition, ["x:0"], ["loss:0"])
-    model = ll.from_tensorflow(definition, ["x:0"], ["loss:0"], weights="inputs")
+        ll.from_tensorflow(definition, ["x:0"], ["loss:0"], weights="initializers")
+    with pytest.warns(UserWarning, match="no values of w:0, b:0 were found: they are inputs that each run must be fed"):
+        model = ll.from_tensorflow(definition, ["x:0"], ["loss:0"])
     assert names(model.graph.input) == ["x:0", "w:0", "b:0"]
+    assert not model.graph.initializer
+    assert names(ll.from_tensorflow(definition, ["x:0"], ["loss:0"], weights="inputs").graph.input) == [
+        "x:0", "w:0", "b:0"
+    ]  # fmt: skip
 
 
-def test_a_use_that_has_no_functional_form() -> None:
-    table = tf.Variable(np.ones((4, 2), np.float32), name="table")
+def test_a_step_stays_trainable_and_a_forward_pass_is_constant() -> None:
+    layer = Model()
+    assert names(ll.from_tensorflow(layer.train).graph.input) == ["x", "w", "steps/value"]
+    forward = tf.function(lambda x: x @ layer.w, input_signature=[tf.TensorSpec([None, 3], name="x")])
+    model = ll.from_tensorflow(forward)
+    assert names(model.graph.input) == ["x"]
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
-    def step(ids: Any) -> Any:
-        rows = tf.gather(table, ids)
-        tf.raw_ops.ResourceSparseApplyFtrl(
-            var=table.handle, accum=table.handle, linear=table.handle, grad=tf.ones([1, 2]), indices=ids[:1],
-            lr=0.1, l1=0.0, l2=0.0, lr_power=-0.5,
-        )  # fmt: skip
-        return rows
 
-    with pytest.raises(ll.UnsupportedOpError, match=r"ResourceSparseApplyFtrl '.*': no form without effects.*'table'"):
+def test_an_update_without_a_conversion_is_refused() -> None:
+    count = tf.Variable(0, name="count")
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+    def step(x: Any) -> Any:
+        tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=3, T=tf.int32)
+        return 2 * x
+
+    with pytest.raises(ll.UnsupportedOpError, match=r"ResourceCountUpTo '.*': no conversion is known for it"):
         ll.from_tensorflow(step)
 
 

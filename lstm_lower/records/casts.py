@@ -1,0 +1,47 @@
+"""Inputs whose feeds are cast, as the framework that a model came from casts them.
+
+They stand in the model's metadata under the key `lstm_lower.casts`, as a JSON list of names. `Session` and `Trainer`
+take arrays of any numeric dtype for them, and a last axis of size 1 more or less than the input has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidModelError
+
+METADATA_KEY = "lstm_lower.casts"
+
+
+def write(model: ir.Model, names: Sequence[str]) -> None:
+    """Records the inputs' names in a model."""
+    model.metadata_props[METADATA_KEY] = json.dumps(list(names))
+
+
+def parse(metadata_props: Mapping[str, str]) -> frozenset[str]:
+    """Reads the names from metadata; none where there is no record.
+
+    Raises:
+        InvalidModelError: the record is malformed.
+    """
+    text = metadata_props.get(METADATA_KEY, "[]")
+    try:
+        return frozenset(f"{name}" for name in list(json.loads(text)))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires a list of names, got {text[:80]!r}") from error
+
+
+def fitted(array: np.ndarray[Any, Any], dtype: np.dtype[Any] | None, shape: Sequence[Any] | None) -> Any:
+    """A feed in the dtype and rank of its input, where that is a matter of casting and of a last axis of size 1."""
+    if dtype is not None and array.dtype.kind in "biuf" and dtype.kind in "biuf":
+        array = array.astype(dtype, copy=False)
+    if shape is not None and array.ndim == len(shape) + 1 and array.shape[-1] == 1:
+        return array[..., 0]
+    if shape is not None and array.ndim == len(shape) - 1 and shape[-1] == 1:
+        return array[..., None]
+    return array

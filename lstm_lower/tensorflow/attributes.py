@@ -1,0 +1,67 @@
+"""Attributes of nodes, in Python's terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.opdef import OpDef
+from lstm_lower.tensorflow.files.values import onnx_dtype
+from lstm_lower.tensorflow.regions import Op
+
+# Attributes of ordinary ops that choose a kernel, not a result.
+_IGNORED = frozenset({"use_cudnn_on_gpu", "validate_indices", "container", "shared_name", "grappler_fusion"})
+
+
+def attributes_of(op: Op, found: type[OpDef]) -> dict[str, Any]:
+    """The attributes of a node that its definition has, and those that it must not have for its error to name them."""
+    declared = {attribute.name for attribute in found.attributes}
+    attributes = {}
+    for name, value in op.attr.items():
+        kind = value.WhichOneof("value")
+        if name not in declared and (kind in ("type", None) or name.startswith("_") or name in _IGNORED):
+            continue
+        if name not in declared and kind == "list" and value.list.type:
+            continue
+        read = attribute_value(value)
+        if read is not None:
+            attributes[name] = read
+    return attributes
+
+
+def attribute_value(value: Any) -> Any:
+    """An attribute in Python's terms: dtypes as ONNX's numbers, shapes as lists with -1 for open sizes."""
+    kind = value.WhichOneof("value")
+    match kind:
+        case "s":
+            return value.s.decode("utf-8", "replace")
+        case "i" | "f" | "b":
+            return getattr(value, kind)
+        case "type":
+            found = onnx_dtype(value.type)
+            return None if found is None else int(found)
+        case "shape":
+            return [dim.size for dim in value.shape.dim]
+        case "list":
+            for part in ("i", "f", "b"):
+                if getattr(value.list, part):
+                    return list(getattr(value.list, part))
+            if value.list.s:
+                return [text.decode("utf-8", "replace") for text in value.list.s]
+            return []
+    return None
+
+
+def dtype_attribute(op: Op, *names: str) -> ir.DataType:
+    """The dtype that an attribute says.
+
+    Raises:
+        UnsupportedOpError: ONNX has none such.
+    """
+    number = next((op.attr[name].type for name in names if name in op.attr), 0)
+    dtype = onnx_dtype(number)
+    if dtype is None:
+        raise UnsupportedOpError(f"{op}: requires a dtype that ONNX has, got TensorFlow's number {number}")
+    return dtype

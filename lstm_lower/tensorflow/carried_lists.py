@@ -1,0 +1,224 @@
+"""Lists that a loop carries: outputs of the loop, what they hold before it, or both."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.values import Open
+from lstm_lower.tensorflow.courses import Courses
+from lstm_lower.tensorflow.element_lists import (
+    Fresh,
+    Head,
+    Joined,
+    Later,
+    Optionals,
+    Put,
+    Ragged,
+    Rows,
+    TensorList,
+)
+from lstm_lower.tensorflow.followed_lists import NeedsTensorError, Parameter, Popped, Pushed, Sum
+from lstm_lower.tensorflow.regions import Op
+from lstm_lower.tensorflow.regular_lists import Numbers, Repeated
+from lstm_lower.tensorflow.translator import Scope, Translator, zeros
+from lstm_lower.tensorflow.values import INT64, Guard, Handle, Optional, Value
+
+
+@dataclasses.dataclass
+class CarriedLists:
+    """What becomes of the lists that one loop carries.
+
+    Attributes:
+        t: the translation.
+        op: the loop, for errors.
+        scope: the body.
+        courses: the courses of integers in the body.
+        scans: what the body returns in every iteration.
+        sequences: after the loop, what they became.
+        trips: after the loop, the number of iterations.
+        further: what is carried besides the loop variables: before the loop, as an iteration finds it and leaves it.
+        tensors: after the loop, what it became.
+    """
+
+    t: Translator
+    op: Op
+    scope: Scope
+    courses: Courses
+    scans: list[Expr] = dataclasses.field(default_factory=list)
+    sequences: list[Expr] = dataclasses.field(default_factory=list)
+    trips: Expr | None = None
+    further: list[tuple[Expr, Expr, Expr]] = dataclasses.field(default_factory=list)
+    tensors: list[Expr] = dataclasses.field(default_factory=list)
+
+    @property
+    def count(self) -> Expr:
+        """The number of iterations, after the loop."""
+        assert self.trips is not None
+        return Rows(self.sequences[0]).length() if self.sequences else self.trips
+
+    def final(self, parameter: Parameter, result: Value) -> Value:
+        """What a list is after the loop.
+
+        Args:
+            parameter: the list as an iteration finds it.
+            result: what an iteration makes of it.
+
+        Raises:
+            NeedsTensorError: it is used in a way that has no form without a tensor.
+        """
+        before = parameter.before
+        if result is parameter:
+            if parameter.popped or (parameter.measured and parameter.starts_empty):
+                raise NeedsTensorError(parameter, "it is popped or measured, and handed on whole")
+            return before
+        if parameter.measured and not parameter.starts_empty and not isinstance(result, Put):
+            raise NeedsTensorError(parameter, "its length changes and is asked for")
+        if isinstance(result, Pushed) and result.base is parameter and not parameter.indices:
+            pushed = self._pushed(result.element, parameter)
+            pushed.guard = result.guard
+            if pushed.guard is not None and not before.empty:
+                raise NeedsTensorError(parameter, "one side of a branch adds to a list that holds something")
+            return pushed if before.empty else Joined(before, pushed)
+        if isinstance(result, Popped) and result.base is parameter and not parameter.indices:
+            if self._origin(result.guard) != self._origin(before.guard):
+                raise NeedsTensorError(parameter, "what one side of a branch has pushed is popped elsewhere")
+            return Later(lambda: Head(before, before.length() - self.count))
+        put = result
+        add = False
+        if isinstance(result, Sum) and result.base is parameter and isinstance(result.other, Put):
+            put, add = result.other, isinstance(result.other.base, Fresh)
+            if not add:
+                raise NeedsTensorError(parameter, "it is added to another list")
+        elif not (isinstance(result, Put) and result.base is parameter):
+            raise NeedsTensorError(parameter, "it is changed in more than one way")
+        assert isinstance(put, Put)
+        return self._written(parameter, put, add=add or put.add)
+
+    def _pushed(self, element: Value, parameter: Parameter) -> TensorList:
+        """The list of what every iteration pushes."""
+        if isinstance(element, Handle):
+            element = self.scope.read(element.cell)
+        if isinstance(element, TensorList):
+            element = element.rows()
+            if not self._keeps_length(element):
+                return self._ragged(element, parameter)
+        if isinstance(element, Optional) and element.components:
+            return Optionals(tuple(self._pushed(part, parameter) for part in element.components), element.branch)
+        if not isinstance(element, Expr):
+            raise NeedsTensorError(parameter, f"its elements are {type(element).__name__}")
+        if element.builder.depth < self.scope.builder.depth:
+            return Later(lambda: Repeated(self.count, element))
+        if element.dtype in (ir.DataType.INT32, INT64) and element.shape == ():
+            course = self.courses.of(element)
+            if course is not None:
+                return Later(lambda: Numbers(self.count, course.start(), course.step, element.dtype))
+        return self._sequence(element)
+
+    def _keeps_length(self, rows: Expr) -> bool:
+        """Whether a list has the same length in all iterations."""
+        dim = None if rows.shape is None else rows.shape[0]
+        return isinstance(dim, int | str) or (
+            isinstance(dim, Open)
+            and self.t.counted.get(dim.value, self.t.wrap(dim.value).builder.depth) < self.scope.builder.depth
+        )
+
+    def _ragged(self, rows: Expr, parameter: Parameter) -> TensorList:
+        """Lists of different lengths: their elements are carried along in one tensor."""
+        sizes = [self.t.size(dim) for dim in rows.shape[1:]] if rows.shape else [None]
+        known = [size for size in sizes if size is not None]
+        if len(known) < len(sizes):
+            raise NeedsTensorError(parameter, "it holds lists of different lengths, and of elements of unknown sizes")
+        root = self.t.root
+        start = zeros(root, rows.dtype, root.concat([root.ints(0), *known], 0))
+        body = self.scope.builder
+        state = self.t.own(body.parameter(start, "elements", None))
+        body.set_shape(state, (None, *(rows.shape or ())[1:]))
+        number = len(self.further)
+        self.further.append((start, state, body.concat([state, rows], 0)))
+        lengths = self._sequence(rows.builder.op(std.Shape, rows).slice(0, 1, axis=0).reshape())
+        return Ragged(Later(lambda: Rows(self.tensors[number])), lengths)
+
+    def _origin(self, guard: Guard | None) -> Guard | None:
+        """Where in the loop before what a branch depends on comes from."""
+        return None if guard is None else (self.t.origin(guard[0]), guard[1])
+
+    def _sequence(self, element: Expr) -> TensorList:
+        number = len(self.scans)
+        self.scans.append(element)
+        made = Later(lambda: Rows(self.sequences[number]))
+        made.origin = element.value
+        return made
+
+    def _written(self, parameter: Parameter, put: Put, *, add: bool) -> TensorList:
+        """A list of which every iteration writes another element."""
+        course = self.courses.of(put.index)
+        if course is None or course.step not in (1, -1):
+            raise NeedsTensorError(parameter, "the places that it is written at are not known to follow each other")
+        if parameter.measured and put.grows and not (parameter.starts_empty and course.start().entries == (0,)):
+            raise NeedsTensorError(parameter, "its length is asked for while it grows")
+        if not all(self.courses.same(index, put.index) for index in parameter.indices):
+            raise NeedsTensorError(parameter, "it is read at other places than it is written at")
+        element = put.element.rows() if isinstance(put.element, TensorList) else put.element
+        sequence = self._sequence(element)
+        if put.cut:
+            return Later(lambda: _unknown(self.op))
+
+        def make() -> TensorList:
+            return _joined(parameter.before, put, sequence.rows(), self.count, course.start(), course.step, add=add)
+
+        return Later(make)
+
+
+def _joined(before: TensorList, put: Put, rows: Expr, count: Expr, first: Expr, step: int, *, add: bool) -> TensorList:
+    """A list with rows in the place of as many of its elements.
+
+    Args:
+        before: the list.
+        put: what an iteration does.
+        rows: what the iterations have written.
+        count: the number of iterations.
+        first: the place that the first one has written at.
+        step: 1, or -1 where the next place is the one before.
+        add: whether what they have written is added to what is there.
+    """
+    b = rows.builder
+    if step < 0:
+        rows = b.op(std.Slice, rows, b.ints(-1), b.ints(-END), b.ints(0), b.ints(-1))
+        first = first - count + 1
+    end = first + count
+    total = before.length()
+    if put.grows or (isinstance(before, Fresh) and before.grows):
+        total = total.maximum(end)
+    if not isinstance(before, Fresh):
+        old = (before.resized(total) if put.grows else before).rows()
+        if add:
+            rows = rows + old.slice(first.reshape(1), end.reshape(1), axis=0)
+        parts = [old.slice(0, first.reshape(1), axis=0), rows, old.slice(end.reshape(1), END, axis=0)]
+        return Rows(b.concat(parts, 0))
+    sizes = b.op(std.Shape, rows).slice(1, END, axis=0)
+    parts = [rows]
+    if first.entries != (0,):
+        parts.insert(0, before.zeros(first, sizes))
+    left = total - end
+    if left.entries != (0,):
+        parts.append(before.zeros(left, sizes))
+    return Rows(b.concat(parts, 0))
+
+
+def _unknown(op: Op) -> TensorList:
+    raise UnsupportedOpError(f"{op}: a list that it shortens requires to be read in the loop only, got a reader behind")
+
+
+def added(result: Value) -> TensorList | None:
+    """What an iteration adds to a list, as a list."""
+    if isinstance(result, Joined):
+        return result.second
+    if isinstance(result, Pushed | Put) and isinstance(result.element, Expr):
+        return Rows(result.element.unsqueeze(0))
+    return None

@@ -1,0 +1,240 @@
+"""Branches: the regions of an op become the branches of an If, with what they change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.values import Open
+from lstm_lower.tensorflow.element_lists import Fresh, Rows, TensorList, as_list
+from lstm_lower.tensorflow.followed_lists import Popped, Pushed
+from lstm_lower.tensorflow.regions import BRANCH, Op, Region
+from lstm_lower.tensorflow.translator import Scope, Translator, handles, zeros
+from lstm_lower.tensorflow.values import FLOW, INT64, Flow, Handle, Optional, Value
+
+# A constant of a branch up to this size is known behind the branch: it may be an axis, or a permutation of axes.
+_SMALL = 64
+
+
+@handles(BRANCH)
+def _branch(t: Translator, op: Op, scope: Scope) -> list[Value]:
+    condition = t.tensor(op.inputs[0], scope, op)
+    operands = [t.value(name, scope) for name in op.inputs[1:]]
+    known = condition.builder.facts.constant(condition.value)
+    if known is not None:
+        number = int(known.reshape(-1)[0])
+        last = len(op.regions) - 1
+        # A Case takes its last branch for a number outside; an If takes any number but 0 as true.
+        inside = 0 <= number <= last
+        inner = Scope(scope.builder, scope.builder, scope)
+        results = _run(t, op.regions[number if inside else last], operands, inner)
+        scope.cells.update(inner.cells)
+        return results
+    if len(op.regions) == 2:
+        key = condition.value
+        if condition.dtype != ir.DataType.BOOL:
+            condition = condition.builder.op(std.Not, condition.builder.op(std.Equal, condition, condition.like(0)))
+        sides = [partial(_run, t, region, operands) for region in reversed(op.regions)]
+        return _either(t, op, scope, (key, condition), sides)
+
+    def case(number: int, index: Expr, inner: Scope) -> list[Value]:
+        """The case of an index among those from a number on."""
+        if number == len(op.regions) - 1:
+            return _run(t, op.regions[number], operands, inner)
+        first, rest = _turn(t, index)
+        sides = [partial(_run, t, op.regions[number], operands), partial(case, number + 1, rest)]
+        return _either(t, op, inner, (first.value, first), sides)
+
+    return case(0, condition, scope)
+
+
+def _turn(t: Translator, index: Expr) -> tuple[Expr, Expr]:
+    """Whether an index is 0, and the index among the cases from 1 on: the same for a branch and for its gradient."""
+    if index.value not in t.turns:
+        made = t.turns[index.value] = index.builder.op(std.Equal, index, index.like(0)), index - index.like(1)
+        known = t.turns.get(t.origin(index.value), made)
+        t.origins.update({a.value: b.value for a, b in zip(made, known, strict=True) if a is not b})
+    return t.turns[index.value]
+
+
+def _run(t: Translator, region: Region, operands: list[Value], inner: Scope) -> list[Value]:
+    """Translates a region into a scope; what leaves it."""
+    inner.values.update(zip(region.params, operands, strict=True))
+    t.run(region, inner)
+    results = [None if name is None else t.value(name, inner) for name in region.results]
+    return [inner.read(x.cell) if isinstance(x, Handle) and x.cell.reference else x for x in results]
+
+
+def _either(
+    t: Translator,
+    op: Op,
+    scope: Scope,
+    decision: tuple[ir.Value, Expr],
+    cases: Sequence[Callable[[Scope], list[Value]]],
+) -> list[Value]:
+    """What two cases have in common, as an If; cells that either changes are changed.
+
+    Args:
+        t: the translation.
+        op: the branch.
+        scope: the region around.
+        decision: what decides, and whether it holds.
+        cases: what runs where it holds, and where it does not.
+    """
+    key, condition = decision
+    sides: list[tuple[Scope, list[Value]]] = []
+    for number, (role, run) in enumerate(zip(("then", "else"), cases, strict=True)):
+        builder = t.inner(scope.builder, role, op.name)
+        inner = Scope(builder, builder, scope, side=(key, number))
+        sides.append((inner, run(inner)))
+    # What a side has made for itself stays there, but for what it hands out: a later branch goes on with that.
+    handed = dict.fromkeys(x.cell for _, results in sides for x in results if isinstance(x, Handle))
+    touched = dict.fromkeys([*sides[0][0].cells, *sides[1][0].cells])
+    changed = [cell for cell in touched if scope.holds(cell) or cell in handed]
+    columns = [
+        [*results, *(inner.read(cell) if inner.holds(cell) else None for cell in changed)] for inner, results in sides
+    ]
+    joint = _Joint(t, op, key, [inner.builder for inner, _ in sides])
+    plans = [joint.add(a, b) for a, b in zip(*columns, strict=True)]
+    made: list[Expr] = []
+    if joint.pairs:
+        for builder, exprs in zip(joint.builders, zip(*joint.pairs, strict=True), strict=True):
+            builder.emitter.graph.outputs.extend(builder.results(exprs))
+        then, otherwise = (builder.emitter.graph for builder in joint.builders)
+        scope.builder.emitter.scope = op.name
+        made = scope.builder.ops(std.If, condition, outputs=len(joint.pairs), then_branch=then, else_branch=otherwise)
+        for output, pair in zip(made, joint.pairs, strict=True):
+            _tell(t, output, *pair)
+        for number, value in joint.origins.items():
+            t.origins[made[number].value] = value
+    found = [plan(made) for plan in plans]
+    scope.cells.update(zip(changed, found[len(sides[0][1]) :], strict=True))
+    return found[: len(sides[0][1])]
+
+
+def _tell(t: Translator, output: Expr, yes: Expr, no: Expr) -> None:
+    """States what is known of a branch's result: the sizes that both sides have, where they are known outside."""
+    output.value.type = ir.TensorType(yes.dtype)
+    first, second = yes.shape, no.shape
+    if first is None or second is None or len(first) != len(second):
+        return
+    depth = min(yes.builder.depth, no.builder.depth)
+    same = [a if a == c and _is_known(t, a, depth) else None for a, c in zip(first, second, strict=True)]
+    output.builder.set_shape(output, same)
+
+
+def _is_known(t: Translator, dim: Any, depth: int) -> bool:
+    return not isinstance(dim, Open) or t.wrap(dim.value).builder.depth < depth
+
+
+def _is_bare(x: TensorList) -> bool:
+    """Whether nothing was written to a list, and nobody knows the shape of its elements."""
+    return isinstance(x, Fresh) and x.element_shape is None and x.like is None
+
+
+class _Joint:
+    """What the two sides of a branch return, side by side."""
+
+    def __init__(self, t: Translator, op: Op, condition: ir.Value, builders: list[Builder]) -> None:
+        self.t = t
+        self.op = op
+        self.condition = condition
+        self.builders = builders
+        self.pairs: list[tuple[Expr, Expr]] = []
+        # What comes from one side alone is, where anybody reads it, that side's value.
+        self.origins: dict[int, ir.Value] = {}
+
+    def add(self, yes: Value, no: Value) -> Any:
+        """Takes up a pair; returns what makes its common value of the branch's outputs."""
+        handles = [x for x in (yes, no) if isinstance(x, Handle)]
+        if len(handles) == 1 and None in (yes, no):
+            return lambda made: handles[0]  # noqa: ARG005
+        if yes is no or isinstance(yes, Flow) or isinstance(no, Flow):
+            return lambda made: yes if yes is not None else FLOW  # noqa: ARG005
+        if isinstance(yes, Optional) or isinstance(no, Optional):
+            return self._optional(yes, no)
+        for side, (changed, other) in enumerate(((yes, no), (no, yes))):
+            if isinstance(changed, Pushed | Popped) and changed.base is other:
+                return self._changed(changed, side)
+        if isinstance(yes, TensorList) or isinstance(no, TensorList):
+            plan = self.add(*self._rows(as_list(yes), as_list(no)))
+            return lambda made: Rows(plan(made))
+        alone = no if yes is None else yes if no is None else None
+        if isinstance(alone, Expr):
+            known = self.t.space.facts.constant(alone.value)
+            if known is not None and known.size <= _SMALL:
+                alone = self.t.root.constant(known, alone.dtype)
+            if alone.builder not in self.builders:
+                return lambda made: alone  # noqa: ARG005
+            self.origins[len(self.pairs)] = alone.value
+        yes = self._dummy(no, self.builders[0]) if yes is None else yes
+        no = self._dummy(yes, self.builders[1]) if no is None else no
+        if not isinstance(yes, Expr) or not isinstance(no, Expr):
+            raise UnsupportedOpError(f"{self.op}: requires tensors on both sides, got {type(yes).__name__}")
+        number = len(self.pairs)
+        self.pairs.append((yes, no))
+        return lambda made: made[number]
+
+    def _rows(self, yes: TensorList | None, no: TensorList | None) -> list[Expr | None]:
+        """What two lists hold; one whose elements nobody knows the shape of, or can read, takes the other's shape."""
+        known = [None if x is None or _is_bare(x) else x.rows() for x in (yes, no)]
+        for side, found in enumerate((yes, no)):
+            like = known[1 - side]
+            if found is not None and known[side] is None and like is not None and like.shape is not None:
+                sizes = [self.t.size(dim) or self.t.root.ints(0) for dim in like.shape[1:]]
+                b = self.builders[side]
+                known[side] = zeros(b, like.dtype, b.concat([found.length().reshape(1), *sizes], 0))
+        return [
+            x.rows() if x is not None and found is None else found for x, found in zip((yes, no), known, strict=True)
+        ]
+
+    def _changed(self, changed: Pushed | Popped, side: int) -> Any:
+        """A list that one side only adds to or takes from: with a place in every iteration, which may hold nothing."""
+        guard = self.condition, side
+        if isinstance(changed, Popped):
+            return lambda made: Popped(changed.base, guard)  # noqa: ARG005
+        element = changed.element.rows() if isinstance(changed.element, TensorList) else changed.element
+        plan = self.add(*((element, None) if side == 0 else (None, element)))
+        return lambda made: Pushed(changed.base, plan(made), guard)
+
+    def _dummy(self, other: Value, builder: Builder) -> Expr:
+        """What stands for a value on the side that does not make it: zeros, of its shape where that is known before."""
+        assert isinstance(other, Expr)
+        sizes = None if other.shape is None else [self.t.size(dim) for dim in other.shape]
+        if not sizes:
+            shape = builder.constant([], INT64)
+        elif None in sizes:
+            shape = builder.ints(*[0] * len(sizes))
+        else:
+            shape = builder.concat([size for size in sizes if size is not None], 0)
+        return zeros(builder, other.dtype, shape)
+
+    def _optional(self, yes: Any, no: Any) -> Any:
+        sides = [x.components if isinstance(x, Optional) else None for x in (yes, no)]
+        branches = {x.branch for x in (yes, no) if isinstance(x, Optional) and x.components is not None}
+        if sides[0] is None or sides[1] is None:
+            given = sides[0] or sides[1] or ()
+            plans = [self.add(a, None) if sides[0] else self.add(None, a) for a in given]
+            return lambda made: Optional(tuple(plan(made) for plan in plans) or None, *branches)
+        pairs = [*zip(sides[0], sides[1], strict=False)]
+        if branches == {None} and len(sides[0]) == len(sides[1]) and all(_alike(a, c) for a, c in pairs):
+            plans = [self.add(a, c) for a, c in pairs]
+            return lambda made: Optional(tuple(plan(made) for plan in plans))
+        if branches != {None}:
+            raise UnsupportedOpError(f"{self.op}: requires optional values of one branch, got those of several")
+        plans = [self.add(a, None) for a in sides[0]] + [self.add(None, c) for c in sides[1]]
+        branch = self.condition, len(sides[0])
+        return lambda made: Optional(tuple(plan(made) for plan in plans), branch)
+
+
+def _alike(yes: Value, no: Value) -> bool:
+    """Whether two values have one form that can hold either."""
+    if not isinstance(yes, Expr) or not isinstance(no, Expr):
+        return yes is no
+    return yes.dtype == no.dtype and yes.shape is not None and yes.shape == no.shape

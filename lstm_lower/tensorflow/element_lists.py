@@ -1,0 +1,393 @@
+"""Lists of tensors: TensorLists, TensorArrays and Stacks are the same.
+
+They are followed through the graph by what is done to them and never become values of a model as such: what they hold
+is a tensor with an axis in front, made when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.tensorflow.values import INT64, Guard, Optional, Value
+
+
+class TensorList:
+    """A list of tensors. Numbers of elements and indices are int64 scalars.
+
+    Attributes:
+        origin: of what iterations have pushed, the value in the loop's body.
+        guard: of what iterations have pushed on one side of a branch only, where.
+    """
+
+    origin: ir.Value | None = None
+    guard: Guard | None = None
+    # Whether it is one that an iteration of a loop finds, of which changes are noted and not made.
+    followed = False
+
+    def length(self) -> Expr:
+        """The number of elements."""
+        raise NotImplementedError
+
+    def rows(self) -> Expr:
+        """The elements as one tensor, `[length, *element]`."""
+        raise NotImplementedError
+
+    def get(self, index: Expr) -> Value:
+        """One element."""
+        rows = self.rows()
+        return rows.builder.op(std.Gather, rows, index, axis=0)
+
+    def last(self) -> Value:
+        """The last element."""
+        return self.get(self.length() - 1)
+
+    def pop(self) -> tuple[Value, TensorList]:
+        """The last element, and the list without it."""
+        return self.last(), Head(self, self.length() - 1)
+
+    def push(self, element: Value) -> TensorList:
+        """The list with an element more."""
+        return Joined(self, Rows(_row(element)))
+
+    def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
+        """The list with another element at a place, or with one added to what is there; `grows` as in `Put`."""
+        rows, row = (self.resized(_reaching(self.length(), index)) if grows else self).rows(), _row(element)
+        if add:
+            row = row + rows.builder.op(std.Gather, rows, index.reshape(1), axis=0)
+        return Rows(rows.builder.op(std.ScatterND, rows, index.reshape(1, 1), row))
+
+    def plus(self, other: TensorList) -> TensorList:
+        """The sums of the elements of two lists."""
+        if isinstance(other, Fresh):
+            return self
+        return Rows(self.rows() + other.rows())
+
+    def resized(self, count: Expr) -> TensorList:
+        """The list with another number of elements: the first ones, with zeros behind where there are more."""
+        if count.entries is not None and count.entries == self.length().entries:
+            return self
+        rows = self.rows()
+        b = rows.builder
+        sizes = b.op(std.Shape, rows).slice(1, END, axis=0)
+        missing = (count - self.length()).maximum(0)
+        zero = ir.Tensor(np.zeros(1, rows.dtype.numpy()), dtype=rows.dtype)
+        more = b.op(std.ConstantOfShape, b.concat([missing.reshape(1), sizes], 0), value=zero)
+        return Rows(b.concat([rows.slice(0, count.reshape(1), axis=0), more], 0))
+
+    @property
+    def empty(self) -> bool:
+        """Whether it surely holds no element."""
+        return False
+
+    @property
+    def element_shape(self) -> tuple[Any, ...] | None:
+        """The elements' shape as far as it is known."""
+        shape = self.rows().shape
+        return None if shape is None else shape[1:]
+
+    @property
+    def element_dtype(self) -> ir.DataType:
+        """The elements' dtype."""
+        return self.rows().dtype
+
+    def sizes(self) -> Expr:
+        """The elements' shape, an int64 vector."""
+        rows = self.rows()
+        return rows.builder.op(std.Shape, rows).slice(1, END, axis=0)
+
+
+def _reaching(length: Expr, index: Expr) -> Expr:
+    """The length of a list of so many places once a place of such an index is written."""
+    known = (length.entries or (None,))[0], (index.entries or (None,))[0]
+    if isinstance(known[0], int) and isinstance(known[1], int):
+        return length.builder.constant(max(known[0], known[1] + 1), INT64)
+    return length.maximum(index + 1)
+
+
+def _row(element: Value) -> Expr:
+    expr = element.rows() if isinstance(element, TensorList) else element
+    assert isinstance(expr, Expr)
+    return expr.unsqueeze(0)
+
+
+def as_list(value: Value) -> TensorList | None:
+    """A list, also one that was an element of a list."""
+    if isinstance(value, Expr):
+        return Rows(value)
+    return value if isinstance(value, TensorList) else None
+
+
+@dataclasses.dataclass(eq=False)
+class Rows(TensorList):
+    """A list whose elements are a tensor's rows."""
+
+    tensor: Expr
+
+    def length(self) -> Expr:
+        size = self.tensor.size(0)
+        b = self.tensor.builder
+        return b.constant(size, INT64) if isinstance(size, int) else size.reshape()
+
+    def rows(self) -> Expr:
+        return self.tensor
+
+
+@dataclasses.dataclass(eq=False)
+class Later(TensorList):
+    """A list whose elements are computed when somebody asks for them."""
+
+    make: Callable[[], TensorList]
+    made: TensorList | None = None
+
+    def list(self) -> TensorList:
+        """The list itself.
+
+        Raises:
+            UnsupportedOpError: not every place holds an element.
+        """
+        if self.guard is not None:
+            raise UnsupportedOpError("a list requires an element in every iteration where it is read as a whole")
+        return self.whole()
+
+    def whole(self) -> TensorList:
+        """The list with a place for every iteration, whether it holds an element or not."""
+        if self.made is None:
+            self.made = self.make()
+        return self.made
+
+    def length(self) -> Expr:
+        return self.whole().length()
+
+    def rows(self) -> Expr:
+        return self.list().rows()
+
+    def get(self, index: Expr) -> Value:
+        return self.whole().get(index)
+
+    def last(self) -> Value:
+        return self.list().last()
+
+    def pop(self) -> tuple[Value, TensorList]:
+        return self.list().pop()
+
+    @property
+    def empty(self) -> bool:
+        return self.list().empty
+
+
+@dataclasses.dataclass(eq=False)
+class Fresh(TensorList):
+    """A new list: of no elements, or of elements that nobody has written yet, which read as zeros.
+
+    Attributes:
+        builder: where what it needs is emitted.
+        count: the number of elements; `None` for none.
+        dtype: the elements' dtype; `None` where it is that of `like`.
+        shape: the elements' shape: a vector, sizes that are known, or `None`.
+        grows: whether writing behind its end makes it longer.
+        like: a list of such elements, such as the one of which it is the gradient; looked into where somebody asks.
+    """
+
+    builder: Builder
+    count: Expr | None
+    dtype: ir.DataType | None
+    shape: Expr | None = None
+    grows: bool = False
+    like: TensorList | None = None
+
+    @property
+    def empty(self) -> bool:
+        return self.count is None
+
+    @property
+    def element_shape(self) -> tuple[Any, ...] | None:
+        entries = None if self.shape is None else self.shape.entries
+        if entries is None or any(isinstance(size, int) and size < 0 for size in entries):
+            return None if self.like is None else self.like.element_shape
+        return tuple(entries)
+
+    def sizes(self) -> Expr:
+        known = None if self.shape is None else self.shape.entries
+        if self.like is not None and (known is None or any(isinstance(size, int) and size < 0 for size in known)):
+            return self.like.sizes()
+        if self.shape is None or self.element_shape is None:
+            raise UnsupportedOpError(
+                "a list requires elements of a known shape where one is read before it is written, got an unknown one"
+            )
+        return self.shape.cast(INT64)
+
+    def length(self) -> Expr:
+        return self.builder.constant(0, INT64) if self.count is None else self.count
+
+    @property
+    def element_dtype(self) -> ir.DataType:
+        """The elements' dtype."""
+        if self.dtype is not None:
+            return self.dtype
+        assert self.like is not None
+        return self.like.element_dtype
+
+    def _zeros(self, shape: Expr) -> Expr:
+        dtype = self.element_dtype
+        zero = ir.Tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
+        return shape.builder.op(std.ConstantOfShape, shape, value=zero)
+
+    def zeros(self, count: Expr, sizes: Expr) -> Expr:
+        """So many elements of zeros."""
+        return self._zeros(sizes.builder.concat([count.reshape(1), sizes], 0))
+
+    def rows(self) -> Expr:
+        return self.zeros(self.length(), self.sizes())
+
+    def get(self, index: Expr) -> Value:  # noqa: ARG002
+        return self._zeros(self.sizes())
+
+    def push(self, element: Value) -> TensorList:
+        return Rows(_row(element)) if self.empty else super().push(element)
+
+    def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:  # noqa: ARG002
+        return Put(self, index, element, grows=grows)
+
+    def plus(self, other: TensorList) -> TensorList:
+        return other
+
+
+@dataclasses.dataclass(eq=False)
+class Put(TensorList):
+    """A list with another element at a place.
+
+    Attributes:
+        base: the list.
+        index: the place.
+        element: what is written there.
+        add: whether it is added to what is there.
+        grows: whether a place behind the end makes it longer.
+        cut: whether it is made shorter afterwards, as the gradient of a list that grew is.
+    """
+
+    base: TensorList
+    index: Expr
+    element: Value
+    add: bool = False
+    grows: bool = False
+    cut: bool = False
+
+    def length(self) -> Expr:
+        count = self.base.length()
+        if self.grows or (isinstance(self.base, Fresh) and self.base.grows):
+            count = count.maximum(self.index + 1)
+        return count
+
+    def rows(self) -> Expr:
+        base = self.base
+        row = _row(self.element)
+        if isinstance(base, Fresh):
+            known = base.element_shape is not None
+            sizes = base.sizes() if known else row.builder.op(std.Shape, row).slice(1, END, axis=0)
+            base = Rows(base.zeros(self.length(), sizes))
+        return TensorList.put(base, self.index, self.element, add=self.add).rows()
+
+    def get(self, index: Expr) -> Value:
+        if index.value is self.index.value and not self.add:
+            return self.element
+        return super().get(index)
+
+    def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
+        if self.root.followed:
+            return Put(self, index, element, add, grows)
+        return super().put(index, element, add=add, grows=grows)
+
+    def resized(self, count: Expr) -> TensorList:
+        return dataclasses.replace(self, cut=True) if self.root.followed else super().resized(count)
+
+    @property
+    def root(self) -> TensorList:
+        """The list that it is made of."""
+        base = self.base
+        while isinstance(base, Put):
+            base = base.base
+        return base
+
+
+@dataclasses.dataclass(eq=False)
+class Optionals(TensorList):
+    """A list of optional values that are there wherever they are read: a list for each component."""
+
+    parts: tuple[TensorList, ...]
+    branch: tuple[ir.Value, int] | None = None
+
+    def length(self) -> Expr:
+        return self.parts[0].length()
+
+    def get(self, index: Expr) -> Value:
+        return Optional(tuple(part.get(index) for part in self.parts), self.branch)
+
+
+@dataclasses.dataclass(eq=False)
+class Ragged(TensorList):
+    """A list of lists of different lengths: all their elements, one list behind another.
+
+    Attributes:
+        elements: the elements.
+        lengths: the length of each list, int64 scalars.
+    """
+
+    elements: TensorList
+    lengths: TensorList
+
+    def length(self) -> Expr:
+        return self.lengths.length()
+
+    def rows(self) -> Expr:
+        raise UnsupportedOpError("lists of different lengths require to be read one by one, got a reader of all")
+
+    def get(self, index: Expr) -> Value:
+        elements, lengths = self.elements.rows(), self.lengths.rows()
+        b = lengths.builder
+        ends = b.op(std.CumSum, lengths, b.constant(0, INT64))
+        end, count = (x.builder.op(std.Gather, x, index.reshape(1), axis=0) for x in (ends, lengths))
+        return Rows(elements.slice(end - count, end, axis=0))
+
+
+@dataclasses.dataclass(eq=False)
+class Joined(TensorList):
+    """One list behind another."""
+
+    first: TensorList
+    second: TensorList
+
+    def length(self) -> Expr:
+        return self.first.length() + self.second.length()
+
+    def rows(self) -> Expr:
+        if self.first.empty:
+            return self.second.rows()
+        first, second = self.first.rows(), self.second.rows()
+        return first.builder.concat([first, second], 0)
+
+
+@dataclasses.dataclass(eq=False)
+class Head(TensorList):
+    """The first elements of a list."""
+
+    base: TensorList
+    count: Expr
+
+    def length(self) -> Expr:
+        return self.count
+
+    def rows(self) -> Expr:
+        rows = self.base.rows()
+        return rows.slice(0, self.count.reshape(1), axis=0)
+
+    def get(self, index: Expr) -> Value:
+        return self.base.get(index)

@@ -1,0 +1,298 @@
+"""What is in a file of TensorFlow's: recurrent ops, loops, variables, likely losses, and what would stop an import."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lstm_lower.errors import InvalidInputError, some
+from lstm_lower.opdef import DOMAIN, definition
+from lstm_lower.tensorflow.files import messages, saved_model, steps, values
+from lstm_lower.tensorflow.files.functions import OpTable
+from lstm_lower.tensorflow.files.opening import GraphFile, source_of, whole
+from lstm_lower.tensorflow.files.views import View, called, data_inputs
+from lstm_lower.tensorflow.sources import Source, Variable
+
+# Modules of definitions whose ops are cells and sequences.
+_RECURRENT = ("block", "cudnn")
+# Operands that tell a recurrent op's sizes.
+_TELLING = ("x", "input", "w", "params", "h_prev", "w_ru", "input_h")
+
+_LOOPS = ("While", "StatelessWhile")
+_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+_DEEPEST = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Recurrent:
+    """Recurrent ops of one kind and size.
+
+    Attributes:
+        op: op type.
+        sizes: operand -> dtype and shape.
+        nodes: their names.
+    """
+
+    op: str
+    sizes: dict[str, str]
+    nodes: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Anatomy:
+    """What is in a file.
+
+    Attributes:
+        kind: what the file is.
+        tensorflow: the version that wrote it; empty where it does not say.
+        producer: the version of the graph's format.
+        nodes: number of nodes, those of functions included.
+        functions: number of functions.
+        signatures: signature -> its inputs and outputs with their types.
+        recurrent: the recurrent ops.
+        loops: loop -> number of nodes in it.
+        branches: number of branchings.
+        variables: variable -> its type, those that are trained first.
+        trained: number of variables that are trained.
+        parameters: number of elements of these.
+        with_value: number of variables whose values are there.
+        checkpoint: where these are.
+        losses: likely losses with their types.
+        train_ops: likely training steps.
+        recorded: which of the two the file itself says.
+        inputs: where data comes in -> type.
+        needed: number of nodes that the losses and training steps need.
+        unsupported: op that no import knows -> nodes that these need.
+    """
+
+    kind: str
+    tensorflow: str
+    producer: int
+    nodes: int
+    functions: int
+    signatures: dict[str, dict[str, dict[str, str]]]
+    recurrent: list[Recurrent]
+    loops: dict[str, int]
+    branches: int
+    variables: dict[str, str]
+    trained: int
+    parameters: int
+    with_value: int
+    checkpoint: str | None
+    losses: dict[str, str]
+    train_ops: list[str]
+    recorded: list[str]
+    inputs: dict[str, str]
+    needed: int
+    unsupported: dict[str, list[str]]
+
+
+def anatomy(
+    file: GraphFile,
+    signature: str | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Anatomy:
+    """Looks at a file.
+
+    Args:
+        file: the file.
+        signature: the signature of a SavedModel to look at; all of them without it.
+        inputs: tensors that are given, where to stop looking for what would stop an import; likely ones without them.
+        outputs: tensors and nodes to begin with; likely losses and training steps without them.
+
+    Raises:
+        InvalidModelError: the file is broken.
+        InvalidInputError: it has no such signature.
+    """
+    op_defs = {op.name: op for op in file.meta.meta_info_def.stripped_op_list.op}
+    table = OpTable(file.graph_def.library.function, op_defs)
+    # Of a SavedModel with functions, the graph itself only saves and restores.
+    functions = [] if signature is not None else list(file.functions.values())
+    source = Source(messages.GraphDef(), file.label) if functions else _source(file, signature)
+    if functions:
+        source.variables = saved_model.all_variables(file.meta, file.label, file.checkpoint)
+    main = View(source.graph_def, table, source.variables)
+    bodies = {name: View(function, table) for name, function in table.functions.items()}
+    train_ops, losses = _targets(main, source) if outputs is None else _asked(main, outputs)
+    roots = [*losses, *train_ops]
+    if outputs is None and not train_ops:
+        # Where no training step is to be seen, gradients may be what the graph is for.
+        roots += steps.ends(main) if steps.has_gradients(main) or not losses else []
+    if outputs is None and source.outputs is not None:
+        roots = list(main.nodes) if source.side_effects else list(source.outputs.values())
+    walked, ends = steps.needed(main, roots, inputs or ())
+    reached = _reached(main, walked, bodies, functions)
+    everything = [main, *(reached if file.functions else bodies.values())]
+    variables = list(source.variables.values())
+    trained = [variable for variable in variables if variable.trainable]
+    return Anatomy(
+        kind=file.kind.value,
+        tensorflow=file.meta.meta_info_def.tensorflow_version,
+        producer=file.graph_def.versions.producer,
+        nodes=len(file.graph_def.node) + sum(len(view.nodes) for view in bodies.values()),
+        functions=len(bodies),
+        signatures=_signatures(file, table),
+        recurrent=_recurrent(everything),
+        loops=_loops(everything, bodies),
+        branches=sum(_branches(view) for view in everything),
+        variables={variable.name: _variable_text(variable) for variable in dict.fromkeys([*trained, *variables])},
+        trained=len(trained),
+        parameters=sum(map(_count, trained)),
+        with_value=sum(variable.has_value for variable in variables),
+        checkpoint=None if file.checkpoint is None else str(file.checkpoint.path),
+        losses={tensor: main.type_text(tensor) for tensor in losses},
+        train_ops=train_ops,
+        recorded=[what for what, names in (("losses", source.losses), ("train_ops", source.train_ops)) if names],
+        inputs={end: main.type_text(end) for end in (source.inputs or {}).values() or ends},
+        needed=len(walked),
+        unsupported=_unsupported(main, walked, reached, set(bodies)),
+    )
+
+
+def _source(file: GraphFile, signature: str | None) -> Source:
+    return whole(file) if signature is None else source_of(file, signature)
+
+
+def _targets(view: View, source: Source) -> tuple[list[str], list[str]]:
+    """Training steps and losses: those on record, else likely ones; of functions, whose results are known, neither."""
+    if source.outputs is not None:
+        return [], []
+    train_ops = [name for name in source.train_ops if name.partition(":")[0] in view.nodes]
+    losses = [name for name in source.losses if name.partition(":")[0] in view.nodes]
+    return train_ops or steps.find_train_ops(view), losses or steps.find_losses(view)
+
+
+def _asked(view: View, outputs: Sequence[str]) -> tuple[list[str], list[str]]:
+    missing = [name for name in outputs if view.made_by(name)[0] is None]
+    if missing:
+        raise InvalidInputError(f"outputs requires tensors of the graph, got {some(missing)}, which it does not hold")
+    return [name for name in outputs if ":" not in name], [name for name in outputs if ":" in name]
+
+
+def _signatures(file: GraphFile, table: OpTable) -> dict[str, dict[str, dict[str, str]]]:
+    def texts(infos: Any) -> dict[str, str]:
+        return {key: _type_text(infos[key].dtype, infos[key].tensor_shape) for key in sorted(infos)}
+
+    declared = file.meta.signature_def
+    found = {
+        name: {"inputs": texts(declared[name].inputs), "outputs": texts(declared[name].outputs)}
+        for name in file.signatures
+    }
+    for name in file.functions:
+        if name not in found:
+            # A method that was traced, but not given out as a signature.
+            source = source_of(file, name)
+            view = View(source.graph_def, table)
+            ends = {"inputs": source.inputs or {}, "outputs": source.outputs or {}}
+            found[name] = {
+                key: {public: view.type_text(tensor) for public, tensor in tensors.items()}
+                for key, tensors in ends.items()
+            }
+    return found
+
+
+def _type_text(dtype: int, shape: Any) -> str:
+    sizes = values.shape_of(shape)
+    inner = "" if sizes is None else f"[{', '.join('?' if dim is None else str(dim) for dim in sizes)}]"
+    return f"{values.dtype_text(dtype)}{inner}"
+
+
+def _variable_text(variable: Variable) -> str:
+    name = values.dtype_text(variable.dtype) if variable.dtype else "?"
+    shape = "" if variable.shape is None else f"[{', '.join('?' if d is None else str(d) for d in variable.shape)}]"
+    return f"{name}{shape}"
+
+
+def _count(variable: Variable) -> int:
+    return 0 if variable.shape is None else math.prod(dim or 0 for dim in variable.shape)
+
+
+def _recurrent(views: Sequence[View]) -> list[Recurrent]:
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = collections.defaultdict(list)
+    for view in views:
+        for node in view.nodes.values():
+            defined = definition(DOMAIN, node.op)
+            if defined is not None and defined.family in _RECURRENT:
+                names = (operand.name for operand in defined.inputs)
+                given = dict(zip(names, data_inputs(node), strict=False))
+                sizes = tuple((name, _sizes(view, given[name])) for name in _TELLING if name in given)
+                found[node.op, sizes].append(f"{view.where}/{node.name}" if view.where else node.name)
+    return [Recurrent(op, dict(sizes), nodes) for (op, sizes), nodes in found.items()]
+
+
+def _sizes(view: View, tensor: str) -> str:
+    shape = view.shape(tensor)
+    return "?" if shape is None else f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
+
+
+def _loops(views: Sequence[View], bodies: dict[str, View]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for view in views:
+        found |= _frames(view)
+        for node in view.nodes.values():
+            if node.op in _LOOPS:
+                body = bodies.get(messages.attribute(node, "body").func.name)
+                found[f"{view.where}/{node.name}" if view.where else node.name] = len(body.nodes) if body else 0
+    return found
+
+
+def _frames(view: View) -> dict[str, int]:
+    """Loops of TensorFlow 1: nodes between those that enter a frame and those that leave it."""
+    readers: dict[str, list[Any]] = collections.defaultdict(list)
+    for node in view.nodes.values():
+        for name in node.input:
+            readers[name.removeprefix("^").partition(":")[0]].append(node)
+    paths: dict[str, tuple[str, ...]] = {}
+    pending: list[tuple[Any, tuple[str, ...]]] = [
+        (node, ()) for node in view.nodes.values() if node.op in ("Enter", "RefEnter")
+    ]
+    while pending:
+        node, outside = pending.pop()
+        if node.op in ("Enter", "RefEnter"):
+            path = (*outside, messages.attribute(node, "frame_name").s.decode("utf-8", "replace"))
+        else:
+            path = outside
+        if len(paths.get(node.name, ())) >= len(path) or len(path) > _DEEPEST:
+            continue
+        paths[node.name] = path
+        after = path[:-1] if node.op in ("Exit", "RefExit") else path
+        if after:
+            pending += [(reader, after) for reader in readers[node.name]]
+    return dict(collections.Counter(path[-1] for path in paths.values()))
+
+
+def _branches(view: View) -> int:
+    structured = [node for node in view.nodes.values() if node.op in _BRANCHES]
+    switches = [node for node in view.nodes.values() if node.op in ("Switch", "RefSwitch") and len(node.input) > 1]
+    # What a predicate reaches by way of others decides the same.
+    made = {view.origin(node.input[1]) for node in switches}
+    return len(structured) + len([name for name in made if name in view.nodes and view.nodes[name].op != "LoopCond"])
+
+
+def _reached(main: View, walked: set[str], bodies: dict[str, View], roots: list[str]) -> list[View]:
+    """The functions that some nodes call, and those that these call."""
+    found: dict[str, View] = {}
+    pending = roots + [name for node in walked for name in called(main.nodes[node])]
+    while pending:
+        name = pending.pop()
+        if name in bodies and name not in found:
+            found[name] = bodies[name]
+            pending += [inner for node in bodies[name].nodes.values() for inner in called(node)]
+    return list(found.values())
+
+
+def _unsupported(main: View, walked: set[str], reached: Sequence[View], functions: set[str]) -> dict[str, list[str]]:
+    def nodes() -> Iterator[tuple[str, Any]]:
+        yield from ((name, main.nodes[name]) for name in main.nodes if name in walked)
+        for view in reached:
+            yield from ((f"{view.where}/{name}", node) for name, node in view.nodes.items())
+
+    found: dict[str, list[str]] = {}
+    for label, node in nodes():
+        if node.op not in functions and not steps.is_known(node.op):
+            found.setdefault(node.op, []).append(label)
+    return dict(sorted(found.items()))

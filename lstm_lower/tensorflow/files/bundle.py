@@ -1,0 +1,311 @@
+"""Checkpoints: tensor bundles, and the older single tables; names at once, values when they are asked for.
+
+A bundle is a table `PREFIX.index` of entries that say where in `PREFIX.data-00000-of-00002` and so on a tensor's bytes
+lie. An older checkpoint holds the values in the table, in messages. In both a tensor may lie in slices of its own, as a
+partitioned variable does: its entry lists them, and each stands under a key made of name and slice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.records.wire import DamageError, varint
+from lstm_lower.tensorflow.files import messages, table, values
+from lstm_lower.tensorflow.files.checksums import crc32c, masked, unmasked
+from lstm_lower.tensorflow.files.table import Handle, Region
+
+Array = values.Array
+
+# Where a slice begins along each axis and how long it is; the length -1 takes all of an axis.
+Slice = tuple[tuple[int, int], ...]
+
+_WIDEST = 2**40
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """What is known of a tensor before its value is read.
+
+    Attributes:
+        dtype: its DataType.
+        shape: its sizes.
+        slices: those that it lies in; none where it lies in one piece.
+    """
+
+    dtype: int
+    shape: tuple[int, ...]
+    slices: tuple[Slice, ...] = ()
+
+
+class Checkpoint:
+    """A checkpoint.
+
+    Attributes:
+        path: its prefix, or the file where it is a single one.
+        tensors: name -> what is known of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tensors: dict[str, Stored] = {}
+
+    def read(self, name: str) -> Array:
+        """The value of a tensor; strings are bytes in an array of objects.
+
+        Raises:
+            InvalidModelError: the checkpoint is damaged, or the tensor is of what has no values, such as a resource.
+        """
+        stored = self.tensors[name]
+        what = f"{self.path}: tensor '{name}'"
+        dtype = values.numpy_dtype(stored.dtype, what)
+        with _damage(self.path):
+            if not stored.slices:
+                return self._piece(name, None, dtype, stored.shape)
+            boxes = [_box(piece, stored.shape) for piece in stored.slices]
+            if sum(math.prod(box_shape(box)) for box in boxes) != math.prod(stored.shape):
+                raise DamageError(f"the slices of '{name}' are not all of it")
+            pieces = [
+                self._piece(name, piece, dtype, box_shape(box)) for piece, box in zip(stored.slices, boxes, strict=True)
+            ]
+            whole, covered = np.empty(stored.shape, dtype), np.zeros(stored.shape, bool)
+            for box, piece in zip(boxes, pieces, strict=True):
+                whole[box], covered[box] = piece, True
+            if not covered.all():
+                raise DamageError(f"the slices of '{name}' are not all of it")
+            return whole
+
+    def _piece(self, name: str, piece: Slice | None, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
+        """A tensor's value, or that of one slice."""
+        raise NotImplementedError
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Opens a checkpoint by its prefix, one of its files, or its folder, of which it is the latest.
+
+    Raises:
+        InvalidInputError: there is none.
+        InvalidModelError: it is damaged.
+    """
+    found = find_checkpoint(path)
+    if found is None:
+        raise InvalidInputError(
+            f"checkpoint requires a prefix with {path.name}.index beside it, or a folder with a checkpoint, got {path}"
+        )
+    return _Bundle(found) if _beside(found, ".index").is_file() else _Tables(found, _tables(found))
+
+
+def find_checkpoint(path: Path) -> Path | None:
+    """The prefix of the checkpoint that a path means, or its file where it is a single one; `None` without any.
+
+    Raises:
+        InvalidInputError: the path is a folder with several checkpoints and no record of the latest.
+        InvalidModelError: the record of the latest is damaged.
+    """
+    if path.is_dir():
+        return _in_folder(path)
+    name = path.name.partition(".data-")[0].removesuffix(".index").removesuffix(".meta")
+    for candidate in (path.with_name(name or path.name), path):
+        if _beside(candidate, ".index").is_file() or _tables(candidate):
+            return candidate
+    return None
+
+
+def _tables(path: Path) -> list[Path]:
+    """The files of an older checkpoint: the path itself, or those that its pattern `-?????-of-00002` fits."""
+    pattern = path.name if "?" in path.name else f"{glob.escape(path.name)}-?????-of-?????"
+    files = [path] if path.is_file() else sorted(path.parent.glob(pattern))
+    return files if files and all(map(table.is_table, files)) else []
+
+
+def _beside(prefix: Path, ending: str) -> Path:
+    return prefix.with_name(prefix.name + ending)
+
+
+def _in_folder(folder: Path) -> Path | None:
+    record = folder / "checkpoint"
+    if record.is_file():
+        state = messages.parse_text(messages.CheckpointState, record.read_bytes(), str(record))
+        written = Path(state.model_checkpoint_path)
+        # A folder that was moved still has the old path in its record.
+        candidates = [folder / written, folder / written.name]
+        return next((found for path in candidates if not path.is_dir() and (found := find_checkpoint(path))), None)
+    inner = folder / "variables" / "variables"
+    if _beside(inner, ".index").is_file():
+        return inner
+    prefixes = sorted(path.with_suffix("") for path in folder.glob("*.index"))
+    if len(prefixes) > 1:
+        raise InvalidInputError(
+            f"checkpoint requires a folder with one checkpoint or a record of the latest, got {len(prefixes)} in "
+            f"{folder}, among them {prefixes[-1].name}; name one of them"
+        )
+    return prefixes[0] if prefixes else None
+
+
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DamageError as damage:
+        raise InvalidModelError(f"{path}: a checkpoint is required, got a damaged one: {damage}") from damage
+
+
+class _Bundle(Checkpoint):
+    def __init__(self, prefix: Path) -> None:
+        super().__init__(prefix)
+        self._entries: dict[bytes, Any] = {}
+        with _damage(prefix):
+            region = Region(_beside(prefix, ".index"))
+            for _, handle in table.blocks(region):
+                for key, value in table.entries(region, handle):
+                    kind = messages.BundleEntry if key else messages.BundleHeader
+                    self._entries[key] = messages.parse(kind, value, f"{prefix}.index: entry {key!r:.80}")
+            header = self._entries.pop(b"", None)
+            if header is None:
+                raise DamageError("its index has no header")
+            self._shards: int = header.num_shards
+            self._order: Literal[">", "<"] = ">" if header.endianness else "<"
+            for key, entry in self._entries.items():
+                # Keys of slices begin with a zero.
+                if not key.startswith(b"\0"):
+                    name = key.decode("utf-8", "backslashreplace")
+                    self.tensors[name] = Stored(entry.dtype, _sizes(entry.shape), _slices(entry.slices))
+
+    def _piece(self, name: str, piece: Slice | None, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
+        key = name.encode() if piece is None else slice_key(name, piece)
+        entry = self._entries.get(key)
+        if entry is None or (piece is not None and (_sizes(entry.shape) != tuple(shape))):
+            raise DamageError(f"a slice of '{name}' is missing")
+        path = _beside(self.path, f".data-{entry.shard_id:05d}-of-{self._shards:05d}")
+        if not path.is_file():
+            raise DamageError(f"{path.name} is missing")
+        content = Region(path).read(entry.offset, entry.size)
+        if dtype.hasobject:
+            return _strings(content, math.prod(shape), entry.crc32c).reshape(shape)
+        if entry.size != math.prod(shape) * dtype.itemsize:
+            raise DamageError(f"'{name}' has {entry.size} bytes for {dtype.name}{list(shape)}")
+        if unmasked(entry.crc32c) != crc32c(content):
+            raise DamageError(f"the checksum of '{name}' is another one")
+        return np.frombuffer(content, dtype.newbyteorder(self._order)).astype(dtype, copy=False).reshape(shape)
+
+
+def _strings(content: bytes, count: int, checksum: int) -> Array:
+    """Strings as a bundle holds them: lengths, their checksum, and all bytes, which one checksum goes over."""
+    lengths, position = [], 0
+    if count > len(content):
+        raise DamageError(f"{count} strings do not fit into {len(content)} bytes")
+    for _ in range(count):
+        length, position = varint(content, position)
+        lengths.append(length)
+    summed = b"".join(length.to_bytes(4 if length < 2**32 else 8, "little") for length in lengths)
+    stored = content[position : position + 4]
+    position += 4
+    if stored != masked(crc32c(summed)).to_bytes(4, "little") or position + sum(lengths) != len(content):
+        raise DamageError("lengths of strings are not what they were")
+    if unmasked(checksum) != crc32c(summed + stored + content[position:]):
+        raise DamageError("the checksum of strings is another one")
+    texts = np.empty(count, object)
+    for index, length in enumerate(lengths):
+        texts[index] = content[position : position + length]
+        position += length
+    return texts
+
+
+class _Tables(Checkpoint):
+    """A checkpoint of the older kind, in one file or several."""
+
+    def __init__(self, path: Path, files: Sequence[Path]) -> None:
+        super().__init__(path)
+        self._places: dict[tuple[str, Slice], _Table] = {}
+        with _damage(path):
+            for opened in map(_Table, files):
+                for tensor in opened.message(b"").meta.tensor:
+                    # Every tensor lies in slices here, of which one may be all of it.
+                    pieces = _slices(tensor.slice)
+                    before = self.tensors.get(tensor.name)
+                    known = pieces if before is None else (*before.slices, *pieces)
+                    stored = Stored(values.base_dtype(tensor.type), _sizes(tensor.shape), known)
+                    self.tensors[tensor.name] = stored
+                    self._places |= dict.fromkeys(((tensor.name, piece) for piece in pieces), opened)
+
+    def _piece(self, name: str, piece: Slice | None, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
+        key = (name, piece or ())
+        data = self._places[key].message(slice_key(*key)).data.data
+        # The message leaves out dtype and shape.
+        return values.array_of(data, dtype, self.tensors[name].dtype, shape, f"{self.path}: tensor '{name}'")
+
+
+class _Table:
+    """One file of an older checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self._region = Region(path)
+        self._blocks: list[tuple[bytes, Handle]] = list(table.blocks(self._region))
+
+    def message(self, key: bytes) -> Any:
+        """The message under a key."""
+        for last, handle in self._blocks:
+            if last >= key:
+                for found, value in table.entries(self._region, handle):
+                    if found == key:
+                        what = f"{self._region.path}: entry {key!r:.80}"
+                        return messages.parse(messages.SavedTensorSlices, value, what)
+                break
+        raise DamageError(f"entry {key!r:.80} is missing")
+
+
+def _sizes(proto: Any) -> tuple[int, ...]:
+    if proto.unknown_rank or any(not 0 <= dim.size < _WIDEST for dim in proto.dim) or len(proto.dim) > 32:
+        raise DamageError("a tensor has a shape that none has")
+    return tuple(dim.size for dim in proto.dim)
+
+
+def _slices(protos: Any) -> tuple[Slice, ...]:
+    return tuple(
+        tuple((extent.start, extent.length if extent.HasField("length") else -1) for extent in proto.extent)
+        for proto in protos
+    )
+
+
+def _box(piece: Slice, shape: Sequence[int]) -> tuple[slice, ...]:
+    """A slice as numpy writes it."""
+    if len(piece) != len(shape):
+        raise DamageError("a slice has another rank than its tensor")
+    ends = [
+        (start, start + length if length >= 0 else size) for (start, length), size in zip(piece, shape, strict=True)
+    ]
+    if any(not 0 <= start <= end <= size for (start, end), size in zip(ends, shape, strict=True)):
+        raise DamageError("a slice reaches beyond its tensor")
+    return tuple(slice(start, end) for start, end in ends)
+
+
+def box_shape(box: Sequence[slice]) -> tuple[int, ...]:
+    """Sizes of what slices cut out."""
+    return tuple(part.stop - part.start for part in box)
+
+
+def slice_key(name: str, piece: Slice) -> bytes:
+    """The key of a slice: numbers and a text, written so that the order of bytes is theirs."""
+    text = name.encode().replace(b"\0", b"\0\xff")
+    numbers = b"".join(_ordered(number) for extent in piece for number in extent)
+    rank = len(piece).to_bytes((len(piece).bit_length() + 7) // 8, "big")
+    return b"\0" + text + b"\0\1" + bytes([len(rank)]) + rank + numbers
+
+
+def _ordered(number: int) -> bytes:
+    """A signed number: its length in bytes is that of the run of ones (of zeros, when negative) that it begins with."""
+    magnitude = ~number if number < 0 else number
+    length = magnitude.bit_length() // 7 + 1
+    # The topmost bits say the length; of a short number they are a single byte's, of a long one two.
+    header = ((1 << length) - 1) << (16 - length)
+    wide = number & ((1 << 8 * max(length, 2)) - 1)
+    wide ^= header << 8 * (max(length, 2) - 2) if length > 1 else header >> 8
+    return wide.to_bytes(max(length, 2), "big")[-length:]

@@ -1,0 +1,154 @@
+"""What a training graph does in a step: which losses and updates it has, what they need, and where data comes in.
+
+A graph records little of it, so most are likely answers: names of gradients tell what they are gradients of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lstm_lower.tensorflow.files import values
+from lstm_lower.tensorflow.files.messages import attribute
+from lstm_lower.tensorflow.files.views import View, data_inputs
+
+# Ops that end the part of a graph which fetches, decodes and arranges data.
+_PIPELINE = re.compile(
+    r"QueueDequeue|.*Iterator.*GetNext|Unstage|StagePeek|(Ordered)?MapUnstage|(Eager|Stateless)?PyFunc|ReaderRead|Recv"
+    r"|Infeed|Parse(Single)?(Sequence)?Example|Decode(Raw|Csv|Jpeg|Png|Image|Wav|JSON)|LookupTableFind"
+)
+
+# Ops that write to variables.
+_WRITES = re.compile(
+    r"(Resource)?(Sparse)?Apply|Assign|(Resource)?Scatter(Nd)?(Add|Sub|Update|Mul|Div|Max|Min)$"
+    r"|(Resource)?StridedSliceAssign|Rng(ReadAnd)?Skip|Stateful(Uniform|StandardNormal|TruncatedNormal)"
+)
+_OPTIMIZERS = re.compile(r"(Resource)?(Sparse)?Apply")
+
+_BUILT_UP = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+?)_grad(?:/|$)")
+_LOSS = re.compile(r"(.*[/_])?(total_)?(loss|cost)(_?\d+)?", re.IGNORECASE)
+
+# Ops that stand at a graph's end without being what it is for.
+_BOOKKEEPING = re.compile(r"NoOp|Assign|Save|Restore|MergeV2Checkpoints|\w*Summary|Queue|Iterator|Is\w*Initialized")
+
+# As many guesses as are of use.
+_MOST = 3
+
+
+def is_pipeline(node: Any) -> bool:
+    """Whether the node hands out what an input pipeline made."""
+    return _PIPELINE.match(node.op) is not None
+
+
+def is_known(op: str) -> bool:
+    """Whether an import knows what to do with an op."""
+    from lstm_lower.tensorflow.model import is_convertible
+    from lstm_lower.tensorflow.structure import RAISED
+
+    return is_convertible(op) or op in RAISED
+
+
+def find_train_ops(view: View) -> list[str]:
+    """Likely training steps: groups of updates, and what counts a step once these are done."""
+    waiting = {name: {x[1:] for x in node.input if x.startswith("^")} for name, node in view.nodes.items()}
+    for name, node in view.nodes.items():
+        if node.op.startswith("AssignAdd"):
+            # What is added may be what waits, a constant.
+            waiting[name] |= {x for given in data_inputs(node) for x in waiting.get(given.partition(":")[0], ())}
+    writes = {name for name, node in view.nodes.items() if _OPTIMIZERS.match(node.op)}
+    if not writes:
+        writes = {name for name, node in view.nodes.items() if re.match(r"Assign(Add|Sub)", node.op)}
+    groups = {name for name, node in view.nodes.items() if node.op == "NoOp" and writes & waiting[name]}
+    # A group inside a group, or behind which the counter of steps is raised, is not the last word.
+    grown = True
+    while grown:
+        outer = {
+            name
+            for name, node in view.nodes.items()
+            if name not in groups and groups & waiting[name] and (node.op == "NoOp" or node.op.startswith("AssignAdd"))
+        }
+        grown = bool(outer)
+        groups |= outer
+    inner = {other for name in groups for other in waiting[name]}
+    last = [name for name in view.nodes if name in groups - inner]
+    return last or [name for name in view.nodes if name in writes]
+
+
+def find_losses(view: View) -> list[str]:
+    """Likely losses: what gradients start from, else scalars that are called so."""
+    found: dict[str, None] = {}
+    starts = {
+        name
+        for name, node in view.nodes.items()
+        if any("grad_ys_" in tensor.rpartition("/")[2] for tensor in [name, *data_inputs(node)])
+    }
+    for node in view.nodes.values():
+        if node.name not in starts and any(name.partition(":")[0] in starts for name in data_inputs(node)):
+            match = _BUILT_UP.match(node.name)
+            if match is not None and match[1] in view.nodes and _is_scalar(view, match[1]):
+                found[f"{match[1]}:0"] = None
+    if not found:
+        named = [name for name in view.nodes if _LOSS.fullmatch(name) and "gradient" not in name]
+        found = {f"{name}:0": None for name in named if _is_scalar(view, name)}
+    return list(found)[:_MOST]
+
+
+def has_gradients(view: View) -> bool:
+    """Whether the graph computes gradients, by their names."""
+    return any(_BUILT_UP.match(name) or "gradient_tape/" in name for name in view.nodes)
+
+
+def ends(view: View) -> list[str]:
+    """The nodes that nothing reads, but for those that initialize, save or log."""
+    read = {name.removeprefix("^").partition(":")[0] for node in view.nodes.values() for name in node.input}
+    return [name for name, node in view.nodes.items() if name not in read and not _BOOKKEEPING.match(node.op)]
+
+
+def _is_scalar(view: View, name: str) -> bool:
+    dtype = values.onnx_dtype(view.dtype(name))
+    return view.shape(name) in ((), None) and dtype is not None and dtype.is_floating_point()
+
+
+def needed(view: View, roots: Iterable[str], cuts: Sequence[str] = ()) -> tuple[set[str], list[str]]:
+    """What a step needs of a graph.
+
+    Args:
+        view: the graph.
+        roots: tensors and nodes.
+        cuts: tensors that are given instead of being computed.
+
+    Returns:
+        Names of the nodes, and the tensors where data comes in: `cuts` that were met, placeholders, ends of pipelines.
+    """
+    found: set[str] = set()
+    ends: dict[str, None] = {}
+    given = {name if ":" in name else f"{name}:0" for name in cuts}
+    pending = list(roots)
+    while pending:
+        spelled = pending.pop()
+        node, number = view.made_by(spelled)
+        if node is None:
+            continue
+        tensor = f"{node.name}:{number}"
+        control = spelled.startswith("^")
+        if not control and (tensor in given or is_pipeline(node) or _is_placeholder(node)):
+            ends[tensor] = None
+            continue
+        if control and not (node.op in ("NoOp", "Identity") or _WRITES.match(node.op)):
+            # What is only waited for matters where it writes, or waits for what does.
+            continue
+        if node.name not in found:
+            found.add(node.name)
+            pending += node.input
+    return found, sorted(ends, key=lambda tensor: _position(view, tensor))
+
+
+def _is_placeholder(node: Any) -> bool:
+    return node.op.startswith("Placeholder") and values.base_dtype(attribute(node, "dtype").type) != values.RESOURCE
+
+
+def _position(view: View, tensor: str) -> tuple[int, str, int]:
+    name, _, number = tensor.rpartition(":")
+    # Pipelines come first, which hold the data; placeholders often are rates and switches.
+    return (0 if is_pipeline(view.nodes[name]) else 1, name, int(number))

@@ -1,0 +1,108 @@
+"""Tables of sorted keys and values, in LevelDB's file format: what checkpoints and their indexes are.
+
+A file is a row of blocks: those with the entries, one of further data, and the index, whose values say where the blocks
+of entries lie; a footer says where the index lies. Behind each block stand how it is compressed and its checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lstm_lower.records.wire import DamageError, varint
+from lstm_lower.tensorflow.files.checksums import crc32c, unmasked
+
+_FOOTER = 48
+_MAGIC = 0xDB4775248B80FB57
+_TRAILER = 5
+_RAW = 0
+
+
+class Region:
+    """A file of which parts are read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = path.stat().st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes of the file.
+
+        Raises:
+            DamageError: it has no such part.
+        """
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise DamageError(f"{size} bytes at {offset} lie beyond its {self.size}")
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            found = file.read(size)
+        if len(found) != size:
+            raise DamageError(f"{size} bytes at {offset} lie beyond its end")
+        return found
+
+
+Handle = tuple[int, int]
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file ends as a table does."""
+    try:
+        region = Region(path)
+        return int.from_bytes(region.read(region.size - 8, 8), "little") == _MAGIC
+    except (DamageError, OSError):
+        return False
+
+
+def blocks(region: Region) -> Iterator[tuple[bytes, Handle]]:
+    """The last key and the place of each block of entries, in order.
+
+    Raises:
+        DamageError: the file is no table, or a damaged one.
+    """
+    footer = region.read(region.size - _FOOTER, _FOOTER) if region.size >= _FOOTER else b""
+    if int.from_bytes(footer[-8:], "little") != _MAGIC or not footer:
+        raise DamageError("it does not end as a table does")
+    _, position = _handle(footer, 0)
+    index, _ = _handle(footer, position)
+    for key, value in entries(region, index):
+        yield key, _handle(value, 0)[0]
+
+
+def entries(region: Region, handle: Handle) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of a block.
+
+    Raises:
+        DamageError: it is damaged.
+    """
+    offset, size = handle
+    stored = region.read(offset, size + _TRAILER)
+    content, kind = stored[:size], stored[size]
+    if unmasked(int.from_bytes(stored[-4:], "little")) != crc32c(stored[:-4]):
+        raise DamageError(f"the checksum of its block at {offset} is another one")
+    if kind != _RAW:
+        # TensorFlow compresses none, though its tables may be: with Snappy, which is 1.
+        raise DamageError(f"its block at {offset} is compressed, in way {kind}, which none of TensorFlow's is")
+    yield from _entries(content)
+
+
+def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    restarts = int.from_bytes(content[-4:], "little")
+    end = len(content) - 4 - 4 * restarts
+    if end < 0 or len(content) < 4:
+        raise DamageError("a block is too short for its restarts")
+    position, key = 0, b""
+    while position < end:
+        shared, position = varint(content, position)
+        added, position = varint(content, position)
+        length, position = varint(content, position)
+        if shared > len(key) or position + added + length > end:
+            raise DamageError("an entry reaches beyond its block")
+        key = key[:shared] + content[position : position + added]
+        position += added + length
+        yield key, content[position - length : position]
+
+
+def _handle(content: bytes, position: int) -> tuple[Handle, int]:
+    offset, position = varint(content, position)
+    size, position = varint(content, position)
+    return (offset, size), position

@@ -1,0 +1,325 @@
+"""Loops: a region with what it carries becomes the body of a Loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.tensorflow.carried_lists import CarriedLists, added
+from lstm_lower.tensorflow.courses import Courses, starts_surely
+from lstm_lower.tensorflow.element_lists import (
+    Fresh,
+    Rows,
+    TensorList,
+    as_list,
+)
+from lstm_lower.tensorflow.followed_lists import NeedsTensorError, Parameter
+from lstm_lower.tensorflow.liveness import needed, params_behind
+from lstm_lower.tensorflow.regions import LOOP, Op
+from lstm_lower.tensorflow.state import writes
+from lstm_lower.tensorflow.translator import Scope, Translator, handles
+from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Value
+
+
+@handles(LOOP)
+def _loop(t: Translator, op: Op, scope: Scope) -> list[Value]:
+    return _Loop(t, op, scope).run()
+
+
+class _Loop:
+    """One loop."""
+
+    def __init__(self, t: Translator, op: Op, scope: Scope) -> None:
+        self.t = t
+        self.op = op
+        self.scope = scope
+        self.condition, self.body = op.regions
+        self.initial = [t.value(name, scope) for name in op.inputs]
+        self.initial = [
+            scope.read(x.cell) if isinstance(x, Handle) and x.cell.reference and not self._passes(i) else x
+            for i, x in enumerate(self.initial)
+        ]
+        self.live = self._live()
+        wanted = [name for name, live in zip(self.body.results, self.live, strict=True) if live]
+        self.ops = needed(self.body, wanted, t.aliases)
+        self.shapes: dict[int | Cell, tuple[Any, ...] | None] = {}
+        self.forced: dict[int | Cell, str] = {}
+        self.elements: dict[int | Cell, TensorList | None] = {}
+        self.lists: set[int | Cell] = set()
+        self.flows: set[int | Cell] = set()
+
+    def run(self) -> list[Value]:
+        while True:
+            attempt = _Attempt(self)
+            try:
+                if attempt.translate():
+                    return attempt.emit()
+            except NeedsTensorError as error:
+                key = attempt.key_of(error.parameter)
+                if key is None:
+                    raise
+                if key in self.forced:
+                    raise UnsupportedOpError(f"{self.op}: {error.why}") from error
+                self.forced[key] = error.why
+                if error.elements is not None:
+                    self.elements.setdefault(key, error.elements)
+
+    def _passes(self, number: int) -> bool:
+        """Whether an iteration hands a loop variable on as it found it."""
+        result = self.body.results[number]
+        makers = {op.name: op for op in self.body.ops}
+        while result is not None and result != self.body.params[number]:
+            op = makers.get(result.rpartition(":")[0])
+            if op is None or op.op not in ("Identity", "RefIdentity"):
+                behind = self.t.aliases.names.get(result)
+                if behind is None:
+                    return False
+                result = behind
+                continue
+            result = op.inputs[0]
+        return result is not None
+
+    def _live(self) -> list[bool]:
+        """Which loop variables anything depends on."""
+        t, count = self.t, len(self.initial)
+        uses = [params_behind(self.body, [result], t.aliases) for result in self.body.results]
+        pending = {i for i in range(count) if f"{self.op.name}:{i}" in t.read}
+        pending |= params_behind(self.condition, self.condition.results, t.aliases)
+        effects = [name for op in self.body.ops if writes(op) for name in op.reads()]
+        pending |= params_behind(self.body, effects, t.aliases)
+        live: set[int] = set()
+        while pending:
+            number = pending.pop()
+            if number not in live:
+                live.add(number)
+                pending |= uses[number]
+        return [i in live for i in range(count)]
+
+
+class _Attempt:
+    """A loop, with assumptions on the shapes of what it carries."""
+
+    def __init__(self, loop: _Loop) -> None:
+        self.loop = loop
+        self.t = loop.t
+        outer = loop.scope
+        self.builder = self.t.inner(outer.builder, "body", loop.op.name)
+        graph = self.builder.emitter.graph
+        names = self.t.space.names
+        iteration = ir.Value(
+            name=names.fresh(f"{loop.op.name}/iteration"), type=ir.TensorType(INT64), shape=ir.Shape([])
+        )
+        going = ir.Value(
+            name=names.fresh(f"{loop.op.name}/going"), type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([])
+        )
+        graph.inputs.extend([iteration, going])
+        self.iteration = self.t.own(Expr(self.builder, iteration))
+        self.scope = Scope(self.builder, outer.floor, outer)
+        if any(writes(op) for op in loop.body.ops):
+            self.scope.carry = self._carry
+        self.parameters: dict[int | Cell, Value] = {}
+        self.before: dict[int | Cell, Value] = {}
+        self.results: dict[int | Cell, Value] = {}
+
+    def key_of(self, parameter: Parameter) -> int | Cell | None:
+        """Which loop variable or cell a list parameter stands for."""
+        return next((key for key, value in self.parameters.items() if value is parameter), None)
+
+    def translate(self) -> bool:
+        """Translates the body; whether the assumptions on shapes were right."""
+        loop, t = self.loop, self.t
+        for number, value in enumerate(loop.initial):
+            self.scope.values[loop.body.params[number]] = self._parameter(number, value)
+        for op in loop.ops:
+            t.op(op, self.scope)
+        for number in [key for key in self.parameters if isinstance(key, int)]:
+            name = loop.body.results[number]
+            assert name is not None
+            found = t.value(name, self.scope)
+            if isinstance(found, Handle) and found.cell.reference:
+                found = self.scope.read(found.cell)
+            self.results[number] = found
+        for cell in [key for key in self.parameters if isinstance(key, Cell)]:
+            self.results[cell] = self.scope.cells[cell]
+        fitting = [self._fits(key) for key in self.parameters]
+        return all(fitting)
+
+    def _parameter(self, number: int, value: Value) -> Value:
+        """What a loop variable is in the body."""
+        loop = self.loop
+        if not loop.live[number] or loop._passes(number) or isinstance(value, (Flow, Handle)):
+            return value
+        if number in loop.flows:
+            return FLOW
+        return self._carry(number, as_list(value) if number in loop.lists else value)
+
+    def _carry(self, key: int | Cell, value: Value) -> Value:
+        """What an iteration finds of a value that is carried along."""
+        loop = self.loop
+        if isinstance(value, TensorList) and key not in loop.forced:
+            made: Value = Parameter(value, self.iteration, self.t.origins)
+        else:
+            tensor = self._as_tensor(key, value) if isinstance(value, TensorList) else value
+            if not isinstance(tensor, Expr):
+                raise UnsupportedOpError(f"{loop.op}: carries {type(value).__name__}, which has no form in a model")
+            expr = self.t.own(self.builder.parameter(tensor, "state", loop.shapes.get(key, tensor.shape)))
+            made = Rows(expr) if isinstance(value, TensorList) else expr
+            value = tensor
+        self.before[key], self.parameters[key] = value, made
+        return made
+
+    def _as_tensor(self, key: int | Cell, value: TensorList) -> Expr:
+        """A list as a tensor, with elements like those that the loop was seen to add."""
+        like = self.loop.elements.get(key)
+        if isinstance(value, Fresh) and value.element_shape is None and like is not None:
+            sizes = [self.t.size(dim) for dim in like.element_shape or (None,)]
+            if like.element_shape == ():
+                return value.zeros(value.length(), self.t.root.constant([], INT64))
+            if None not in sizes:
+                return value.zeros(value.length(), self.t.root.concat([size for size in sizes if size], 0))
+        try:
+            return value.rows()
+        except NeedsTensorError as error:
+            error.elements = error.elements or like
+            raise
+        except UnsupportedOpError as error:
+            raise UnsupportedOpError(f"{self.loop.op}: {error}") from error
+
+    def _fits(self, key: int | Cell) -> bool:
+        """Whether a carried tensor has the shape after an iteration that it was taken to have before."""
+        parameter, result = self.parameters[key], self.results[key]
+        if isinstance(parameter, Rows) and isinstance(result, TensorList):
+            parameter, result = parameter.tensor, result.rows()
+            self.results[key] = result
+        if not isinstance(parameter, Expr):
+            return True
+        if isinstance(result, Flow):
+            # What a gradient adds to a flow begins as a number.
+            self.loop.flows.add(key)
+            return False
+        if isinstance(result, TensorList) and key not in self.loop.lists:
+            # A list that was an element of a list came in as what it holds.
+            self.loop.lists.add(key)
+            return False
+        if not isinstance(result, Expr):
+            raise UnsupportedOpError(
+                f"{self.loop.op}: requires a tensor in each iteration, got {type(result).__name__}"
+            )
+        found = result.shape
+        told = self.loop.shapes.get(key, _tensor(self.before[key]).shape)
+        if result.value is parameter.value or told is None:
+            return True
+        assumed = parameter.shape
+        if found is None or assumed is None or len(found) != len(told):
+            self.loop.shapes[key] = None
+            return False
+        merged = tuple(dim if a == b else None for dim, a, b in zip(told, assumed, found, strict=True))
+        if merged == told:
+            return True
+        self.loop.shapes[key] = merged
+        return False
+
+    def emit(self) -> list[Value]:
+        """The Loop, and what its outputs stand for.
+
+        Raises:
+            NeedsTensorError: a list is used in a way that has no form without a tensor.
+        """
+        loop, t, b = self.loop, self.t, self.builder
+        courses = self._courses()
+        lists = CarriedLists(t, loop.op, self.scope, courses)
+        finals: dict[int | Cell, Value] = {}
+        carried: list[int | Cell] = []
+        for key, parameter in self.parameters.items():
+            if isinstance(parameter, Parameter):
+                loop.elements[key] = added(self.results[key]) or loop.elements.get(key)
+                finals[key] = lists.final(parameter, self.results[key])
+            else:
+                carried.append(key)
+        starts, states, updates = (
+            [_tensor(values[key]) for key in carried] for values in (self.before, self.parameters, self.results)
+        )
+        going = self._condition(self.scope, [self.results.get(i, x) for i, x in enumerate(loop.initial)])
+        updates = [update.cast(state.dtype) for update, state in zip(updates, states, strict=True)]
+        further = len(starts)
+        for start, state, update in lists.further:
+            starts.append(start)
+            states.append(state)
+            updates.append(update)
+        if finals:
+            starts.append(t.root.constant(0, INT64))
+            states.append(t.own(b.parameter(starts[-1], "count", ())))
+            updates.append(states[-1] + 1)
+        graph = b.emitter.graph
+        graph.inputs.extend([state.value for state in states])
+        graph.outputs.extend(b.results([going, *updates, *lists.scans]))
+        outer = loop.scope.builder
+        first = self._condition(Scope(outer, loop.scope.floor, loop.scope), loop.initial)
+        outer.emitter.scope = loop.op.name
+        made = outer.ops(std.Loop, None, first, *starts, outputs=len(starts) + len(lists.scans), body=graph)
+        shapes: list[Sequence[Any] | None] = [state.shape for state in states]
+        shapes += [None if scan.shape is None else (None, *scan.shape) for scan in lists.scans]
+        for output, shape in zip(made, shapes, strict=True):
+            self._tell(output, shape)
+        depth = courses.depth_of_count(first, going)
+        if depth is not None:
+            t.counted.update(dict.fromkeys((output.value for output in made), depth))
+        if starts_surely(first, t):
+            self._mark(courses, made, carried)
+        lists.tensors = made[further : further + len(lists.further)]
+        lists.sequences, lists.trips = made[len(starts) :], made[len(starts) - 1] if finals else None
+        results: list[Value] = [FLOW if i in loop.flows else value for i, value in enumerate(loop.initial)]
+        for key, final in [*zip(carried, made, strict=False), *finals.items()]:
+            value = Rows(final) if isinstance(self.parameters[key], Rows) else final
+            if not isinstance(key, Cell):
+                results[key] = value
+            elif self.results[key] is not self.parameters[key]:
+                loop.scope.cells[key] = value
+        return results
+
+    def _courses(self) -> Courses:
+        carried = {
+            parameter.value: (_tensor(self.before[key]).value, _tensor(self.results[key]).value)
+            for key, parameter in self.parameters.items()
+            if isinstance(parameter, Expr)
+        }
+        return Courses(self.t, self.builder, self.iteration.value, carried)
+
+    def _mark(self, courses: Courses, made: list[Expr], carried: list[int | Cell]) -> None:
+        """Notes that the loop runs at least once, and what follows of its counters."""
+        node = made[0].value.producer()
+        assert node is not None
+        node.metadata_props[std.STEPS] = std.AT_LEAST_ONE
+        for key, output in zip(carried, made, strict=False):
+            parameter = self.parameters[key]
+            if isinstance(parameter, Expr) and parameter.dtype in (ir.DataType.INT32, INT64) and parameter.shape == ():
+                course, before = courses.of(parameter), _tensor(self.before[key]).entries
+                if course is not None and course.step > 0 and before is not None and isinstance(before[0], int):
+                    self.t.least[output.value] = before[0] + course.step
+
+    def _tell(self, output: Expr, shape: Sequence[Any] | None) -> None:
+        """States an output's shape: the body's induction has shown it, where it is known outside of the body."""
+        if shape is not None:
+            depth = self.builder.depth
+            known: list[Any] = [d if isinstance(d, int | str) or self.t.depth(d) < depth else None for d in shape]
+            output.builder.set_shape(output, known)
+
+    def _condition(self, scope: Scope, values: Sequence[Value]) -> Expr:
+        """The condition of the next iteration from what it would find."""
+        region = self.loop.condition
+        inner = Scope(scope.builder, scope.floor, scope)
+        inner.values.update(zip(region.params, values, strict=True))
+        self.t.run(region, inner)
+        assert region.results[0] is not None
+        return self.t.tensor(region.results[0], inner, self.loop.op)
+
+
+def _tensor(value: Value) -> Expr:
+    found = value.rows() if isinstance(value, TensorList) else value
+    assert isinstance(found, Expr)
+    return found

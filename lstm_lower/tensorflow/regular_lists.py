@@ -1,0 +1,53 @@
+"""Lists that a rule tells: an element so many times, and numbers that follow each other."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.tensorflow.element_lists import TensorList
+from lstm_lower.tensorflow.values import INT64, Value
+
+
+@dataclasses.dataclass(eq=False)
+class Repeated(TensorList):
+    """A list of one element, so many times."""
+
+    count: Expr
+    element: Expr
+
+    def length(self) -> Expr:
+        return self.count
+
+    def rows(self) -> Expr:
+        b = self.count.builder
+        row = self.element.unsqueeze(0)
+        sizes = b.op(std.Shape, self.element)
+        return b.op(std.Expand, row, b.concat([self.count.reshape(1), sizes], 0))
+
+    def get(self, index: Expr) -> Value:  # noqa: ARG002
+        return self.element
+
+
+@dataclasses.dataclass(eq=False)
+class Numbers(TensorList):
+    """A list of integers, `start + step * place`."""
+
+    count: Expr
+    start: Expr
+    step: int
+    dtype: ir.DataType
+
+    def length(self) -> Expr:
+        return self.count
+
+    def rows(self) -> Expr:
+        b = self.count.builder
+        places = b.op(std.Range, b.constant(0, INT64), self.count, b.constant(1, INT64))
+        return (self.start + places * self.step).cast(self.dtype)
+
+    def get(self, index: Expr) -> Value:
+        return (self.start + index * self.step).cast(self.dtype)

@@ -1,0 +1,145 @@
+"""TensorArrays and Stacks of TensorFlow 1: lists that ops change in place, and so lie in cells."""
+
+from __future__ import annotations
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.tensorflow.element_lists import Fresh, Rows, TensorList, as_list
+from lstm_lower.tensorflow.lists import INT32, dtype_of_elements, element, place, scalar
+from lstm_lower.tensorflow.places import divided, gather, joined, scatter
+from lstm_lower.tensorflow.regions import Op
+from lstm_lower.tensorflow.translator import Scope, Translator, handles
+from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Text, Value
+
+
+def _cell(t: Translator, name: str, scope: Scope, op: Op) -> Cell:
+    found = t.value(name, scope)
+    if isinstance(found, Expr):
+        # A list that was an element of a list: what was pushed as a handle comes back as what it holds.
+        if found.value not in t.cells:
+            t.cells[found.value] = Cell(op.name, found.dtype)
+        cell = t.cells[found.value]
+        if not scope.holds(cell):
+            scope.cells[cell] = Rows(found)
+        return cell
+    if not isinstance(found, Handle):
+        raise UnsupportedOpError(f"{op}: requires a TensorArray or a Stack, got '{name}', which is none")
+    return found.cell
+
+
+def _held(cell: Cell, scope: Scope) -> TensorList:
+    found = as_list(scope.read(cell))
+    assert found is not None
+    return found
+
+
+@handles("Stack", "StackV2")
+def _new_stack(t: Translator, op: Op, scope: Scope) -> Value:
+    cell = Cell(op.name, dtype_of_elements(op, "elem_type"))
+    assert cell.dtype is not None
+    scope.cells[cell] = Fresh(t.root, None, cell.dtype)
+    return Handle(cell)
+
+
+@handles("StackPush", "StackPushV2")
+def _push(t: Translator, op: Op, scope: Scope) -> Value:
+    cell, pushed = _cell(t, op.inputs[0], scope, op), element(t, op.inputs[1], scope)
+    if isinstance(pushed, Flow | Text):
+        cell.holds_flows = True
+        return pushed
+    scope.cells[cell] = _held(cell, scope).push(pushed)
+    return pushed
+
+
+@handles("StackPop", "StackPopV2")
+def _pop(t: Translator, op: Op, scope: Scope) -> Value:
+    cell = _cell(t, op.inputs[0], scope, op)
+    if cell.holds_flows:
+        return FLOW
+    popped, rest = _held(cell, scope).pop()
+    scope.cells[cell] = rest
+    return popped
+
+
+@handles("StackClose", "StackCloseV2", "TensorArrayCloseV3", "TensorArrayCloseV2", "TensorArrayClose")
+def _close(t: Translator, op: Op, scope: Scope) -> None:  # noqa: ARG001
+    return None
+
+
+@handles("TensorArrayV3")
+def _new_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
+    grows = op.attr["dynamic_size"].b
+    cell = Cell(op.name, dtype_of_elements(op, "dtype"), grows=grows)
+    assert cell.dtype is not None
+    size = scalar(t, op.inputs[0], scope, op)
+    dims = op.attr["element_shape"].shape
+    known = "element_shape" in op.attr and not dims.unknown_rank and all(dim.size >= 0 for dim in dims.dim)
+    shape = t.root.constant([dim.size for dim in dims.dim], INT64) if known else None
+    scope.cells[cell] = Fresh(scope.builder, size, cell.dtype, shape, grows)
+    return [Handle(cell), FLOW]
+
+
+@handles("TensorArrayGradV3", "TensorArrayGradWithShape")
+def _gradient_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
+    cell = _cell(t, op.inputs[0], scope, op)
+    source = op.attr["source"].s.decode()
+    if source not in cell.gradients:
+        cell.gradients[source] = made = Cell(f"{cell.name}/{source}", cell.dtype)
+        # Whoever asks first makes it, for all who ask for it later: it lies where the array lies.
+        home = scope.home(cell)
+        assert cell.dtype is not None
+        held = _held(cell, home)
+        home.cells[made] = Fresh(home.builder, held.length(), cell.dtype, like=held)
+    return [Handle(cell.gradients[source]), FLOW]
+
+
+@handles("TensorArrayReadV3")
+def _read_array(t: Translator, op: Op, scope: Scope) -> Value:
+    return _held(_cell(t, op.inputs[0], scope, op), scope).get(place(t, op.inputs[1], scope, op))
+
+
+@handles("TensorArrayWriteV3")
+def _write_array(t: Translator, op: Op, scope: Scope) -> Value:
+    cell = _cell(t, op.inputs[0], scope, op)
+    index, written = place(t, op.inputs[1], scope, op), element(t, op.inputs[2], scope)
+    held = _held(cell, scope)
+    # Who writes a place of a gradient twice means the sum.
+    scope.cells[cell] = held.put(index, written, add=_is_gradient(op, t, scope), grows=cell.grows)
+    return FLOW
+
+
+def _is_gradient(op: Op, t: Translator, scope: Scope) -> bool:
+    found = t.value(op.inputs[0], scope)
+    return isinstance(found, Handle) and "/gradients" in found.cell.name
+
+
+@handles("TensorArrayGatherV3")
+def _gather_array(t: Translator, op: Op, scope: Scope) -> Value:
+    held = _held(_cell(t, op.inputs[0], scope, op), scope)
+    return gather(held, t.tensor(op.inputs[1], scope, op))
+
+
+@handles("TensorArrayScatterV3")
+def _scatter_array(t: Translator, op: Op, scope: Scope) -> Value:
+    cell = _cell(t, op.inputs[0], scope, op)
+    indices, values = (t.tensor(name, scope, op) for name in op.inputs[1:3])
+    scope.cells[cell] = scatter(_held(cell, scope), indices, values, grows=cell.grows)
+    return FLOW
+
+
+@handles("TensorArraySizeV3")
+def _size_array(t: Translator, op: Op, scope: Scope) -> Value:
+    return _held(_cell(t, op.inputs[0], scope, op), scope).length().cast(INT32)
+
+
+@handles("TensorArrayConcatV3")
+def _concat_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
+    return joined(_held(_cell(t, op.inputs[0], scope, op), scope))
+
+
+@handles("TensorArraySplitV3")
+def _split_array(t: Translator, op: Op, scope: Scope) -> Value:
+    cell = _cell(t, op.inputs[0], scope, op)
+    values, lengths = (t.tensor(name, scope, op) for name in op.inputs[1:3])
+    scope.cells[cell] = divided(values, lengths)
+    return FLOW

@@ -1,0 +1,77 @@
+"""Dtypes and shapes of tensors that come from outside, as nodes declare them and callers ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.opdef import DOMAIN, definition
+from lstm_lower.tensorflow.files.values import onnx_dtype, placeholder_shape, shape_of
+from lstm_lower.tensorflow.graph import NodeDef
+from lstm_lower.tensorflow.state import VARIABLES
+
+Shape = Sequence[int | str | None]
+Sizes = tuple[int | None, ...]
+
+
+def tensor_type(node: NodeDef, number: int, producer: int) -> tuple[ir.DataType | None, Sizes | None]:
+    """Dtype and shape of a node's output as far as its attributes and its definition tell.
+
+    Args:
+        node: the node.
+        number: which output.
+        producer: the version of the graph's format.
+    """
+    attr = node.attr
+    shape = None
+    shapes = attr["_output_shapes"].list.shape if "_output_shapes" in attr else ()
+    if node.op in ("Placeholder", "PlaceholderV2"):
+        shape = placeholder_shape(node, producer)
+    elif node.op in ("PlaceholderWithDefault", *VARIABLES) and "shape" in attr:
+        shape = shape_of(attr["shape"].shape)
+    if shape is None and number < len(shapes):
+        shape = shape_of(shapes[number])
+    for name in ("component_types", "output_types", "Tcomponents", "dtypes"):
+        if name in attr and number < len(attr[name].list.type):
+            if shape is None and "shapes" in attr and number < len(attr["shapes"].list.shape):
+                shape = shape_of(attr["shapes"].list.shape[number])
+            return _numeric(attr[name].list.type[number]), shape
+    found = definition(DOMAIN, node.op)
+    if found is not None:
+        slots = found.output_slots(max(number + 1, len(found.outputs)), {})
+        variable = slots[number].operand.dtype if number < len(slots) else "T"
+        if variable in attr:
+            return _numeric(attr[variable].type), shape
+        if variable not in found.types:
+            return ir.DataType[{"float32": "FLOAT", "float64": "DOUBLE"}.get(variable, variable.upper())], shape
+    for name in ("DstT", "dtype", "out_type", "output_type", "Tparams", "T", "elem_type", "element_dtype"):
+        if name in attr and attr[name].type:
+            return _numeric(attr[name].type), shape
+    return None, shape
+
+
+def _numeric(number: int) -> ir.DataType | None:
+    found = onnx_dtype(number)
+    return None if found == ir.DataType.STRING else found
+
+
+def merged_shape(public: str, known: Sequence[int | None] | None, asked: Shape | None) -> list[int | None] | None:
+    """The shape that the caller asks for: numbers replace sizes; names leave them open.
+
+    Raises:
+        InvalidInputError: it contradicts the one that is known.
+    """
+    if asked is None:
+        return None if known is None else list(known)
+    if known is not None and len(known) != len(asked):
+        raise InvalidInputError(f"shapes['{public}'] requires rank {len(known)}, got {list(asked)}")
+    sizes = [size if isinstance(size, int) else None for size in asked]
+    for axis, size in enumerate(sizes):
+        before = None if known is None else known[axis]
+        if before is not None and size is not None and size != before:
+            raise InvalidInputError(f"shapes['{public}'] requires {before} along axis {axis}, got {size}")
+        if size is None:
+            sizes[axis] = before
+    return sizes

@@ -1,0 +1,360 @@
+"""From regions to ONNX: each op by its handler, or by its definition and lowering rule.
+
+Ordinary ops become ONNX's operators at once, so that shapes are known to what follows. Recurrent ops and the gradients
+around them stay nodes of their own, which `lower` takes. Variables, lists and control flow have handlers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidModelError, UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.bindings import bind_node
+from lstm_lower.graph.emit import Emitter, Workspace
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.values import Open
+from lstm_lower.opdef import DOMAIN, OpDef, definition
+from lstm_lower.passes.rules.registry import RULES, Node
+from lstm_lower.registry import is_ours
+from lstm_lower.tensorflow.attributes import attributes_of
+from lstm_lower.tensorflow.regions import Op, Region
+from lstm_lower.tensorflow.structure import Aliases
+from lstm_lower.tensorflow.values import Cell, Flow, Guard, Handle, Text, Value
+
+Handler = Callable[["Translator", Op, "Scope"], "list[Value] | Value | None"]
+H = TypeVar("H", bound=Handler)
+
+HANDLERS: dict[str, Handler] = {}
+
+# The ops among them that change a variable.
+WRITES: set[str] = set()
+
+# The families of ops that stay nodes, which `lower` takes.
+_RECURRENT = ("block", "cudnn", "cudnn_params", "ctc")
+
+# Larger constants are initializers.
+_INLINE = 64
+
+
+def handles(*ops: str, writes: bool = False) -> Callable[[H], H]:
+    """Registers what is done with ops that are structure, and whether they change a variable."""
+
+    def register(handler: H) -> H:
+        HANDLERS.update(dict.fromkeys(ops, handler))
+        WRITES.update(ops if writes else ())
+        return handler
+
+    return register
+
+
+@dataclasses.dataclass(eq=False)
+class Scope:
+    """A region on its way.
+
+    Attributes:
+        builder: the graph, body or branch that it becomes.
+        floor: the outermost one that may compute what depends on nothing of this region.
+        outer: the region around.
+        values: tensor name -> what it stands for.
+        cells: what is in the cells that this region has changed.
+        carry: of a loop's body that changes cells: makes the parameter that stands for what an iteration finds in one.
+        side: of a branch, its condition and the side, 0 for the one where it holds.
+    """
+
+    builder: Builder
+    floor: Builder
+    outer: Scope | None = None
+    values: dict[str, Value] = dataclasses.field(default_factory=dict)
+    cells: dict[Cell, Value] = dataclasses.field(default_factory=dict)
+    carry: Callable[[Cell, Value], Value] | None = None
+    side: Guard | None = None
+
+    def read(self, cell: Cell) -> Value:
+        """What is in a cell now."""
+        if cell in self.cells:
+            return self.cells[cell]
+        if self.outer is None:
+            raise InvalidModelError(f"'{cell.name}' requires to be made before it is read, got a reader before")
+        found = self.outer.read(cell)
+        if self.carry is not None:
+            # An iteration may find what an earlier one has left.
+            found = self.cells[cell] = self.carry(cell, found)
+        return found
+
+    def holds(self, cell: Cell) -> bool:
+        """Whether a cell was made here or around."""
+        return cell in self.cells or (self.outer is not None and self.outer.holds(cell))
+
+    def home(self, cell: Cell) -> Scope:
+        """The region that a cell was made in."""
+        scope = self
+        while scope.outer is not None and (scope.carry is not None or cell not in scope.cells):
+            scope = scope.outer
+        return scope
+
+    def find(self, name: str) -> Value | None:
+        """What a tensor stands for here or around."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        return None
+
+
+class Translator:
+    """The translation of one graph.
+
+    Attributes:
+        model: the model under construction.
+        space: what is shared by all that works on it.
+        root: emits into its graph.
+        aliases: names of tensors that stand for others.
+        read: names of all tensors that something reads.
+        variables: node name -> cell, of variables that the source knows.
+        copies: tensor name -> cell, of reference variables' values. They share the variable's memory: who reads one
+            after an assignment that it waits for finds the new value, as averages of weights after a step do.
+    """
+
+    def __init__(self, opset: int, aliases: Aliases, read: Iterable[str]) -> None:
+        graph = ir.Graph([], [], nodes=[], opset_imports={"": opset, DOMAIN: 1}, name="tensorflow")
+        self.model = ir.Model(graph, ir_version=10)
+        self.space = Workspace.of(self.model)
+        self.root = Builder(Emitter(self.space, graph, scope="graph"))
+        self.aliases = aliases
+        # What leaves a branch has the branch's name outside and its own within.
+        self.read = {stage for name in read for stage in aliases.chain(name)}
+        self.variables: dict[str, Cell] = {}
+        self.cells: dict[ir.Value, Cell] = {}
+        self.origins: dict[ir.Value, ir.Value] = {}
+        # A loop's output -> how many bodies lie around all that the number of its iterations depends on.
+        self.counted: dict[ir.Value, int] = {}
+        self.turns: dict[ir.Value, tuple[Expr, Expr]] = {}
+        self.least: dict[ir.Value, int] = {}
+        self.dims: dict[str, tuple[Expr, int]] = {}
+        self._sizes: dict[Any, Expr] = {}
+        self.copies: dict[str, Cell] = {}
+        # Name of an op -> the variables that are surely changed before it runs; ops around the current one.
+        self._changed: dict[str, frozenset[Cell]] = {}
+        self._around: frozenset[Cell] = frozenset()
+        self._builders: dict[ir.Graph, Builder] = {graph: self.root}
+        self._owners: dict[ir.Value, Builder] = {}
+
+    def origin(self, value: ir.Value) -> ir.Value:
+        """The value that one which was handed on is a value of."""
+        while value in self.origins:
+            value = self.origins[value]
+        return value
+
+    def inner(self, outer: Builder, role: str, name: str) -> Builder:
+        """Emits into a new body or branch."""
+        outer.emitter.scope = name
+        builder = outer.inner(role)
+        self._builders[builder.emitter.graph] = builder
+        return builder
+
+    def own(self, expr: Expr) -> Expr:
+        """Notes to which body a parameter belongs."""
+        self._owners[expr.value] = expr.builder
+        return expr
+
+    def wrap(self, value: ir.Value) -> Expr:
+        """The expression of a value."""
+        node = value.producer()
+        if node is None or node.graph is None:
+            return Expr(self._owners.get(value, self.root), value)
+        assert isinstance(node.graph, ir.Graph)
+        return Expr(self._builders[node.graph], value)
+
+    def run(self, region: Region, scope: Scope) -> None:
+        """Translates a region's ops, in order."""
+        for op in region.ops:
+            self.op(op, scope)
+
+    def op(self, op: Op, scope: Scope) -> None:
+        """Translates one op and keeps what its outputs stand for.
+
+        Raises:
+            UnsupportedOpError: no conversion is known for it, or none of this use of it.
+            InvalidModelError: it does not fit its definition.
+        """
+        scope.builder.emitter.scope = op.name
+        handler = HANDLERS.get(op.op)
+        around, self._around = self._around, self._changed_before(op)
+        found = handler(self, op, scope) if handler is not None else self._computed(op, scope)
+        if op.op in WRITES:
+            cells = [x.cell for name in op.inputs if isinstance(x := self.value(name, scope), Handle)]
+            self._around |= frozenset(cells)
+        if self._around:
+            self._changed[op.name] = self._around
+        self._around = around
+        outputs = found if isinstance(found, list) else [] if found is None else [found]
+        for number, value in enumerate(outputs):
+            scope.values[f"{op.name}:{number}"] = value
+
+    def _changed_before(self, op: Op) -> frozenset[Cell]:
+        """The variables that are changed before an op runs, since it waits for that."""
+        if not self._changed:
+            return self._around
+        sources = [self.aliases.resolve(name).rpartition(":")[0] for name in op.reads()]
+        return self._around.union(*(self._changed.get(name, ()) for name in (*sources, *op.waits())))
+
+    def value(self, name: str, scope: Scope) -> Value:
+        """What a tensor stands for.
+
+        Raises:
+            InvalidModelError: nothing makes it.
+        """
+        wanted = name
+        while True:
+            found = scope.find(name)
+            if found is not None:
+                return found
+            if name not in self.aliases.names:
+                raise InvalidModelError(f"'{wanted}' requires an op that makes it before it is read, got none")
+            name = self.aliases.names[name]
+
+    def tensor(self, name: str, scope: Scope, reader: object = "the graph") -> Expr:
+        """The expression of a tensor of numbers; of a reference variable its value now.
+
+        Raises:
+            UnsupportedOpError: the tensor holds something else.
+        """
+        found = self.value(name, scope)
+        if isinstance(found, Handle) and found.cell.reference:
+            found = scope.read(found.cell)
+        copied = self.copies.get(self.aliases.resolve(name)) if self._around else None
+        if copied is not None and copied in self._around:
+            found = scope.read(copied)
+        if isinstance(found, Expr):
+            return found
+        what = found.what if isinstance(found, Text) else type(found).__name__
+        raise UnsupportedOpError(f"{reader}: requires tensors of numbers, got '{name}', {what}")
+
+    def inputs(self, op: Op, scope: Scope) -> list[Expr]:
+        """The expressions of all inputs of an op."""
+        return [self.tensor(name, scope, op) for name in op.inputs]
+
+    def _computed(self, op: Op, scope: Scope) -> list[Value]:
+        """The outputs of an op that has a definition."""
+        if any(isinstance(self.value(name, scope), Flow) for name in op.inputs):
+            return [next(found for name in op.inputs if isinstance(found := self.value(name, scope), Flow))]
+        found = definition(DOMAIN, op.op)
+        if found is None or found not in RULES:
+            raise UnsupportedOpError(f"{op}: no conversion is known for it")
+        operands = self.inputs(op, scope)
+        return list(self.emit(found, operands, attributes_of(op, found), op.name, scope))
+
+    def emit(
+        self, found: type[OpDef], operands: list[Expr], attributes: Mapping[str, Any], name: str, scope: Scope
+    ) -> list[Expr]:
+        """Emits an op of ours: an ordinary one as what it is lowered to, others as a node.
+
+        Raises:
+            InvalidModelError: operands or attributes do not fit it.
+            UnsupportedOpError: it cannot be lowered.
+        """
+        builder = scope.floor
+        if found.draws(attributes):
+            builder = scope.builder
+        for operand in operands:
+            builder = operand.builder if operand.builder.depth > builder.depth else builder
+        builder.emitter.scope = name
+        node = ir.Node(
+            DOMAIN, found.op_type, [operand.value for operand in operands],
+            [ir.convenience.convert_attribute(key, value) for key, value in attributes.items()],
+            num_outputs=1, name=name,
+        )  # fmt: skip
+        call = bind_node(node, found, self.space.facts)
+        if found.family in _RECURRENT or not is_ours(found.__module__):
+            return self._kept(node, len(call.outputs), builder)
+        results = RULES[found].formula(_Viewed(node, call, builder, name, self.read))
+        _release(node)
+        outputs = []
+        for slot, info in zip(found.output_slots(len(call.outputs), call.attributes), call.outputs, strict=True):
+            expr = slot.of(results)
+            expr = expr if info.dtype is None else expr.cast(info.dtype)
+            outputs.append(expr if info.shape is None else builder.set_shape(expr, info.shape))
+        return outputs
+
+    def _kept(self, node: ir.Node, count: int, builder: Builder) -> list[Expr]:
+        """A node that `lower` will take."""
+        name = self.space.names.fresh(node.name or node.op_type)
+        attributes = list(node.attributes.values())
+        inputs = list(node.inputs)
+        _release(node)
+        outputs = [ir.Value(name=f"{name}:{number}") for number in range(count)]
+        kept = ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs, name=name)
+        builder.emitter.place(kept)
+        for value in outputs:
+            value.type = self.space.facts.type(value)
+        return [Expr(builder, value) for value in outputs]
+
+    def depth(self, dim: Any) -> float:
+        """In how many bodies a size is known that has no name."""
+        return self.wrap(dim.value).builder.depth if isinstance(dim, Open) else math.inf
+
+    def size(self, dim: Any) -> Expr | None:
+        """A size as an int64 vector of one, computed outside of loops; `None` where nobody there knows it."""
+        if isinstance(dim, int):
+            return self.root.ints(dim)
+        if dim not in self._sizes:
+            place = self.dims.get(dim) if isinstance(dim, str) else None
+            if isinstance(dim, Open):
+                place = self.wrap(dim.value), dim.axis
+            if place is None or place[0].builder.depth:
+                return None
+            b = place[0].builder
+            self._sizes[dim] = b.op(std.Gather, b.op(std.Shape, place[0]), b.ints(place[1]), axis=0)
+        return self._sizes[dim]
+
+    def shape(self, expr: Expr) -> Expr:
+        """A tensor's shape, an int64 vector; computed outside of loops where it is the same in each step."""
+        sizes = None if expr.shape is None else [self.size(dim) for dim in expr.shape]
+        if not expr.builder.depth or sizes is None or None in sizes:
+            return expr.builder.op(std.Shape, expr)
+        return self.root.concat([size for size in sizes if size is not None], 0) if sizes else self.root.ints()
+
+    def constant(self, array: np.ndarray[Any, Any], dtype: ir.DataType, name: str) -> Expr:
+        """A constant; a large one is an initializer."""
+        if array.size <= _INLINE:
+            return self.root.constant(array, dtype)
+        value = ir.Value(
+            name=self.space.names.fresh(name),
+            type=ir.TensorType(dtype),
+            shape=ir.Shape(array.shape),
+            const_value=ir.Tensor(array, dtype=dtype, name=name),
+        )
+        self.model.graph.register_initializer(value)
+        return Expr(self.root, value)
+
+
+def _release(node: ir.Node) -> None:
+    """Makes a node, which stands in no graph, a reader of nothing."""
+    for position in range(len(node.inputs)):
+        node.replace_input_with(position, None)
+
+
+class _Viewed(Node):
+    """A node that stands in no graph: which of its outputs are read is known by their names."""
+
+    def __init__(self, node: ir.Node, call: Any, builder: Builder, name: str, read: set[str]) -> None:
+        super().__init__(node, call, builder)
+        self._name, self._read = name, read
+
+    def used(self, output: str) -> bool:
+        """Whether anything reads the output."""
+        slots = self.call.op.output_slots(len(self.call.outputs), self.call.attributes)
+        return any(slot.operand.name == output and f"{self._name}:{i}" in self._read for i, slot in enumerate(slots))
+
+
+def zeros(builder: Builder, dtype: ir.DataType, sizes: Expr) -> Expr:
+    """Zeros of a shape that is an int64 vector."""
+    return builder.op(std.ConstantOfShape, sizes, value=ir.Tensor(np.zeros(1, dtype.numpy()), dtype=dtype))

@@ -1,0 +1,113 @@
+"""The ops with which optimizers change variables: whole ones, or some rows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.repetition import repeat
+from lstm_lower.passes.rules.ordinary.kernels import computed
+from lstm_lower.passes.rules.sizes import up_to
+from lstm_lower.tensorflow.optimizers import DENSE, GRADIENTS, OPTIMIZERS, OPTIONS, SPARSE, VARIABLES, Step
+from lstm_lower.tensorflow.regions import Op
+from lstm_lower.tensorflow.state import cell_of, tensor_of
+from lstm_lower.tensorflow.translator import Scope, Translator, handles
+from lstm_lower.tensorflow.values import INT64, Cell, Handle, Value
+
+# What the variables' new values are, by name, from all operands.
+Update = Callable[[dict[str, Expr]], dict[str, Expr]]
+
+
+@handles(*(f"{prefix}{name}" for prefix in (*DENSE, *SPARSE) for name in OPTIMIZERS), writes=True)
+def _apply(t: Translator, op: Op, scope: Scope) -> Value:
+    prefix = next(prefix for prefix in (*SPARSE, *DENSE) if op.op.startswith(prefix))
+    optimizer = OPTIMIZERS[op.op.removeprefix(prefix)]
+    names = optimizer.sparse_operands if prefix in SPARSE else optimizer.operands
+    if len(op.inputs) != len(names):
+        raise UnsupportedOpError(f"{op}: requires {len(names)} operands ({', '.join(names)}), got {len(op.inputs)}")
+    cells: dict[str, Cell] = {}
+    operands: dict[str, Expr] = {}
+    for name, source in zip(names, op.inputs, strict=True):
+        if name in VARIABLES:
+            cells[name] = cell_of(t, source, scope, op)
+            operands[name] = tensor_of(cells[name], scope, op)
+        else:
+            operands[name] = t.tensor(source, scope, op)
+    options = {name: op.attr[name].b if name in op.attr else default for name, default in OPTIONS.items()}
+
+    def update(given: dict[str, Expr]) -> dict[str, Expr]:
+        # Halves are computed in float32 and rounded once.
+        wide = {name: computed(expr) for name, expr in given.items()}
+        return {name: expr.cast(given[name].dtype) for name, expr in optimizer.formula(Step(wide, options)).items()}
+
+    changed = update(operands) if prefix in DENSE else _by_rows(operands, [*cells], update)
+    for name, value in changed.items():
+        scope.cells[cells[name]] = value
+    return Handle(cells["var"]) if cells["var"].reference else None
+
+
+def _by_rows(operands: dict[str, Expr], names: list[str], update: Update) -> dict[str, Expr]:
+    """An update of the rows that the indices name.
+
+    A row that is named several times is updated as often, one after another, as the kernels do it: all first
+    occurrences together, then all second ones. TensorFlow's own callers sum the gradients of a row before, so that
+    there is one of each.
+    """
+    indices = operands["indices"].cast(INT64)
+    gradient = next(name for name in GRADIENTS if name in operands)
+    rest = {name: expr for name, expr in operands.items() if name not in ("indices", gradient, *names)}
+
+    def rows(states: list[Expr], places: Expr, gradients: Expr) -> list[Expr]:
+        given = {name: _gathered(state, places) for name, state in zip(names, states, strict=True)}
+        changed = update({**given, **rest, gradient: gradients})
+        return [
+            state.builder.op(std.ScatterND, state, places.unsqueeze(1), changed[name]) if name in changed else state
+            for name, state in zip(names, states, strict=True)
+        ]
+
+    def turn(inner: Builder, number: Expr, states: list[Expr]) -> list[Expr]:
+        chosen = inner.op(std.NonZero, inner.op(std.Equal, turns, number)).reshape(-1)
+        return rows(states, _gathered(indices, chosen), _gathered(operands[gradient], chosen))
+
+    states = [operands[name] for name in names]
+    if _distinct(indices):
+        return dict(zip(names, rows(states, indices, operands[gradient]), strict=True))
+    turns = occurrences(indices)
+    b = turns.builder
+    count = b.op(std.ReduceMax, b.concat([b.ints(-1), turns], 0), keepdims=0) + 1
+    return dict(zip(names, repeat(b, count, states, turn), strict=True))
+
+
+def _gathered(x: Expr, places: Expr) -> Expr:
+    return x.builder.op(std.Gather, x, places, axis=0)
+
+
+def _distinct(indices: Expr) -> bool:
+    """Whether indices are known to be all different: those that somebody made so, and constants."""
+    facts, value = indices.builder.facts, indices.value
+    known = facts.constant(value)
+    if known is not None:
+        return len(np.unique(known)) == known.size
+    made: ir.Value | None = value
+    maker = facts.maker(made)
+    while isinstance(maker, (std.Cast, std.Identity)):
+        made = maker.operand(0)
+        maker = facts.maker(made)
+    return isinstance(maker, std.Unique) and made is maker.node.outputs[0]
+
+
+def occurrences(indices: Expr) -> Expr:
+    """Of each entry, how many equal ones stand before it; sorted, they are neighbours."""
+    b = indices.builder
+    count = b.op(std.Shape, indices)
+    ordered, order = b.ops(std.TopK, indices, count, outputs=2, axis=0, largest=0, sorted=1)
+    before = b.concat([ordered.slice(0, 1, axis=0) - 1, ordered.slice(0, -1, axis=0)], 0)
+    starts = b.op(std.Not, b.op(std.Equal, ordered, before))
+    group = b.op(std.CumSum, starts.cast(INT64), b.constant(0, INT64)) - 1
+    first = b.op(std.Gather, b.op(std.NonZero, starts).reshape(-1), group, axis=0)
+    return b.op(std.ScatterND, indices, order.unsqueeze(1), up_to(b, count) - first)

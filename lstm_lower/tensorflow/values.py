@@ -1,0 +1,72 @@
+"""What a tensor of a TensorFlow graph may stand for besides numbers: variables, flows, texts, optional values."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import onnx_ir as ir
+
+INT64 = ir.DataType.INT64
+
+
+class Flow:
+    """The order of a TensorArray's reads and writes, which the order of ops has taken over."""
+
+
+FLOW = Flow()
+
+
+@dataclasses.dataclass(eq=False)
+class Cell:
+    """Something that ops change in place: a variable, or a TensorArray or Stack of TensorFlow 1.
+
+    Attributes:
+        name: its name.
+        dtype: the dtype of its value, or of a list's elements.
+        reference: whether an op that reads the tensor reads the value.
+        gradients: TensorArrays of its gradients, by source.
+        holds_flows: whether what is pushed is the order of other ops alone.
+        grows: whether writing behind a TensorArray's end makes it longer.
+    """
+
+    name: str
+    dtype: ir.DataType | None = None
+    reference: bool = False
+    gradients: dict[str, Cell] = dataclasses.field(default_factory=dict)
+    holds_flows: bool = False
+    grows: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Handle:
+    """A tensor that stands for a cell."""
+
+    cell: Cell
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A string, or whatever else has no place in a model, until somebody reads it."""
+
+    what: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Optional:
+    """An optional value: its components, or none.
+
+    Attributes:
+        components: the components.
+        branch: where a branch has left different ones on its two sides, its condition and how many components are
+            those of the side where it holds; the others are the other side's.
+    """
+
+    components: tuple[Value, ...] | None
+    branch: tuple[ir.Value, int] | None = None
+
+
+# A condition in a loop's body, and one of its sides.
+Guard = tuple[ir.Value, int]
+
+Value = Any  # Expr, TensorList, Handle, Flow, Text or Optional

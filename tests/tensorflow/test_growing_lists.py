@@ -1,0 +1,145 @@
+"""Lists that grow where they are written, and TensorFlow 1's branches around loops, beside TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import lstm_lower as ll
+
+tf = pytest.importorskip("tensorflow")
+
+v1 = tf.compat.v1
+X = np.arange(12, dtype=np.float32).reshape(6, 2) / 10
+
+
+@pytest.fixture(params=["frames", "functions"])
+def control_flow(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "frames":
+        v1.disable_control_flow_v2()
+    yield request.param
+    v1.enable_control_flow_v2()
+
+
+def check(build: Callable[[Any], Any], x: np.ndarray[Any, Any] = X) -> None:
+    with tf.Graph().as_default() as graph:
+        placed = v1.placeholder(tf.float32, [None, 2], "x")
+        outputs = [tf.identity(y, name=f"y{number}") for number, y in enumerate(build(placed))]
+        with v1.Session() as session:
+            expected = session.run(outputs, {placed: x})
+    names = [output.name for output in outputs]
+    model = ll.lower(ll.from_tensorflow(graph.as_graph_def(), ["x:0"], names))
+    found = ort.InferenceSession(model.SerializeToString()).run(names, {"x:0": x})
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def growing(size: int = 0, **options: Any) -> Any:
+    return tf.TensorArray(
+        tf.float32, size=size, dynamic_size=True, element_shape=[2], clear_after_read=False, **options
+    )
+
+
+def each(x: Any, body: Callable[..., Any], *state: Any) -> Any:
+    return v1.while_loop(lambda i, *_: i < tf.shape(x)[0], lambda i, *s: (i + 1, *body(i, *s)), [0, *state])[1:]
+
+
+@pytest.mark.usefixtures("control_flow")
+def test_places_in_any_order() -> None:
+    def build(x: Any) -> Any:
+        array = growing().write(0, x[0]).write(3, x[1]).write(1, x[2])
+        longer = growing(1).write(1, x[0])
+        return array.stack(), array.size(), longer.stack(), longer.read(1)
+
+    check(build)
+
+
+@pytest.mark.usefixtures("control_flow")
+def test_written_whole_and_scattered() -> None:
+    def build(x: Any) -> Any:
+        whole, some = growing().unstack(x), growing().scatter([2, 0, 1], x[:3])
+        (total,) = each(x, lambda i, s: [s + whole.read(i)], tf.zeros([2]))
+        return total, some.stack(), some.size()
+
+    check(build)
+
+
+@pytest.mark.usefixtures("control_flow")
+def test_written_in_a_loop_and_behind_it() -> None:
+    def build(x: Any) -> Any:
+        (first,) = each(x, lambda i, a: [a.write(i, x[i] * 2)], growing())
+        longer = first.write(first.size(), x[0])
+        (measured,) = each(x, lambda i, a: [a.write(a.size(), x[i] * 3)], growing())
+        (shifted,) = each(x, lambda i, a: [a.write(i + 3, x[i])], growing().write(0, x[1]))
+        return longer.stack(), longer.size(), measured.stack(), shifted.stack()
+
+    check(build)
+
+
+@pytest.mark.usefixtures("control_flow")
+def test_gradient_of_what_grows() -> None:
+    def build(x: Any) -> Any:
+        read = growing().unstack(x)
+        made, _ = each(
+            x, lambda i, a, s: [a.write(i, tf.sin(read.read(i)) * s), s + read.read(i)], growing(), tf.zeros([2])
+        )
+        loss = tf.reduce_sum(made.stack() ** 2)
+        return [loss, *tf.gradients(loss, x)]
+
+    check(build)
+
+
+@pytest.mark.parametrize("x", [X, X[:1]], ids=["loop", "other side"])
+@pytest.mark.usefixtures("control_flow")
+def test_gradient_of_a_loop_within_a_branch(x: np.ndarray[Any, Any]) -> None:
+    def build(x: Any) -> Any:
+        def looped() -> Any:
+            read = tf.TensorArray(tf.float32, size=tf.shape(x)[0]).unstack(tf.transpose(x, tf.concat([[0], [1]], 0)))
+            return tf.reduce_sum(each(x, lambda i, s: [tf.tanh(s + read.read(i))], tf.zeros([2]))[0])
+
+        loss = v1.cond(tf.shape(x)[0] > 1, looped, lambda: tf.reduce_sum(x * x))
+        return [loss, *tf.gradients(loss, x)]
+
+    check(build, x)
+
+
+def test_constant_sides_and_checks() -> None:
+    """A frozen graph writes the predicate of a branch as several equal constants, and a check's Merge has no reader."""
+    v1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder(tf.float32, [2], "x")
+            first, second = (tf.constant(np.True_, name=name) for name in ("p", "q"))
+            side = tf.raw_ops.Switch(data=first, pred=first)
+            with tf.control_dependencies([tf.identity(side.output_false)]):
+                fixed = tf.constant([5.0, 6.0])
+            merged = tf.raw_ops.Merge(inputs=[fixed, tf.raw_ops.Switch(data=x, pred=second).output_true + 1])
+            tf.identity(merged.output, name="y")
+            with tf.control_dependencies([tf.debugging.assert_less(tf.reduce_sum(x), 1e6)]):
+                tf.identity(x, name="z")
+    finally:
+        v1.enable_control_flow_v2()
+    model = ll.lower(ll.from_tensorflow(graph.as_graph_def(), ["x:0"], ["y:0", "z:0"]))
+    y, z = ort.InferenceSession(model.SerializeToString()).run(None, {"x:0": X[1]})
+    np.testing.assert_array_equal(y, X[1] + 1)
+    np.testing.assert_array_equal(z, X[1])
+
+
+def test_tensor_called_like_a_result() -> None:
+    """A function's second result is `output_1`; with a number behind a colon a name is a tensor's."""
+
+    @tf.function(input_signature=[tf.TensorSpec([2], name="x")])
+    def function(x: Any) -> Any:
+        return tf.identity(x + 1, name="output_1"), tf.identity(x + 2, name="other")
+
+    source = function.get_concrete_function()
+    for name, shift in (("output_1:0", 1), ("output_1", 2)):
+        model = ll.lower(ll.from_tensorflow(source, outputs=[name]))
+        session = ort.InferenceSession(model.SerializeToString())
+        (found,) = session.run(None, {session.get_inputs()[0].name: X[1]})
+        np.testing.assert_allclose(found, X[1] + shift)
