@@ -21,7 +21,7 @@ from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
-from lstm_lower.records import contracts
+from lstm_lower.records import casts, contracts, origin
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.serialized import open_session
@@ -77,6 +77,7 @@ class Session:
         self.inputs = [name for name in self._inputs if name not in initialized]
         self.outputs = [value.name for value in self.ort.get_outputs()]
         self._contracts = contracts.read(self.ort.get_modelmeta().custom_metadata_map)
+        self._casts = casts.parse(self.ort.get_modelmeta().custom_metadata_map)
         self._checked: set[tuple[Any, ...]] = set()
 
     def run(
@@ -107,8 +108,22 @@ class Session:
             raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
         return dict(zip(wanted, results, strict=True))
 
+    def fitted(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The feeds, of inputs of which the model says so cast and in the input's rank (`lstm_lower.records.casts`)."""
+        return (
+            {
+                name: casts.fitted(np.asarray(value), dtype_of(self._inputs[name]), self._inputs[name].shape)
+                if name in self._casts and name in self._inputs
+                else value
+                for name, value in feeds.items()
+            }
+            if self._casts
+            else feeds
+        )
+
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Checks feeds as `run` does and returns them as arrays."""
+        feeds = self.fitted(feeds)
         known = self._inputs | self._optional
         for name in feeds:
             if name not in known:
@@ -151,7 +166,7 @@ def _loadable(
     loaded = run_passes(model, [SortPass(), NameOutputsPass()], lambda _, result: modified.append(result.modified))
     verify_structure(loaded)
     graphs = [loaded.graph, *(function.graph for function in loaded.functions.values())]
-    if any(True for graph in graphs for _ in composite_nodes(graph)):
+    if origin.METADATA_KEY in loaded.metadata_props or any(True for graph in graphs for _ in composite_nodes(graph)):
         return lower(loaded)
     # A pipe cannot be read again.
     return model if isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified) else loaded

@@ -16,8 +16,9 @@ import tensorflow as tf
 from keras.src.backend import numpy as keras_numpy
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
-from lstm_lower.keras import legacy, objective, operands, optimizers
-from lstm_lower.keras.tracing import without_loops
+from lstm_lower.keras import legacy, objective, operands, optimizers, own_steps
+from lstm_lower.keras.tracing import as_loops
+from lstm_lower.records import casts
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import Role, TrainingState
 from lstm_lower.tensorflow.importer import from_tensorflow
@@ -83,24 +84,32 @@ def from_keras(
     if not model.built:
         raise InvalidInputError(f"model '{model.name}' requires to be built, got one without weights")
     _check(model)
+    own = own_steps.is_own(model)
+    if own:
+        given = {"loss": loss, "loss_weights": loss_weights, "metrics": metrics, "class_weight": class_weight}
+        own_steps.check(model, what, **given, training=None if training else training)
     if class_weight is not None and sample_weight is not False:
         raise InvalidInputError("class_weight requires a step without sample_weight, got both")
-    loss, loss_weights = _loss(model, loss, loss_weights)
+    loss, loss_weights = _loss(model, loss, loss_weights, required=not own)
     taken = operands.of(model, input_spec)
-    targets = operands.target_specs(taken, target_spec, objective.losses_by_output(loss, taken.output_names))
-    measure = objective.Objective(taken, targets, loss, loss_weights, _metrics(model, metrics))
+    has_targets = loss is not None or target_spec is not None
+    losses = objective.losses_by_output(loss, taken.output_names)
+    targets = operands.target_specs(taken, target_spec, losses) if has_targets else []
+    measure = None if own else objective.Objective(taken, targets, loss, loss_weights, _metrics(model, metrics))
+    if measure is not None:
+        targets = [spec for spec, used in zip(targets, measure.used, strict=True) if used]
     weight = operands.weight_spec(sample_weight)
-    rule = optimizers.resolve(model, optimizer) if what == "train" else None
+    # A step of one's own may have optimizers of its own.
+    wanted = what == "train" and not (own and optimizer is None and getattr(model, "optimizer", None) is None)
+    rule = optimizers.resolve(model, optimizer) if wanted else None
     variables = list(model.trainable_variables)
     state = _names([*model.variables, *(rule.variables if rule is not None else [])])
     names = [f"grad/{state[id(variable)]}" for variable in variables]
-    specs = [
-        *taken.inputs,
-        *(spec for spec, used in zip(targets, measure.used, strict=True) if used),
-        *([weight] if weight is not None else []),
-    ]
+    specs = [*taken.inputs, *targets, *([weight] if weight is not None else [])]
+    apart: list[str] = []
 
     def step(*given: tf.Tensor) -> dict[str, tf.Tensor]:
+        assert measure is not None
         rest = list(given)
         inputs = [rest.pop(0) for _ in taken.inputs]
         expected = [rest.pop(0) if used else None for used in measure.used]
@@ -121,19 +130,25 @@ def from_keras(
             floating = [spec.name for spec in taken.inputs if spec.dtype.is_floating]
             return results | {f"grad/{name}": g for name, g in zip(floating, gradients, strict=True)}
         gradients = tape.gradient(scaled, [variable.value for variable in variables])
-        gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+        whole = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
         scale = None if rule is None or scaled is value else rule.scale_loss(tf.ones([], value.dtype))
-        for name, variable, gradient in zip(names, variables, gradients, strict=True):
+        for name, variable, gradient in zip(names, variables, whole, strict=True):
             shown = tf.zeros(variable.shape, variable.dtype) if gradient is None else tf.identity(gradient)
             results[name] = shown if scale is None else shown / tf.cast(scale, shown.dtype)
-        if rule is not None:
-            optimizers.apply(rule, gradients, variables)
+        if rule is not None and optimizers.tells_occurrences_apart(rule):
+            apart.extend(
+                name for name, each in zip(names, gradients, strict=True) if isinstance(each, tf.IndexedSlices)
+            )
+            rule.apply(gradients, variables)
+        elif rule is not None:
+            rule.apply(whole, variables)
         return results
 
     held = [variable.numpy() for variable in model.variables]
-    function = tf.function(step, input_signature=specs, autograph=False)
+    traced = own_steps.step_of(model, rule, taken, targets, weight) if own else step
+    function = tf.function(traced, input_signature=specs, autograph=False)
     try:
-        with without_loops(), mock.patch.object(keras_numpy, "argmax", _argmax):
+        with as_loops(model), mock.patch.object(keras_numpy, "argmax", _argmax):
             concrete = function.get_concrete_function()
     finally:
         for variable, value in zip(model.variables, held, strict=True):
@@ -142,24 +157,19 @@ def from_keras(
         for variable in [*model.variables, *(rule.variables if rule is not None else [])]:
             renamed.enter_context(mock.patch.object(variable.value, "_handle_name", f"{state[id(variable)]}:0"))
         exported = ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset))
-    # The updates of a scaled loss read other gradients than those among the outputs.
+    # The updates of a scaled loss, or of single occurrences, read other gradients than those among the outputs.
     scaled = rule is not None and (hasattr(rule, "inner_optimizer") or rule.loss_scale_factor is not None)
-    shown = (
-        {} if scaled or what == "input_gradient" else dict(zip((state[id(v)] for v in variables), names, strict=True))
-    )
+    hidden = scaled or own or what == "input_gradient"
+    shown = {} if hidden else {state[id(v)]: n for v, n in zip(variables, names, strict=True)}
+    shown = {variable: name for variable, name in shown.items() if name not in apart}
     rate = None if rule is None else state.get(id(getattr(rule, "inner_optimizer", rule)._learning_rate))
     _record(exported, rate, shown, set() if rule is None else {state[id(variable)] for variable in rule.variables})
+    casts.write(exported, [spec.name for spec in specs])
     return ir.to_proto(exported)
 
 
 def _check(model: keras.Model) -> None:
-    """Refuses what the step would leave out in silence, and layers whose dtypes no runtime has."""
-    for name in ("train_step", "compute_loss"):
-        if getattr(type(model), name) is not getattr(keras.Model, name):
-            raise InvalidInputError(
-                f"model '{model.name}' requires Keras' own training step, got a {name} of its own, which is not "
-                "exported; write the step as a tf.function and give it to from_tensorflow(..., weights='inputs')"
-            )
+    """Refuses layers whose dtypes no runtime has."""
     for layer in model._flatten_layers():
         if layer.compute_dtype == "bfloat16":
             raise UnsupportedOpError(
@@ -206,13 +216,15 @@ def _record(exported: ir.Model, rate: str | None, gradients: Mapping[str, str], 
     training_state.write(exported, TrainingState(tuple(pairs), "loss", learning_rate))
 
 
-def _loss(model: keras.Model, loss: Any, weights: Any) -> tuple[Any, Any]:
+def _loss(model: keras.Model, loss: Any, weights: Any, *, required: bool) -> tuple[Any, Any]:
     """The loss and the weights of several outputs' losses."""
     if loss is not None:
         return loss, weights
     compiled = getattr(model, "_compile_loss", None)
-    if compiled is None:
+    if compiled is None and required:
         raise InvalidInputError("loss requires a name, a Keras loss or a function, got none, and the model has none")
+    if compiled is None:
+        return None, None
     return compiled._user_loss, compiled._user_loss_weights if weights is None else weights
 
 

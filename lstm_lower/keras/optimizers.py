@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-from unittest import mock
+from typing import Any
 
 import keras
-import tensorflow as tf
-from keras.src.backend.tensorflow import core
 
 from lstm_lower.errors import InvalidInputError
 
@@ -61,65 +56,15 @@ def resolve(model: keras.Model, optimizer: Any) -> Any:
     return rule
 
 
-def apply(rule: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-    """The optimizer's update, without branches.
+def tells_occurrences_apart(rule: Any) -> bool:
+    """Whether an optimizer does anything else with the gradients of several occurrences of a row than with their sum.
 
-    Optimizers branch on tensors when they accumulate gradients, scale losses or overwrite weights by their averages.
+    Keras does not add up what belongs to one row of an Embedding. An optimizer that squares gradients, or clips them,
+    does so occurrence by occurrence; one that only adds them, or adds them up over several steps first, shows no
+    difference.
     """
-    with _both_branches([*variables, *rule.variables]):
-        rule.apply(gradients, variables)
-
-
-@contextlib.contextmanager
-def _both_branches(variables: Sequence[Any]) -> Iterator[None]:
-    """Conditionals traced within run both branches, each from the same state, and choose between what they assign."""
-    plain = core.cond
-
-    def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-        if not tf.is_tensor(pred):
-            return plain(pred, true_fn, false_fn)
-        held = {_handle(variable.value): variable.value for variable in variables}
-        before = {handle: tf.identity(variable) for handle, variable in held.items()}
-        when, otherwise = (_branch(function, held, before) for function in (true_fn, false_fn))
-        for handle in {**when.assigned, **otherwise.assigned}:
-            value = when.assigned.get(handle, before[handle])
-            held[handle].assign(tf.where(pred, value, otherwise.assigned.get(handle, before[handle])))
-        return tf.nest.map_structure(
-            lambda a, b: tf.where(pred, a, b) if tf.is_tensor(a) else a, when.result, otherwise.result
-        )
-
-    with mock.patch.object(core, "cond", cond):
-        yield
-
-
-class _Branch(NamedTuple):
-    """What a branch returns, and what it assigns by handle."""
-
-    result: Any
-    assigned: dict[str, Any]
-
-
-def _branch(function: Callable[[], Any], held: Mapping[str, Any], before: Mapping[str, Any]) -> _Branch:
-    """Traces a branch and puts the variables back."""
-    made = len(_operations())
-    result = function()
-    written = {
-        operation.inputs[0].name
-        for operation in _operations()[made:]
-        if operation.inputs and operation.inputs[0].dtype == tf.resource and operation.type != "ReadVariableOp"
-    }
-    assigned = {handle: tf.identity(variable) for handle, variable in held.items() if handle in written}
-    for handle in assigned:
-        held[handle].assign(before[handle])
-    return _Branch(result, assigned)
-
-
-def _handle(variable: Any) -> str:
-    """The name under which the function that is traced knows the variable's handle."""
-    name: str = tf.compat.v1.get_default_graph().capture(variable.handle).name
-    return name
-
-
-def _operations() -> list[Any]:
-    operations: list[Any] = tf.compat.v1.get_default_graph().get_operations()
-    return operations
+    inner = getattr(rule, "inner_optimizer", rule)
+    clips = inner.clipnorm or inner.global_clipnorm or inner.clipvalue
+    only_adds = isinstance(inner, (keras.optimizers.SGD, keras.optimizers.Lion)) and not clips
+    # Keras cannot divide such gradients by a `loss_scale_factor` at all.
+    return not (only_adds or inner.gradient_accumulation_steps or rule.loss_scale_factor is not None)

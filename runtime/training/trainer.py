@@ -286,6 +286,7 @@ class Trainer:
 
     def _check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """The feeds as arrays; what was seen before is not checked again, except where values matter."""
+        feeds = self.session.fitted(feeds)
         signature = None
         if all(isinstance(value, np.ndarray) for value in feeds.values()):
             feeds = {name: native(value, f"input '{name}'") for name, value in feeds.items()}

@@ -236,13 +236,31 @@ def test_arguments_that_do_not_fit(arguments: Any, message: str) -> None:
         ll.from_keras(build(L.SimpleRNN(2)), **arguments)
 
 
-def test_steps_of_ones_own_are_refused() -> None:
-    class Own(keras.Sequential):  # type: ignore[misc]
-        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-            return 2 * super().compute_loss(*args, **kwargs)
+@pytest.mark.parametrize(
+    ("dtype", "labels", "shape"),
+    [
+        ("float32", "int32", (5,)),
+        ("float32", "float32", (5, 1)),
+        ("float32", "uint8", (5, 1)),
+        ("float64", "bool", (5,)),
+        ("int32", "float64", (5,)),
+        ("uint8", "int64", (5,)),
+    ],
+)
+def test_feeds_are_cast_as_keras_casts_them(dtype: str, labels: str, shape: tuple[int, ...]) -> None:
+    model, (x, y) = build(L.GRU(3)), data()
+    model.compile("sgd", LOSS, metrics=["accuracy"])
+    x, y = np.abs(3 * x).astype(dtype), y.astype(labels).reshape(shape)
+    train(model, x, y, {"x": x, "y": y})
 
-    with pytest.raises(ll.InvalidInputError, match=r"model 'own'.* compute_loss .*from_tensorflow"):
-        ll.from_keras(Own([keras.Input((3, 2)), L.LSTM(2)], name="own"), "mse", "sgd")
+
+def test_columns_may_be_left_out() -> None:
+    keras.utils.set_random_seed(3)
+    model, (x, y) = keras.Sequential([keras.Input((3, 2)), L.GRU(3), L.Dense(1)]), data()
+    model.compile("sgd", "mse")
+    train(model, x, y, {"x": x, "y": y, "sample_weight": y[:, None]}, sample_weight=y[:, None])
+    with pytest.raises(ll.InvalidInputError, match=r"input 'y' requires rank 2 .*got shape \[5, 1, 2\]"):
+        ll.Session(ll.from_keras(model, what="gradients")).run({"x": x, "y": y[:, None, None][..., [0, 0]]})
 
 
 def test_model_without_weights_is_refused() -> None:

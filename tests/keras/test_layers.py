@@ -223,20 +223,55 @@ def test_mixed_precision() -> None:
         close(got, expected, 5e-3, variable.path)
 
 
-def test_layers_that_cannot_be_kept_are_named() -> None:
-    model = build(L.SimpleRNN(3, name="elman"), steps=None)
-    with pytest.raises(ll.UnsupportedOpError, match=r"layer 'elman' requires a known number of steps.*input_spec"):
-        ll.from_keras(model, LOSS, "sgd")
-    spec = tf.TensorSpec([None, 2, 2])
-    assert [i.name for i in ll.from_keras(model, LOSS, input_spec=spec, what="gradients").graph.input[:2]] == ["x", "y"]
+def test_bfloat16_is_refused() -> None:
     with pytest.raises(ll.UnsupportedOpError, match=r"layer 'brief' requires a policy of .*got 'mixed_bfloat16'"):
         ll.from_keras(build(L.LSTM(2, name="brief", dtype="mixed_bfloat16")), LOSS, "sgd")
-    twisted = build(L.LSTM(2), L.Lambda(lambda h: tf.raw_ops.Lgamma(x=h), name="odd"))
-    with pytest.raises(ll.UnsupportedOpError, match=r"Lgamma '.*/odd_?1?/Lgamma'"):
+
+
+def test_ops_that_cannot_be_converted_are_named() -> None:
+    twisted = build(L.LSTM(2), L.Lambda(lambda h: tf.raw_ops.Betainc(a=h, b=h, x=h), name="odd"))
+    with pytest.raises(ll.UnsupportedOpError, match=r"Betainc '.*/odd_?1?/Betainc'"):
         ll.from_keras(twisted, LOSS, what="input_gradient")
 
 
-def test_many_unrolled_steps_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lstm_lower.keras.tracing._MANY_STEPS", 2)
-    with pytest.warns(UserWarning, match="layer 'elman' is unrolled over 3 steps"):
-        ll.from_keras(build(L.SimpleRNN(2, name="elman")), LOSS, what="gradients")
+# What Keras has no fast path for: of any length, in a loop of the same few nodes.
+OPEN = {
+    "elman": lambda: [L.Masking(), L.SimpleRNN(3, return_sequences=True), L.SimpleRNN(2, go_backwards=True)],
+    "cells": lambda: [L.RNN([ElmanCell(3), L.LSTMCell(2)], return_sequences=True), L.RNN(ElmanCell(4))],
+    "activations": lambda: [L.LSTM(3, activation="softsign", unit_forget_bias=False), L.RepeatVector(2), L.GRU(2)],
+    "reset_before": lambda: [L.Masking(), L.GRU(3, reset_after=False)],
+    "recurrent_dropout": lambda: [L.LSTM(3, recurrent_dropout=0.5, seed=3, return_sequences=True), L.GRU(2)],
+    "each_step": lambda: [L.TimeDistributed(L.Dense(3, activation="tanh")), L.TimeDistributed(L.Dense(2)), L.GRU(3)],
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_any_number_of_steps(name: str) -> None:
+    model = build(*OPEN[name](), steps=None)
+    model.compile("sgd", LOSS)
+    exported = ll.from_keras(model, what="gradients", training=True)
+    assert len(exported.graph.node) < 800
+    session = ll.Session(exported)
+    names = {
+        pair.variable: (pair.input, pair.output)
+        for pair in state.parse({entry.key: entry.value for entry in exported.metadata_props}).pairs
+    }
+    rng, kept = np.random.default_rng(5), {}
+    for rows, steps in [(2, 1), (3, 4), (1, 9)]:
+        x, y = rng.standard_normal((rows, steps, 2)).astype(np.float32), rng.integers(0, 3, rows)
+        x[0, steps // 2 :] = 0
+        loss, gradients = eager_step(model, x, y)
+        results = session.run({"x": x, "y": y, **kept})
+        # Generators of dropout masks are state.
+        kept = {given: results[new] for given, new in names.values() if new is not None}
+        assert float(results["loss"]) == pytest.approx(loss, rel=1e-5)
+        for variable, expected in zip(model.trainable_variables, gradients, strict=True):
+            close(results[f"grad/{variable.path}"], expected, what=variable.path)
+
+
+def test_loops_are_small_whatever_layers_ask_for() -> None:
+    """Unrolling is for `lower` to choose; layers are left as they were."""
+    layers = [L.LSTM(3, unroll=True, return_sequences=True), L.SimpleRNN(3, unroll=True)]
+    model = build(*layers, steps=50)
+    assert len(ll.from_keras(model, LOSS, what="gradients").graph.node) < 800
+    assert (layers[0].unroll, layers[0].use_cudnn, layers[1].unroll) == (True, "auto", True)

@@ -63,9 +63,17 @@ def linear() -> tuple[Any, Any, Any]:
     return model, x, rng.standard_normal((4, 2)).astype(np.float32)
 
 
-def follow(rule: Any, steps: int = STEPS) -> ll.Trainer:
+def words() -> tuple[Any, Any, Any]:
+    """Rows of an Embedding that occur several times in a batch."""
+    keras.utils.set_random_seed(3)
+    layers = [keras.layers.Embedding(6, 2), keras.layers.Flatten(), keras.layers.Dense(2)]
+    x = np.array([[1, 2, 1], [0, 1, 1], [3, 0, 3], [1, 1, 4]], np.int32)
+    return keras.Sequential([keras.Input((3,), dtype="int32"), *layers]), x, linear()[2]
+
+
+def follow(rule: Any, steps: int = STEPS, made: Any = linear) -> ll.Trainer:
     """Trains in Keras and here, and compares weights."""
-    model, x, y = linear()
+    model, x, y = made()
     model.compile(rule, "mse", auto_scale_loss=False)
     rule.build(model.trainable_variables)
     trainer = ll.Trainer(ll.from_keras(model))
@@ -86,6 +94,24 @@ def follow(rule: Any, steps: int = STEPS) -> ll.Trainer:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_follows_keras(name: str) -> None:
     follow(OPTIMIZERS[name]())
+
+
+# Schedules have nothing to do with it, and Keras cannot divide such gradients by a factor.
+_OTHER = ("cosine", "exponential", "piecewise", "polynomial", "loss_scale_factor")
+SPARSE = [name for name in OPTIMIZERS if not name.startswith(_OTHER)]
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_occurrences_of_a_row_are_told_apart_as_in_keras(name: str) -> None:
+    follow(OPTIMIZERS[name](), 3, words)
+
+
+def test_what_reads_occurrences_reads_no_whole_gradient() -> None:
+    """The trainer's options need one; where Keras' optimizer only adds, there is one."""
+    model, x, y = words()
+    ll.Trainer(ll.from_keras(model, "mse", R.SGD(0.1)), clip_norm=1.0).step({"x": x, "y": y})
+    with pytest.raises(ll.InvalidModelError, match=r"training options .*embeddings.*options of Keras"):
+        ll.Trainer(ll.from_keras(model, "mse", R.Adam(0.1)), clip_norm=1.0)
 
 
 def test_infinite_gradients_are_skipped() -> None:

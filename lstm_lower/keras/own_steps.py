@@ -1,0 +1,96 @@
+"""Models whose training step is their own: a `train_step` or `compute_loss` in their class."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.keras.operands import Operands
+
+
+def is_own(model: keras.Model) -> bool:
+    """Whether the model's class says how it is trained."""
+    return any(getattr(type(model), name) is not getattr(keras.Model, name) for name in ("train_step", "compute_loss"))
+
+
+def check(model: keras.Model, what: str, **given: Any) -> None:
+    """Refuses what the model's step would pay no heed to.
+
+    Raises:
+        InvalidInputError: an argument is given that only a step of Keras' own follows, or no training step is wanted.
+    """
+    unheeded = [name for name, value in given.items() if value is not None]
+    if unheeded:
+        raise InvalidInputError(
+            f"{unheeded[0]} requires Keras' own training step, got model '{model.name}' with a train_step or "
+            "compute_loss of its own; give it to model.compile"
+        )
+    if what != "train":
+        raise InvalidInputError(
+            f"what requires 'train' for model '{model.name}', which has a train_step or compute_loss of its own, got "
+            f"{what!r}; write such a step as a tf.function for from_tensorflow"
+        )
+
+
+def step_of(
+    model: keras.Model, rule: Any, operands: Operands, targets: Sequence[tf.TensorSpec], weight: tf.TensorSpec | None
+) -> Callable[..., dict[str, Any]]:
+    """The model's `train_step` as a function of flat tensors.
+
+    Args:
+        model: the model.
+        rule: the optimizer in place of the model's, or `None` where the model sees to it.
+        operands: of the model.
+        targets: specs of the targets; none for a model that is trained on inputs alone.
+        weight: spec of the samples' weights, or `None`.
+    """
+
+    def batch(given: Sequence[Any]) -> Any:
+        rest = list(given)
+        parts = [operands.packed_inputs([rest.pop(0) for _ in operands.inputs])]
+        if targets:
+            parts.append(keras.tree.pack_sequence_as(operands.outputs, [rest.pop(0) for _ in targets]))
+        return (*parts, *rest) if targets else parts[0]
+
+    def step(*given: tf.Tensor) -> dict[str, Any]:
+        # Metrics are those of one batch alone.
+        model.reset_metrics()
+        logs = model.train_step(batch(given))
+        if not isinstance(logs, Mapping) or "loss" not in logs:
+            raise InvalidInputError(
+                f"train_step of model '{model.name}' requires to return a dictionary with a 'loss', got {logs!r}"
+            )
+        return dict(_flat(logs))
+
+    with _optimizer(model, rule):
+        model._symbolic_build(data_batch=batch([*operands.inputs, *targets, *([weight] if weight is not None else [])]))
+
+    def traced(*given: tf.Tensor) -> dict[str, Any]:
+        with _optimizer(model, rule):
+            return step(*given)
+
+    return traced
+
+
+def _flat(logs: Mapping[str, Any]) -> Iterator[tuple[str, tf.Tensor]]:
+    for name, value in logs.items():
+        # All metrics that compile was given come as one.
+        yield from _flat(value) if isinstance(value, Mapping) else [(name, tf.convert_to_tensor(value))]
+
+
+@contextlib.contextmanager
+def _optimizer(model: keras.Model, rule: Any) -> Iterator[None]:
+    """Another optimizer in the place of the model's."""
+    held = getattr(model, "optimizer", None)
+    if rule is not None:
+        model.optimizer = rule
+    try:
+        yield
+    finally:
+        if rule is not None:
+            model.optimizer = held

@@ -1,0 +1,125 @@
+"""Steps of one's own: `train_step` and `compute_loss` of a class, and layers in a `tf.function`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+from tests.support.keras_models import LOSS, ElmanCell, close, data  # noqa: E402
+
+L = keras.layers
+
+
+class Clipped(keras.Sequential):  # type: ignore[misc]
+    def train_step(self, batch: Any) -> Any:
+        x, y, *weight = batch
+        with tf.GradientTape() as tape:
+            predictions = self(x, training=True)
+            loss = self.compute_loss(x, y, predictions, *weight) + 0.1 * tf.reduce_mean(tf.square(predictions))
+        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, self.trainable_variables), 0.1)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        for metric in self.metrics:
+            metric.update_state(loss) if metric.name == "loss" else metric.update_state(y, predictions)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+class Twice(keras.Sequential):  # type: ignore[misc]
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        return 2 * super().compute_loss(*args, **kwargs)
+
+
+class Coder(keras.Sequential):  # type: ignore[misc]
+    def train_step(self, x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(x, training=True) - x))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss, "root": tf.sqrt(loss)}
+
+
+def made(kind: Any, *, head: Any = None) -> Any:
+    keras.utils.set_random_seed(3)
+    model = kind([keras.Input((3, 2)), L.LSTM(4, return_sequences=True), head or L.RNN(ElmanCell(3))])
+    model.compile(keras.optimizers.Adam(0.01), *([] if kind is Coder else ["mse"]))
+    return model
+
+
+def same_weights(model: Any, trainer: ll.Trainer) -> None:
+    held = {pair.variable: trainer.state_dict()[pair.input] for pair in trainer.state.pairs}
+    for variable in model.trainable_variables:
+        close(held[variable.path], variable.numpy(), what=variable.path)
+
+
+@pytest.mark.parametrize("kind", [Clipped, Twice])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_training_follows_the_models_own_step(kind: Any, *, weighted: bool) -> None:
+    model, (x, _) = made(kind), data()
+    y, weight = np.eye(5, 3, dtype=np.float32), np.linspace(0, 1, 5, dtype=np.float32)
+    trainer = ll.Trainer(ll.from_keras(model, sample_weight=weighted))
+    for _ in range(3):
+        model.reset_metrics()
+        loss = model.train_on_batch(x, y, sample_weight=weight if weighted else None)
+        feeds = {"x": x, "y": y} | ({"sample_weight": weight} if weighted else {})
+        assert trainer.step(feeds).loss == pytest.approx(float(np.ravel(loss)[0]), rel=1e-5)
+    same_weights(model, trainer)
+
+
+def test_metrics_that_compile_was_given() -> None:
+    keras.utils.set_random_seed(3)
+    model, (x, y) = Twice([keras.Input((3, 2)), L.LSTM(4), L.Dense(3, activation="softmax")]), data()
+    model.compile("sgd", LOSS, metrics=["accuracy"])
+    result = ll.Trainer(ll.from_keras(model)).step({"x": x, "y": y}, ["accuracy"])
+    loss, accuracy = model.train_on_batch(x, y)
+    assert result.loss == pytest.approx(float(loss), rel=1e-5)
+    assert float(result.outputs["accuracy"]) == pytest.approx(float(accuracy))
+
+
+def test_a_step_on_inputs_alone() -> None:
+    model, (x, _) = made(Coder, head=L.Dense(2)), data()
+    trainer = ll.Trainer(ll.from_keras(model))
+    first = trainer.step({"x": x}, ["root"])
+    assert float(first.outputs["root"]) == pytest.approx(first.loss**0.5, rel=1e-5)
+    trainer.step({"x": x})
+    model.fit(x, batch_size=5, epochs=2, shuffle=False, verbose=0)
+    same_weights(model, trainer)
+
+
+def test_what_such_a_step_pays_no_heed_to() -> None:
+    with pytest.raises(ll.InvalidInputError, match=r"loss requires Keras' own training step.*model.compile"):
+        ll.from_keras(made(Twice), "mse", "sgd")
+    with pytest.raises(ll.InvalidInputError, match=r"what requires 'train' for model .*from_tensorflow"):
+        ll.from_keras(made(Twice), what="gradients")
+
+
+@pytest.mark.parametrize("steps", [3, None])
+def test_layers_in_a_function(steps: int | None) -> None:
+    """LSTM layers, as Keras traces them without any help, and an optimizer of Keras."""
+    keras.utils.set_random_seed(3)
+    words, _ = data()
+    masking, layer, dense = L.Masking(), L.Bidirectional(L.LSTM(3, return_sequences=True)), L.GRU(2)
+    rule = keras.optimizers.Adam(0.01)
+
+    def loss_of(x: Any) -> Any:
+        return tf.reduce_mean(tf.square(dense(layer(masking(x))) - 0.5))
+
+    loss_of(words)
+    variables = [*layer.trainable_variables, *dense.trainable_variables]
+    rule.build(variables)
+
+    def step(x: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            loss = loss_of(x)
+        rule.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+    function = tf.function(step, input_signature=[tf.TensorSpec([None, steps, 2], name="x")], autograph=False)
+    trainer = ll.Trainer(ll.from_tensorflow(function, weights="inputs"))
+    for _ in range(3):
+        assert trainer.step({"x": words}).loss == pytest.approx(float(function(words)["loss"]), rel=1e-5)
