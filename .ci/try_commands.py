@@ -3,8 +3,8 @@
 Usage: python .ci/try_commands.py EXTRA GRAPHS TENSORFLOW_GRAPH
 
 Runs in an empty folder, with the Python that `lstm-lower` is installed for. EXTRA says what is installed: `none`,
-`train`, `tensorflow`, or `plugin`, which is the package of examples/plugin_op. GRAPHS is the folder of the examples'
-models, TENSORFLOW_GRAPH a GraphDef.
+`train`, `files` (of TensorFlow's), `tensorflow`, or `plugin`, which is the package of examples/plugin_op. GRAPHS is the
+folder of the examples' models, TENSORFLOW_GRAPH a GraphDef.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ WITHOUT_EXTRAS = [
     failing("run model.onnx --dim batch", "--dim requires NAME=SIZE"),
     failing("run model.onnx -p abacus -o x.npz", "provider 'abacus' requires"),
     failing("run model.onnx -i model.onnx -o x.npz", "a .npz file of arrays is required"),
-    failing("lower graph.pb -o x.onnx", "requires tensorflow, got an installation without it: pip install"),
-    failing("inspect graph.pb", "requires tensorflow, got an installation without it: pip install"),
+    failing("lower graph.pb -o x.onnx", "requires tensorboard, got an installation without it: pip install"),
+    failing("inspect graph.pb", "requires tensorboard, got an installation without it: pip install"),
     failing(TRAIN, "train requires safetensors, got an installation without it: pip install"),
 ]
 CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.safetensors.previous")
@@ -91,9 +91,10 @@ WITH_TRAIN = [
     failing("train model.onnx --data data.npz -o run2", "requires an initial value"),
     failing("train model.onnx --data missing.npz -o run2", "missing.npz"),
 ]
-WITH_TENSORFLOW = [
+WITH_FILES = [
     Try("inspect graph.pb", "BlockLSTMGrad"),
     Try("lower graph.pb -o imported.onnx", "wrote imported.onnx", leaves=("imported.onnx",)),
+    Try("lower graph.pb -o pair.onnx --state w:0=new_w:0 --shapes ids:0=7,batch", "wrote", leaves=("pair.onnx",)),
     failing("lower graph.pb --outputs nothing:0 -o x.onnx", "nothing"),
     failing("lower broken.pb -o x.onnx", "broken.pb"),
 ]
@@ -103,7 +104,9 @@ WITH_PLUGIN = [
     Try("check leaky.onnx --finite-differences", "LeakyIntegratorGrad"),
     failing("ops --plugin mine.py", "requires one definition, got one of leaky_integrator and one of"),
 ]
-GROUPS = {"none": WITHOUT_EXTRAS, "train": WITH_TRAIN, "tensorflow": WITH_TENSORFLOW, "plugin": WITH_PLUGIN}
+GROUPS = {
+    "none": WITHOUT_EXTRAS, "train": WITH_TRAIN, "files": WITH_FILES, "tensorflow": WITH_FILES, "plugin": WITH_PLUGIN
+}  # fmt: skip
 
 
 def prepare(graphs: Path, tensorflow_graph: Path) -> None:

@@ -6,6 +6,7 @@ import typer
 
 from benchmarks.foreign_loops import foreign
 from benchmarks.importing import importing
+from benchmarks.keras_cell import keras_cell
 from benchmarks.lowering import lowering
 from benchmarks.pages import pages
 from benchmarks.race_command import race
@@ -25,6 +26,7 @@ app.command()(race)
 app.command()(lowering)
 app.command("import")(importing)
 app.command()(foreign)
+app.command("keras")(keras_cell)
 app.command()(trainer)
 app.command()(pages)
 app.command()(tables)

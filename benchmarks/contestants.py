@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks import block, cudnn
+from benchmarks import block, cudnn, keras_cell
 from benchmarks.block import Case
 
 Array = np.ndarray[Any, Any]
@@ -187,4 +187,5 @@ CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
     "tensorflow": tensorflow,
     "pytorch": pytorch,
     "floor-pytorch": floor_pytorch,
+    "keras-cell": keras_cell.made,
 }

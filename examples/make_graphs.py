@@ -1,6 +1,7 @@
 """Makes the example graphs: TensorFlow's own gradients of small LSTM models, exported by tf2onnx.
 
-Needs TensorFlow and tf2onnx. For each model two files are written into `graphs/`, beside this script:
+Needs TensorFlow and tf2onnx (pip install lstm-lower[tensorflow,tf2onnx]). For each model two files are written into
+`graphs/`, beside this script:
 
 - `<name>.onnx`: the training graph. Ordinary operators are ONNX's own; the recurrent ops and the gradient ops
   that tf2onnx does not handle well stand as nodes of domain `ai.onnx.converters.tensorflow`, attributes kept;

@@ -8,7 +8,7 @@ in turns.
     python examples/tensorflow_training/train_from_file.py                              # 200 steps of SGD and of Adam
     python examples/tensorflow_training/train_from_file.py --sizes 100,32,128,256 --steps 20 --threads 2
 
-Needs TensorFlow and tf2onnx (pip install lstm-lower[tensorflow]).
+Needs TensorFlow (pip install lstm-lower[tensorflow]).
 """
 
 from __future__ import annotations

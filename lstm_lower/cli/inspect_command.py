@@ -10,8 +10,17 @@ from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, ScheduleOption
-from lstm_lower.cli.sources import InputsOption, OutputsOption, SignatureOption, open_model
-from lstm_lower.errors import LstmLowerError
+from lstm_lower.cli.sources import (
+    CheckpointOption,
+    ImportOptions,
+    InputsOption,
+    OutputsOption,
+    SignatureOption,
+    names_of,
+    open_model,
+)
+from lstm_lower.errors import InvalidInputError, LstmLowerError
+from lstm_lower.records.kinds import is_tensorflow
 
 if TYPE_CHECKING:
     from lstm_lower.cli.summary import Composite, Summary
@@ -27,19 +36,28 @@ def inspect(
     inputs: InputsOption = None,
     outputs: OutputsOption = None,
     signature: SignatureOption = None,
+    checkpoint: CheckpointOption = None,
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show which recurrent and unsupported ops a model holds, where, and its sizes before and after lowering.
 
-    MODEL is an ONNX file or, with TensorFlow installed, a GraphDef (.pb, .pbtxt) or a SavedModel folder.
+    MODEL is an ONNX file, or a file of TensorFlow's: a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta) or the folder of
+    a SavedModel. Of these it shows what is in them, likely losses, training steps and inputs, and how to go on.
     """
     with console.errors(as_json=as_json, plugins=plugin):
+        if is_tensorflow(model):
+            from lstm_lower.cli.inspect_graph import inspect_graph
+
+            inspect_graph(model, names_of(inputs), names_of(outputs), signature, checkpoint, as_json=as_json)
+            return
+        if checkpoint is not None:
+            raise InvalidInputError(f"--checkpoint requires a TensorFlow graph, got {model}")
         from lstm_lower.cli.summary import summarize
         from lstm_lower.passes.lower import lower
         from lstm_lower.passes.shapes import InferShapesPass
 
-        source = open_model(model, inputs, outputs, signature)
+        source = open_model(model, ImportOptions(inputs, outputs, signature))
         fault, after = None, None
         try:
             with warnings.catch_warnings():

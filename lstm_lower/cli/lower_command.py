@@ -17,7 +17,18 @@ from rich.markup import escape
 from lstm_lower.cli import console
 from lstm_lower.cli.check_command import print_report, report_data
 from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, RepairOption, ScheduleOption
-from lstm_lower.cli.sources import InputsOption, OutputsOption, SignatureOption, open_model
+from lstm_lower.cli.sources import (
+    CheckpointOption,
+    ImportOptions,
+    InputsOption,
+    OutputsOption,
+    ShapesOption,
+    SignatureOption,
+    StateOption,
+    WeightsOption,
+    open_model,
+)
+from lstm_lower.errors import LstmLowerWarning
 from lstm_lower.records.files import write_text
 
 if TYPE_CHECKING:
@@ -50,12 +61,17 @@ def lower(
     inputs: InputsOption = None,
     outputs: OutputsOption = None,
     signature: SignatureOption = None,
+    weights: WeightsOption = None,
+    checkpoint: CheckpointOption = None,
+    shapes: ShapesOption = None,
+    state: StateOption = None,
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Lower every recurrent op of a model to standard ai.onnx operators.
 
-    MODEL is an ONNX file or, with TensorFlow installed, a GraphDef (.pb, .pbtxt) or a SavedModel folder.
+    MODEL is an ONNX file or a file of TensorFlow's, which is imported first: a GraphDef (.pb, .pbtxt), a MetaGraphDef
+    (.meta) or the folder of a SavedModel. `lstm-lower inspect` tells what is in it and which names to give.
     The result is written only after onnx's checker has accepted it and onnxruntime has loaded it (and, under --check,
     its outputs are within tolerance). A failure leaves no file, and an existing one untouched.
     """
@@ -67,7 +83,7 @@ def lower(
         from lstm_lower.runtime.proof.check import check as run_check
 
         start = time.perf_counter()
-        source = open_model(model, inputs, outputs, signature)
+        source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, state, opset))
         lowered = _lower(source, opset, schedule, repair_v2_gradient, verify_each, dump_passes)
         if check:
             report = run_check(source, lowered)
@@ -140,10 +156,8 @@ def _progress(steps: Sequence[Pass]) -> Iterator[Pass]:
 @contextlib.contextmanager
 def _warnings_as_lines() -> Iterator[None]:
     """Prints warnings about the model as lines on standard error."""
-    from lstm_lower.passes.repair import WrongGradientWarning
-
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", WrongGradientWarning)
+        warnings.simplefilter("always", LstmLowerWarning)
         try:
             yield
         finally:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.markup import escape
 
+from lstm_lower.cli import console
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.records.kinds import is_tensorflow
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -19,30 +24,138 @@ OutputsOption = Annotated[
     str | None, typer.Option("--outputs", metavar="NAMES", help="Outputs of a TensorFlow graph, separated by commas.")
 ]
 SignatureOption = Annotated[str | None, typer.Option("--signature", metavar="NAME", help="Signature of a SavedModel.")]
+CheckpointOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint", metavar="PATH", help="Values of a TensorFlow graph's variables: a prefix or folder.",
+        show_default=False,
+    ),
+]  # fmt: skip
 
 
-def open_model(
-    path: Path, inputs: str | None = None, outputs: str | None = None, signature: str | None = None
-) -> ir.Model:
-    """Reads an ONNX model, or imports a GraphDef or SavedModel.
+WeightsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="inputs|initializers",
+        help="What becomes of a TensorFlow graph's variables [default: inputs of a training step, else initializers].",
+        show_default=False,
+    ),
+]
+ShapesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shapes",
+        metavar="NAME=SIZES",
+        help="Sizes of an input of a TensorFlow graph: numbers, names, or ? (ids:0=20,batch); may be repeated.",
+        show_default=False,
+    ),
+]
+StateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="INPUT=OUTPUT",
+        help="An output of a TensorFlow graph that is an input's next value; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportOptions:
+    """The options of a command that say how a TensorFlow graph is imported, as they are written."""
+
+    inputs: str | None = None
+    outputs: str | None = None
+    signature: str | None = None
+    weights: str | None = None
+    checkpoint: Path | None = None
+    shapes: Sequence[str] | None = None
+    state: Sequence[str] | None = None
+    opset: int | None = None
+
+
+def open_model(path: Path, options: ImportOptions) -> ir.Model:
+    """Reads an ONNX model, or imports a file of TensorFlow's and says what became of its weights.
 
     Raises:
-        InvalidInputError: options of TensorFlow graphs are given for an ONNX file.
+        InvalidInputError: options of TensorFlow graphs are given for an ONNX file, or do not fit the graph.
         FileNotFoundError: there is no such file.
         InvalidModelError, UnsupportedOpError: the model is malformed or cannot be imported.
     """
-    from lstm_lower.records.model_files import is_tensorflow, load
+    from lstm_lower.records.model_files import load
 
     if not is_tensorflow(path):
-        given = [name for name, value in (("inputs", inputs), ("outputs", outputs), ("signature", signature)) if value]
+        given = [name for name, value in vars(options).items() if value and name != "opset"]
         if given:
             raise InvalidInputError(f"--{given[0]} requires a TensorFlow graph, got {path}")
         return load(path)
-    path.stat()  # a file that is not there needs no TensorFlow
+    path.stat()  # a file that is not there needs no package of an extra
     from lstm_lower.tensorflow import from_tensorflow
 
-    return load(from_tensorflow(path, inputs=_names(inputs), outputs=_names(outputs), signature=signature))
+    weights = _weights(options.weights)
+    model = load(
+        from_tensorflow(
+            path,
+            inputs=names_of(options.inputs),
+            outputs=names_of(options.outputs),
+            opset=options.opset,
+            weights=weights,
+            checkpoint=options.checkpoint,
+            signature=options.signature,
+            shapes=_shapes(options.shapes or ()),
+            state=dict(_pair("state", text, "INPUT=OUTPUT") for text in options.state or ()),
+        )
+    )
+    if weights is None:
+        _tell_weights(model)
+    return model
 
 
-def _names(text: str | None) -> list[str] | None:
+def _tell_weights(model: ir.Model) -> None:
+    """Says what was chosen for the weights, where there was a choice."""
+    from lstm_lower.records import state
+
+    values = model.graph.initializers
+    inputs = sum(value.name in values for value in model.graph.inputs)
+    if not values or (not inputs and state.METADATA_KEY in model.metadata_props):
+        return
+    if inputs:
+        text = f"weights: {inputs} inputs with initial values, to be trained (--weights initializers: constants)"
+    else:
+        text = f"weights: {len(values)} constants of the model (--weights inputs: inputs with initial values)"
+    console.err().print(escape(text))
+
+
+def _weights(text: str | None) -> Literal["inputs", "initializers"] | None:
+    match text:
+        case None | "inputs" | "initializers":
+            return text
+    raise InvalidInputError(f"--weights requires inputs or initializers, got {text!r}")
+
+
+def _shapes(texts: Sequence[str]) -> dict[str, list[int | str | None]]:
+    """Reads `--shapes NAME=SIZES` options; a scalar has no sizes.
+
+    Raises:
+        InvalidInputError: one of them is malformed.
+    """
+    found: dict[str, list[int | str | None]] = {}
+    for text in texts:
+        name, sizes = _pair("shapes", text, "NAME=SIZES")
+        parts = [part.strip() for part in sizes.strip("[]() ").split(",") if part.strip()]
+        found[name] = [int(part) if part.isdecimal() else None if part == "?" else part for part in parts]
+    return found
+
+
+def _pair(option: str, text: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInputError(f"--{option} requires {form}, got {text!r}")
+    return name, value
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """The names in an option's value."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -42,15 +42,15 @@ def test_trainer_and_foreign_write_their_figures(tmp_path: Path) -> None:
 
 
 def test_import_says_what_each_phase_took() -> None:
-    pytest.importorskip("tf2onnx")
+    pytest.importorskip("tensorflow")
     result = CliRunner().invoke(app, ["import", "--nodes", "500", "--json"])
     assert result.exit_code == 0, result.output
     figures = json.loads(result.stdout)
     assert 300 < figures["nodes"] <= 500
     assert figures["recurrent"] == 4, "two layers and their gradients"
-    assert figures["composites"] > figures["recurrent"]
+    assert figures["composites"] == figures["recurrent"], "ordinary ops are converted at once"
     assert figures["lowered_nodes"] > figures["imported_nodes"] > figures["composites"]
-    phases = [figures[f"{phase}_s"] for phase in ("plan", "fold", "convert", "finish")]
+    phases = [figures[f"{phase}_s"] for phase in ("read", "structure", "translate", "finish")]
     assert all(seconds > 0 for seconds in phases)
     assert figures["import_s"] == pytest.approx(sum(phases))
     assert 0 < figures["load_peak_mb"] <= figures["import_peak_mb"] <= figures["peak_mb"]

@@ -163,7 +163,7 @@ def test_ops_shows_one_op() -> None:
         (("run", SALIENCY, "-i", GRAPHS / "char_lstm_train.npz"), "requires to be one of the inputs"),
         (("check", SALIENCY, "--lowered", "missing.onnx"), "missing.onnx"),
         (("inspect", "garbage.onnx"), "an ONNX model is required"),
-        (("ops", "Conv"), "ops requires an op that can be lowered, got 'Conv' (`lstm-lower ops` lists all"),
+        (("ops", "Quux"), "ops requires an op that can be lowered, got 'Quux' (`lstm-lower ops` lists all"),
         (("ops", "blocklstmgard"), "got 'blocklstmgard'; did you mean BlockLSTMGrad or"),
     ],
 )

@@ -37,8 +37,9 @@ LIBRARIES = {
     "matplotlib": ("lstm_lower/cli/loss_plot.py", "benchmarks/"),
     "onnxruntime": ("runtime/", "passes/opset/installed.py", "benchmarks/"),
     "safetensors": ("runtime/training/checkpoint.py",),
+    "tensorboard": ("lstm_lower/tensorflow/files/messages.py",),
     "tensorflow": ("lstm_lower/tensorflow/", "lstm_lower/keras/", "benchmarks/"),
-    "tf2onnx": ("lstm_lower/tensorflow/",),
+    "tf2onnx": ("lstm_lower/tensorflow/", "benchmarks/"),
     "torch": ("benchmarks/",),
     "typer": ("lstm_lower/cli/", "benchmarks/"),
 }

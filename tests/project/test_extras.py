@@ -47,7 +47,7 @@ def test_commands(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "saved/saved_model.pb").touch()
     before = set(tmp_path.rglob("*"))
     done = without(tuple(EXTRAS), f"from lstm_lower.cli.main import app; app({words!r})", tmp_path)
-    extra = "train" if words[0] == "train" else "tensorflow"
+    extra = "train" if words[0] == "train" else "tensorflow-files"
     assert done.returncode == 1
     pattern = rf"error: .+ requires \w+, got an installation without it: pip install 'lstm-lower\[{extra}\]'\n"
     assert re.fullmatch(pattern, done.stderr), done.stderr
@@ -64,8 +64,8 @@ def test_a_file_that_is_not_there_needs_no_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "package"),
     [
-        ("from_tensorflow", "tensorflow"),
-        ("from_tensorflow", "tf2onnx"),
+        ("from_tensorflow('graph.pb')", "tensorboard"),
+        ("from_tensorflow(type('Function', (), {'get_concrete_function': 1}))", "tensorflow"),
         ("from_keras", "keras"),
         ("from_keras", "tensorflow"),
         ("tf2onnx_ops()", "tf2onnx"),
@@ -74,9 +74,11 @@ def test_a_file_that_is_not_there_needs_no_package(tmp_path: Path) -> None:
 def test_api(name: str, package: str, tmp_path: Path) -> None:
     """The error is one of ours, and an ImportError to programs that look for that; it names what is missing."""
     caught = f"try: ll.{name}\nexcept ll.LstmLowerError as error: print(isinstance(error, ImportError), error)"
+    (tmp_path / "graph.pb").touch()
     printed = without((package,), f"import lstm_lower as ll\n{caught}", tmp_path).stdout
-    assert printed.startswith("True ")
-    named = re.search(r"requires (\w+), got .+ without it: pip install 'lstm-lower\[tensorflow\]'", printed)
+    assert printed.startswith("True "), printed
+    extra = EXTRAS[package]
+    named = re.search(rf"requires (\w+), got .+ without it: pip install 'lstm-lower\[{extra}\]'", printed)
     assert named
     assert named[1] == package or importlib.util.find_spec(named[1]) is None
 

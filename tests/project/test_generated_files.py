@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lstm_lower import op_reference, raw_ops_source
+from lstm_lower.tensorflow import op_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[2]
     ("path", "text", "command"),
     [
         ("lstm_lower/raw_ops.pyi", raw_ops_source.source, "python -m lstm_lower.raw_ops_source"),
+        ("docs/tensorflow-ops.md", op_table.table, "python -m lstm_lower.tensorflow.op_table docs/tensorflow-ops.md"),
         ("docs/ops.md", op_reference.reference, "python -m lstm_lower.op_reference docs/ops.md"),
     ],
 )

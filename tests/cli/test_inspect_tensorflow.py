@@ -1,0 +1,153 @@
+"""`lstm-lower inspect` of TensorFlow's files: what is in them, told without importing anything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lstm_lower as ll
+from lstm_lower.records.kinds import Kind
+from lstm_lower.tensorflow.files import messages, saved_model
+from lstm_lower.tensorflow.files.anatomy import anatomy
+from lstm_lower.tensorflow.files.opening import GraphFile
+from tests.support.command_line import run
+
+DATA = Path(__file__).parents[1] / "data"
+FILES = DATA / "tensorflow_files"
+META = FILES / "step" / "model.ckpt-0.meta"
+
+
+def told(*words: object) -> str:
+    result = run("inspect", *words)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def row(text: str, title: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(title)).removeprefix(title).strip()
+
+
+def test_a_training_graph() -> None:
+    text = told(META)
+    assert text.startswith("MetaGraphDef, by TensorFlow 2.")
+    assert "BlockLSTMGrad      1  x:[5, 2, 3] w:[7, 16] h_prev:[2, 4]  gradients/lstm_grad/BlockLSTMGrad" in text
+    assert row(text, "loops").startswith("gradients/loop/while_context (")
+    assert row(text, "branches") == "1"
+    assert row(text, "variables").startswith("15, of which 4 are trained (152 elements); 15 have values, in ")
+    assert "kernel float32[7, 16], bias float32[16], dense/part_0 float32[2, 6]" in text
+    assert row(text, "loss") == "sparse_softmax_cross_entropy_loss/value:0 float32[]"
+    assert row(text, "training step") == "train"
+    assert row(text, "data comes in at") == "fifo_queue_DequeueMany:0 float32[2, 5, 3]"
+    assert text.splitlines()[-1].startswith("lstm-lower lower ")
+    assert text.splitlines()[-1].endswith(
+        "--inputs fifo_queue_DequeueMany:0,fifo_queue_DequeueMany:1,keep:0 "
+        "--outputs sparse_softmax_cross_entropy_loss/value:0,train"
+    )
+    assert len(text.splitlines()) < 40
+
+
+def test_what_is_not_recorded_is_guessed(tmp_path: Path) -> None:
+    meta = messages.MetaGraphDef.FromString(META.read_bytes())
+    (tmp_path / "bare").write_bytes(meta.graph_def.SerializeToString())
+    text = told(tmp_path / "bare")
+    assert row(text, "likely loss") == "sparse_softmax_cross_entropy_loss/value:0 float32[]"
+    assert row(text, "likely training step") == "train"
+    assert "none has a value" in row(text, "variables")
+    text = told(tmp_path / "bare", "--checkpoint", META.parent)
+    assert "15 have values" in row(text, "variables")
+
+
+def test_between_tensors_that_are_named() -> None:
+    data = json.loads(told(META, "--json", "--outputs", "Tensordot:0", "--inputs", "lstm:6"))
+    assert list(data["inputs"]) == ["keep:0", "lstm:6"]
+    assert data["needed"] < 60
+    assert "AddN" not in data["unsupported"]
+    result = run("inspect", META, "--outputs", "nowhere:0")
+    assert result.exit_code == 1
+    assert "outputs requires tensors of the graph, got nowhere:0" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "saved_1",
+            ["SavedModel", "signature train", "features float32[?, 3]", "1 have values", "--signature evaluate"],
+        ),
+        ("saved_2", ["signature train", "y float32[?, 2]", "/while (", "4, of which 3", "--signature train"]),
+        ("saved_2/saved_model.pb", ["SavedModel", "16 functions"]),
+        ("small.meta.txt", ["MetaGraphDef", "no recurrent op", "loss:0 float32[]"]),
+        ("step", ["MetaGraphDef", "BlockLSTMGrad"]),
+        ("step/model.ckpt-0", ["MetaGraphDef"]),
+    ],
+)
+def test_other_files(name: str, words: list[str]) -> None:
+    text = told(FILES / name)
+    for word in words:
+        assert word in text, text
+
+
+def test_what_would_stop_an_import(tmp_path: Path) -> None:
+    graph = messages.GraphDef()
+    node = graph.node.add(name="x", op="Placeholder")
+    node.attr["dtype"].type = 1
+    for number in range(3):
+        graph.node.add(name=f"odd{number}", op="NoSuchOp", input=["x"])
+    (tmp_path / "odd.pb").write_bytes(graph.SerializeToString())
+    assert "would stop an import: NoSuchOp (odd0 and 2 more)" in told(tmp_path / "odd.pb")
+
+
+@pytest.mark.parametrize("name", ["step/model.ckpt-0.meta", "saved_2/saved_model.pb"])
+def test_broken_files(tmp_path: Path, name: str) -> None:
+    content = (FILES / name).read_bytes()
+    path = tmp_path / Path(name).name
+    for keep in (0, 1, 5, 100, len(content) // 2):
+        path.write_bytes(content[:keep])
+        result = run("inspect", path)
+        assert result.exit_code == 1, result.output
+        assert "error: " in result.output
+        assert "Traceback" not in result.output
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("name", ["step/model.ckpt-0.meta", "saved_2/saved_model.pb"])
+def test_damage(name: str, data: st.DataObject) -> None:
+    """Whatever the bytes are: an answer, or one of our errors."""
+    content = bytearray((FILES / name).read_bytes())
+    for _ in range(data.draw(st.integers(1, 6))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        if name.endswith(".meta"):
+            meta = messages.parse(messages.MetaGraphDef, bytes(content), "x")
+        else:
+            meta = saved_model.read_saved_model(bytes(content), text=False, label="x")
+        before = meta.SerializeToString(deterministic=True)
+        anatomy(GraphFile(Kind.META_GRAPH, "x", meta.graph_def, meta))
+        assert meta.SerializeToString(deterministic=True) == before, "looking changes nothing"
+    except ll.LstmLowerError:
+        pass
+
+
+def test_checkpoint_of_an_onnx_model() -> None:
+    result = run("inspect", DATA / "graphs" / "onnx" / "block_lstm_train__dynbatch.onnx", "--checkpoint", META)
+    assert result.exit_code == 1
+    assert "--checkpoint requires a TensorFlow graph" in result.output
+
+
+def test_names_of_any_kind(tmp_path: Path) -> None:
+    """A folder whose name the shell must quote, and no TensorFlow."""
+    folder = tmp_path / "my models"
+    shutil.copytree(FILES / "saved_1", folder)
+    code = f"import sys; from lstm_lower.cli.main import app; sys.argv = ['x', 'inspect', {str(folder)!r}]\n"
+    code += "try: app()\nfinally: print('tensorflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert f"lstm-lower lower '{folder}' --signature evaluate" in done.stdout
