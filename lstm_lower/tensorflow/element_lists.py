@@ -6,6 +6,7 @@ is a tensor with an axis in front, made when somebody asks for it.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.tensorflow.values import INT64, Guard, Optional, Value
 
 
-class TensorList:
+class TensorList(abc.ABC):
     """A list of tensors. Numbers of elements and indices are int64 scalars.
 
     Attributes:
@@ -33,13 +34,13 @@ class TensorList:
     # Whether it is one that an iteration of a loop finds, of which changes are noted and not made.
     followed = False
 
+    @abc.abstractmethod
     def length(self) -> Expr:
         """The number of elements."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def rows(self) -> Expr:
         """The elements as one tensor, `[length, *element]`."""
-        raise NotImplementedError
 
     def get(self, index: Expr) -> Value:
         """One element."""
@@ -327,6 +328,9 @@ class Optionals(TensorList):
 
     def length(self) -> Expr:
         return self.parts[0].length()
+
+    def rows(self) -> Expr:
+        raise UnsupportedOpError("a list of optional values requires to be read one by one, got a reader of all")
 
     def get(self, index: Expr) -> Value:
         return Optional(tuple(part.get(index) for part in self.parts), self.branch)

@@ -162,4 +162,4 @@ class Popped(Changed):
 class Sum(Changed):
     """Another list added."""
 
-    other: TensorList = dataclasses.field(default_factory=TensorList)
+    other: TensorList

@@ -7,6 +7,7 @@ partitioned variable does: its entry lists them, and each stands under a key mad
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import glob
@@ -46,7 +47,7 @@ class Stored:
     slices: tuple[Slice, ...] = ()
 
 
-class Checkpoint:
+class Checkpoint(abc.ABC):
     """A checkpoint.
 
     Attributes:
@@ -83,9 +84,9 @@ class Checkpoint:
                 raise DamageError(f"the slices of '{name}' are not all of it")
             return whole
 
+    @abc.abstractmethod
     def _piece(self, name: str, piece: Slice | None, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
         """A tensor's value, or that of one slice."""
-        raise NotImplementedError
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
