@@ -1,4 +1,4 @@
-"""Import of TensorFlow training graphs; what runs TensorFlow needs the extra [tensorflow]."""
+"""Import of TensorFlow training graphs; files need the extra [tensorflow-files], functions and Keras [tensorflow]."""
 
 from __future__ import annotations
 

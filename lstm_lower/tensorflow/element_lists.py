@@ -116,7 +116,8 @@ def _reaching(length: Expr, index: Expr) -> Expr:
 
 def _row(element: Value) -> Expr:
     expr = element.rows() if isinstance(element, TensorList) else element
-    assert isinstance(expr, Expr)
+    if not isinstance(expr, Expr):
+        raise UnsupportedOpError(f"a list requires tensors as its elements, got {type(expr).__name__}")
     return expr.unsqueeze(0)
 
 

@@ -321,5 +321,6 @@ class _Attempt:
 
 def _tensor(value: Value) -> Expr:
     found = value.rows() if isinstance(value, TensorList) else value
-    assert isinstance(found, Expr)
+    if not isinstance(found, Expr):
+        raise UnsupportedOpError(f"a loop requires tensors to carry along, got {type(found).__name__}")
     return found
