@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from benchmarks.dynamic_rnn import dynamic_rnn
 from benchmarks.foreign_loops import foreign
 from benchmarks.importing import importing
 from benchmarks.keras_cell import keras_cell
@@ -26,6 +27,7 @@ app.command()(race)
 app.command()(lowering)
 app.command("import")(importing)
 app.command()(foreign)
+app.command("dynamic-rnn")(dynamic_rnn)
 app.command("keras")(keras_cell)
 app.command()(trainer)
 app.command()(pages)

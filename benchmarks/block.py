@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from benchmarks.floors import Product, model_of
 from lstm_lower import opdef
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 
@@ -139,32 +140,16 @@ def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     [B,H]x[H,4H] and one [T*B,I]x[I,4H].
     """
     T, B, I, H = case.shape  # noqa: E741
-    random = np.random.default_rng(0)
-    backward = case.op == "BlockLSTMGrad"
-    inner, outer = (4 * H, H) if backward else (H, 4 * H)
-    shapes = {"step": (B, inner), "recurrent": (inner, outer)}
-    nodes = []
-    outputs = []
-    for step in range(T):
-        nodes.append(helper.make_node("MatMul", ["step", "recurrent"], [f"s{step}"]))
-        outputs.append(f"s{step}")
-    if backward:
-        shapes |= {"all": (T * B, 4 * H), "inputs": (4 * H, I), "xh": (T * B, I + H)}
-        nodes.append(helper.make_node("MatMul", ["all", "inputs"], ["x_grad"]))
-        nodes.append(helper.make_node("Gemm", ["xh", "all"], ["w_grad"], transA=1))
-        outputs += ["x_grad", "w_grad"]
-    else:
-        shapes |= {"x": (T * B, I), "inputs": (I, 4 * H)}
-        nodes.append(helper.make_node("MatMul", ["x", "inputs"], ["gates"]))
-        outputs.append("gates")
-    values = {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
-    graph = helper.make_graph(
-        nodes,
-        "floor",
-        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items()],
-        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), values
+    rows = T * B
+    if case.op == "BlockLSTMGrad":
+        return model_of(
+            [
+                Product((B, 4 * H), (4 * H, H), T),
+                Product((rows, 4 * H), (4 * H, I)),
+                Product((rows, I + H), (rows, 4 * H), turned=True),
+            ]
+        )
+    return model_of([Product((B, H), (H, 4 * H), T), Product((rows, I), (I, 4 * H))])
 
 
 def in_pytorch(case: Case) -> Callable[[], Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks import block, cudnn, keras_cell
+from benchmarks import block, cudnn, dynamic_rnn, keras_cell
 from benchmarks.block import Case
 
 Array = np.ndarray[Any, Any]
@@ -101,7 +101,7 @@ def products_in_pytorch(model: onnx.ModelProto, values: Mapping[str, Array], thr
 
 def family(op: str) -> ModuleType:
     """The module that makes operands, models and floors of an op's cases, and names its variants and rivals."""
-    return cudnn if op in cudnn.RIVALS else block
+    return next((module for module in (cudnn, dynamic_rnn) if op in module.RIVALS), block)
 
 
 def _lowered(model: onnx.ModelProto, operands: dict[str, Array], threads: int, **options: Any) -> Made:
@@ -116,6 +116,8 @@ def _lowered(model: onnx.ModelProto, operands: dict[str, Array], threads: int, *
 
 def ours(case: Case, threads: int, schedule: str) -> Made:
     """The lowered and optimised model."""
+    if case.op in dynamic_rnn.RIVALS:
+        return dynamic_rnn.in_ours(case, threads, schedule)
     operands = family(case.op).arrays(case)
     return _lowered(family(case.op).model(case, operands), operands, threads, schedule=schedule)
 
@@ -150,7 +152,9 @@ def floor_pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG
 
 
 def tensorflow(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
-    """TensorFlow's own kernel."""
+    """TensorFlow's own kernel, or its own session."""
+    if case.op in dynamic_rnn.RIVALS:
+        return dynamic_rnn.in_tensorflow(case, threads), {}
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     import tensorflow as tf

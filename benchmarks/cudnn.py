@@ -15,6 +15,7 @@ import onnx
 from onnx import helper
 
 from benchmarks.block import DOMAIN, Case
+from benchmarks.floors import Product, model_of
 from lstm_lower import opdef
 from lstm_lower.layouts import ParamsLayout
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
@@ -111,37 +112,20 @@ def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     has the output at hand, from which the recurrent side of the top layer's gates follows in one product.
     """
     steps, batch, _, units = case.shape
-    layout, random = layout_of(case), np.random.default_rng(0)
-    rows = steps * batch
-    values: dict[str, Array] = {}
-    nodes: list[onnx.NodeProto] = []
-
-    def product(left: tuple[int, ...], right: tuple[int, ...], count: int = 1, **options: Any) -> None:
-        names = [f"m{size[0]}x{size[1]}" for size in (left, right)]
-        for name, size in zip(names, (left, right), strict=True):
-            values.setdefault(name, random.standard_normal(size, np.float32))
-        for _ in range(count):
-            nodes.append(helper.make_node("Gemm" if options else "MatMul", names, [f"p{len(nodes)}"], **options))
-
+    layout, rows = layout_of(case), steps * batch
+    products: list[Product] = []
     for row in layout.table:
         gates, width = row.W.shape
-        product((rows, width), (width, gates))
-        if case.op == "CudnnRNNBackprop" and row.layer == layout.num_layers - 1:
-            product((rows, units), (units, gates))
-        else:
-            product((batch, units), (units, gates), steps)
-        product((batch, gates), (gates, units), steps)
-        product((rows, gates), (gates, width))
-        product((rows, gates), (rows, width), transA=1)
-        product((rows, gates), (rows, units), transA=1)
-    kind = onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        nodes,
-        "floor",
-        [helper.make_tensor_value_info(name, kind, value.shape) for name, value in values.items()],
-        [helper.make_tensor_value_info(node.output[0], kind, None) for node in nodes],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), values
+        alone = case.op == "CudnnRNNBackprop" and row.layer == layout.num_layers - 1
+        products += [
+            Product((rows, width), (width, gates)),
+            Product((rows, units), (units, gates)) if alone else Product((batch, units), (units, gates), steps),
+            Product((batch, gates), (gates, units), steps),
+            Product((rows, gates), (gates, width)),
+            Product((rows, gates), (rows, width), turned=True),
+            Product((rows, gates), (rows, units), turned=True),
+        ]
+    return model_of(products)
 
 
 def in_pytorch(case: Case) -> Callable[[], Any]:

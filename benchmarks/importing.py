@@ -141,8 +141,8 @@ def _needed(graph_def: Any, roots: list[str]) -> Any:
     return graph_def
 
 
-def measure(nodes: int = NODES) -> ImportTimes:
-    """Times one import in a process of its own, so that peak memory is its own too.
+def measure(nodes: int = NODES, *, compare: bool = True) -> ImportTimes:
+    """Times one import in a process of its own, so that peak memory is its own too, and tf2onnx if it is to compare.
 
     Raises:
         InvalidInputError: TensorFlow is not installed.
@@ -150,20 +150,22 @@ def measure(nodes: int = NODES) -> ImportTimes:
     if importlib.util.find_spec("tensorflow") is None:
         raise InvalidInputError("importing requires tensorflow (pip install 'lstm-lower[tensorflow]'), got none")
     with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "graph.pb")
+        path, stateless = (str(Path(folder) / name) for name in ("graph.pb", "stateless.pb"))
         start = f"import sys; from {__name__} import "
-        output_of(f"{start}write; write(sys.argv[1], {nodes}, stateful=True)", path)
+        compare = compare and importlib.util.find_spec("tf2onnx") is not None and nodes <= _MOST_FOR_TF2ONNX
+        output_of(f"{start}write; write({nodes}, *sys.argv[1:])", path, *([stateless] if compare else []))
         found = ImportTimes(**json.loads(output_of(f"{start}times; times(sys.argv[1])", path)))
-        if importlib.util.find_spec("tf2onnx") is None or nodes > _MOST_FOR_TF2ONNX:
+        if not compare:
             return found
-        output_of(f"{start}write; write(sys.argv[1], {nodes}, stateful=False)", path)
-        seconds = float(output_of(f"{start}tf2onnx_time; tf2onnx_time(sys.argv[1])", path).split()[-1])
+        seconds = float(output_of(f"{start}tf2onnx_time; tf2onnx_time(sys.argv[1])", stateless).split()[-1])
         return dataclasses.replace(found, tf2onnx_s=seconds)
 
 
-def write(path: str, nodes: int, *, stateful: bool) -> None:
-    """Writes the graph to a file."""
-    Path(path).write_bytes(training_graph(nodes, stateful=stateful).SerializeToString())
+def write(nodes: int, path: str, stateless: str | None = None) -> None:
+    """Writes the graph to a file, and the one without state to another."""
+    Path(path).write_bytes(training_graph(nodes).SerializeToString())
+    if stateless is not None:
+        Path(stateless).write_bytes(training_graph(nodes, stateful=False).SerializeToString())
 
 
 def times(path: str) -> None:
@@ -244,12 +246,13 @@ def _peak_mb() -> float:
 
 def importing(
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the graph, about.")] = NODES,
+    compare: Annotated[bool, typer.Option("--tf2onnx/--no-tf2onnx", help="Time tf2onnx too, if it is there.")] = True,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Time the import of a TensorFlow graph, phase by phase (needs TensorFlow)."""
     with console.errors(as_json=as_json):
-        times = measure(nodes)
+        times = measure(nodes, compare=compare)
     if not as_json:
         rows = [
             ["load the package", f"{times.load_s:.2f} s"],

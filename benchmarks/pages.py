@@ -33,6 +33,7 @@ COMMANDS = {
     "cudnn": "race --op CudnnRNN --variant lstm --variant gru --variant lstm-2x2 --variant gru-2x2 "
     "--shape 50,32,128,128 --shape 100,32,256,256 --shape 100,1,256,256 --against floor --against pytorch --threads 2",
     "cudnn_alone": "race --op CudnnRNNBackprop --variant lstm --variant gru --shape 100,1,256,256 --threads 2",
+    "dynamic_rnn": "dynamic-rnn --threads 2",
     "lowering": "lowering",
     "trainer": "trainer",
 }
@@ -42,6 +43,8 @@ DRAWN = ("backward", "backward_1", "forward", "variants", "cudnn")
 PACKAGES = {"lowering": ("onnx", "onnx-ir"), "trainer": ("onnxruntime",)}
 CONTESTANTS = ("onnxruntime", "tensorflow", "torch")
 QUICK_SHAPE = "4,2,3,4"
+# Commands in which contestants take turns for some seconds each.
+RACES = ("race", "dynamic-rnn")
 
 
 def machine(packages: Sequence[str]) -> dict[str, Any]:
@@ -69,6 +72,8 @@ def _is_installed(name: str) -> bool:
 
 def quicker(words: Sequence[str]) -> list[str]:
     """The same command with the smallest sizes; a race for a moment, against one other contestant."""
+    if words[0] == "dynamic-rnn":
+        return [*words, "--shape", QUICK_SHAPE, "--variant", "GRUCell-v1"]
     if words[0] != "race":
         return [*words, *(["--rounds", "2", "--steps", "2"] if words[0] == "trainer" else [])]
     kept = []
@@ -84,7 +89,7 @@ def measure(name: str, *, quick: bool, seconds: float) -> dict[str, Any]:
     words = COMMANDS[name].split()
     if quick:
         words, seconds = quicker(words), 0.1
-    if words[0] == "race":
+    if words[0] in RACES:
         words += ["--seconds", str(seconds)]
     if name in DRAWN:
         words += ["--plot", str(tables.PICTURES / f"bench_{name}.svg")]

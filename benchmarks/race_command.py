@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import block, contestants, cudnn, plot
+from benchmarks import block, contestants, cudnn, dynamic_rnn, plot
 from benchmarks.block import Case
 from benchmarks.options import JsonOption, OutputOption, hand_out, parse_shape
 from benchmarks.race import Result
@@ -66,7 +66,7 @@ def race(
     whose library is not installed is left out.
     """
     with console.errors(as_json=as_json):
-        _choose("--op", [op], [*block.RIVALS, *cudnn.RIVALS])
+        _choose("--op", [op], [*block.RIVALS, *cudnn.RIVALS, *dynamic_rnn.RIVALS])
         known = contestants.family(op)
         variants = _choose("--variant", variant or known.VARIANTS[:1], known.VARIANTS)
         opponents = known.RIVALS[op]

@@ -6,6 +6,7 @@ node of which model to look at, what it should hold, and what it holds.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 
 
@@ -71,6 +72,21 @@ def some(things: Sequence[object], most: int = 4) -> str:
     if len(things) <= most + 1:
         return ", ".join(map(str, things)) or "none"
     return f"{', '.join(map(str, things[:most]))} and {len(things) - most} more"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of a message about a name that is none of some: `; did you mean 'loss:0'?`, or nothing.
+
+    Args:
+        name: the name, of a tensor with its number behind a colon.
+        names: those that there are, of nodes without a number.
+    """
+    stem, colon, number = name.partition(":")
+    spelled = {known.lower(): known for known in names}
+    found = [spelled[near] for near in difflib.get_close_matches(stem.lower(), spelled, n=3, cutoff=0.75)]
+    if not found:
+        return ""
+    return f"; did you mean {' or '.join(repr(near + colon + number) for near in found)}?"
 
 
 def few_of_each(found: Iterable[tuple[str, str]], most: int = 3) -> str:

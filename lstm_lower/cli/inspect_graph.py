@@ -125,7 +125,12 @@ def _command(
     words = ["lstm-lower", "lower", str(path)]
     if signature is not None or found.signatures:
         names = list(found.signatures)
-        words += ["--signature", signature or ("serving_default" if "serving_default" in names else names[0])]
+        signature = signature or ("serving_default" if "serving_default" in names else names[0])
+        words += ["--signature", signature]
+        declared = found.signatures.get(signature, {}).get("inputs", {})
+        if inputs is None and found.undeclared:
+            # A placeholder that the results need, such as a rate, and that the signature leaves out.
+            words += ["--inputs", ",".join([*declared, *found.undeclared])]
     else:
         asked = outputs or ([*found.losses, *found.train_ops] if found.train_ops else [])
         words += ["--inputs", ",".join(inputs or found.inputs)] if inputs or found.inputs else []

@@ -187,7 +187,9 @@ def _print_result(
     if report is not None:
         print_report(report)
     counts = collections.Counter(composite.op for composite in before.composites)
-    ops = ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or "nothing to lower"
+    ops = (
+        ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or "no recurrent op to lower, only optimized"
+    )
     sizes = f"{before.nodes} -> {after.nodes} nodes, {after.loops} loops, opset {after.opset}, {seconds:.2f} s"
     console.out().print(escape(f"{ops}: {sizes}"))
     if written:

@@ -194,7 +194,8 @@ class Builder:
         """Values fit to be this body's outputs: made by the body itself, and each one only once."""
         found: list[ir.Value] = []
         for expr in exprs:
-            own = expr.builder is self and expr.value.producer() is not None and expr.value not in found
+            maker = expr.value.producer()
+            own = maker is not None and maker.graph is self.emitter.graph and expr.value not in found
             found.append(expr.value if own else self.op(std.Identity, expr).value)
         return found
 

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.standard.base import constant_of
 
-# Larger constants are weights, which hold many values.
-LARGEST = 1 << 16
+# What is larger is not looked at; in what is no one value, the first entries differ.
+LARGEST, FIRST = 1 << 24, 16
 
 # A rule tells the value that a node's output holds everywhere, as it follows from the operands.
 uniforms: std.Facet[Callable[[Any], float | None]] = std.Facet("uniformity")
@@ -24,6 +24,8 @@ def uniform_constant(value: ir.Value) -> float | None:
     if array is None or not 0 < array.size <= LARGEST or array.dtype.kind not in "iuf":
         return None
     first = array.reshape(-1)[0]
+    if not bool(np.all(array.reshape(-1)[:FIRST] == first)):
+        return None
     return _number(first) if bool(np.all(array == first)) else None
 
 

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from lstm_lower.errors import InvalidModelError, UnsupportedOpError
+from lstm_lower.errors import InvalidModelError, UnsupportedOpError, some
 from lstm_lower.tensorflow.regions import BRANCH, Op, Region, ordered
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class _Raising:
         self.contexts: dict[str, Context] = {}
         self.merged: dict[str, tuple[str, tuple[int, int]]] = {}
         self.phases: dict[str, dict[str, int]] = {}
-        self.settled: set[str] = set()
+        # Predicates that are known to hold, or not to, and the result that is there only then.
+        self.settled: dict[str, str] = {}
         self.identities = {op.name: op.inputs[0] for op in region.ops if op.op == "Identity"}
         self.constants = _equal_constants(region)
 
@@ -74,14 +75,15 @@ class _Raising:
         self._forget_unread()
         ops = ordered(self.region.ops, self.aliases.resolve)
         by_name = {op.name: op for op in ops}
-        settled: set[str] | None = None
+        settled: dict[str, str] | None = None
         while settled != self.settled:
-            settled = set(self.settled)
+            settled = dict(self.settled)
             for op in ops:
                 self._visit(op, by_name)
             # What leaves the region is there: it runs only where the predicates are such that it is.
-            leaving = [self._context(name, by_name) for name in self.region.results if name is not None]
-            self.settled |= {predicate for context in leaving for predicate, _ in context}
+            for name in self.region.results:
+                for predicate, _ in () if name is None else self._context(name, by_name):
+                    self.settled.setdefault(predicate, name or "")
         self.region.ops = self._grouped(ops, 0, [])
         self.region.results = [None if name is None else self.aliases.resolve(name) for name in self.region.results]
 
@@ -137,6 +139,11 @@ class _Raising:
             raise UnsupportedOpError(f"{op}: a branch of TensorFlow 1 requires two sides, got {len(given)}")
         first, second = (dict(context) for context in given)
         both = [predicate for predicate in first if predicate in second and first[predicate] != second[predicate]]
+        if not both and self.settled:
+            raise UnsupportedOpError(
+                f"{op}: it joins two sides of a branch, requires that no result stands on one of them, got "
+                f"{some([repr(name) for name in self.settled.values()])}; ask for '{op.name}:0' instead"
+            )
         if not both:
             raise InvalidModelError(f"{op}: its inputs require to lie on the two sides of a Switch, got others")
         predicate = both[0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import onnx_ir as ir
 
@@ -10,24 +12,25 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.graph.values import Open
-from lstm_lower.tensorflow.courses import Courses
+from lstm_lower.graph.values import Entry, Open
+from lstm_lower.passes.loops.views.variation import Variation
+from lstm_lower.tensorflow.courses import Course, Courses
 from lstm_lower.tensorflow.element_lists import (
     Fresh,
     Head,
     Joined,
     Later,
-    Optionals,
     Put,
-    Ragged,
     Rows,
     TensorList,
+    as_list,
 )
 from lstm_lower.tensorflow.followed_lists import NeedsTensorError, Parameter, Popped, Pushed, Sum
+from lstm_lower.tensorflow.packed_lists import Compound, Packed, settled
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.regular_lists import Numbers, Repeated
 from lstm_lower.tensorflow.translator import Scope, Translator, zeros
-from lstm_lower.tensorflow.values import INT64, Guard, Handle, Optional, Value
+from lstm_lower.tensorflow.values import INT64, Guard, Handle, Optional, Returned, Value, Within
 
 
 @dataclasses.dataclass
@@ -39,6 +42,7 @@ class CarriedLists:
         op: the loop, for errors.
         scope: the body.
         courses: the courses of integers in the body.
+        variation: what of the body varies in shape.
         scans: what the body returns in every iteration.
         sequences: after the loop, what they became.
         trips: after the loop, the number of iterations.
@@ -50,6 +54,7 @@ class CarriedLists:
     op: Op
     scope: Scope
     courses: Courses
+    variation: Variation
     scans: list[Expr] = dataclasses.field(default_factory=list)
     sequences: list[Expr] = dataclasses.field(default_factory=list)
     trips: Expr | None = None
@@ -103,13 +108,17 @@ class CarriedLists:
     def _pushed(self, element: Value, parameter: Parameter) -> TensorList:
         """The list of what every iteration pushes."""
         if isinstance(element, Handle):
-            element = self.scope.read(element.cell)
+            return self._handles(element, parameter)
         if isinstance(element, TensorList):
-            element = element.rows()
-            if not self._keeps_length(element):
-                return self._ragged(element, parameter)
+            held = settled(element)
+            if isinstance(held, Compound | Packed):
+                return self._lists(held, parameter)
+            found = self._tensors(held.rows(), parameter)
+            found.origin = None if element.origin is None else Within(element.origin)
+            return found
         if isinstance(element, Optional) and element.components:
-            return Optionals(tuple(self._pushed(part, parameter) for part in element.components), element.branch)
+            branch = element.branch
+            return self._compound(element.components, parameter, lambda parts: Optional(tuple(parts), branch))
         if not isinstance(element, Expr):
             raise NeedsTensorError(parameter, f"its elements are {type(element).__name__}")
         if element.builder.depth < self.scope.builder.depth:
@@ -118,31 +127,57 @@ class CarriedLists:
             course = self.courses.of(element)
             if course is not None:
                 return Later(lambda: Numbers(self.count, course.start(), course.step, element.dtype))
-        return self._sequence(element)
+        return self._tensors(element, parameter)
 
-    def _keeps_length(self, rows: Expr) -> bool:
-        """Whether a list has the same length in all iterations."""
-        dim = None if rows.shape is None else rows.shape[0]
-        return isinstance(dim, int | str) or (
-            isinstance(dim, Open)
-            and self.t.counted.get(dim.value, self.t.wrap(dim.value).builder.depth) < self.scope.builder.depth
-        )
+    def _tensors(self, element: Expr, parameter: Parameter) -> TensorList:
+        return self._packed(element, parameter) if self.variation.of(element.value) else self._sequence(element)
 
-    def _ragged(self, rows: Expr, parameter: Parameter) -> TensorList:
-        """Lists of different lengths: their elements are carried along in one tensor."""
-        sizes = [self.t.size(dim) for dim in rows.shape[1:]] if rows.shape else [None]
-        known = [size for size in sizes if size is not None]
-        if len(known) < len(sizes):
-            raise NeedsTensorError(parameter, "it holds lists of different lengths, and of elements of unknown sizes")
-        root = self.t.root
-        start = zeros(root, rows.dtype, root.concat([root.ints(0), *known], 0))
-        body = self.scope.builder
-        state = self.t.own(body.parameter(start, "elements", None))
-        body.set_shape(state, (None, *(rows.shape or ())[1:]))
+    def _compound(
+        self, values: Sequence[Value], parameter: Parameter, join: Callable[[Sequence[Value]], Value]
+    ) -> TensorList:
+        return Compound(tuple(self._pushed(value, parameter) for value in values), join)
+
+    def _lists(self, held: Compound | Packed, parameter: Parameter) -> TensorList:
+        """A list of lists that are no tensors."""
+        if isinstance(held, Packed):
+            held = dataclasses.replace(held, known=self._known(held.known))
+
+        def join(parts: Sequence[Value]) -> Value:
+            return held.again([found for part in parts if (found := as_list(part)) is not None])
+
+        return self._compound(held.parts, parameter, join)
+
+    def _handles(self, handle: Handle, parameter: Parameter) -> TensorList:
+        """A list of TensorArrays: of one, or of those that each iteration has made, with what they hold then."""
+        if self.scope.outer is not None and self.scope.outer.holds(handle.cell):
+            return Later(lambda: Repeated(self.count, handle))
+
+        def join(parts: Sequence[Value]) -> Value:
+            return Returned(handle.cell, as_list(parts[0]))
+
+        return self._compound([self.scope.read(handle.cell)], parameter, join)
+
+    def _packed(self, element: Expr, parameter: Parameter, *, backwards: bool = False) -> Packed:
+        """Elements of different shapes: their numbers are carried along in one tensor."""
+        b, root = self.scope.builder, self.t.root
+        start = zeros(root, element.dtype, root.ints(0))
+        state = b.set_shape(self.t.own(b.parameter(start, "elements", None)), (None,))
+        numbers = element.reshape(-1)
         number = len(self.further)
-        self.further.append((start, state, body.concat([state, rows], 0)))
-        lengths = self._sequence(rows.builder.op(std.Shape, rows).slice(0, 1, axis=0).reshape())
-        return Ragged(Later(lambda: Rows(self.tensors[number])), lengths)
+        self.further.append((start, state, b.concat([numbers, state] if backwards else [state, numbers], 0)))
+        counts, shapes = (
+            self._pushed(found, parameter) for found in (b.op(std.Shape, numbers).reshape(), b.op(std.Shape, element))
+        )
+        return Packed(Later(lambda: Rows(self.tensors[number])), counts, shapes, self._known(element.shape))
+
+    def _known(self, shape: Sequence[Any] | None) -> tuple[Any, ...] | None:
+        """What is known of a shape outside of the body."""
+        if shape is None:
+            return None
+        depth = self.scope.builder.depth
+        return tuple(
+            None if isinstance(dim, Open | Entry) and self.t.depth_of(dim.value) >= depth else dim for dim in shape
+        )
 
     def _origin(self, guard: Guard | None) -> Guard | None:
         """Where in the loop before what a branch depends on comes from."""
@@ -165,12 +200,34 @@ class CarriedLists:
         if not all(self.courses.same(index, put.index) for index in parameter.indices):
             raise NeedsTensorError(parameter, "it is read at other places than it is written at")
         element = put.element.rows() if isinstance(put.element, TensorList) else put.element
+        if self.variation.of(element.value) and not (isinstance(parameter.before, Fresh) and parameter.before.alike):
+            return self._written_packed(put, element, parameter, course)
         sequence = self._sequence(element)
         if put.cut:
             return Later(lambda: _unknown(self.op))
 
         def make() -> TensorList:
             return _joined(parameter.before, put, sequence.rows(), self.count, course.start(), course.step, add=add)
+
+        return Later(make)
+
+    def _written_packed(self, put: Put, element: Expr, parameter: Parameter, course: Course) -> TensorList:
+        """A list of which every iteration writes another element, of another shape."""
+        before = parameter.before
+        packed = self._packed(element, parameter, backwards=course.step < 0)
+
+        def make() -> TensorList:
+            if not isinstance(before, Fresh):
+                raise UnsupportedOpError(
+                    f"{self.op}: requires a new list where elements of different shapes are written, got one in use"
+                )
+            # What is not written has no numbers.
+            none, first = dataclasses.replace(before, dtype=INT64), course.start()
+            counts, shapes = (
+                _joined(none, put, part.rows(), self.count, first, course.step, add=False)
+                for part in (packed.counts, packed.shapes)
+            )
+            return Packed(packed.numbers, counts, shapes, packed.known)
 
         return Later(make)
 
@@ -200,7 +257,7 @@ def _joined(before: TensorList, put: Put, rows: Expr, count: Expr, first: Expr, 
         if add:
             rows = rows + old.slice(first.reshape(1), end.reshape(1), axis=0)
         parts = [old.slice(0, first.reshape(1), axis=0), rows, old.slice(end.reshape(1), END, axis=0)]
-        return Rows(b.concat(parts, 0))
+        return _of_length(b.concat(parts, 0), total)
     sizes = b.op(std.Shape, rows).slice(1, END, axis=0)
     parts = [rows]
     if first.entries != (0,):
@@ -208,7 +265,15 @@ def _joined(before: TensorList, put: Put, rows: Expr, count: Expr, first: Expr, 
     left = total - end
     if left.entries != (0,):
         parts.append(before.zeros(left, sizes))
-    return Rows(b.concat(parts, 0))
+    return _of_length(b.concat(parts, 0), total)
+
+
+def _of_length(rows: Expr, total: Expr) -> TensorList:
+    """A list of so many elements; that it is so many does not show where the number of iterations is open."""
+    length, shape = (total.entries or (None,))[0], rows.shape
+    if shape is None or not isinstance(length, int):
+        return Rows(rows)
+    return Rows(rows.builder.set_shape(rows, (length, *shape[1:])))
 
 
 def _unknown(op: Op) -> TensorList:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,11 +14,12 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.values import Open
-from lstm_lower.tensorflow.element_lists import Fresh, Rows, TensorList, as_list
+from lstm_lower.tensorflow.element_lists import Fresh, Joined, Later, Put, Rows, TensorList, as_list
 from lstm_lower.tensorflow.followed_lists import Popped, Pushed
+from lstm_lower.tensorflow.packed_lists import Compound, Packed, settled
 from lstm_lower.tensorflow.regions import BRANCH, Op, Region
 from lstm_lower.tensorflow.translator import Scope, Translator, handles, zeros
-from lstm_lower.tensorflow.values import FLOW, INT64, Flow, Handle, Optional, Value
+from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Optional, Value
 
 # A constant of a branch up to this size is known behind the branch: it may be an axis, or a permutation of axes.
 _SMALL = 64
@@ -94,7 +97,8 @@ def _either(
         inner = Scope(builder, builder, scope, side=(key, number))
         sides.append((inner, run(inner)))
     # What a side has made for itself stays there, but for what it hands out: a later branch goes on with that.
-    handed = dict.fromkeys(x.cell for _, results in sides for x in results if isinstance(x, Handle))
+    held = [value for inner, results in sides for value in (*results, *inner.cells.values())]
+    handed = dict.fromkeys(cell for value in held if (cell := _handed(value)) is not None)
     touched = dict.fromkeys([*sides[0][0].cells, *sides[1][0].cells])
     changed = [cell for cell in touched if scope.holds(cell) or cell in handed]
     columns = [
@@ -133,6 +137,12 @@ def _is_known(t: Translator, dim: Any, depth: int) -> bool:
     return not isinstance(dim, Open) or t.wrap(dim.value).builder.depth < depth
 
 
+def _handed(value: Value) -> Cell | None:
+    """The cell whose handle a side hands out or pushes."""
+    value = value.element if isinstance(value, Pushed) else value
+    return value.cell if isinstance(value, Handle) else None
+
+
 def _is_bare(x: TensorList) -> bool:
     """Whether nothing was written to a list, and nobody knows the shape of its elements."""
     return isinstance(x, Fresh) and x.element_shape is None and x.like is None
@@ -159,12 +169,13 @@ class _Joint:
             return lambda made: yes if yes is not None else FLOW  # noqa: ARG005
         if isinstance(yes, Optional) or isinstance(no, Optional):
             return self._optional(yes, no)
-        for side, (changed, other) in enumerate(((yes, no), (no, yes))):
-            if isinstance(changed, Pushed | Popped) and changed.base is other:
-                return self._changed(changed, side)
         if isinstance(yes, TensorList) or isinstance(no, TensorList):
-            plan = self.add(*self._rows(as_list(yes), as_list(no)))
-            return lambda made: Rows(plan(made))
+            try:
+                return self._list(as_list(yes), as_list(no))
+            except UnsupportedOpError as error:
+                # Often nobody reads what is left of a list.
+                refused = partial(_refuse, error)
+                return lambda made: Later(refused)  # noqa: ARG005
         alone = no if yes is None else yes if no is None else None
         if isinstance(alone, Expr):
             known = self.t.space.facts.constant(alone.value)
@@ -181,6 +192,25 @@ class _Joint:
         self.pairs.append((yes, no))
         return lambda made: made[number]
 
+    def _list(self, yes: TensorList | None, no: TensorList | None) -> Any:
+        """A list that at least one side hands out."""
+        written = [x for x in (yes, no) if x is not None and not isinstance(x, Fresh)]
+        if len(written) == 1 and (written[0].origin is not None or written[0].guard is not None):
+            return self._alone(written[0], yes, no)
+        yes, no = (None if x is None else settled(x) for x in (yes, no))
+        if isinstance(yes, Pushed | Put) and isinstance(no, Pushed | Put) and _alike_changes(yes, no):
+            element, found = self.add(yes.element, no.element), yes
+            return lambda made: dataclasses.replace(found, element=element(made))
+        for side, (changed, other) in enumerate(((yes, no), (no, yes))):
+            if isinstance(changed, Pushed | Popped) and changed.base is other:
+                return self._changed(changed, side)
+            if isinstance(changed, Joined) and changed.first is other:
+                return self._longer(changed, side)
+            if isinstance(changed, Compound | Packed) and (other is None or type(other) is Packed is type(changed)):
+                return self._lists(changed, other, side)
+        plan = self.add(*self._rows(yes, no))
+        return lambda made: Rows(plan(made))
+
     def _rows(self, yes: TensorList | None, no: TensorList | None) -> list[Expr | None]:
         """What two lists hold; one whose elements nobody knows the shape of, or can read, takes the other's shape."""
         known = [None if x is None or _is_bare(x) else x.rows() for x in (yes, no)]
@@ -194,6 +224,32 @@ class _Joint:
             x.rows() if x is not None and found is None else found for x, found in zip((yes, no), known, strict=True)
         ]
 
+    def _alone(self, found: TensorList, yes: Value, no: Value) -> Any:
+        """A list that one side alone has made, of which more is known than what it holds."""
+        bare = copy.copy(found)
+        bare.guard = bare.origin = None
+        plan = self.add(*(bare if x is found else x for x in (yes, no)))
+
+        def made(outputs: list[Expr]) -> TensorList:
+            result = Later(lambda: plan(outputs))
+            result.guard, result.origin = found.guard, found.origin
+            return result
+
+        return made
+
+    def _longer(self, changed: Joined, side: int) -> Any:
+        """A list that an inner loop of one side has made longer: by nothing on the other side."""
+        more: list[TensorList] = [changed.second, Fresh(self.builders[1 - side], None, changed.second.element_dtype)]
+        plan = self.add(*(more if side == 0 else more[::-1]))
+        return lambda made: Joined(changed.first, plan(made))
+
+    def _lists(self, found: Compound | Packed, other: Packed | None, side: int) -> Any:
+        """A list that is no tensor: what each of its parts becomes."""
+        others = (None,) * len(found.parts) if other is None else other.parts
+        pairs = zip(found.parts, others, strict=True)
+        plans = [self.add(*(pair if side == 0 else pair[::-1])) for pair in pairs]
+        return lambda made: found.again([plan(made) for plan in plans])
+
     def _changed(self, changed: Pushed | Popped, side: int) -> Any:
         """A list that one side only adds to or takes from: with a place in every iteration, which may hold nothing."""
         guard = self.condition, side
@@ -204,15 +260,10 @@ class _Joint:
         return lambda made: Pushed(changed.base, plan(made), guard)
 
     def _dummy(self, other: Value, builder: Builder) -> Expr:
-        """What stands for a value on the side that does not make it: zeros, of its shape where that is known before."""
+        """What stands for a value on the side that does not make it: zeros, none where a size is not known before."""
         assert isinstance(other, Expr)
-        sizes = None if other.shape is None else [self.t.size(dim) for dim in other.shape]
-        if not sizes:
-            shape = builder.constant([], INT64)
-        elif None in sizes:
-            shape = builder.ints(*[0] * len(sizes))
-        else:
-            shape = builder.concat([size for size in sizes if size is not None], 0)
+        sizes = [self.t.size(dim) or builder.ints(0) for dim in other.shape or ()]
+        shape = builder.concat(sizes, 0) if sizes else builder.constant([], INT64)
         return zeros(builder, other.dtype, shape)
 
     def _optional(self, yes: Any, no: Any) -> Any:
@@ -231,6 +282,28 @@ class _Joint:
         plans = [self.add(a, None) for a in sides[0]] + [self.add(None, c) for c in sides[1]]
         branch = self.condition, len(sides[0])
         return lambda made: Optional(tuple(plan(made) for plan in plans), branch)
+
+
+def _alike_changes(yes: Pushed | Put, no: Pushed | Put) -> bool:
+    """Whether two sides put an element to the same place of one list."""
+    if type(yes) is not type(no) or yes.base is not no.base:
+        return False
+    if not isinstance(yes, Put) or not isinstance(no, Put):
+        return True
+    first, second = (_source(put.index) for put in (yes, no))
+    return first is second and (yes.add, yes.grows, yes.cut) == (no.add, no.grows, no.cut)
+
+
+def _source(number: Expr) -> ir.Value:
+    """The value that a number is, in whatever dtype."""
+    facts, value = number.builder.facts, number.value
+    while isinstance(maker := facts.maker(value), std.Cast | std.Identity):
+        value = maker.data
+    return value
+
+
+def _refuse(error: UnsupportedOpError) -> TensorList:
+    raise error
 
 
 def _alike(yes: Value, no: Value) -> bool:

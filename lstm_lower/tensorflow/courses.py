@@ -84,7 +84,7 @@ class Courses:
             return None
         if any(a.value is not b.value and self.of(b) is None for a, b in pairs):
             return None
-        return max(a.builder.depth for a, _ in pairs)
+        return max(t.counters.get(t.origin(a.value), a.builder.depth) for a, _ in pairs)
 
     def _sum(self, form: Linear) -> Expr:
         """An int64 scalar."""

@@ -18,18 +18,19 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.tensorflow.values import INT64, Guard, Optional, Value
+from lstm_lower.tensorflow.values import INT64, Guard, Value, Within
 
 
 class TensorList(abc.ABC):
     """A list of tensors. Numbers of elements and indices are int64 scalars.
 
     Attributes:
-        origin: of what iterations have pushed, the value in the loop's body.
+        origin: of what iterations have pushed, the value in the loop's body; of lists that they have pushed, the origin
+            of what these hold.
         guard: of what iterations have pushed on one side of a branch only, where.
     """
 
-    origin: ir.Value | None = None
+    origin: ir.Value | Within | None = None
     guard: Guard | None = None
     # Whether it is one that an iteration of a loop finds, of which changes are noted and not made.
     followed = False
@@ -47,21 +48,18 @@ class TensorList(abc.ABC):
         rows = self.rows()
         return rows.builder.op(std.Gather, rows, index, axis=0)
 
-    def last(self) -> Value:
-        """The last element."""
-        return self.get(self.length() - 1)
-
-    def pop(self) -> tuple[Value, TensorList]:
-        """The last element, and the list without it."""
-        return self.last(), Head(self, self.length() - 1)
+    def pop(self, reader: Builder) -> tuple[Value, TensorList]:
+        """The last element, read by a builder, and the list without it."""
+        count = self.length() - 1
+        return self.get(within(reader, count)), Head(self, count)
 
     def push(self, element: Value) -> TensorList:
         """The list with an element more."""
-        return Joined(self, Rows(_row(element)))
+        return Joined(self, Rows(row_of(element)))
 
     def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
         """The list with another element at a place, or with one added to what is there; `grows` as in `Put`."""
-        rows, row = (self.resized(_reaching(self.length(), index)) if grows else self).rows(), _row(element)
+        rows, row = (self.resized(_reaching(self.length(), index)) if grows else self).rows(), row_of(element)
         if add:
             row = row + rows.builder.op(std.Gather, rows, index.reshape(1), axis=0)
         return Rows(rows.builder.op(std.ScatterND, rows, index.reshape(1, 1), row))
@@ -114,7 +112,17 @@ def _reaching(length: Expr, index: Expr) -> Expr:
     return length.maximum(index + 1)
 
 
-def _row(element: Value) -> Expr:
+def within(reader: Builder, operand: Expr) -> Expr:
+    """An operand of what a branch does: it is done there, since it may be impossible where the branch is not taken."""
+    return Expr(reader, operand.value) if reader.depth > operand.builder.depth else operand
+
+
+def row_of(element: Value) -> Expr:
+    """A list's element as a tensor with an axis in front.
+
+    Raises:
+        UnsupportedOpError: it is no tensor.
+    """
     expr = element.rows() if isinstance(element, TensorList) else element
     if not isinstance(expr, Expr):
         raise UnsupportedOpError(f"a list requires tensors as its elements, got {type(expr).__name__}")
@@ -175,15 +183,23 @@ class Later(TensorList):
     def get(self, index: Expr) -> Value:
         return self.whole().get(index)
 
-    def last(self) -> Value:
-        return self.list().last()
-
-    def pop(self) -> tuple[Value, TensorList]:
-        return self.list().pop()
+    def pop(self, reader: Builder) -> tuple[Value, TensorList]:
+        return self.list().pop(reader)
 
     @property
     def empty(self) -> bool:
         return self.list().empty
+
+    @property
+    def element_shape(self) -> tuple[Any, ...] | None:
+        return self.whole().element_shape
+
+    @property
+    def element_dtype(self) -> ir.DataType:
+        return self.whole().element_dtype
+
+    def sizes(self) -> Expr:
+        return self.whole().sizes()
 
 
 @dataclasses.dataclass(eq=False)
@@ -197,6 +213,7 @@ class Fresh(TensorList):
         shape: the elements' shape: a vector, sizes that are known, or `None`.
         grows: whether writing behind its end makes it longer.
         like: a list of such elements, such as the one of which it is the gradient; looked into where somebody asks.
+        alike: whether its elements are declared to be of one shape.
     """
 
     builder: Builder
@@ -205,6 +222,7 @@ class Fresh(TensorList):
     shape: Expr | None = None
     grows: bool = False
     like: TensorList | None = None
+    alike: bool = False
 
     @property
     def empty(self) -> bool:
@@ -254,7 +272,7 @@ class Fresh(TensorList):
         return self._zeros(self.sizes())
 
     def push(self, element: Value) -> TensorList:
-        return Rows(_row(element)) if self.empty else super().push(element)
+        return Rows(row_of(element)) if self.empty else super().push(element)
 
     def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:  # noqa: ARG002
         return Put(self, index, element, grows=grows)
@@ -291,7 +309,7 @@ class Put(TensorList):
 
     def rows(self) -> Expr:
         base = self.base
-        row = _row(self.element)
+        row = row_of(self.element)
         if isinstance(base, Fresh):
             known = base.element_shape is not None
             sizes = base.sizes() if known else row.builder.op(std.Shape, row).slice(1, END, axis=0)
@@ -299,14 +317,32 @@ class Put(TensorList):
         return TensorList.put(base, self.index, self.element, add=self.add).rows()
 
     def get(self, index: Expr) -> Value:
-        if index.value is self.index.value and not self.add:
-            return self.element
-        return super().get(index)
+        held: TensorList = self
+        while isinstance(held, Put):
+            known = index.entries, held.index.entries
+            same = index.value is held.index.value or (known[0] is not None and known[0] == known[1])
+            if same and not held.add:
+                return held.element
+            if same or not all(entries and isinstance(entries[0], int) for entries in known):
+                return super().get(index)
+            held = held.base
+        return held.get(index)
 
     def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
-        if self.root.followed:
+        if self.root.followed or not self._alike(element):
             return Put(self, index, element, add, grows)
         return super().put(index, element, add=add, grows=grows)
+
+    def plus(self, other: TensorList) -> TensorList:
+        if isinstance(other, Put) and isinstance(other.base, Fresh) and not self._alike(other.element):
+            return Put(self, other.index, other.element, add=True)
+        return super().plus(other)
+
+    def _alike(self, element: Value) -> bool:
+        """Whether an element surely has the shape of this one."""
+        known = self.element
+        tensors = isinstance(known, Expr) and isinstance(element, Expr)
+        return tensors and known.builder.facts.same_shape(known.value, element.value)
 
     def resized(self, count: Expr) -> TensorList:
         return dataclasses.replace(self, cut=True) if self.root.followed else super().resized(count)
@@ -318,49 +354,6 @@ class Put(TensorList):
         while isinstance(base, Put):
             base = base.base
         return base
-
-
-@dataclasses.dataclass(eq=False)
-class Optionals(TensorList):
-    """A list of optional values that are there wherever they are read: a list for each component."""
-
-    parts: tuple[TensorList, ...]
-    branch: tuple[ir.Value, int] | None = None
-
-    def length(self) -> Expr:
-        return self.parts[0].length()
-
-    def rows(self) -> Expr:
-        raise UnsupportedOpError("a list of optional values requires to be read one by one, got a reader of all")
-
-    def get(self, index: Expr) -> Value:
-        return Optional(tuple(part.get(index) for part in self.parts), self.branch)
-
-
-@dataclasses.dataclass(eq=False)
-class Ragged(TensorList):
-    """A list of lists of different lengths: all their elements, one list behind another.
-
-    Attributes:
-        elements: the elements.
-        lengths: the length of each list, int64 scalars.
-    """
-
-    elements: TensorList
-    lengths: TensorList
-
-    def length(self) -> Expr:
-        return self.lengths.length()
-
-    def rows(self) -> Expr:
-        raise UnsupportedOpError("lists of different lengths require to be read one by one, got a reader of all")
-
-    def get(self, index: Expr) -> Value:
-        elements, lengths = self.elements.rows(), self.lengths.rows()
-        b = lengths.builder
-        ends = b.op(std.CumSum, lengths, b.constant(0, INT64))
-        end, count = (x.builder.op(std.Gather, x, index.reshape(1), axis=0) for x in (ends, lengths))
-        return Rows(elements.slice(end - count, end, axis=0))
 
 
 @dataclasses.dataclass(eq=False)

@@ -41,21 +41,22 @@ def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demande
     RemoveUnusedNodesPass()(model)
     if demanded:
         _check_connected(made)
-    if made.scalars:
-        warnings.warn(
-            f"{made.label}: the rank of {some(made.scalars)} is not known: taken as scalars; shapes says otherwise",
-            UnknownRankWarning,
-            stacklevel=3,
-        )
     weights = _set_initial_values(made, weights)
     constants = set(made.values) if weights == "initializers" else set()
     pairs = [pair for pair in made.states if pair.input not in constants] + _extra_pairs(model, state)
     if pairs:
-        model.metadata_props.update(training_state.metadata(TrainingState(tuple(pairs))))
+        model.metadata_props.update(training_state.metadata(TrainingState(tuple(pairs), made.loss)))
     model.metadata_props[origin.METADATA_KEY] = "tensorflow"
     if not any(node.domain == DOMAIN for node in ir.traversal.RecursiveGraphIterator(model.graph)):
         model.graph.opset_imports.pop(DOMAIN, None)
-    return _verified(model)
+    proto = _verified(model)
+    if made.scalars:
+        warnings.warn(
+            f"{made.label}: the rank of {some(made.scalars)} is not known: taken as scalars; shapes says otherwise",
+            UnknownRankWarning,
+            stacklevel=4,
+        )
+    return proto
 
 
 def _check_connected(made: Made) -> None:
@@ -91,7 +92,7 @@ def _set_initial_values(made: Made, weights: str | None) -> str:
                 f"{made.label}: no values of {some(missing)} were found: they are inputs that each run must be fed, "
                 "unless a checkpoint is named that has them",
                 MissingValuesWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
     inputs = {value.name: value for value in graph.inputs}
     for name, array in made.values.items():

@@ -11,9 +11,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.graph.expressions import Expr
-from lstm_lower.tensorflow.element_lists import Fresh, Optionals, Put, TensorList
-from lstm_lower.tensorflow.values import Guard, Optional, Value
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.tensorflow.element_lists import Fresh, Put, Rows, TensorList
+from lstm_lower.tensorflow.packed_lists import Compound
+from lstm_lower.tensorflow.values import Guard, Value, Within
 
 
 class NeedsTensorError(Exception):
@@ -76,18 +77,20 @@ class Parameter(TensorList):
         self.indices.append(index)
         return self.before.get(index)
 
-    def pop(self) -> tuple[Value, TensorList]:
+    def pop(self, reader: Builder) -> tuple[Value, TensorList]:  # noqa: ARG002
         self.popped = True
-        found = self.before.get(self.before.length() - 1 - self.iteration)
-        self._note(found, self.before)
-        if isinstance(found, Optional) and isinstance(self.before, Optionals):
-            for value, part in zip(found.components or (), self.before.parts, strict=True):
-                self._note(value, part)
-        return found, Popped(self)
+        return self._taken(self.before, self.before.length() - 1 - self.iteration), Popped(self)
 
-    def _note(self, found: Value, before: TensorList) -> None:
-        if isinstance(found, Expr) and before.origin is not None:
-            self.origins[found.value] = before.origin
+    def _taken(self, held: TensorList, index: Expr) -> Value:
+        if isinstance(held, Compound):
+            return held.join([self._taken(part, index) for part in held.parts])
+        found = held.get(index)
+        if isinstance(found, Expr) and isinstance(held.origin, ir.Value):
+            self.origins[found.value] = held.origin
+        if isinstance(found, Expr) and isinstance(held.origin, Within):
+            found = Rows(found)
+            found.origin = held.origin.origin
+        return found
 
     def push(self, element: Value) -> TensorList:
         return Pushed(self, element)
@@ -128,7 +131,7 @@ class Changed(TensorList):
     def get(self, index: Expr) -> Value:  # noqa: ARG002
         raise NeedsTensorError(self.parameter, "it is read after a change")
 
-    def pop(self) -> tuple[Value, TensorList]:
+    def pop(self, reader: Builder) -> tuple[Value, TensorList]:  # noqa: ARG002
         raise NeedsTensorError(self.parameter, "it is changed twice in an iteration")
 
     def push(self, element: Value) -> TensorList:  # noqa: ARG002

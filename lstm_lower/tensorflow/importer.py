@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import onnx
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidInputError, LstmLowerError
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError
 from lstm_lower.passes.opset.versions import check_opset
 from lstm_lower.tensorflow import finish
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.frozen import lift_frozen_weights
 from lstm_lower.tensorflow.graph import nodes_by_name
 from lstm_lower.tensorflow.interface import Interface, Resolver
-from lstm_lower.tensorflow.model import Made, ModelBuilder
+from lstm_lower.tensorflow.model import Made, ModelBuilder, OpenRankError
 from lstm_lower.tensorflow.sources import Source, open_source
 from lstm_lower.tensorflow.state import writes
 from lstm_lower.tensorflow.structure import Raising
 from lstm_lower.tensorflow.tensor_types import Shape, Sizes
 
 Weights = Literal["inputs", "initializers"]
+
+# Of inputs whose rank nothing tells, the ranks that are tried, and how many inputs are.
+_RANKS = range(1, 5)
+_MOST_OPEN = 4
 
 
 def from_tensorflow(
@@ -64,7 +71,8 @@ def from_tensorflow(
         signature: which signature of a SavedModel; may be left out when there is only one, or the usual one.
         specs: a `tf.TensorSpec` for each argument of a `tf.function` that was made without an input signature.
         shapes: sizes and names for dimensions of inputs, for example `{"ids:0": [20, "batch"]}`. An input of which the
-            graph does not tell the rank, such as a rate, is taken as a scalar without them, with a warning.
+            graph does not tell the rank, such as a rate, is taken as a scalar without them, or of the only rank that
+            fits, with a warning.
         state: further pairs of an input and the output that holds its next value, for the record in the metadata.
 
     Returns:
@@ -83,8 +91,47 @@ def from_tensorflow(
     nodes = nodes_by_name(opened.graph_def.node)
     table = OpTable(opened.graph_def.library.function, opened.op_defs)
     resolver = Resolver(opened, nodes, table)
-    made = _made(opened, resolver, resolver.resolve(inputs, outputs), shapes or {}, opset or 18)
-    return finish.finish(made, weights=weights, state=state or {}, demanded=inputs is not None)
+    interface = resolver.resolve(inputs, outputs)
+
+    def convert(sizes: Mapping[str, Shape]) -> onnx.ModelProto:
+        made = _made(opened, resolver, interface, sizes, opset or 18)
+        try:
+            return finish.finish(made, weights=weights, state=state or {}, demanded=inputs is not None)
+        except InvalidModelError as error:
+            if not made.scalars:
+                raise
+            raise OpenRankError(made.scalars, error) from error
+
+    try:
+        return convert(shapes or {})
+    except OpenRankError as error:
+        return _of_only_rank(error, convert, opened.label, shapes or {})
+
+
+def _of_only_rank(
+    error: OpenRankError,
+    convert: Callable[[Mapping[str, Shape]], onnx.ModelProto],
+    label: str,
+    shapes: Mapping[str, Shape],
+) -> onnx.ModelProto:
+    """The model with another rank of one input, if that is the only rank of any input that fits.
+
+    Raises:
+        OpenRankError: no rank fits, or several do.
+    """
+    fitting: dict[tuple[str, int], onnx.ModelProto] = {}
+    for name, rank in itertools.product(error.names[:_MOST_OPEN], _RANKS):
+        with contextlib.suppress(LstmLowerError):
+            fitting[name, rank] = convert({**shapes, name: [None] * rank})
+    if len(fitting) != 1:
+        raise error
+    (((name, rank), model),) = fitting.items()
+    warnings.warn(
+        f"{label}: the rank of {name} is not known: taken as {rank}, the only one that fits; shapes says otherwise",
+        finish.UnknownRankWarning,
+        stacklevel=3,
+    )
+    return model
 
 
 def _made(source: Source, resolver: Resolver, interface: Interface, shapes: Mapping[str, Shape], opset: int) -> Made:

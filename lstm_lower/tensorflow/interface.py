@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from lstm_lower.errors import InvalidInputError, InvalidModelError, some
+from lstm_lower.errors import InvalidInputError, InvalidModelError, nearest, some
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.values import onnx_dtype
 from lstm_lower.tensorflow.graph import NodeDef, label, split_name, tensor_name
@@ -131,7 +131,13 @@ class Resolver:
     def _node(self, kind: str, name: str, tensor: str) -> NodeDef:
         node = self.nodes.get(split_name(tensor)[0])
         if node is None:
-            raise InvalidInputError(f"{kind}s requires tensors of the graph, got '{name}', which it does not hold")
+            known = (self.source.inputs if kind == "input" else self.source.outputs) or {}
+            near = nearest(name, [*known, *self.nodes])
+            raise InvalidInputError(
+                f"{kind}s requires tensors of the graph, got '{name}', which it does not hold{near}"
+            )
+        if node.op in SILENT and split_name(tensor)[1] is not None:
+            raise InvalidInputError(f"{kind}s requires tensors of numbers, got '{name}' of {label(node)}")
         return node
 
     def _check_number(self, node: NodeDef, kind: str, name: str, tensor: str) -> None:

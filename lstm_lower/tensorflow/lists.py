@@ -8,14 +8,15 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.tensorflow.attributes import attributes_of, dtype_attribute
-from lstm_lower.tensorflow.element_lists import Fresh, Rows, TensorList, as_list
-from lstm_lower.tensorflow.places import divided, gather, joined, scatter
+from lstm_lower.tensorflow.element_lists import Fresh, Rows, TensorList, as_list, within
+from lstm_lower.tensorflow.packed_lists import Packed, settled
+from lstm_lower.tensorflow.places import divided, gather, joined, scatter, stacked
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.translator import Scope, Translator, handles
 from lstm_lower.tensorflow.values import FLOW, INT64, Flow, Handle, Optional, Value
 
 INT32 = ir.DataType.INT32
-VARIANT = 21
+VARIANT, RESOURCE = 21, 20
 
 
 def _list(t: Translator, name: str, scope: Scope, op: Op) -> TensorList:
@@ -32,9 +33,13 @@ def scalar(t: Translator, name: str, scope: Scope, op: Op) -> Expr:
 
 
 def place(t: Translator, name: str, scope: Scope, op: Op) -> Expr:
-    """A place in a list. In a branch it is read there: it may lie outside where the branch is not taken."""
-    found = scalar(t, name, scope, op)
-    return Expr(scope.floor, found.value) if scope.floor.depth > found.builder.depth else found
+    """A place in a list that is read."""
+    return within(scope.floor, scalar(t, name, scope, op))
+
+
+def operand(t: Translator, name: str, scope: Scope, op: Op) -> Expr:
+    """A tensor that is read where the op stands, be it in a branch."""
+    return within(scope.floor, t.tensor(name, scope, op))
 
 
 def element(t: Translator, name: str, scope: Scope) -> Value:
@@ -61,7 +66,7 @@ def _defined(name: str) -> type:
 
 def dtype_of_elements(op: Op, *names: str) -> ir.DataType:
     """The dtype of a list's elements; lists of lists are of the dtype of what these hold, which nobody asks for."""
-    if any(op.attr[name].type == VARIANT for name in names if name in op.attr):
+    if any(op.attr[name].type in (VARIANT, RESOURCE) for name in names if name in op.attr):
         return ir.DataType.FLOAT
     return dtype_attribute(op, *names)
 
@@ -84,24 +89,24 @@ def _from_tensor(t: Translator, op: Op, scope: Scope) -> Value:
 
 @handles("TensorListStack")
 def _stack(t: Translator, op: Op, scope: Scope) -> Value:
-    return _list(t, op.inputs[0], scope, op).rows()
+    return stacked(_list(t, op.inputs[0], scope, op))
 
 
 @handles("TensorListGather")
 def _gathered(t: Translator, op: Op, scope: Scope) -> Value:
-    return gather(_list(t, op.inputs[0], scope, op), t.tensor(op.inputs[1], scope, op))
+    return gather(_list(t, op.inputs[0], scope, op), operand(t, op.inputs[1], scope, op))
 
 
 @handles("TensorListScatter", "TensorListScatterV2")
 def _scattered(t: Translator, op: Op, scope: Scope) -> Value:
-    tensor, indices = (t.tensor(name, scope, op) for name in op.inputs[:2])
+    tensor, indices = (operand(t, name, scope, op) for name in op.inputs[:2])
     count = scalar(t, op.inputs[3], scope, op) if op.op.endswith("V2") else None
     return scatter(Fresh(scope.builder, count, tensor.dtype), indices, tensor)
 
 
 @handles("TensorListScatterIntoExistingList")
 def _scattered_into(t: Translator, op: Op, scope: Scope) -> Value:
-    tensor, indices = (t.tensor(name, scope, op) for name in op.inputs[1:3])
+    tensor, indices = (operand(t, name, scope, op) for name in op.inputs[1:3])
     return scatter(_list(t, op.inputs[0], scope, op), indices, tensor, grows=True)
 
 
@@ -112,7 +117,7 @@ def _concat(t: Translator, op: Op, scope: Scope) -> list[Value]:
 
 @handles("TensorListSplit")
 def _split(t: Translator, op: Op, scope: Scope) -> Value:
-    return divided(t.tensor(op.inputs[0], scope, op), t.tensor(op.inputs[2], scope, op))
+    return divided(*(operand(t, op.inputs[number], scope, op) for number in (0, 2)))
 
 
 @handles("TensorListGetItem")
@@ -133,7 +138,7 @@ def _push_back(t: Translator, op: Op, scope: Scope) -> Value:
 
 @handles("TensorListPopBack")
 def _pop_back(t: Translator, op: Op, scope: Scope) -> list[Value]:
-    popped, rest = _list(t, op.inputs[0], scope, op).pop()
+    popped, rest = _list(t, op.inputs[0], scope, op).pop(scope.floor)
     return [rest, popped]
 
 
@@ -153,8 +158,8 @@ def _element_shape(t: Translator, op: Op, scope: Scope) -> Value:
     shape = found.element_shape
     if isinstance(found, Fresh) and shape is None:
         sizes = t.root.constant(-1, INT64) if found.shape is None else found.shape
-    elif shape is not None and all(isinstance(size, int) for size in shape):
-        sizes = t.root.constant(list(shape), INT64)
+    elif shape is not None and (isinstance(settled(found), Packed) or all(isinstance(size, int) for size in shape)):
+        sizes = t.root.constant([size if isinstance(size, int) else -1 for size in shape], INT64)
     else:
         sizes = found.sizes()
     return sizes.cast(INT64 if op.attr["shape_type"].type == 9 else INT32)

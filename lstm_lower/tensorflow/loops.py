@@ -10,6 +10,7 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.loops.views.variation import Variation
 from lstm_lower.tensorflow.carried_lists import CarriedLists, added
 from lstm_lower.tensorflow.courses import Courses, starts_surely
 from lstm_lower.tensorflow.element_lists import (
@@ -20,6 +21,7 @@ from lstm_lower.tensorflow.element_lists import (
 )
 from lstm_lower.tensorflow.followed_lists import NeedsTensorError, Parameter
 from lstm_lower.tensorflow.liveness import needed, params_behind
+from lstm_lower.tensorflow.packed_lists import WAY_ON
 from lstm_lower.tensorflow.regions import LOOP, Op
 from lstm_lower.tensorflow.state import writes
 from lstm_lower.tensorflow.translator import Scope, Translator, handles
@@ -188,7 +190,8 @@ class _Attempt:
             error.elements = error.elements or like
             raise
         except UnsupportedOpError as error:
-            raise UnsupportedOpError(f"{self.loop.op}: {error}") from error
+            way = f"; {WAY_ON}" if isinstance(key, Cell) and WAY_ON not in str(error) else ""
+            raise UnsupportedOpError(f"{self.loop.op}: {error}{way}") from error
 
     def _fits(self, key: int | Cell) -> bool:
         """Whether a carried tensor has the shape after an iteration that it was taken to have before."""
@@ -232,7 +235,7 @@ class _Attempt:
         """
         loop, t, b = self.loop, self.t, self.builder
         courses = self._courses()
-        lists = CarriedLists(t, loop.op, self.scope, courses)
+        lists = CarriedLists(t, loop.op, self.scope, courses, self._variation())
         finals: dict[int | Cell, Value] = {}
         carried: list[int | Cell] = []
         for key, parameter in self.parameters.items():
@@ -269,6 +272,9 @@ class _Attempt:
         depth = courses.depth_of_count(first, going)
         if depth is not None:
             t.counted.update(dict.fromkeys((output.value for output in made), depth))
+            for output, start, state in zip(made, starts, states, strict=False):
+                if state.dtype in (ir.DataType.INT32, INT64) and state.shape == () and courses.of(state) is not None:
+                    t.counters[output.value] = max(depth, start.builder.depth)
         if starts_surely(first, t):
             self._mark(courses, made, carried)
         lists.tensors = made[further : further + len(lists.further)]
@@ -281,6 +287,16 @@ class _Attempt:
             elif self.results[key] is not self.parameters[key]:
                 loop.scope.cells[key] = value
         return results
+
+    def _variation(self) -> Variation:
+        t, depth = self.t, self.builder.depth
+        tensors = {key: _tensor(value) for key, value in self.parameters.items() if not isinstance(value, Parameter)}
+        return Variation(
+            t.space.facts,
+            lambda value: t.depth_of(value) < depth,
+            {tensor.value: _tensor(self.results[key]).value for key, tensor in tensors.items()},
+            counted=lambda value: t.counted.get(value, depth) < depth,
+        )
 
     def _courses(self) -> Courses:
         carried = {

@@ -26,7 +26,7 @@ from lstm_lower.tensorflow import (  # noqa: F401 (they register what is done wi
     updates,
 )
 from lstm_lower.tensorflow.files.values import onnx_dtype, shape_of
-from lstm_lower.tensorflow.graph import label, split_name
+from lstm_lower.tensorflow.graph import label, split_name, tensor_name
 from lstm_lower.tensorflow.interface import Interface, Resolver
 from lstm_lower.tensorflow.regions import BRANCH, LOOP, Region
 from lstm_lower.tensorflow.sources import Array, Source, Variable
@@ -51,6 +51,7 @@ class Made:
         values: name of a variable's input -> its value, or `None` where the source has none.
         states: the record for the metadata.
         scalars: inputs whose rank nothing tells, taken as scalars.
+        loss: the output that a training step minimises, where that is certain.
     """
 
     label: str
@@ -59,6 +60,22 @@ class Made:
     values: dict[str, Array | None]
     states: list[StatePair]
     scalars: list[str]
+    loss: str | None
+
+
+class OpenRankError(InvalidInputError):
+    """Inputs whose rank the graph leaves open do not fit as scalars.
+
+    Attributes:
+        names: the inputs.
+    """
+
+    def __init__(self, names: Sequence[str], reason: LstmLowerError) -> None:
+        super().__init__(
+            f"shapes requires the sizes of inputs whose rank the graph leaves open, got none of {some(names)}; as "
+            f"scalars they do not fit: {reason}"
+        )
+        self.names = list(names)
 
 
 class ModelBuilder:
@@ -120,7 +137,7 @@ class ModelBuilder:
             raise InvalidInputError(
                 f"inputs requires every placeholder that the outputs need, got none of {some(unfed)}; name them too"
             )
-        unknown = set(self.shapes) - set(inputs)
+        unknown = set(self.shapes) - {*inputs, *self.interface.outputs}
         self.taken = {*inputs, *self.interface.outputs}
         made = {
             public: self._input(public, tensor) for public, tensor in inputs.items() if not self._is_variable(tensor)
@@ -128,7 +145,7 @@ class ModelBuilder:
         states = self._variables(region)
         unknown -= {public for public, _ in states.values()}
         if unknown:
-            raise InvalidInputError(f"shapes requires names of inputs, got {some(sorted(unknown))}")
+            raise InvalidInputError(f"shapes requires names of inputs or outputs, got {some(sorted(unknown))}")
         for name, value in self.source.constants.items():
             dtype = ir.DataType.from_numpy(value.dtype)
             self.scope.values[f"{name}:0"] = t.constant(value, dtype, name)
@@ -137,10 +154,7 @@ class ModelBuilder:
         except LstmLowerError as error:
             if not self.scalars:
                 raise
-            raise InvalidInputError(
-                f"shapes requires the sizes of inputs whose rank the graph leaves open, got none of "
-                f"{some(self.scalars)}; as scalars they do not fit: {error}"
-            ) from error
+            raise OpenRankError(self.scalars, error) from error
         return self._finished(inputs, made, states)
 
     def _is_fed(self, op: Any) -> bool:
@@ -279,7 +293,19 @@ class ModelBuilder:
                 values[public] = variable.value
             pairs.append(StatePair(public, new.get(cell), _role(variable, value.dtype), variable=variable.name))
         graph.inputs.extend(ordered)
-        return Made(self.source.label, t.model, list(inputs), values, pairs, self.scalars)
+        return Made(self.source.label, t.model, list(inputs), values, pairs, self.scalars, self._loss(pairs))
+
+    def _loss(self, pairs: Sequence[StatePair]) -> str | None:
+        """Of the scalars asked for of a training step the one called loss, the one recorded as one, or the only one."""
+        if not any(pair.output for pair in pairs):
+            return None
+        asked = self.interface.outputs
+        outputs = [value for value in self.t.model.graph.outputs if value.dtype and value.dtype.is_floating_point()]
+        scalars = [x.name for x in outputs if x.shape is not None and x.shape.rank() == 0 and x.name in asked]
+        recorded = {tensor_name(name) for name in self.source.losses}
+        called = [name for name in scalars if name and name.removesuffix(":0") == "loss"]
+        found = called or [name for name in scalars if asked[name] in recorded] or scalars
+        return found[0] if len(found) == 1 else None
 
     def _outputs(self, outputs: Mapping[str, Expr]) -> list[ir.Value]:
         t = self.t
@@ -287,6 +313,10 @@ class ModelBuilder:
         for public, expr in outputs.items():
             if expr.builder.depth:
                 raise InvalidModelError(f"output '{public}' requires a tensor outside of loops, got one within")
+            asked = self.shapes.get(public)
+            if asked is not None and expr.shape is None:
+                # Zeros stand for sizes as they are, and another rank is an error when the model runs.
+                expr = expr.reshape(*[0] * len(asked))
             value = expr.value
             if value.producer() is None or value in found or value.name in outputs:
                 t.root.emitter.scope = public
@@ -297,7 +327,7 @@ class ModelBuilder:
             if shape is None:
                 raise UnsupportedOpError(
                     f"output '{public}' requires a rank that is known, got one known at run time only; "
-                    "shapes= of more inputs may tell it"
+                    f"shapes= tells it, such as shapes={{'{public}': [None]}} of a vector"
                 )
             value.shape = ir.Shape([dim if isinstance(dim, int | str) else None for dim in shape])
             found.append(value)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.tensorflow.element_lists import Fresh, Rows, TensorList
+from lstm_lower.tensorflow.element_lists import Fresh, Put, Rows, TensorList
+from lstm_lower.tensorflow.packed_lists import Packed, settled
 from lstm_lower.tensorflow.translator import zeros
-from lstm_lower.tensorflow.values import INT64
+from lstm_lower.tensorflow.values import INT64, Value
 
 
 def _is_range(indices: Expr) -> Expr | None:
@@ -34,7 +37,7 @@ def gather(held: TensorList, indices: Expr) -> Expr:
     """The elements at some places, as one tensor."""
     end = _is_range(indices)
     if end is not None and _same(end, held.length()):
-        return held.rows()
+        return stacked(held)
     rows = held.rows()
     return rows.builder.op(std.Gather, rows, indices, axis=0)
 
@@ -59,8 +62,21 @@ def scatter(held: TensorList, indices: Expr, values: Expr, *, grows: bool = Fals
     return Rows(b.op(std.ScatterND, base, indices.cast(INT64).unsqueeze(1), values))
 
 
+def stacked(held: TensorList) -> Expr:
+    """The elements as one tensor."""
+    found = settled(held)
+    return found.stacked() if isinstance(found, Packed) else held.rows()
+
+
 def joined(held: TensorList) -> list[Expr]:
     """The elements one behind another, and the length of each."""
+    found = settled(held)
+    if isinstance(found, Packed):
+        return [*found.joined()]
+    elements = _elements(found)
+    if elements:
+        b = elements[0].builder
+        return [b.concat(elements, 0), b.concat([b.op(std.Shape, x).slice(0, 1, axis=0) for x in elements], 0)]
     rows = held.rows()
     b = rows.builder
     sizes = b.op(std.Shape, rows)
@@ -69,9 +85,44 @@ def joined(held: TensorList) -> list[Expr]:
     return [joined, lengths]
 
 
+def _elements(held: TensorList) -> list[Expr] | None:
+    """The elements of a list that was written one by one; `None` where it was made otherwise."""
+    written: dict[Any, Value] = {}
+    added = set()
+    while isinstance(held, Put) and held.index.entries is not None:
+        place = held.index.entries[0]
+        if place in added:
+            return None
+        written.setdefault(place, held.element)
+        added |= {place} if held.add else set()
+        held = held.base
+    if not isinstance(held, Fresh) or {*written} != {*range(len(written))}:
+        return None
+    found = [written[number] for number in range(len(written))]
+    return found if all(isinstance(x, Expr) for x in found) and held.length().entries == (len(found),) else None
+
+
 def divided(values: Expr, lengths: Expr) -> TensorList:
-    """Elements that stand one behind another, all of one length."""
+    """Elements that stand one behind another."""
     b = values.builder
-    count = b.op(std.Shape, lengths)
     tail = b.op(std.Shape, values).slice(1, END, axis=0)
-    return Rows(b.op(std.Reshape, values, b.concat([count, b.ints(-1), tail], 0)))
+    if _are_equal(lengths):
+        return Rows(b.op(std.Reshape, values, b.concat([b.op(std.Shape, lengths), b.ints(-1), tail], 0)))
+    sizes = lengths.cast(INT64)
+    counts = sizes * b.op(std.ReduceProd, tail, keepdims=1)
+    tails = b.op(std.Expand, tail.unsqueeze(0), b.concat([b.op(std.Shape, sizes), b.op(std.Shape, tail)], 0))
+    shapes = b.concat([sizes.unsqueeze(1), tails], 1)
+    known = None if values.shape is None else (None, *values.shape[1:])
+    return Packed(Rows(values.reshape(-1)), Rows(counts), Rows(shapes), known)
+
+
+def _are_equal(numbers: Expr) -> bool:
+    """Whether all numbers are surely the same."""
+    facts = numbers.builder.facts
+    maker = facts.maker(numbers.value)
+    while isinstance(maker, std.Cast | std.Identity):
+        maker = facts.maker(maker.node.inputs[0])
+    if isinstance(maker, std.Expand):
+        return facts.elements(maker.node.inputs[0]) == 1
+    known = facts.constant(numbers.value)
+    return facts.uniform(numbers.value) is not None or (known is not None and len({*known.reshape(-1).tolist()}) <= 1)

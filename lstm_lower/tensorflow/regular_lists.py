@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.tensorflow.element_lists import TensorList
+from lstm_lower.tensorflow.element_lists import TensorList, row_of
 from lstm_lower.tensorflow.values import INT64, Value
 
 
@@ -17,14 +17,14 @@ class Repeated(TensorList):
     """A list of one element, so many times."""
 
     count: Expr
-    element: Expr
+    element: Value
 
     def length(self) -> Expr:
         return self.count
 
     def rows(self) -> Expr:
         b = self.count.builder
-        row = self.element.unsqueeze(0)
+        row = row_of(self.element)
         sizes = b.op(std.Shape, self.element)
         return b.op(std.Expand, row, b.concat([self.count.reshape(1), sizes], 0))
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.graph.expressions import Expr
-from lstm_lower.tensorflow.element_lists import Fresh, Rows, TensorList, as_list
-from lstm_lower.tensorflow.lists import INT32, dtype_of_elements, element, place, scalar
+from lstm_lower.tensorflow.element_lists import Fresh, TensorList, as_list
+from lstm_lower.tensorflow.lists import INT32, dtype_of_elements, element, operand, place, scalar
 from lstm_lower.tensorflow.places import divided, gather, joined, scatter
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.translator import Scope, Translator, handles
-from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Text, Value
+from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Returned, Text, Value
 
 
 def _cell(t: Translator, name: str, scope: Scope, op: Op) -> Cell:
     found = t.value(name, scope)
-    if isinstance(found, Expr):
-        # A list that was an element of a list: what was pushed as a handle comes back as what it holds.
-        if found.value not in t.cells:
-            t.cells[found.value] = Cell(op.name, found.dtype)
-        cell = t.cells[found.value]
-        if not scope.holds(cell):
-            scope.cells[cell] = Rows(found)
-        return cell
     if not isinstance(found, Handle):
         raise UnsupportedOpError(f"{op}: requires a TensorArray or a Stack, got '{name}', which is none")
     return found.cell
@@ -56,9 +49,18 @@ def _pop(t: Translator, op: Op, scope: Scope) -> Value:
     cell = _cell(t, op.inputs[0], scope, op)
     if cell.holds_flows:
         return FLOW
-    popped, rest = _held(cell, scope).pop()
+    popped, rest = _held(cell, scope).pop(scope.floor)
     scope.cells[cell] = rest
-    return popped
+    return _restored(t, popped, scope) if isinstance(popped, Returned) else popped
+
+
+def _restored(t: Translator, found: Returned, scope: Scope) -> Handle:
+    """A TensorArray that an iteration made and another finds again: one, on however many stacks its handle was."""
+    body = scope.body()
+    if (found.cell, body) not in t.restored:
+        made = t.restored[found.cell, body] = dataclasses.replace(found.cell, gradients={})
+        body.cells[made] = found.held
+    return Handle(t.restored[found.cell, body])
 
 
 @handles("StackClose", "StackCloseV2", "TensorArrayCloseV3", "TensorArrayCloseV2", "TensorArrayClose")
@@ -75,7 +77,8 @@ def _new_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
     dims = op.attr["element_shape"].shape
     known = "element_shape" in op.attr and not dims.unknown_rank and all(dim.size >= 0 for dim in dims.dim)
     shape = t.root.constant([dim.size for dim in dims.dim], INT64) if known else None
-    scope.cells[cell] = Fresh(scope.builder, size, cell.dtype, shape, grows)
+    alike = "identical_element_shapes" in op.attr and op.attr["identical_element_shapes"].b
+    scope.cells[cell] = Fresh(scope.builder, size, cell.dtype, shape, grows, alike=alike)
     return [Handle(cell), FLOW]
 
 
@@ -116,13 +119,13 @@ def _is_gradient(op: Op, t: Translator, scope: Scope) -> bool:
 @handles("TensorArrayGatherV3")
 def _gather_array(t: Translator, op: Op, scope: Scope) -> Value:
     held = _held(_cell(t, op.inputs[0], scope, op), scope)
-    return gather(held, t.tensor(op.inputs[1], scope, op))
+    return gather(held, operand(t, op.inputs[1], scope, op))
 
 
 @handles("TensorArrayScatterV3")
 def _scatter_array(t: Translator, op: Op, scope: Scope) -> Value:
     cell = _cell(t, op.inputs[0], scope, op)
-    indices, values = (t.tensor(name, scope, op) for name in op.inputs[1:3])
+    indices, values = (operand(t, name, scope, op) for name in op.inputs[1:3])
     scope.cells[cell] = scatter(_held(cell, scope), indices, values, grows=cell.grows)
     return FLOW
 
@@ -140,6 +143,6 @@ def _concat_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
 @handles("TensorArraySplitV3")
 def _split_array(t: Translator, op: Op, scope: Scope) -> Value:
     cell = _cell(t, op.inputs[0], scope, op)
-    values, lengths = (t.tensor(name, scope, op) for name in op.inputs[1:3])
+    values, lengths = (operand(t, name, scope, op) for name in op.inputs[1:3])
     scope.cells[cell] = divided(values, lengths)
     return FLOW

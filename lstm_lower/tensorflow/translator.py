@@ -95,7 +95,14 @@ class Scope:
     def home(self, cell: Cell) -> Scope:
         """The region that a cell was made in."""
         scope = self
-        while scope.outer is not None and (scope.carry is not None or cell not in scope.cells):
+        while scope.outer is not None and scope.outer.holds(cell):
+            scope = scope.outer
+        return scope
+
+    def body(self) -> Scope:
+        """The loop's body that it is a part of, or the graph."""
+        scope = self
+        while scope.outer is not None and scope.carry is None:
             scope = scope.outer
         return scope
 
@@ -132,10 +139,12 @@ class Translator:
         # What leaves a branch has the branch's name outside and its own within.
         self.read = {stage for name in read for stage in aliases.chain(name)}
         self.variables: dict[str, Cell] = {}
-        self.cells: dict[ir.Value, Cell] = {}
+        self.restored: dict[tuple[Cell, Scope], Cell] = {}
         self.origins: dict[ir.Value, ir.Value] = {}
         # A loop's output -> how many bodies lie around all that the number of its iterations depends on.
         self.counted: dict[ir.Value, int] = {}
+        # A loop's counter when it ends -> how many bodies lie around all that it depends on.
+        self.counters: dict[ir.Value, int] = {}
         self.turns: dict[ir.Value, tuple[Expr, Expr]] = {}
         self.least: dict[ir.Value, int] = {}
         self.dims: dict[str, tuple[Expr, int]] = {}
@@ -172,6 +181,12 @@ class Translator:
             return Expr(self._owners.get(value, self.root), value)
         assert isinstance(node.graph, ir.Graph)
         return Expr(self._builders[node.graph], value)
+
+    def depth_of(self, value: ir.Value) -> float:
+        """How many bodies lie around a value; infinity in those that a rule has made."""
+        node = value.producer()
+        known = node is None or node.graph is None or node.graph in self._builders
+        return self.wrap(value).builder.depth if known else math.inf
 
     def run(self, region: Region, scope: Scope) -> None:
         """Translates a region's ops, in order."""
@@ -269,7 +284,7 @@ class Translator:
         builder.emitter.scope = name
         node = ir.Node(
             DOMAIN, found.op_type, [operand.value for operand in operands],
-            [ir.convenience.convert_attribute(key, value) for key, value in attributes.items()],
+            [_attribute(key, value) for key, value in attributes.items()],
             num_outputs=1, name=name,
         )  # fmt: skip
         call = bind_node(node, found, self.space.facts)
@@ -309,11 +324,35 @@ class Translator:
             place = self.dims.get(dim) if isinstance(dim, str) else None
             if isinstance(dim, Open):
                 place = self.wrap(dim.value), dim.axis
-            if place is None or place[0].builder.depth:
+            if place is None:
                 return None
+            if place[0].builder.depth:
+                return self._broadcast_size(*place)
             b = place[0].builder
             self._sizes[dim] = b.op(std.Gather, b.op(std.Shape, place[0]), b.ints(place[1]), axis=0)
         return self._sizes[dim]
+
+    def _broadcast_size(self, expr: Expr, axis: int) -> Expr | None:
+        """The size that operands are broadcast to in a loop or branch, where theirs are known outside."""
+        facts = self.space.facts
+        view = facts.maker(expr.value)
+        if not isinstance(view, std.Elementwise) or expr.shape is None:
+            return None
+        found: Expr | None = None
+        for shape in map(facts.shape, view.node.inputs):
+            place = None if shape is None else axis - len(expr.shape) + len(shape)
+            if shape is None or place is None:
+                return None
+            if place < 0 or shape[place] == 1:
+                continue
+            size = self.size(shape[place])
+            if size is None:
+                return None
+            if found is not None and found.value is not size.value:
+                one = size.builder.op(std.Equal, size, size.like(1))
+                size = size.builder.where(one, found, size)
+            found = size
+        return found
 
     def shape(self, expr: Expr) -> Expr:
         """A tensor's shape, an int64 vector; computed outside of loops where it is the same in each step."""
@@ -358,3 +397,8 @@ class _Viewed(Node):
 def zeros(builder: Builder, dtype: ir.DataType, sizes: Expr) -> Expr:
     """Zeros of a shape that is an int64 vector."""
     return builder.op(std.ConstantOfShape, sizes, value=ir.Tensor(np.zeros(1, dtype.numpy()), dtype=dtype))
+
+
+def _attribute(name: str, value: Any) -> ir.Attr:
+    # Of an empty list onnx_ir asks what it is a list of, in the log.
+    return ir.AttrInt64s(name, ()) if value in ((), []) else ir.convenience.convert_attribute(name, value)

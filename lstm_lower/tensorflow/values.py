@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 INT64 = ir.DataType.INT64
 
+Value = Any  # Expr, TensorList, Handle, Returned, Flow, Text or Optional
+
 
 class Flow:
     """The order of a TensorArray's reads and writes, which the order of ops has taken over."""
@@ -66,7 +68,25 @@ class Optional:
     branch: tuple[ir.Value, int] | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Returned:
+    """A TensorArray that was put into a list as a handle and comes back.
+
+    Attributes:
+        cell: the cell that the handle stood for.
+        held: what was in it.
+    """
+
+    cell: Cell
+    held: Value
+
+
+@dataclasses.dataclass(frozen=True)
+class Within:
+    """The origin of what a list of lists holds."""
+
+    origin: ir.Value | Within
+
+
 # A condition in a loop's body, and one of its sides.
 Guard = tuple[ir.Value, int]
-
-Value = Any  # Expr, TensorList, Handle, Flow, Text or Optional

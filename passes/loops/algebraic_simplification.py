@@ -20,6 +20,7 @@ from lstm_lower.passes.branches import choose_branch
 # They register their rules.
 from lstm_lower.passes.loops import simplify_algebra as _algebra  # noqa: F401
 from lstm_lower.passes.loops import simplify_moves as _moves  # noqa: F401
+from lstm_lower.passes.loops.simplify_broadcasts import narrowed
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 from lstm_lower.passes.loops.views.loop import Loop, is_scan
 from lstm_lower.passes.loops.views.simplifies import simplifies
@@ -65,14 +66,17 @@ class AlgebraicSimplification(OnGraphs, LoopPass):
         if view is None or isinstance(view, std.Constant) or len(node.outputs) != 1:
             return None
         array, rule = facts.constant(view.output), simplifies.of(type(view))
-        if array is None and rule is None:
+        elementwise = view if isinstance(view, std.Elementwise) else None
+        if array is None and rule is None and elementwise is None:
             return None
         e.go_before(node, node.name or "simplified")
-        replacement = None
+        replacement: ir.Value | None = None
         if array is not None:
             replacement = e.constant(array, facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
-        elif rule is not None:
-            replacement = rule(view, e)
+        else:
+            replacement = rule(view, e) if rule is not None else None
+            if replacement is None and elementwise is not None:
+                replacement = narrowed(elementwise, e)
         if replacement is None or replacement is view.output:
             return None
         e.replace(view.output, replacement)

@@ -1,9 +1,10 @@
 """Product distribution: a product of a concatenation, and slices of a product, become products of the parts.
 
 Precondition: any Scan. `concat(x, h) @ w` is `x @ w[:I] + h @ w[I:]`, and the part that does not need the carried
-state can then be hoisted. `(g @ w)[:, :I]` is `g @ w[:, :I]`, and a part that only leaves the loop can then be sunk.
+state can then be hoisted. `(g @ w)[:, :I]` is `g @ w[:, :I]`, and a part that only leaves the loop can then be sunk;
+where that is the only part that is read, the others are not computed.
 
-Postcondition: no product of the body mixes parts that can leave the loop with parts that cannot.
+Postcondition: no product of the body mixes parts that can leave the loop with parts that cannot, and none is cut once.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class ProductDistribution(LoopPass):
         needed = [
             cut.value in updates or any(reader in recurrent for reader in dependence.readers(cut.value)) for cut in cuts
         ]
-        if all(needed) or not any(needed):
+        # The columns that nobody takes need not be computed, wherever the one part is needed.
+        if len(cuts) > 1 and (all(needed) or not any(needed)):
             return False
         for cut in cuts:
             editor = loop.inside(before=cut.node)

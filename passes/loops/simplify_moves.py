@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END, Emitter
-from lstm_lower.graph.values import Array
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.values import Array, Dim
 from lstm_lower.passes.loops.loop_reversal import turned_round
 from lstm_lower.passes.loops.views.simplifies import fits, simplifies
 
@@ -54,9 +55,15 @@ def _reshape(op: std.Reshape, _: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Concat)
-def _concat(op: std.Concat, _: Emitter) -> ir.Value | None:
+def _concat(op: std.Concat, e: Emitter) -> ir.Value | None:
     if len(op.inputs) == 1:
         return op.inputs[0]
+    axis = op.axis
+    shapes = map(op.facts.shape, op.inputs)
+    empty = [] if axis is None else [shape is not None and shape[axis] == 0 for shape in shapes]
+    if any(empty):
+        some = [x for x, nothing in zip(op.inputs, empty, strict=True) if not nothing]
+        return e.op(std.Concat, *(some or op.inputs[:1]), axis=axis)
     # The parts of one Split, all in order.
     split = op.facts.maker(op.inputs[0])
     if not isinstance(split, std.Split) or tuple(split.node.outputs) != op.inputs:
@@ -72,6 +79,15 @@ def _undone(op: std.Squeeze | std.Unsqueeze, _: Emitter) -> ir.Value | None:
     if not isinstance(inner, opposite) or op.axes is None or op.axes != inner.axes:
         return None
     return fits(inner.data, op)
+
+
+@simplifies(std.Tile)
+def _tile(op: std.Tile, e: Emitter) -> ir.Value | None:
+    """Repetitions of one element."""
+    shape, repeats = op.shape(), op.facts.shape(op.repeats)
+    if not shape or repeats != (len(shape),) or any(dim != 1 for dim in shape):
+        return None
+    return e.op(std.Expand, op.data, op.repeats)
 
 
 @simplifies(std.Expand)
@@ -116,6 +132,26 @@ def _to_the_beginning(op: std.Slice, ends: Array, steps: tuple[int, ...], e: Emi
 
 
 @simplifies(std.Gather)
+def _gather(op: std.Gather, e: Emitter) -> ir.Value | None:
+    """All elements of an axis in their order."""
+    shape, axis = op.shape(), op.axis
+    if shape is not None and axis is not None and _counts(op.facts, op.indices, shape[axis]):
+        return op.data
+    return _turned_back(op, e)
+
+
+def _counts(facts: Facts, value: ir.Value | None, size: Dim) -> bool:
+    """Whether a vector holds 0, 1, 2 and so on, as many as there are in a size."""
+    array, maker = facts.constant(value), facts.maker(value)
+    if array is not None:
+        return array.shape == (size,) and bool((array == np.arange(len(array))).all())
+    while isinstance(maker, std.Cast) and maker.to in (ir.DataType.INT32, ir.DataType.INT64):
+        maker = facts.maker(maker.data)
+    if not isinstance(maker, std.Range) or facts.shape(maker.output) != (size,):
+        return False
+    return facts.uniform(maker.start) == 0 and facts.uniform(maker.delta) == 1
+
+
 def _turned_back(op: std.Slice | std.Gather, _: Emitter) -> ir.Value | None:
     """What is turned round twice."""
     once = turned_round(op.facts, op.node)
@@ -141,11 +177,14 @@ def _range(op: std.Range, e: Emitter) -> ir.Value | None:
 
 @simplifies(std.ScatterND)
 def _scatter_nd(op: std.ScatterND, e: Emitter) -> ir.Value | None:
-    """Elements put at the only place that the first axis has, or added to zeros there."""
+    """Elements put at all places of the first axis in order, or at the only one there is, or added to zeros there."""
     shape, places = op.shape(), op.constant(1)
+    added = op.reduction == "add" and op.facts.uniform(op.data) == 0.0
+    column = op.facts.maker(op.inputs[1])
+    if shape and isinstance(column, std.Unsqueeze) and column.axes == (1,) and (added or op.reduction == "none"):
+        return fits(op.updates, op) if _counts(op.facts, column.data, shape[0]) else None
     if not shape or shape[0] != 1 or places is None or places.shape not in ((1,), (1, 1)):
         return None
-    added = op.reduction == "add" and op.facts.uniform(op.data) == 0.0
     if int(places.reshape(())) not in (0, -1) or not (added or op.reduction == "none"):
         return None
     return e.unsqueeze(op.updates, 0) if places.ndim == 1 else op.updates

@@ -28,6 +28,7 @@ from lstm_lower.passes.rules.ordinary.kernels import computed
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+_ONE = ir.Tensor(np.ones(1, np.int64), dtype=ir.DataType.INT64)
 
 
 @lowers(L2Loss)
@@ -158,9 +159,16 @@ def _rows(condition: Expr, x: Expr) -> Expr:
     if x.shape is not None:
         added = range(1, len(x.shape))
         return condition.unsqueeze(*added) if added else condition
-    one = ir.Tensor(np.ones(1, np.int64), dtype=ir.DataType.INT64)
-    ones = b.op(std.ConstantOfShape, b.op(std.Shape, b.op(std.Shape, x)) - 1, value=one)
+    ones = b.op(std.ConstantOfShape, b.op(std.Shape, b.op(std.Shape, x)) - 1, value=_ONE)
     return b.op(std.Reshape, condition, b.concat([b.ints(-1), ones], 0))
+
+
+def _filled(condition: Expr, x: Expr) -> Expr:
+    """A condition of unknown rank with axes of size 1 behind: it may be a scalar, one entry a row, or as large as x."""
+    b = condition.builder
+    sizes = b.op(std.Shape, condition)
+    ones = b.op(std.ConstantOfShape, b.op(std.Shape, b.op(std.Shape, x)) - b.op(std.Shape, sizes), value=_ONE)
+    return b.op(std.Reshape, condition, b.concat([sizes, ones], 0))
 
 
 @lowers(Select)
@@ -168,8 +176,8 @@ def select(n: Node) -> dict[str, Expr]:
     """The same; axes of size 1 behind a vector let it choose rows."""
     condition = n.condition
     if condition.shape is None:
-        raise n.unsupported("condition", "a known rank", "an unknown one")
-    if len(condition.shape) == 1:
+        condition = _filled(condition, n.x)
+    elif len(condition.shape) == 1:
         condition = _rows(condition, n.x)
     output = _choice(condition, n.x, n.y)
     # Its rows are as many as the condition's entries, which need not be known to be equal.

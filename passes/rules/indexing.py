@@ -40,8 +40,9 @@ def broadcast_gradient_args(n: Node) -> dict[str, Expr]:
         first, second = (list(sizes or ()) for sizes in known)
         rank = max(len(first), len(second))
         padded = [[1] * (rank - len(sizes)) + sizes for sizes in (first, second)]
-        # Of two open sizes that may differ, either may be 1; summing over an axis of size 1 may be left out.
-        if all(a == c or isinstance(a, int) or isinstance(c, int) for a, c in zip(*padded, strict=True)):
+        # An open size may be 1 next to a larger one; next to 1 any is right, as a sum over one element changes nothing.
+        both = [isinstance(a, int) and isinstance(c, int) for a, c in zip(*padded, strict=True)]
+        if all(a == c or 1 in (a, c) or sure for a, c, sure in zip(*padded, both, strict=True)):
             axes = [[axis for axis, size in enumerate(sizes) if size == 1 and first != second] for sizes in padded]
             return {"r0": b.ints(*axes[0]), "r1": b.ints(*axes[1])}
     shapes = [n.s0.cast(INT64), n.s1.cast(INT64)]

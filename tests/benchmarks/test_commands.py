@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import dynamic_rnn
 from benchmarks.__main__ import app
+from benchmarks.block import Case
+from benchmarks.processes import output_of
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 
@@ -43,7 +46,7 @@ def test_trainer_and_foreign_write_their_figures(tmp_path: Path) -> None:
 
 def test_import_says_what_each_phase_took() -> None:
     pytest.importorskip("tensorflow")
-    result = CliRunner().invoke(app, ["import", "--nodes", "500", "--json"])
+    result = CliRunner().invoke(app, ["import", "--nodes", "500", "--no-tf2onnx", "--json"])
     assert result.exit_code == 0, result.output
     figures = json.loads(result.stdout)
     assert 300 < figures["nodes"] <= 500
@@ -54,3 +57,21 @@ def test_import_says_what_each_phase_took() -> None:
     assert all(seconds > 0 for seconds in phases)
     assert figures["import_s"] == pytest.approx(sum(phases))
     assert 0 < figures["load_peak_mb"] <= figures["import_peak_mb"] <= figures["peak_mb"]
+
+
+def test_dynamic_rnn_steps_alike_in_both(tmp_path: Path) -> None:
+    """TensorFlow in a process of its own, as in the race: what graphs are made of is chosen when it starts."""
+    pytest.importorskip("tensorflow")
+    prefix, shape, variants = str(tmp_path / "step"), (3, 2, 4, 5), ("LSTMBlockCell-v2", "GRUCell-v1")
+    code = (
+        "import sys; from benchmarks import dynamic_rnn; from benchmarks.block import Case; "
+        f"cases = [Case('dynamic_rnn', {shape}, variant) for variant in {variants}]; "
+        "steps = [dynamic_rnn.in_tensorflow(case, 1) for case in cases]; "
+        "print([[float(step()) for _ in range(3)] for step in steps]); "
+        f"dynamic_rnn.write(sys.argv[1], cases[1].variant, *map(str, {shape}))"
+    )
+    theirs = json.loads(output_of(code, prefix).splitlines()[-1])
+    step, facts = dynamic_rnn.from_files(prefix, Case("dynamic_rnn", shape, variants[1]), 1, "auto")
+    assert [step() for _ in range(3)] == pytest.approx(theirs[1], rel=1e-5)
+    assert all(first > second > third for first, second, third in theirs), "every variant trains"
+    assert facts["lower_s"] > 0

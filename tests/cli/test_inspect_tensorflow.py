@@ -104,6 +104,26 @@ def test_what_would_stop_an_import(tmp_path: Path) -> None:
     assert "would stop an import: NoSuchOp (odd0 and 2 more)" in told(tmp_path / "odd.pb")
 
 
+def test_an_input_that_the_signature_leaves_out(tmp_path: Path) -> None:
+    shutil.copytree(FILES / "saved_1", tmp_path / "saved")
+    path = tmp_path / "saved" / "saved_model.pb"
+    saved = messages.SavedModel.FromString(path.read_bytes())
+    declared = saved.meta_graphs[0].signature_def["train"].inputs
+    tensor = declared.pop("features").name
+    path.write_bytes(saved.SerializeToString())
+    text = told(tmp_path / "saved", "--signature", "train")
+    assert tensor in row(text, "data comes in at") or f" {tensor} float32" in text
+    assert text.splitlines()[-1].endswith(f"--signature train --inputs {','.join([*sorted(declared), tensor])}")
+
+
+def test_a_summary_is_no_loss(tmp_path: Path) -> None:
+    graph = messages.GraphDef()
+    for name, op in (("scope/loss", "ScalarSummary"), ("scope/mean/loss", "Mean")):
+        graph.node.add(name=name, op=op).attr["T"].type = 1
+    (tmp_path / "graph.pb").write_bytes(graph.SerializeToString())
+    assert row(told(tmp_path / "graph.pb"), "likely loss") == "scope/mean/loss:0 float32"
+
+
 @pytest.mark.parametrize("name", ["step/model.ckpt-0.meta", "saved_2/saved_model.pb"])
 def test_broken_files(tmp_path: Path, name: str) -> None:
     content = (FILES / name).read_bytes()

@@ -43,3 +43,36 @@ def test_a_reduction_of_one_large_integer_is_rounded_as_before(op: str) -> None:
     feeds = {"n": np.array([2**62 + 1]), "x": np.zeros(2, np.float32)}
     after = run(ll.optimize(model), feeds, optimised=False)
     np.testing.assert_array_equal(after[0], run(model, feeds, optimised=False)[0])
+
+
+def test_sums_of_products_of_factors_that_differ_in_size_stay() -> None:
+    """What has another shape at every step has no sequence; what keeps its shape has, though nobody knows its size."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    loops (float[6,3] x, float[A,3] y, float[B,3] z, int64[T,1] lengths, float[3,3] first)
+      => (float[3,3] last, float[3,3] same) {
+      start = Constant <value_ints = [0]> ()
+      last, same = Scan <num_scan_inputs = 1, body = step (float[3,3] s, float[3,3] u, int64[1] n)
+        => (float[3,3] s2, float[3,3] u2) {
+          piece = Slice (x, start, n)
+          bent = Tanh (piece)
+          turned = Transpose <perm = [1, 0]> (bent)
+          p = MatMul (turned, piece)
+          s2 = Add (s, p)
+          scale = Cast <to = 1> (n)
+          yz = Add (y, z)
+          scaled = Mul (yz, scale)
+          flat = Transpose <perm = [1, 0]> (scaled)
+          q = MatMul (flat, yz)
+          u2 = Add (u, q)
+      }> (first, first, lengths) }"""
+    model = parser.parse_model(text)
+    random = np.random.default_rng(0)
+    feeds = {
+        name: random.standard_normal((n, 3)).astype("f") for name, n in (("x", 6), ("y", 1), ("z", 2), ("first", 3))
+    }
+    feeds["lengths"] = np.array([[2], [6], [1]])
+    lowered = ll.optimize(model)
+    for after, before in zip(run(lowered, feeds, optimised=False), run(model, feeds, optimised=False), strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-5)
+    (scan,) = [node for node in lowered.graph.node if node.op_type == "Scan"]
+    assert len(scan.output) == 1

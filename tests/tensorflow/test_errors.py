@@ -308,7 +308,7 @@ def test_strings_before_a_cut_are_not_looked_at() -> None:
         ({"specs": []}, "specs requires a tf.function as the source"),
         ({"shapes": {"ids:0": [7]}}, r"shapes\['ids:0'\] requires rank 2"),
         ({"shapes": {"ids:0": [8, None]}}, r"shapes\['ids:0'\] requires 7 along axis 0, got 8"),
-        ({"shapes": {"nowhere:0": [8]}}, "shapes requires names of inputs, got nowhere:0"),
+        ({"shapes": {"nowhere:0": [8]}}, "shapes requires names of inputs or outputs, got nowhere:0"),
     ],
 )
 def test_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
@@ -364,3 +364,31 @@ def test_tf2onnx_plugin() -> None:
     model, _ = convert.from_graph_def(graph, input_names=inputs, output_names=outputs, **ll.tf2onnx_ops())
     assert {"BlockLSTM", "BlockLSTMGrad"} <= {node.op_type for node in model.graph.node if node.domain}
     assert {node.domain for node in ll.lower(model).graph.node} == {""}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"outputs": ["losss:0"]}, "outputs .* got 'losss:0', which it does not hold; did you mean 'loss:0'"),
+        ({"outputs": ["Loss"]}, "outputs .* got 'Loss', which it does not hold; did you mean 'loss'"),
+        ({"outputs": ["elsewhere:0"]}, "got 'elsewhere:0', which it does not hold$"),
+        ({"inputs": ["X:0"], "outputs": ["loss:0"]}, "inputs .* did you mean 'x:0'"),
+        ({"outputs": ["tell:0"]}, "outputs requires tensors of numbers, got 'tell:0' of ScalarSummary 'tell'"),
+    ],
+)
+def test_names_that_are_near(options: dict[str, Any], message: str) -> None:
+    def build(v1: Any) -> None:
+        v1.summary.scalar("tell", tf.reduce_sum(v1.placeholder(tf.float32, [2], "x"), name="loss"))
+
+    with pytest.raises(ll.InvalidInputError, match=message):
+        ll.from_tensorflow(graph_of(build), **options)
+
+
+def test_an_output_on_one_side_of_a_branch() -> None:
+    def build(v1: Any) -> None:
+        x, p = v1.placeholder(tf.float32, [2], "x"), v1.placeholder(tf.bool, [], "p")
+        there, here = tf.raw_ops.Switch(data=x, pred=p)
+        tf.raw_ops.Merge(inputs=[tf.identity(there * 2.0, "inner"), here + 1.0], name="c")
+
+    with pytest.raises(ll.UnsupportedOpError, match=r"'c': it joins two sides .* got 'inner:0'; ask for 'c:0' instead"):
+        ll.from_tensorflow(graph_of(build), outputs=["c:0", "inner:0"])

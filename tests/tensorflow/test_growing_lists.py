@@ -82,6 +82,24 @@ def test_written_in_a_loop_and_behind_it() -> None:
 
 
 @pytest.mark.usefixtures("control_flow")
+def test_pieces_of_different_lengths() -> None:
+    """Written one by one and joined, joined and cut up again, cut up by lengths that are data."""
+
+    def build(x: Any) -> Any:
+        def pieces() -> Any:
+            return tf.TensorArray(tf.float32, 2, infer_shape=False, element_shape=[None, 2], clear_after_read=False)
+
+        joined = pieces().write(1, x[1:]).write(0, x[:2] * 2).concat()
+        lengths = tf.stack([tf.shape(x)[0] - 4, tf.constant(4)])
+        cut = pieces().split(x * 3, lengths)
+        first = cut.read(0)
+        loss = tf.reduce_sum(joined**2) + tf.reduce_sum(cut.read(1) ** 3) * tf.reduce_sum(tf.sin(first))
+        return joined, first, cut.concat(), loss, *tf.gradients(loss, x)
+
+    check(build)
+
+
+@pytest.mark.usefixtures("control_flow")
 def test_gradient_of_what_grows() -> None:
     def build(x: Any) -> Any:
         read = growing().unstack(x)

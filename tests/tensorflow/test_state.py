@@ -107,6 +107,41 @@ def test_apply_ops_follow_tensorflow(optimizer: str, resource: bool) -> None:
         np.testing.assert_allclose(state[entry.input], expected_end, rtol=1e-4, atol=1e-6, err_msg=entry.input)
 
 
+@pytest.fixture(scope="module")
+def meta(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A step whose loss is called otherwise, and recorded as one."""
+    v1, path = tf.compat.v1, tmp_path_factory.mktemp("meta") / "step.meta"
+    with tf.Graph().as_default():
+        w = v1.get_variable("w", initializer=np.ones((3, 2), np.float32), use_resource=False)
+        rows = tf.identity(tf.square(tf.matmul(v1.placeholder(tf.float32, [None, 3], "x"), w)), "rows")
+        cost = tf.reduce_mean(rows, name="cost")
+        tf.reduce_max(rows, name="peak")
+        tf.reduce_min(rows, name="least")
+        v1.losses.add_loss(cost)
+        v1.add_to_collection("train_op", v1.train.GradientDescentOptimizer(0.1).minimize(cost, name="train"))
+        v1.train.export_meta_graph(str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("outputs", "loss"),
+    [
+        (None, "cost:0"),
+        (["rows:0", "peak:0", "cost:0", "train"], "cost:0"),
+        (["rows:0", "peak:0", "train"], "peak:0"),
+        (["least:0", "peak:0", "train"], None),
+        (["cost:0"], None),
+    ],
+    ids=["default", "recorded", "only-scalar", "several", "no-step"],
+)
+def test_the_loss_is_recorded_where_it_is_certain(meta: Path, outputs: list[str] | None, loss: str | None) -> None:
+    model = ll.from_tensorflow(meta, outputs=outputs, weights="inputs")
+    assert training_state.parse(metadata(model)).loss == loss
+    if loss is not None:
+        trainer = ll.Trainer(ll.lower(model), initial_values={"w:0": np.ones((3, 2), np.float32)})
+        assert trainer.step({"x:0": np.ones((2, 3), np.float32)}).loss == 9
+
+
 class Model(tf.Module):
     """A layer that counts its steps and trains itself by plain assignments."""
 

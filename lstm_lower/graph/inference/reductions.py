@@ -25,6 +25,8 @@ def _reduce(op: std.Reduction) -> Inferred:
     if shape is not None and 0 in shape and any(axis < 0 for axis in op.written_axes or ()):
         # onnxruntime reduces no axis of an empty operand that is counted from behind.
         return [(op.dtype(), None)]
+    if op.is_total and not op.keepdims:
+        return [(op.dtype(), ())]
     return [(op.dtype(), _reduced(shape, op.axes, keepdims=op.keepdims))]
 
 

@@ -28,10 +28,17 @@ class Reduction(Standard, abstract=True):
         if given is None and self.says(1, "axes"):
             return None
         if not given:
-            if self.attribute("noop_with_empty_axes", 0):
+            if not self.is_total:
                 return ()
             return None if rank is None else tuple(range(rank))
         return all_counted(given, rank)
+
+    @property
+    def is_total(self) -> bool:
+        """Whether all axes are reduced, however many there are."""
+        given = self.written_axes
+        named = bool(given) or (given is None and self.says(1, "axes"))
+        return not named and not self.attribute("noop_with_empty_axes", 0)
 
     @property
     def keepdims(self) -> bool:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lstm_lower.errors import InvalidInputError, some
+from lstm_lower.errors import InvalidInputError, nearest, some
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.tensorflow.files import messages, saved_model, steps, values
 from lstm_lower.tensorflow.files.functions import OpTable
@@ -64,6 +64,7 @@ class Anatomy:
         train_ops: likely training steps.
         recorded: which of the two the file itself says.
         inputs: where data comes in -> type.
+        undeclared: those of them that the signature leaves out.
         needed: number of nodes that the losses and training steps need.
         unsupported: op that no import knows -> nodes that these need.
     """
@@ -86,6 +87,7 @@ class Anatomy:
     train_ops: list[str]
     recorded: list[str]
     inputs: dict[str, str]
+    undeclared: list[str]
     needed: int
     unsupported: dict[str, list[str]]
 
@@ -121,7 +123,8 @@ def anatomy(
     roots = [*losses, *train_ops]
     if outputs is None and not train_ops:
         # Where no training step is to be seen, gradients may be what the graph is for.
-        roots += steps.ends(main) if steps.has_gradients(main) or not losses else []
+        results = [name for name in _declared(file, signature, "outputs") if main.made_by(name)[0] is not None]
+        roots += (results or steps.ends(main)) if steps.has_gradients(main) or not losses else []
     if outputs is None and source.outputs is not None:
         roots = list(main.nodes) if source.side_effects else list(source.outputs.values())
     walked, ends = steps.needed(main, roots, inputs or ())
@@ -147,7 +150,8 @@ def anatomy(
         losses={tensor: main.type_text(tensor) for tensor in losses},
         train_ops=train_ops,
         recorded=[what for what, names in (("losses", source.losses), ("train_ops", source.train_ops)) if names],
-        inputs={end: main.type_text(end) for end in (source.inputs or {}).values() or ends},
+        inputs={end: main.type_text(end) for end in [*(source.inputs or {}).values(), *ends]},
+        undeclared=_undeclared(file, signature, ends),
         needed=len(walked),
         unsupported=_unsupported(main, walked, reached, set(bodies)),
     )
@@ -169,7 +173,10 @@ def _targets(view: View, source: Source) -> tuple[list[str], list[str]]:
 def _asked(view: View, outputs: Sequence[str]) -> tuple[list[str], list[str]]:
     missing = [name for name in outputs if view.made_by(name)[0] is None]
     if missing:
-        raise InvalidInputError(f"outputs requires tensors of the graph, got {some(missing)}, which it does not hold")
+        near = nearest(missing[0], view.nodes)
+        raise InvalidInputError(
+            f"outputs requires tensors of the graph, got {some(missing)}, which it does not hold{near}"
+        )
     return [name for name in outputs if ":" not in name], [name for name in outputs if ":" in name]
 
 
@@ -193,6 +200,18 @@ def _signatures(file: GraphFile, table: OpTable) -> dict[str, dict[str, dict[str
                 for key, tensors in ends.items()
             }
     return found
+
+
+def _declared(file: GraphFile, signature: str | None, kind: str) -> list[str]:
+    """Tensors of a signature, of the usual one without a name; none where signatures are functions."""
+    usual = [name for name in file.signatures if name == saved_model.DEFAULT_SIGNATURE] or file.signatures[:1]
+    names = [] if file.functions else [signature] if signature is not None else usual
+    return [info.name for name in names for info in getattr(file.meta.signature_def[name], kind).values()]
+
+
+def _undeclared(file: GraphFile, signature: str | None, ends: Sequence[str]) -> list[str]:
+    declared = _declared(file, signature, "inputs")
+    return [end for end in ends if end not in declared] if file.signatures and not file.functions else []
 
 
 def _type_text(dtype: int, shape: Any) -> str:

@@ -59,6 +59,11 @@ class Checkpoint(abc.ABC):
         self.path = path
         self.tensors: dict[str, Stored] = {}
 
+    @property
+    def missing(self) -> list[str]:
+        """Names of files that hold its values and are not there."""
+        return []
+
     def read(self, name: str) -> Array:
         """The value of a tensor; strings are bytes in an array of objects.
 
@@ -180,12 +185,20 @@ class _Bundle(Checkpoint):
                     name = key.decode("utf-8", "backslashreplace")
                     self.tensors[name] = Stored(entry.dtype, _sizes(entry.shape), _slices(entry.slices))
 
+    @property
+    def missing(self) -> list[str]:
+        used = sorted({entry.shard_id for entry in self._entries.values() if not entry.slices})
+        return [path.name for path in map(self._shard, used) if not path.is_file()]
+
+    def _shard(self, number: int) -> Path:
+        return _beside(self.path, f".data-{number:05d}-of-{self._shards:05d}")
+
     def _piece(self, name: str, piece: Slice | None, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
         key = name.encode() if piece is None else slice_key(name, piece)
         entry = self._entries.get(key)
         if entry is None or (piece is not None and (_sizes(entry.shape) != tuple(shape))):
             raise DamageError(f"a slice of '{name}' is missing")
-        path = _beside(self.path, f".data-{entry.shard_id:05d}-of-{self._shards:05d}")
+        path = self._shard(entry.shard_id)
         if not path.is_file():
             raise DamageError(f"{path.name} is missing")
         content = Region(path).read(entry.offset, entry.size)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any
 
-from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, some
 from lstm_lower.records.kinds import Content, Kind, content_of
 from lstm_lower.tensorflow.files import messages, saved_model
 from lstm_lower.tensorflow.files.bundle import Checkpoint, find_checkpoint, open_checkpoint
@@ -14,6 +15,10 @@ from lstm_lower.tensorflow.files.variables import check_found, graph_variables
 from lstm_lower.tensorflow.sources import Source
 
 _CLASSES = {"GraphDef": messages.GraphDef, "MetaGraphDef": messages.MetaGraphDef}
+
+
+class IncompleteCheckpointWarning(LstmLowerWarning):
+    """Of a checkpoint beside a graph only the index is there: the graph has no values of its variables."""
 
 
 @dataclasses.dataclass
@@ -105,8 +110,16 @@ def _content(path: Path) -> Content:
 
 def _with_checkpoint(file: GraphFile, asked: Path | None, beside: Path | None) -> GraphFile:
     if asked is not None or beside is not None:
-        file.checkpoint = open_checkpoint(asked or beside or Path())
-        file.asked = asked is not None
+        found = open_checkpoint(asked or beside or Path())
+        if asked is None and found.missing:
+            warnings.warn(
+                f"{file.label}: its checkpoint is left out, since {some(found.missing)} is missing beside it; fetch it "
+                "or name another checkpoint",
+                IncompleteCheckpointWarning,
+                stacklevel=2,
+            )
+            return file
+        file.checkpoint, file.asked = found, asked is not None
     return file
 
 

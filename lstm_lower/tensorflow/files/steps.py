@@ -16,7 +16,7 @@ from lstm_lower.tensorflow.files.views import View, data_inputs
 # Ops that end the part of a graph which fetches, decodes and arranges data.
 _PIPELINE = re.compile(
     r"QueueDequeue|.*Iterator.*GetNext|Unstage|StagePeek|(Ordered)?MapUnstage|(Eager|Stateless)?PyFunc|ReaderRead|Recv"
-    r"|Infeed|Parse(Single)?(Sequence)?Example|Decode(Raw|Csv|Jpeg|Png|Image|Wav|JSON)|LookupTableFind"
+    r"|TakeManySparseFromTensorsMap|Deserialize(Many)?Sparse|Infeed|Parse(Single)?(Sequence)?Example|Decode(Raw|Csv|Jpeg|Png|Image|Wav|JSON)|LookupTableFind"
 )
 
 # Ops that write to variables.
@@ -106,6 +106,9 @@ def ends(view: View) -> list[str]:
 
 
 def _is_scalar(view: View, name: str) -> bool:
+    if _BOOKKEEPING.match(view.nodes[name].op):
+        # A summary has the dtype of what it tells, and is a string.
+        return False
     dtype = values.onnx_dtype(view.dtype(name))
     return view.shape(name) in ((), None) and dtype is not None and dtype.is_floating_point()
 

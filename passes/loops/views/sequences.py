@@ -6,8 +6,10 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END, Emitter
-from lstm_lower.passes.loops.views.batching import Batch
+from lstm_lower.passes.loops.views.batching import Batch, NotBatchable
+from lstm_lower.passes.loops.views.carried_shapes import values_of
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
+from lstm_lower.passes.loops.views.variation import Variation
 
 
 class Sequences:
@@ -46,11 +48,14 @@ class Sequences:
         """Makes the sequence of any value of the body known, by a scan output where nothing less does.
 
         Raises:
-            NotBatchable: see `load`; its rank is not known, which onnxruntime asks of what leaves a loop.
+            NotBatchable: see `load`; its rank is not known, which onnxruntime asks of what leaves a loop, or its shape
+                is seen to vary.
         """
         if value in self.batch.sequences or self.load(value):
             return
         shape = self.batch.shape(value)
+        if self._varies(value):
+            raise NotBatchable("its shape is another one from step to step")
         state = self.state(value)
         if state is not None and self._made(state.update) is not None:
             # The values before each step: the initial one, then those after each step but the last.
@@ -64,6 +69,13 @@ class Sequences:
             self.batch.sequences[value] = self.editor.state(sequence, (self.loop.length, *shape))
             return
         self.batch.sequences[value] = self.loop.stacked(value).sequence
+
+    def _varies(self, value: ir.Value) -> bool:
+        if all(isinstance(dim, int | str) for dim in self.batch.shape(value)):
+            return False
+        inside = set(values_of(self.loop.body))
+        kept = {*self._inputs, *self._states}
+        return Variation(self.loop.facts, lambda x: x not in inside, {}, kept).of(value)
 
     def _made(self, value: ir.Value) -> ScanOutput | None:
         outputs = [x for x in self.loop.outputs if x.step is value and x.axis == 0 and x.reverse == self.loop.reverse]

@@ -42,6 +42,8 @@ def reduced(n: Node, op: type[std.Reduction], x: Expr) -> Expr:
     if axes is not None:
         # onnxruntime reduces no axis of an empty operand that is counted from behind.
         return x.reduce(op, axes if rank is None else [axis % rank for axis in axes], keepdims=keep)
+    if _are_all(n.axis, n.input):
+        return b.op(op, x, keepdims=int(keep))
     if b.opset < op.axes_are_operand_since:
         what = f"a constant (before opset {op.axes_are_operand_since})"
         raise n.unsupported("axis", what, "a value known at run time only")
@@ -49,6 +51,24 @@ def reduced(n: Node, op: type[std.Reduction], x: Expr) -> Expr:
     along = along if along.shape is not None and len(along.shape) == 1 else along.reshape(-1)
     along = along + b.where(along < 0, b.op(std.Size, b.op(std.Shape, x)), 0)
     return b.op(op, x, along, keepdims=int(keep), noop_with_empty_axes=1)
+
+
+def _are_all(axes: Expr, x: Expr) -> bool:
+    """Whether axes are counted out up to the rank of `x`: so TensorFlow writes them where it does not know the rank."""
+    facts = axes.builder.facts
+
+    def maker(value: ir.Value | None) -> std.Standard | None:
+        view = facts.maker(value)
+        while isinstance(view, std.Cast):
+            view = facts.maker(view.data)
+        return view
+
+    listed = maker(axes.value)
+    if not isinstance(listed, std.Range) or (facts.uniform(listed.start), facts.uniform(listed.delta)) != (0, 1):
+        return False
+    rank = maker(listed.limit)
+    sizes = maker(rank.data) if isinstance(rank, std.Size) else None
+    return isinstance(sizes, std.Shape) and sizes.data is x.value
 
 
 def _in_int64(x: Expr) -> Expr:

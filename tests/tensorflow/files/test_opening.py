@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import lstm_lower as ll
 from lstm_lower.records.kinds import Kind, content_of
 from lstm_lower.tensorflow.files import messages
-from lstm_lower.tensorflow.files.opening import read_file
+from lstm_lower.tensorflow.files.opening import IncompleteCheckpointWarning, read_file
 from lstm_lower.tensorflow.files.values import tensor_value
 from lstm_lower.tensorflow.sources import Source, Variable, open_source
 
@@ -95,6 +95,18 @@ def test_meta_graph_alone(tmp_path: Path) -> None:
         match=r"checkpoint requires values of the graph's variables, got .*bundle.* without any: n",
     ):
         open_source(tmp_path / "graph", checkpoint=FILES / "bundle")
+
+
+def test_a_checkpoint_of_which_only_the_index_is_there(tmp_path: Path) -> None:
+    for path in META.parent.iterdir():
+        if path.suffix in (".meta", ".index"):
+            shutil.copy(path, tmp_path)
+    with pytest.warns(IncompleteCheckpointWarning, match="is left out, since .*-of-00001 is missing beside it"):
+        source = open_source(tmp_path / META.name)
+    assert not any(variable.has_value for variable in source.variables.values())
+    asked = open_source(tmp_path / META.name, checkpoint=tmp_path / META.stem)
+    with pytest.raises(ll.InvalidModelError, match="-of-00001 is missing"):
+        _ = named(asked)["bias"].value
 
 
 def test_a_value_is_read_when_it_is_asked_for_and_once() -> None:

@@ -228,3 +228,40 @@ def clock(kit: Kit) -> tuple[Any, Feeds]:
 
     _, h = kit.repeat(lambda t, h: t < data.steps, body, [0, kit.start(data.x)])
     return kit.error(h, data.y[:, 0]), data.feeds()
+
+
+@form
+def cond_inside_broadcast(kit: Kit) -> tuple[Any, Feeds]:
+    """A branch that skips a step; what it keeps for its gradient has a size that operands are broadcast to."""
+    tf, data, w = kit.tf, kit.data(), kit.kernel()
+
+    def body(t: Any, h: Any, total: Any) -> Any:
+        x = tf.gather(data.by_time, t)
+
+        def step() -> Any:
+            new = kit.dense(x, h, w)
+            return new, total + kit.error(new, data.y[:, t])
+
+        return t + 1, *tf.cond(tf.reduce_sum(x) < -1, lambda: (h, total), step)
+
+    *_, total = kit.repeat(lambda t, *_: t < data.steps, body, [0, kit.start(data.x), 0.0])
+    return total, data.feeds()
+
+
+@form
+def cond_inside_lengths(kit: Kit) -> tuple[Any, Feeds]:
+    """A branch reads the state and what has a batch size of another name, which must be the same."""
+    tf, ln = kit.tf, kit.input("lengths", [None], "int32")
+    data, w = kit.data(lambda B, T: {ln: kit.lengths(B, T)}), kit.kernel()
+
+    def body(t: Any, h: Any, total: Any) -> Any:
+        live = tf.expand_dims(t < ln, 1)
+        h = tf.where(live, kit.dense(data.x[:, t], h, w), h)
+        error = h - data.y[:, t]
+        return t + 1, h, total + tf.cond(
+            tf.equal(t % 2, 0),
+            lambda: tf.reduce_sum(tf.square(error) * tf.cast(live, tf.float32)), lambda: tf.reduce_sum(tf.abs(error)),
+        )  # fmt: skip
+
+    *_, total = kit.repeat(lambda t, *_: t < tf.reduce_max(ln), body, [0, kit.start(data.x), 0.0])
+    return total / 10, data.feeds()

@@ -8,6 +8,7 @@ from tests.tensorflow.loops.gradients import GRADIENTS
 from tests.tensorflow.loops.kit import Forms
 from tests.tensorflow.loops.layers import LAYERS
 from tests.tensorflow.loops.lists import LISTS
+from tests.tensorflow.loops.uneven import UNEVEN
 from tests.tensorflow.loops.variables import VARIABLES
 
-FORMS: Forms = Forms({**COUNTS, **LISTS, **BRANCHES, **GRADIENTS, **LAYERS, **VARIABLES})
+FORMS: Forms = Forms({**COUNTS, **LISTS, **BRANCHES, **GRADIENTS, **LAYERS, **VARIABLES, **UNEVEN})

@@ -201,3 +201,13 @@ def product(kit: Kit) -> tuple[Any, Feeds]:
     ones = tf.ones([tf.shape(data.x)[0]])
     _, p, m = kit.repeat(lambda t, *_: t < data.steps, body, [0, ones, ones * 0])
     return tf.reduce_mean(p + m), data.feeds()
+
+
+@form
+def broadcast(kit: Kit) -> tuple[Any, Feeds]:
+    """Next to a size that is known stands one that only the data tell: 1, which is broadcast, or the same."""
+    given, chosen = kit.input("given", [None], "int32"), [1, UNITS, 1]
+    data = kit.data(lambda B, T: {given: np.arange(chosen.pop(0), dtype=np.int32)})
+    w, v = kit.kernel(), kit.variable("v", UNITS)
+    h = _final(kit, data, lambda x, h: kit.dense(x, h, w) + kit.tf.gather(v, given))
+    return kit.error(h, data.y[:, 0]), data.feeds()

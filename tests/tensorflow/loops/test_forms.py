@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.tensorflow.loops.checks import TOLERANCE, WAYS, Maker, check, needs_tensorflow
-from tests.tensorflow.loops.grid import KNOWN_FAULTS, SOME_FORMS
+import lstm_lower as ll
+from lstm_lower.errors import UnsupportedOpError
+from tests.tensorflow.loops.checks import TOLERANCE, WAYS, Maker, check, imported, needs_tensorflow
+from tests.tensorflow.loops.grid import REFUSED, SOME_FORMS
+from tests.tensorflow.loops.kit import UNITS
 
 pytestmark = needs_tensorflow
 
@@ -18,12 +21,20 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Maker]:
         yield made
 
 
-CASES = [
-    pytest.param(number, name, marks=pytest.mark.xfail(name in KNOWN_FAULTS, reason="see KNOWN_FAULTS"), id=name)
-    for number, name in enumerate(SOME_FORMS)
-]
-
-
-@pytest.mark.parametrize(("number", "name"), CASES)
+@pytest.mark.parametrize(("number", "name"), [*enumerate(SOME_FORMS)], ids=SOME_FORMS)
 def test_three_steps(maker: Maker, number: int, name: str) -> None:
     check(maker.graph(name), WAYS[number % len(WAYS)], 2e-3 if "float16" in name else TOLERANCE)
+
+
+@pytest.mark.parametrize(("name", "message"), [*REFUSED.items()], ids=[*REFUSED])
+def test_refused(maker: Maker, name: str, message: str) -> None:
+    with pytest.raises(UnsupportedOpError, match=message):
+        imported(maker.graph(name))
+
+
+def test_a_fixed_number_of_steps_is_known_behind_a_loop(maker: Maker) -> None:
+    """What a loop writes to a list has the list's length, however many steps the loop takes."""
+    meta = maker.graph("v1/gru/lengths/sgd")
+    model = ll.from_tensorflow(meta, outputs=["rnn/transpose_1:0"], shapes={"x:0": ["B", 5, None]}, weights="inputs")
+    sizes = model.graph.output[0].type.tensor_type.shape.dim
+    assert [size.dim_param or size.dim_value for size in sizes] == ["B", 5, UNITS]

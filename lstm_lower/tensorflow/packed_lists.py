@@ -1,0 +1,158 @@
+"""Lists whose elements are no tensors of one shape: such as are made of several, and such as have different shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.rules.indexing import reshape_to
+from lstm_lower.tensorflow.element_lists import Later, Put, TensorList
+from lstm_lower.tensorflow.translator import zeros
+from lstm_lower.tensorflow.values import INT64, Value
+
+WAY_ON = (
+    "loops in loops of TensorFlow 1 share their stacks, those of `tf.compat.v1.enable_control_flow_v2()` have lists of "
+    "their own"
+)
+
+
+@dataclasses.dataclass(eq=False)
+class Compound(TensorList):
+    """A list of what is made of several values: a list for each of them.
+
+    Attributes:
+        parts: the lists.
+        join: makes an element of its parts.
+    """
+
+    parts: tuple[TensorList, ...]
+    join: Callable[[Sequence[Value]], Value]
+
+    def length(self) -> Expr:
+        return self.parts[0].length()
+
+    def rows(self) -> Expr:
+        raise UnsupportedOpError(
+            "a list of TensorArrays, optional values or lists of different lengths requires to be read one by one, got "
+            f"a reader of all, such as a loop around that carries it; {WAY_ON}"
+        )
+
+    def again(self, parts: Sequence[TensorList]) -> Compound:
+        """Such a list with other parts."""
+        return dataclasses.replace(self, parts=tuple(parts))
+
+    def get(self, index: Expr) -> Value:
+        return self.join([part.get(index) for part in self.parts])
+
+
+@dataclasses.dataclass(eq=False)
+class Packed(TensorList):
+    """A list of tensors of different shapes: all their numbers, one element behind another.
+
+    Attributes:
+        numbers: the numbers.
+        counts: how many numbers each element has, int64 scalars.
+        shapes: the shapes, int64 vectors.
+        known: what is known of all shapes.
+    """
+
+    numbers: TensorList
+    counts: TensorList
+    shapes: TensorList
+    known: tuple[Any, ...] | None = None
+
+    @property
+    def parts(self) -> tuple[TensorList, ...]:
+        """The lists that it is made of."""
+        return self.numbers, self.counts, self.shapes
+
+    def again(self, parts: Sequence[TensorList]) -> Packed:
+        """Such a list with other parts."""
+        numbers, counts, shapes = parts
+        return Packed(numbers, counts, shapes, self.known)
+
+    @property
+    def element_shape(self) -> tuple[Any, ...] | None:
+        return self.known
+
+    def sizes(self) -> Expr:
+        raise UnsupportedOpError("a list requires elements of one shape where that is asked for, got several")
+
+    def length(self) -> Expr:
+        return self.counts.length()
+
+    def rows(self) -> Expr:
+        raise UnsupportedOpError(
+            "elements of different shapes require to be read one by one or concatenated, got a reader of all, such as "
+            f"a loop around that carries their list; {WAY_ON}"
+        )
+
+    @property
+    def element_dtype(self) -> ir.DataType:
+        return self.numbers.element_dtype
+
+    def get(self, index: Expr) -> Value:
+        numbers, counts = self.numbers.rows(), self.counts.rows()
+        b = counts.builder
+        ends = b.op(std.CumSum, counts, b.constant(0, INT64))
+        end, count = (x.builder.op(std.Gather, x, index.reshape(1), axis=0) for x in (ends, counts))
+        return self._shaped(numbers.slice(end - count, end, axis=0), self.shapes.get(index), self.known)
+
+    def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
+        return Put(self, index, element, add, grows)
+
+    def stacked(self) -> Expr:
+        """The elements as one tensor, of which its reader knows that they are of one shape."""
+        shapes = self.shapes.rows()
+        b = shapes.builder
+        return self._shaped(
+            self.numbers.rows(), b.concat([b.op(std.Shape, shapes).slice(0, 1, axis=0), self._largest()], 0)
+        )
+
+    def joined(self) -> tuple[Expr, Expr]:
+        """The elements one behind another along their first axis, and the size of each."""
+        sizes = self.shapes.rows().slice(0, 1, axis=1)
+        b = sizes.builder
+        total = b.concat([sizes.sum(0), self._largest().slice(1, END, axis=0)], 0)
+        known = None if self.known is None else (None, *self.known[1:])
+        return self._shaped(self.numbers.rows(), total, known), sizes.reshape(-1)
+
+    def _largest(self) -> Expr:
+        """The largest size along each axis; zeros where there is no element."""
+        shapes = self.shapes.rows()
+        b = shapes.builder
+        if self.known is not None and all(isinstance(size, int) for size in self.known[1:]):
+            none = b.ints(0, *self.known[1:])
+        else:
+            none = b.op(std.Expand, b.ints(0), b.op(std.Shape, shapes).slice(1, END, axis=0))
+        return b.concat([shapes, none.unsqueeze(0)], 0).reduce(std.ReduceMax, 0, keepdims=False)
+
+    @staticmethod
+    def _shaped(numbers: Expr, sizes: Expr, known: tuple[Any, ...] | None = None) -> Expr:
+        found = _reshaped(numbers, sizes)
+        return found if known is None else found.builder.set_shape(found, known)
+
+
+def _reshaped(numbers: Expr, sizes: Expr) -> Expr:
+    """A vector in another shape, in which a size may be 0: before opset 14 that has another meaning in a Reshape."""
+    b = numbers.builder
+    if b.opset >= 14:
+        return reshape_to(numbers, sizes)
+    least = sizes.maximum(1)
+    missing = b.op(std.ReduceProd, least, keepdims=1) - b.op(std.Shape, numbers)
+    whole = b.op(std.Reshape, b.concat([numbers, zeros(b, numbers.dtype, missing)], 0), least)
+    return b.op(std.Slice, whole, b.zeros_like(sizes), sizes)
+
+
+def settled(held: TensorList) -> TensorList:
+    """The list itself where one is computed when somebody asks."""
+    while isinstance(held, Later):
+        held = held.list()
+    return held

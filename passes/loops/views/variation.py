@@ -1,0 +1,182 @@
+"""Which tensors of a loop's body have another shape from iteration to iteration.
+
+Sizes that nobody knows are taken to stay as they are unless something is seen to change them: data that decide on a
+shape, or a state that becomes longer. A result of broadcasting is not such a cause.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Container, Iterable, Mapping
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.values import Entry, Open
+
+
+class Level(enum.IntEnum):
+    """What a shape depends on: nothing in the body, sizes of states, numbers made of these, or more than that."""
+
+    FIXED = 0
+    FOLLOWS = 1
+    CHANGED = 2
+    VARIES = 3
+
+
+# The operands that decide on the shape of a result by what they hold.
+_SIZES: dict[type[std.Standard], tuple[int, ...]] = {
+    std.Reshape: (1,), std.Expand: (1,), std.Tile: (1,), std.Slice: (1, 2, 4), std.Pad: (1,), std.Range: (0, 1, 2),
+    std.ConstantOfShape: (0,), std.OneHot: (1,), std.TopK: (1,), std.Split: (1,), std.Resize: (2, 3),
+}  # fmt: skip
+
+# Ops of whose results each size is that of an operand.
+_KEEPING = (
+    std.Elementwise, std.Product, std.Einsum, std.AlongAxis, std.Cumulative, std.Expand, std.Transpose, std.Squeeze,
+    std.Unsqueeze, std.Gather, std.GatherElements, std.GatherND, std.Scatter, std.Shape,
+)  # fmt: skip
+
+# Ops that lay numbers out anew and compute none.
+_PLAIN = (std.Moving, std.Concat, std.Identity, std.Cast)
+
+
+class Variation:
+    """What varies in one body.
+
+    Args:
+        facts: what is known of values.
+        outside: whether a value comes from around the loop.
+        updates: parameter of the body -> what an iteration makes of it.
+        kept: parameters of the body that keep their shape; others vary.
+        counted: whether an inner loop, given by one of its results, runs equally often in each iteration.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        outside: Callable[[ir.Value], bool],
+        updates: Mapping[ir.Value, ir.Value],
+        kept: Container[ir.Value] = (),
+        counted: Callable[[ir.Value], bool] = lambda _: False,
+    ) -> None:
+        self._facts = facts
+        self._outside = outside
+        self._updates = updates
+        self._kept = kept
+        self._counted = counted
+        self._varying: set[ir.Value] = set()
+        self._shapes: dict[ir.Value, Level] = {}
+        self._values: dict[ir.Value, Level] = {}
+        self._settled = False
+
+    def of(self, value: ir.Value) -> bool:
+        """Whether a value's shape is seen to change."""
+        while not self._settled:
+            found = {p for p in self._updates if p not in self._varying and self._grows(p)}
+            self._settled = not found
+            self._varying |= found
+            self._shapes.clear()
+            self._values.clear()
+        return self._shape(value) is Level.VARIES
+
+    def _grows(self, parameter: ir.Value) -> bool:
+        return self._shape(parameter) > Level.FIXED and self._shape(self._updates[parameter]) >= Level.CHANGED
+
+    def _shape(self, value: ir.Value) -> Level:
+        """What a value's shape depends on."""
+        if self._outside(value):
+            return Level.FIXED
+        if value not in self._shapes:
+            self._shapes[value] = Level.FIXED
+            shape = self._facts.shape(value)
+            self._shapes[value] = self._made(value) if shape is None else self._most(self._dim(d, value) for d in shape)
+        return self._shapes[value]
+
+    def _dim(self, dim: object, value: ir.Value) -> Level:
+        if isinstance(dim, Entry):
+            return self._value(dim.value)
+        if not isinstance(dim, Open):
+            return Level.FIXED
+        return self._made(value) if dim.value is value else self._shape(dim.value)
+
+    def _made(self, value: ir.Value) -> Level:
+        """What the shape of a node's result depends on."""
+        if value.producer() is None:
+            if value in self._kept:
+                return Level.FIXED
+            return Level.VARIES if value in self._varying or value not in self._updates else Level.FOLLOWS
+        view = self._facts.maker(value)
+        match view:
+            case std.NonZero() | std.Unique():
+                return self._changed(self._value(view.node.inputs[0]))
+            case std.Loop():
+                return self._looped(view, value)
+            case std.Scan():
+                return self._operands(value, view)
+            case std.If():
+                if self._value(view.node.inputs[0]) > Level.FIXED:
+                    return Level.VARIES
+                place = value.index()
+                assert place is not None
+                return self._most(self._shape(branch.outputs[place]) for branch in view.branches)
+        found = self._operands(value, view)
+        keeps = isinstance(view, _KEEPING) or (isinstance(view, std.Concat) and not self._is_open(value, view.axis))
+        return found if keeps else self._changed(found)
+
+    def _is_open(self, value: ir.Value, axis: int | None) -> bool:
+        shape = self._facts.shape(value)
+        return shape is None or axis is None or not isinstance(shape[axis], int | str)
+
+    def _operands(self, value: ir.Value, view: std.Standard | None) -> Level:
+        node = value.producer()
+        assert node is not None
+        sizes = _SIZES.get(type(view), ()) if view is not None else ()
+        return self._most(
+            self._value(x) if number in sizes else self._shape(x)
+            for number, x in enumerate(node.inputs)
+            if x is not None
+        )
+
+    def _looped(self, view: std.Loop, value: ir.Value) -> Level:
+        """An inner loop's result: its shape is that of each iteration if the number of iterations does not vary."""
+        if not self._counted(value):
+            return Level.VARIES
+        return self._most(self._shape(x) for x in view.node.inputs if x is not None)
+
+    def _value(self, value: ir.Value | None) -> Level:
+        """What the numbers in a value depend on."""
+        assert value is not None
+        if self._outside(value) or self._facts.constant(value) is not None:
+            return Level.FIXED
+        if value not in self._values:
+            self._values[value] = Level.VARIES
+            entries = self._facts.entries(value)
+            self._values[value] = (
+                self._computed(value) if entries is None else self._most(self._entry(e, value) for e in entries)
+            )
+        return self._values[value]
+
+    def _entry(self, entry: object, value: ir.Value) -> Level:
+        if isinstance(entry, Entry):
+            return self._computed(value) if entry.value is value else self._value(entry.value)
+        return self._shape(entry.value) if isinstance(entry, Open) else Level.FIXED
+
+    def _computed(self, value: ir.Value) -> Level:
+        node, view = value.producer(), self._facts.maker(value)
+        if node is None or isinstance(view, std.ControlFlow | std.Random):
+            return Level.VARIES
+        if isinstance(view, std.Shape):
+            return self._shape(view.data)
+        if isinstance(view, std.Size):
+            return self._changed(self._operands(value, view))
+        found = self._most(self._value(x) for x in node.inputs if x is not None)
+        return found if isinstance(view, _PLAIN) else self._changed(found)
+
+    @staticmethod
+    def _changed(level: Level) -> Level:
+        return level if level is Level.FIXED else max(level, Level.CHANGED)
+
+    @staticmethod
+    def _most(levels: Iterable[Level]) -> Level:
+        return max(levels, default=Level.FIXED)
