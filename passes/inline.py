@@ -120,7 +120,7 @@ class _Inlining:
         copier = Copier(
             dict(zip(function.inputs, inputs, strict=True)),
             attributes=attributes,
-            name=lambda name: self.names.fresh(name) if name else name,
+            name=self.names.another,
             metadata=call.metadata_props,
         )
         nodes = copier.nodes(function)

@@ -134,16 +134,32 @@ class Emitter:
         node = ir.Node("", op_type, inputs, attrs, outputs=values, name=name)
         self.place(node)
         for value in values:
-            value.type = self.facts.type(value)
-            shape = self.facts.shape(value)
-            value.shape = None if shape is None else stated(shape)
+            self.declare(value)
         return node
+
+    def declare(self, value: ir.Value) -> None:
+        """Declares what is known of a value's type and shape."""
+        value.type = self.facts.type(value)
+        shape = self.facts.shape(value)
+        value.shape = None if shape is None else stated(shape)
 
     def again(self, node: ir.Node, inputs: Sequence[ir.Value | None], **changed: Any) -> ir.Node:
         """Emits a node of the same operator with other operands; `changed` attributes replace its own, `None` drops."""
         attributes = {**node.attributes, **changed}
         kept = {key: value for key, value in attributes.items() if value is not None}
         return self.node(std.VIEWS[node.op_type], inputs, len(node.outputs), **kept)
+
+    def repeat(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> list[ir.Value]:
+        """Emits a node of any operator again with other operands; returns its outputs."""
+        name = self.names.fresh(f"{self.scope}/{node.op_type}")
+        outputs = [ir.Value(name=f"{name}:{index}" if index else name) for index in range(len(node.outputs))]
+        attributes = list(node.attributes.values())
+        self.place(
+            ir.Node(node.domain, node.op_type, inputs, attributes, overload=node.overload, outputs=outputs, name=name)
+        )
+        for value in outputs:
+            self.declare(value)
+        return outputs
 
     def op(self, op: type[std.Standard], *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
         """Emits a node with one output."""

@@ -302,6 +302,10 @@ class Expr:
         """Square root."""
         return self.builder.op(std.Sqrt, self)
 
+    def exp(self) -> Expr:
+        """Exponential function."""
+        return self.builder.op(std.Exp, self)
+
     def abs(self) -> Expr:
         """Absolute value."""
         return self.builder.op(std.Abs, self)
@@ -384,3 +388,12 @@ def tanh(x: Expr) -> Expr:
 def concat(parts: Sequence[Expr], axis: int) -> Expr:
     """Joins expressions along an axis."""
     return parts[0].builder.concat(parts, axis)
+
+
+def detached(x: Expr) -> Expr:
+    """The same values, through which no gradient flows."""
+    result = x.builder.op(std.Identity, x)
+    node = result.value.producer()
+    assert node is not None
+    node.metadata_props[std.STOPPED] = "true"
+    return result

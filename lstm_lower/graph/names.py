@@ -39,3 +39,7 @@ class Names:
             name = f"{hint}_{self._next[hint]}"
         self._used.add(name)
         return name
+
+    def another(self, name: str | None) -> str | None:
+        """The name of a copy; what has no name gets none."""
+        return self.fresh(name) if name else name

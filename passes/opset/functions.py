@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import onnx
 import onnx_ir as ir
-from onnx import inliner
 
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.graph.values import declared_shape, stated
+from lstm_lower.graph.values import stated
 from lstm_lower.passes.opset.forms import form
 
 
-def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr] | None:
+def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr | None] | None:
     """Emits the nodes of the operator's function body, in their forms of the version.
 
     Returns:
@@ -24,73 +24,55 @@ def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr] | None
     schema = form(node.op_type, version)
     if schema is None or any(attribute.is_ref() for attribute in node.attributes.values()):
         return None
-    model = _inlined(node, version)
-    if model is None:
+    proto = _body(node, schema, version, builder.facts)
+    if proto is None:
         return None
-    graph = model.graph
-    outer = [value for value in dict.fromkeys(node.inputs) if value is not None]
-    _drop_invented_sizes(graph, [*outer, *node.outputs])
-    for inner in all_nodes(graph):
+    # A body need not make outputs that the node does not have.
+    made = {name for inner in proto.node for name in inner.output} | set(proto.input)
+    names = proto.output[: len(node.outputs)]
+    proto.output[:] = [name for name in names if name in made]
+    function = ir.serde.deserialize_function(proto)
+    for inner in all_nodes(function):
         inner.name = inner.op_type
+    defaults = [
+        ir.serde.deserialize_attribute(found.default_value)
+        for found in schema.attributes.values()
+        if found.default_value.name
+    ]
+    missing = [None] * (len(function.inputs) - len(node.inputs))
     copier = Copier(
-        dict(zip(graph.inputs, outer, strict=True)),
+        dict(zip(function.inputs, [*node.inputs, *missing], strict=True)),
+        attributes={attribute.name: attribute for attribute in defaults} | dict(node.attributes),
         name=lambda name: builder.names.fresh(f"{builder.scope}/{name or node.op_type}"),
     )
-    for emitted in copier.nodes(graph):
-        builder.emitter.place(emitted)
-    return [builder.wrap(copier.values[value] or value) for value in graph.outputs]
+    emitted = copier.nodes(function)
+    builder.emitter.place(*emitted)
+    for value in (value for inner in emitted for value in inner.outputs):
+        builder.emitter.declare(value)
+    values = {value.name: copier.values[value] for value in function.outputs}
+    results = [values.get(name) for name in names]
+    return [None if value is None else builder.wrap(value) for value in results]
 
 
-def _inlined(node: ir.Node, version: int) -> ir.Model | None:
-    """A model of the function's body alone, with types inferred; its inputs are the node's, each once."""
-    proto = ir.to_proto(node)
-    _fill_in_defaults(proto, version)
-    names: dict[str, str] = {}
-    inputs = []
-    for value in node.inputs:
-        if value is None or value.name is None or value.name in names:
-            continue
-        if value.type is None:
-            return None
-        names[value.name] = f"in_{len(names)}"
-        info = ir.serde.serialize_value(value)
-        info.name = names[value.name]
-        inputs.append(info)
-    proto.input[:] = [names[name] if name else "" for name in proto.input]
-    proto.output[:] = [f"out_{index}" for index in range(len(proto.output))]
-    outputs = []
-    for name, value in zip(proto.output, node.outputs, strict=True):
-        info = ir.serde.serialize_value(value)
-        info.name = name
-        outputs.append(info)
-    opset = onnx.helper.make_opsetid("", version)
-    graph = onnx.helper.make_graph([proto], "body", inputs, outputs)
-    model = onnx.helper.make_model(graph, opset_imports=[opset])
-    try:
-        model = inliner.inline_selected_functions(model, [("", node.op_type)], inline_schema_functions=True)
-        if any(inlined.op_type == node.op_type for inlined in model.graph.node):
-            return None
-        model = onnx.shape_inference.infer_shapes(model)
-    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
+def _body(node: ir.Node, schema: Any, version: int, facts: Facts) -> onnx.FunctionProto | None:
+    """The newest body for the version."""
+    body = b""
+    # Bodies are written anew when one of the operators in them changes.
+    if versions := [since for since in schema.function_opset_versions if since <= version]:
+        body = schema.get_function_with_opset_version(max(versions))
+    elif versions := [since for since in schema.context_dependent_function_opset_versions if since <= version]:
+        types = [b"" if value is None else _type(value, facts) for value in node.inputs]
+        if None not in types:
+            proto = ir.to_proto(node).SerializeToString()
+            body = schema.get_context_dependent_function_with_opset_version(max(versions), proto, types)
+    return onnx.FunctionProto.FromString(body) if body else None
+
+
+def _type(value: ir.Value, facts: Facts) -> bytes | None:
+    """A value's type, with its shape; `None` when it is not known."""
+    found, shape = facts.type(value), facts.shape(value)
+    if found is None:
         return None
-    return ir.from_proto(model)
-
-
-def _fill_in_defaults(node: onnx.NodeProto, version: int) -> None:
-    """Says the attributes that have a default; onnx's inliner does not read defaults from the schema."""
-    schema = form(node.op_type, version)
-    assert schema is not None
-    given = {attribute.name for attribute in node.attribute}
-    for name, attribute in schema.attributes.items():
-        if name not in given and attribute.default_value.name:
-            node.attribute.append(attribute.default_value)
-
-
-def _drop_invented_sizes(graph: ir.Graph, named: Sequence[ir.Value]) -> None:
-    """Takes the names away that onnx's inference gave to open sizes: it gives the same ones in the next body."""
-    known = {dim for value in named for dim in declared_shape(value) or () if isinstance(dim, str)}
-    for node in all_nodes(graph):
-        for value in node.outputs:
-            shape = declared_shape(value)
-            if shape is not None:
-                value.shape = stated([dim if isinstance(dim, int) or dim in known else None for dim in shape])
+    known = ir.Value(name=value.name, type=found, shape=None if shape is None else stated(shape))
+    serialized: bytes = ir.serde.serialize_value(known).type.SerializeToString()
+    return serialized

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.decompositions import decomposes
 from lstm_lower.passes.opset.registry import Site, before, since
 
 _D = ir.DataType
@@ -27,21 +28,7 @@ def batch_normalization(site: Site) -> Sequence[Expr | None] | None:
         raise site.refusal("input_mean", f"the type of X in opset {site.target}", site.dtype(3).name.lower())
     if not site.attribute("training_mode", 0):
         return None
-    dtype, b = site.dtype(), site.builder
-    momentum, epsilon = site.attribute("momentum", 0.9), site.attribute("epsilon", 1e-5)
-    wide = _D.FLOAT if dtype in (_D.FLOAT16, _D.BFLOAT16) else dtype
-    x, scale, bias, old_mean, old_variance = (site.input(index).cast(wide) for index in range(5))
-    axes = [axis for axis in range(site.rank()) if axis != 1]
-    per_channel = (-1, *[1] * (site.rank() - 2))
-    mean = b.op(std.ReduceMean, x, axes=axes)
-    centered = x - mean
-    variance = b.op(std.ReduceMean, centered * centered, axes=axes)
-    normal = centered / b.op(std.Sqrt, variance + epsilon)
-    y = normal * scale.reshape(*per_channel) + bias.reshape(*per_channel)
-    running = [
-        old * momentum + new.reshape(-1) * (1 - momentum) for old, new in ((old_mean, mean), (old_variance, variance))
-    ]
-    return [result.cast(dtype) for result in (y, *running)][: len(site.node.outputs)]
+    return _formula(site)
 
 
 @since(14, std.BatchNormalization)
@@ -58,22 +45,15 @@ def batch_normalization_inference(site: Site) -> Sequence[Expr | None] | None:
 
 @before(17, std.LayerNormalization)
 def layer_normalization(site: Site) -> Sequence[Expr | None] | None:
-    """By its formula, in which scale and bias broadcast; onnx's function of older operators asks for all elements."""
-    shape, axis = site.input(0).shape, site.attribute("axis", -1)
-    if shape is None:
-        return None
-    b, dtype, stash = site.builder, site.dtype(), _D(site.attribute("stash_type", _D.FLOAT.value))
-    # onnxruntime leaves doubles what they are.
-    wide = dtype if dtype == _D.DOUBLE else stash
-    axes = list(range(axis % len(shape), len(shape)))
-    x = site.input(0).cast(wide)
-    mean = b.op(std.ReduceMean, x, axes=axes)
-    centered = x - mean
-    variance = b.op(std.ReduceMean, centered * centered, axes=axes)
-    deviation = b.op(std.Sqrt, variance + site.attribute("epsilon", 1e-5))
-    y = (centered / deviation).cast(dtype) * site.input(1)
-    y = y + site.input(2) if site.has(2) else y
-    return [y, mean.cast(stash), b.op(std.Reciprocal, deviation).cast(stash)][: len(site.node.outputs)]
+    """In its formula scale and bias broadcast; onnx's function of older operators asks for all elements."""
+    return None if site.input(0).shape is None else _formula(site)
+
+
+def _formula(site: Site) -> Sequence[Expr | None] | None:
+    """What the node's decomposition makes."""
+    view = site.operator.of(site.node, site.builder.facts)
+    rule = decomposes.of(site.operator)
+    return None if view is None or rule is None else rule(view, site.builder)[: len(site.node.outputs)]
 
 
 @before(18, std.GroupNormalization)

@@ -7,8 +7,12 @@ import onnx_ir as ir
 from onnx import version_converter
 
 from lstm_lower import opdef, schemas
-from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, requires
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.form import node_label
+from lstm_lower.graph.standard.base import constant_of
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.verify import verify_types
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.inline import InlineFunctionsPass
@@ -19,6 +23,9 @@ from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers
 
 # The opset in which Scan came, with an axis for the batch.
 SCANS_OF_BATCHES = 8
+
+# Upsample became Resize, and Resize got attributes for how it samples.
+RESIZE, SIZES_OF_RESIZE = 10, 11
 
 
 def check_opset(opset: int | None) -> None:
@@ -105,9 +112,41 @@ def _convert_by_onnx(model: ir.Model, own: int) -> None:
             raise InvalidModelError(text) from error
     if own == SCANS_OF_BATCHES:
         over_batches(converted)
+    if own < SIZES_OF_RESIZE:
+        _keep_sampling(converted, upsamples=own < RESIZE)
     _restore_initializers(converted.graph, model.graph)
     converted.graph.metadata_props.update(model.graph.metadata_props)
     model.graph = converted.graph
+
+
+def _keep_sampling(model: ir.Model, *, upsamples: bool) -> None:
+    """Says how old nodes sample, which have no attribute for it: the converter leaves them to newer ones' defaults.
+
+    The nearest place is that below, as the operator Upsample has it; onnxruntime takes that above where a Resize of
+    opset 10 makes an axis smaller.
+
+    Raises:
+        UnsupportedOpError: it is not known what a Resize of nearest places makes smaller, or it makes others larger.
+    """
+    for node in all_nodes(model.graph):
+        if not std.Resize.matches(node):
+            continue
+        node.attributes["coordinate_transformation_mode"] = ir.AttrString(
+            "coordinate_transformation_mode", "asymmetric"
+        )
+        scales = None if upsamples else constant_of(node.inputs[2])
+        if upsamples or (scales is not None and (scales >= 1).all()):
+            nearest = "floor"
+        elif scales is not None and (scales <= 1).all():
+            nearest = "ceil"
+        elif "mode" in node.attributes and node.attributes["mode"].as_string() != "nearest":
+            continue
+        else:
+            got = "others or unknown ones"
+            raise UnsupportedOpError(
+                requires(node.op_type, node_label(node), "scales", "all at least 1 or all at most 1 (opset 10)", got)
+            )
+        node.attributes["nearest_mode"] = ir.AttrString("nearest_mode", nearest)
 
 
 def _restore_initializers(graph: ir.Graph, original: ir.Graph) -> None:

@@ -246,6 +246,17 @@ def _padded(dim: Dim, before: int, after: int) -> Dim | None:
     return dim if before == after == 0 else None
 
 
+@infers(std.CenterCropPad)
+def _center_crop_pad(op: std.CenterCropPad) -> Inferred:
+    shape, axes, target = op.shape(), op.axes, op.facts.entries(op.target)
+    if shape is None or axes is None:
+        return [(op.dtype(), None)]
+    sizes: list[Dim | None] = list(shape)
+    for place, axis in enumerate(axes):
+        sizes[axis] = None if target is None else target[place]
+    return [(op.dtype(), tuple(sizes))]
+
+
 @infers(std.Range)
 def _range(op: std.Range) -> Inferred:
     bounds = [op.constant(index) for index in range(3)]

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.inference.base import Inferred, infers
-from lstm_lower.graph.values import Partial, broadcast
+from lstm_lower.graph.values import Dim, Partial, broadcast
 
 
 @infers(std.LayerNormalization)
@@ -52,6 +52,20 @@ def _matmul(op: std.MatMul) -> Inferred:
     batch = broadcast(a[:-2], b[:-2])
     # Of a vector the axis that a matrix has besides the inner one is missing.
     return [(op.dtype(), None if batch is None else (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ())))]
+
+
+@infers(std.Einsum)
+def _einsum(op: std.Einsum) -> Inferred:
+    equation = op.equation
+    if equation is None:
+        return [(op.dtype(), None)]
+    sizes: dict[str, Dim | None] = {}
+    for index, term in enumerate(equation.inputs):
+        for label, dim in zip(term, op.shape(index) or (), strict=True):
+            before = sizes.get(label, dim)
+            both = broadcast((before,), (dim,))
+            sizes[label] = None if both is None else both[0]
+    return [(op.dtype(), tuple(sizes.get(label) for label in equation.output))]
 
 
 @infers(std.Gemm)

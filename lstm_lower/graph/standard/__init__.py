@@ -6,5 +6,11 @@ from lstm_lower.graph.standard.base import Facet as Facet
 from lstm_lower.graph.standard.base import Standard as Standard
 from lstm_lower.graph.standard.control_flow import *
 from lstm_lower.graph.standard.elementwise import *
+from lstm_lower.graph.standard.images import *
+from lstm_lower.graph.standard.layers import *
+from lstm_lower.graph.standard.normalization import *
 from lstm_lower.graph.standard.products import *
+from lstm_lower.graph.standard.recurrent import *
 from lstm_lower.graph.standard.reductions import *
+from lstm_lower.graph.standard.sequences import *
+from lstm_lower.graph.standard.windows import *

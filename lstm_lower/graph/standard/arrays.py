@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard, all_counted, constant_of, counted
+from lstm_lower.graph.standard.base import (
+    Attribute,
+    Operand,
+    Optional,
+    Standard,
+    all_counted,
+    constant_of,
+    counted,
+    text,
+)
 from lstm_lower.graph.values import Array
 
 
@@ -142,8 +151,46 @@ class ReverseSequence(Moving):
     lengths = Operand(1)
 
 
+class Blocks(Standard, abstract=True):
+    """Lays blocks of an image's places out as channels, or the other way round."""
+
+    data = Operand(0)
+    blocksize = Attribute("blocksize", 1)
+
+    @property
+    def mode(self) -> str:
+        """`DCR`, where a block's place stands before the channel, or `CRD`, where it stands behind."""
+        return text(self.attribute("mode", "DCR"))
+
+
+class DepthToSpace(Blocks): ...
+
+
+class SpaceToDepth(Blocks): ...
+
+
+class CenterCropPad(Standard):
+    data = Operand(0)
+    target = Operand(1)
+
+    @property
+    def axes(self) -> tuple[int, ...] | None:
+        """The axes that get the target's sizes, in its order."""
+        given, rank = self.attribute("axes", None), self.rank()
+        if given is None:
+            return None if rank is None else tuple(range(rank))
+        return all_counted(tuple(given), rank)
+
+
+class Compress(Standard):
+    data = Operand(0)
+    condition = Operand(1)
+
+
 class Trilu(Standard):
     data = Operand(0)
+    which = Optional(1)
+    upper = Attribute("upper", 1)
 
 
 class Concat(Standard):
@@ -170,8 +217,7 @@ class Pad(Standard):
     @property
     def mode(self) -> str:
         """`constant`, `reflect`, `edge` or `wrap`."""
-        mode = self.attribute("mode", "constant")
-        return mode.decode() if isinstance(mode, bytes) else mode
+        return text(self.attribute("mode", "constant"))
 
     @property
     def axes(self) -> tuple[int, ...] | None:
@@ -217,6 +263,10 @@ class Constant(Standard):
         return constant_of(self.output)
 
 
+class EyeLike(Standard):
+    data = Operand(0)
+
+
 class ConstantOfShape(Standard):
     target = Operand(0)
 
@@ -231,10 +281,19 @@ class NonZero(Standard):
     data = Operand(0)
 
 
-class OneHot(Standard): ...
+class OneHot(Standard):
+    indices = Operand(0)
+    depth = Operand(1)
+    values = Operand(2)
 
 
-class TopK(Standard): ...
+class TopK(Standard):
+    data = Operand(0)
+
+    @property
+    def axis(self) -> int | None:
+        """The axis along which elements are compared."""
+        return counted(self.attribute("axis", -1), self.rank())
 
 
 class Unique(Standard): ...
@@ -250,8 +309,15 @@ class Scatter(Standard, abstract=True):
     @property
     def reduction(self) -> str:
         """`none`, `add`, `mul`, `max` or `min`."""
-        found = self.attribute("reduction", "none")
-        return found.decode(errors="replace") if isinstance(found, bytes) else found
+        return text(self.attribute("reduction", "none"))
+
+
+class TensorScatter(Standard):
+    """Writes updates one behind another into a cache; where they begin each example says."""
+
+    data = Operand(0)
+    updates = Operand(1)
+    starts = Optional(2)
 
 
 class ScatterND(Scatter): ...

@@ -90,10 +90,10 @@ class Standard:
     commutative: ClassVar[bool] = False
     linear: ClassVar[tuple[int, ...]] = ()
 
-    def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, abstract: bool = False, op_type: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not abstract:
-            cls.op_type = cls.__name__
+            cls.op_type = op_type or cls.__name__
             VIEWS[cls.op_type] = cls
 
     def __init__(self, node: ir.Node, facts: Facts) -> None:
@@ -158,6 +158,11 @@ class Standard:
     def says(self, index: int, name: str) -> bool:
         """Whether integers are given at all, known or not."""
         return name in self.node.attributes or self.operand(index) is not None
+
+
+def text(attribute: str | bytes) -> str:
+    """A string, which files and models in memory write differently."""
+    return attribute.decode(errors="replace") if isinstance(attribute, bytes) else attribute
 
 
 def constant_of(value: ir.Value | None) -> Array | None:

@@ -108,36 +108,6 @@ class Scan(Repeated):
 class SequenceMap(Repeated): ...
 
 
-class SequenceConstruct(Standard): ...
-
-
-class SequenceEmpty(Standard): ...
-
-
-class SequenceInsert(Standard): ...
-
-
-class SequenceErase(Standard): ...
-
-
-class SequenceAt(Standard): ...
-
-
-class SequenceLength(Standard): ...
-
-
-class SplitToSequence(Standard): ...
-
-
-class ConcatFromSequence(Standard): ...
-
-
-class OptionalHasElement(Standard): ...
-
-
-class OptionalGetElement(Standard): ...
-
-
 class Random(Standard, abstract=True):
     """Results that differ from run to run: never moved, merged or repeated."""
 
@@ -160,4 +130,9 @@ class Multinomial(Random): ...
 class Bernoulli(Random): ...
 
 
-class Dropout(Random): ...
+class Dropout(Random):
+    """Hands its operand on unless it trains."""
+
+    data = Operand(0)
+    ratio = Optional(1)
+    training = Optional(2)

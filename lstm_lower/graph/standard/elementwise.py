@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard
+from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard, text
 
 
 class Elementwise(Standard, abstract=True):
@@ -116,8 +116,17 @@ class Unary(Elementwise, abstract=True):
     data = Operand(0)
 
 
+# Mark, in the metadata of an Identity, of one through which no gradient flows: a detached value.
+STOPPED = "lstm_lower.stop_gradient"
+
+
 class Identity(Unary):
     linear = (0,)
+
+    @property
+    def stops(self) -> bool:
+        """Whether no gradient flows through it."""
+        return STOPPED in self.node.metadata_props
 
 
 class Neg(Unary):
@@ -179,7 +188,8 @@ class BitwiseNot(Unary): ...
 class Ceil(Unary): ...
 
 
-class Celu(Unary): ...
+class Celu(Unary):
+    alpha = Attribute("alpha", 1.0)
 
 
 class Cos(Unary): ...
@@ -188,7 +198,8 @@ class Cos(Unary): ...
 class Cosh(Unary): ...
 
 
-class Elu(Unary): ...
+class Elu(Unary):
+    alpha = Attribute("alpha", 1.0)
 
 
 class Erf(Unary): ...
@@ -200,16 +211,22 @@ class Exp(Unary): ...
 class Floor(Unary): ...
 
 
-class Gelu(Unary): ...
+class Gelu(Unary):
+    @property
+    def approximate(self) -> str:
+        """`none` or `tanh`."""
+        return text(self.attribute("approximate", "none"))
 
 
-class HardSigmoid(Unary): ...
+class HardSigmoid(Unary):
+    alpha = Attribute("alpha", 0.2)
 
 
 class HardSwish(Unary): ...
 
 
-class LeakyRelu(Unary): ...
+class LeakyRelu(Unary):
+    alpha = Attribute("alpha", 0.01)
 
 
 class Log(Unary): ...
@@ -227,10 +244,15 @@ class Relu(Unary): ...
 class Round(Unary): ...
 
 
-class Selu(Unary): ...
+class Selu(Unary):
+    """The defaults are the nearest numbers of float32."""
+
+    alpha = Attribute("alpha", 1.67326319217681884765625)
+    gamma = Attribute("gamma", 1.05070102214813232421875)
 
 
-class Shrink(Unary): ...
+class Shrink(Unary):
+    lambd = Attribute("lambd", 0.5)
 
 
 class Sigmoid(Unary): ...
@@ -254,10 +276,15 @@ class Softsign(Unary): ...
 class Sqrt(Unary): ...
 
 
+class Swish(Unary):
+    alpha = Attribute("alpha", 1.0)
+
+
 class Tan(Unary): ...
 
 
 class Tanh(Unary): ...
 
 
-class ThresholdedRelu(Unary): ...
+class ThresholdedRelu(Unary):
+    alpha = Attribute("alpha", 1.0)

@@ -1,8 +1,12 @@
-"""Matrix products, convolutions and layers."""
+"""Matrix products and layers."""
 
 from __future__ import annotations
 
-from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard
+import dataclasses
+import string
+from collections.abc import Sequence
+
+from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard, text
 
 
 class Product(Standard, abstract=True):
@@ -26,69 +30,52 @@ class Gemm(Product):
     trans_b = Attribute("transB", 0)
 
 
-class Einsum(Standard): ...
+class Einsum(Standard):
+    """Einstein's summation, in the forms that numpy has."""
+
+    @property
+    def equation(self) -> Equation | None:
+        """A letter for each axis; `None` where ranks are not known."""
+        ranks = [self.rank(index) for index in range(len(self.node.inputs))]
+        known = [rank for rank in ranks if rank is not None]
+        return Equation.of(text(self.attribute("equation", "")), known) if len(known) == len(ranks) else None
 
 
-class Recurrent(Standard, abstract=True):
-    """ONNX's own recurrent layers: x `[T, B, I]`, or `[B, T, I]` where `layout` is 1."""
+@dataclasses.dataclass(frozen=True)
+class Equation:
+    """An equation of Einstein's with a letter for each axis, those of an ellipsis too.
 
-    x = Operand(0)
-    layout = Attribute("layout", 0)
+    Attributes:
+        inputs: of each operand.
+        output: of the result.
+        spread: the letters of the longest ellipsis; others have the last ones of these.
+    """
 
+    inputs: tuple[str, ...]
+    output: str
+    spread: str
 
-class LSTM(Recurrent): ...
+    @classmethod
+    def of(cls, equation: str, ranks: Sequence[int]) -> Equation | None:
+        """Reads one; `None` where it does not fit the ranks.
 
+        Without an arrow the result has the ellipsis and then what stands only once, by the alphabet.
+        """
+        left, arrow, right = equation.replace(" ", "").partition("->")
+        terms = left.split(",")
+        letters = left.replace("...", "")
+        extra = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=False)]
+        if len(terms) != len(ranks) or any(
+            count < 0 or (count and "..." not in t) for t, count in zip(terms, extra, strict=True)
+        ):
+            return None
+        most = max(extra, default=0)
+        spread = "".join(c for c in string.ascii_letters if c not in left)[:most]
+        inputs = tuple(term.replace("...", spread[most - count :]) for term, count in zip(terms, extra, strict=True))
+        once = "".join(sorted(c for c in set(letters) if c.isalpha() and letters.count(c) == 1))
+        return cls(inputs, right.replace("...", spread) if arrow else spread + once, spread)
 
-class GRU(Recurrent): ...
-
-
-class RNN(Recurrent): ...
-
-
-class Conv(Standard): ...
-
-
-class ConvTranspose(Standard): ...
-
-
-class MaxPool(Standard): ...
-
-
-class AveragePool(Standard): ...
-
-
-class LpPool(Standard): ...
-
-
-class BatchNormalization(Standard):
-    training_mode = Attribute("training_mode", 0)
-
-
-class GroupNormalization(Standard): ...
-
-
-class InstanceNormalization(Standard): ...
-
-
-class QuantizeLinear(Standard): ...
-
-
-class DequantizeLinear(Standard): ...
-
-
-class Resize(Standard): ...
-
-
-class Upsample(Standard): ...
-
-
-class RoiAlign(Standard): ...
-
-
-class GridSample(Standard): ...
-
-
-class AffineGrid(Standard): ...
-
-
-class DFT(Standard): ...
+    def written(self, term: str) -> str:
+        """Letters of an ellipsis, which stand together, as an ellipsis."""
+        own = "".join(label for label in term if label in self.spread)
+        return term.replace(own, "...") if own else term

@@ -86,9 +86,14 @@ class AlongAxis(Standard, abstract=True):
     default_axis = -1
 
     @property
+    def written_axis(self) -> int:
+        """The axis as it is written, a negative one counted from behind."""
+        return int(self.attribute("axis", self.default_axis))
+
+    @property
     def axis(self) -> int | None:
         """The axis, counted from the front."""
-        return counted(self.attribute("axis", self.default_axis), self.rank())
+        return counted(self.written_axis, self.rank())
 
 
 class Softmax(AlongAxis): ...
@@ -98,9 +103,6 @@ class LogSoftmax(AlongAxis): ...
 
 
 class Hardmax(AlongAxis): ...
-
-
-class LayerNormalization(AlongAxis): ...
 
 
 class Arg(Standard, abstract=True):

@@ -1,0 +1,77 @@
+"""Operators that scale what they are given by its own statistics. Channels are axis 1."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard
+from lstm_lower.graph.standard.reductions import AlongAxis
+
+
+class Normalization(Standard, abstract=True):
+    """Of its first operand."""
+
+    data = Operand(0)
+    epsilon = Attribute("epsilon", 1e-5)
+
+
+class Affine(Normalization, abstract=True):
+    """Scales and shifts the result."""
+
+    scale = Operand(1)
+    bias = Operand(2)
+
+
+class BatchNormalization(Affine):
+    """Statistics over all axes but the channels'."""
+
+    running_mean = Operand(3)
+    running_variance = Operand(4)
+    momentum = Attribute("momentum", 0.9)
+    training_mode = Attribute("training_mode", 0)
+
+
+class GroupNormalization(Affine):
+    """Scale and bias belong to groups before opset 21, to channels since."""
+
+    num_groups = Attribute("num_groups", 1)
+
+
+class InstanceNormalization(Affine): ...
+
+
+class LayerNormalization(AlongAxis):
+    """Statistics over all axes from `axis` on."""
+
+    scale = Operand(1)
+    bias = Optional(2)
+    epsilon = Attribute("epsilon", 1e-5)
+
+    @property
+    def stash(self) -> ir.DataType:
+        """The dtype of the statistics that it gives."""
+        return ir.DataType(self.attribute("stash_type", 1))
+
+
+class RMSNormalization(AlongAxis):
+    """Over all axes from `axis` on, whose mean stays."""
+
+    scale = Operand(1)
+    epsilon = Attribute("epsilon", 1e-5)
+
+
+class MeanVarianceNormalization(Normalization):
+    axes = Attribute("axes", (0, 2, 3))
+
+
+class LpNormalization(AlongAxis):
+    p = Attribute("p", 2)
+
+
+class LRN(Normalization):
+    """Over `size` neighbouring channels."""
+
+    alpha = Attribute("alpha", 1e-4)
+    beta = Attribute("beta", 0.75)
+    shift = Attribute("bias", 1.0)
+    size = Attribute("size", 1)

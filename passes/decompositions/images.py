@@ -1,0 +1,304 @@
+"""Operators that sample images at places which are computed, as lookups and weights."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError, requires
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.form import node_label
+from lstm_lower.passes.decompositions.registry import decomposes
+from lstm_lower.passes.rules.indexing import INT64, reshape_to
+from lstm_lower.passes.rules.registry import COMPUTE_DTYPES
+from lstm_lower.passes.rules.sizes import Size, divided, entries, scalar, up_to, wide
+
+# Of the cubic interpolation (Keys, 1981), as ONNX has it.
+_CUBIC = -0.75
+
+
+def _wide(x: Expr) -> Expr:
+    return x.cast(COMPUTE_DTYPES.get(x.dtype, x.dtype))
+
+
+class Image:
+    """An image whose elements are looked up.
+
+    Attributes:
+        sizes: along each spatial axis.
+    """
+
+    def __init__(self, x: Expr) -> None:
+        """Takes an image `[N, C, ...]`."""
+        rank = len(x.shape or ())
+        b = x.builder
+        self.sizes = [x.size(axis) for axis in range(2, rank)]
+        flat = reshape_to(x, b.sizes([x.size(0), x.size(1), functools.reduce(operator.mul, self.sizes)]))
+        self._elements = flat.transpose(0, 2, 1)
+
+    def at(self, places: Sequence[Expr]) -> Expr:
+        """Elements `[N, P, C]` at places `[N, P]` along each spatial axis, integers within the image."""
+        numbers = places[0]
+        for size, place in zip(self.sizes[1:], places[1:], strict=True):
+            numbers = numbers * size + place
+        return numbers.builder.op(std.GatherND, self._elements, numbers.unsqueeze(-1), batch_dims=1)
+
+
+class _Axis:
+    """Places along one spatial axis of a GridSample.
+
+    Attributes:
+        size: the number of elements, as a number of the places' dtype.
+    """
+
+    def __init__(self, op: std.GridSample, size: Size, like: Expr) -> None:
+        self.op = op
+        b = like.builder
+        self.size = number_of(b, size, like.dtype)
+        self.low, self.high = (like.like(0), self.size - 1) if op.align_corners else (like.like(-0.5), self.size - 0.5)
+
+    def from_grid(self, grid: Expr) -> Expr:
+        """Places from the grid's numbers, -1 to 1, brought back into the image if the padding does so.
+
+        In mode cubic it does that with the elements around them alone, in onnxruntime and in PyTorch.
+        """
+        x = (grid + 1) / 2 * (self.size - 1) if self.op.align_corners else ((grid + 1) * self.size - 1) / 2
+        x = x.builder.op(std.Round, x) if self.op.mode == "nearest" else x
+        if self.op.padding == "zeros" or self.op.mode == "cubic":
+            return x
+        outside = x.builder.op(std.Or, x < self.low, x > self.high)
+        return x.builder.where(outside, self.inside(x), x)
+
+    def inside(self, x: Expr) -> Expr:
+        """Places brought back into the image by the padding."""
+        if self.op.padding == "border":
+            return x.maximum(0).minimum(self.size - 1)
+        span = self.high - self.low
+        distance = (x - self.low).abs()
+        # Of an image of one element all places are that.
+        span = span.builder.where(span > 0, span, 1)
+        whole = x.builder.op(std.Floor, distance / span)
+        rest = distance - whole * span
+        odd = whole - x.builder.op(std.Floor, whole / 2) * 2 > 0
+        return x.builder.where(odd, self.high - rest, self.low + rest)
+
+    def element(self, x: Expr) -> tuple[Expr, Expr | None]:
+        """The number of the element at a whole place, and where that is one; `None` for everywhere."""
+        b = x.builder
+        found = None if self.op.padding == "zeros" else self.inside(x)
+        exists = None
+        if found is None:
+            exists = b.op(std.And, x > -1, x < self.size)
+            found = x
+        # Whole numbers are not always that after turning round.
+        whole = b.op(std.Round, found).maximum(0).minimum(self.size - 1)
+        return whole.cast(INT64), exists
+
+    def weighted(self, x: Expr) -> list[tuple[Expr, Expr | None]]:
+        """Whole places near a place, with their weights."""
+        if self.op.mode == "nearest":
+            return [(x, None)]
+        floor = x.builder.op(std.Floor, x)
+        part = x - floor
+        if self.op.mode == "linear":
+            return [(floor, 1 - part), (floor + 1, part)]
+        return [(floor + offset, weight) for offset, weight in zip((-1, 0, 1, 2), _cubic(part), strict=True)]
+
+
+def _cubic(t: Expr) -> list[Expr]:
+    """The weights of four elements, of which the second lies `t` before."""
+
+    def near(d: Expr) -> Expr:
+        return ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
+
+    def far(d: Expr) -> Expr:
+        return ((_CUBIC * d - 5 * _CUBIC) * d + 8 * _CUBIC) * d - 4 * _CUBIC
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+@decomposes(std.GridSample)
+def _grid_sample(op: std.GridSample, b: Builder) -> list[Expr]:
+    """The sum of the elements around each place by their weights."""
+    data, grid = b.wrap(op.data), _wide(b.wrap(op.grid))
+    if data.shape is None:
+        raise UnsupportedOpError(
+            requires(op.op_type, node_label(op.node), "X, for the gradient,", "a known rank", "an unknown one")
+        )
+    image, x = Image(_wide(data)), len(data.shape) - 2
+    if op.mode == "cubic" and x != 2:
+        raise UnsupportedOpError(
+            requires(op.op_type, node_label(op.node), "X, for the gradient, in mode cubic", "rank 4", len(data.shape))
+        )
+    sizes = [grid.size(axis) for axis in range(x + 1)]
+    count = functools.reduce(operator.mul, sizes[1:])
+    flat = reshape_to(grid, b.sizes([sizes[0], count, x]))
+    # The grid tells of the last axis first.
+    parts = [flat.slice(x - 1 - axis, x - axis, axis=2).squeeze(2) for axis in range(x)]
+    axes = [_Axis(op, size, part) for size, part in zip(image.sizes, parts, strict=True)]
+    near = [axis.weighted(axis.from_grid(part)) for axis, part in zip(axes, parts, strict=True)]
+    terms = []
+    for corner in itertools.product(*near):
+        places, exist = zip(*(axis.element(at) for axis, (at, _) in zip(axes, corner, strict=True)), strict=True)
+        weight = _product([w for _, w in corner if w is not None], operator.mul)
+        within = _product([e for e in exist if e is not None], functools.partial(b.op, std.And))
+        term = image.at(places)
+        term = term if weight is None else term * weight.unsqueeze(-1).cast(term.dtype)
+        terms.append(term if within is None else b.where(within.unsqueeze(-1), term, 0))
+    total = functools.reduce(operator.add, terms).transpose(0, 2, 1)
+    return [reshape_to(total, b.sizes([sizes[0], data.size(1), *sizes[1:]])).cast(data.dtype)]
+
+
+def _product(factors: Sequence[Expr], by: Callable[[Expr, Expr], Expr]) -> Expr | None:
+    return functools.reduce(by, factors) if factors else None
+
+
+@decomposes(std.AffineGrid)
+def _affine_grid(op: std.AffineGrid, b: Builder) -> list[Expr]:
+    """Theta times the even places of an image and 1."""
+    theta = b.wrap(op.theta)
+    rows = None if theta.shape is None else theta.shape[1]
+    if not isinstance(rows, int):
+        raise UnsupportedOpError(
+            requires(
+                op.op_type,
+                node_label(op.node),
+                "theta, for the gradient,",
+                "a known size of axis 1, the number of spatial axes",
+                rows,
+            )
+        )
+    size = wide(b.wrap(op.size))
+    sizes = entries(size) or [size.slice(i, i + 1, axis=0) for i in range(rows + 2)]
+    parts = []
+    for axis, count in enumerate(sizes[2:]):
+        number = number_of(b, count, theta.dtype)
+        steps = up_to(b, count).cast(theta.dtype)
+        even = steps / (number - 1) * 2 - 1 if op.align_corners else (steps * 2 + 1) / number - 1
+        behind = rows - 1 - axis
+        even = even.unsqueeze(*range(1, behind + 1)) if behind else even
+        parts.append(b.op(std.Expand, even, b.sizes(sizes[2:])).reshape(-1, 1))
+    # The grid tells of the last axis first.
+    ones = b.op(std.Expand, theta.like(1), b.op(std.Shape, parts[0]))
+    places = b.concat([*reversed(parts), ones], 1)
+    return [reshape_to(places @ theta.transpose(0, 2, 1), b.sizes([sizes[0], *sizes[2:], rows]))]
+
+
+@decomposes(std.RoiAlign)
+def _roi_align(op: std.RoiAlign, b: Builder) -> list[Expr]:
+    """The mean, or the largest weighted element, of samples at even distances in each bin of a region."""
+    x, rois = b.wrap(op.data), b.wrap(op.rois)
+    if x.shape is None:
+        raise UnsupportedOpError(
+            requires(op.op_type, node_label(op.node), "X, for the gradient,", "a known rank", "none")
+        )
+    dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
+    maps = b.op(std.Gather, x.cast(dtype), b.wrap(op.batches), axis=0)
+    image = Image(maps)
+    bounds = rois.cast(dtype) * op.scale - (0.5 if op.coordinates == "half_pixel" else 0)
+    sides = [_Side(op, bounds, axis, number_of(b, maps.size(axis + 2), dtype)) for axis in (0, 1)]
+    rows, columns = sides
+    counts = [rois.size(0), op.height, rows.most, op.width, columns.most]
+    total = functools.reduce(operator.mul, counts[1:])
+
+    def both(row: Expr, column: Expr, by: Callable[[Expr, Expr], Expr]) -> Expr:
+        """A number for each sample of each bin, from those of rows and of columns."""
+        return reshape_to(by(row.unsqueeze(2), column.unsqueeze(1)), b.sizes([counts[0], total]))
+
+    terms = []
+    for row, column in itertools.product(rows.near, columns.near):
+        places = [both(row[0], column[0], lambda r, c: r + c * 0), both(row[0], column[0], lambda r, c: r * 0 + c)]
+        terms.append(image.at(places) * both(row[1], column[1], operator.mul).unsqueeze(-1))
+    within, exists = (
+        both(*masks, functools.partial(b.op, std.And)).unsqueeze(-1)
+        for masks in ((rows.within, columns.within), (rows.exists, columns.exists))
+    )
+    number = (rows.number * columns.number).unsqueeze(2, 3)
+    shape = b.sizes([*counts, x.size(1)])
+    if op.mode == "max":
+        found = b.where(within, functools.reduce(lambda one, other: one.maximum(other), terms), 0)
+        found = reshape_to(b.where(exists, found, -math.inf), shape).reduce(std.ReduceMax, [2, 4], keepdims=False)
+        found = b.where(number > 0, found, 0)
+    else:
+        both_masks = b.op(std.And, within, exists)
+        found = reshape_to(b.where(both_masks, functools.reduce(operator.add, terms), 0), shape)
+        found = found.sum([2, 4]) / number.maximum(1)
+    return [found.transpose(0, 3, 1, 2).cast(x.dtype)]
+
+
+class _Side:
+    """The samples of all regions along one axis, counted by bin and by sample in it.
+
+    Attributes:
+        number: how many samples a bin has, `[R, 1]`.
+        most: how many there is room for.
+        near: the two elements around each sample, `[R, bins * most]`, with their weights.
+        within: which samples lie in the image.
+        exists: which of those that there is room for are samples.
+    """
+
+    def __init__(self, op: std.RoiAlign, bounds: Expr, axis: int, size: Expr) -> None:
+        b, bins = bounds.builder, (op.height, op.width)[axis]
+        start, end = (bounds.slice(i, i + 1, axis=1) for i in (1 - axis, 3 - axis))
+        length = end - start if op.coordinates == "half_pixel" else (end - start).maximum(1)
+        self.most: Size = op.samples
+        if op.samples > 0:
+            self.number = b.constant([[op.samples]], bounds.dtype)
+        else:
+            # As many as there are elements in a bin.
+            self.number = b.op(std.Ceil, length / bins).maximum(0)
+            flat = b.concat([self.number.reshape(-1), b.constant([1], bounds.dtype)], 0)
+            self.most = b.op(std.ReduceMax, flat, keepdims=1).cast(INT64)
+        numbers = up_to(b, self.most).cast(bounds.dtype)
+        number = self.number.unsqueeze(2)
+        part = (numbers + 0.5) / number.maximum(1)
+        bin_ = b.constant([[i] for i in range(bins)], bounds.dtype)
+        places = start.unsqueeze(2) + (bin_ + part) * (length / bins).unsqueeze(2)
+        flat_sizes = b.sizes([bounds.size(0), self.most * bins])
+        there = b.op(std.Expand, numbers < number, b.op(std.Shape, places))
+        self.exists = reshape_to(there, flat_sizes)
+        self.near, self.within = _samples(reshape_to(places, flat_sizes), size)
+
+
+def number_of(b: Builder, size: Size, dtype: ir.DataType) -> Expr:
+    """A size as a number of a dtype."""
+    return b.constant(size, dtype) if isinstance(size, int) else scalar(b, size).cast(dtype)
+
+
+def _samples(x: Expr, size: Expr) -> tuple[list[tuple[Expr, Expr]], Expr]:
+    """The two elements around each place with their weights, and which places lie within one of the image."""
+    b = x.builder
+    inside = b.op(std.Not, b.op(std.Or, x < -1, x > size))
+    x = x.maximum(0)
+    low = b.op(std.Floor, x).minimum(size - 1)
+    x = b.where(x > size - 1, low, x)
+    part = x - low
+    pairs = [(low, 1 - part), ((low + 1).minimum(size - 1), part)]
+    return [(place.cast(INT64), weight) for place, weight in pairs], inside
+
+
+@decomposes(std.STFT)
+def _stft(op: std.STFT, b: Builder) -> list[Expr]:
+    """The discrete Fourier transform of each frame, weighted by the window."""
+    signal, window = b.wrap(op.signal), None if op.window is None else b.wrap(op.window)
+    step = b.wrap(op.step).cast(INT64).reshape(1)
+    if op.length is not None:
+        length: Size = b.wrap(op.length).cast(INT64).reshape(1)
+    else:
+        assert window is not None
+        length = window.size(0)
+    if signal.shape is not None and len(signal.shape) == 2:
+        signal = signal.unsqueeze(2)
+    frames = divided(signal.size(1) - length, step) + 1
+    places = (up_to(b, frames) * step).unsqueeze(1) + up_to(b, length).unsqueeze(0)
+    framed = b.op(std.Gather, signal, places, axis=1)
+    framed = framed if window is None else framed * window.cast(framed.dtype).unsqueeze(1)
+    if b.opset >= 20:
+        return [b.op(std.DFT, framed, None, b.constant(2, INT64), onesided=op.onesided)]
+    return [b.op(std.DFT, framed, axis=2, onesided=op.onesided)]

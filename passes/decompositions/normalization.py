@@ -1,0 +1,145 @@
+"""Normalizations by their formulas.
+
+A variance is the mean square of what is left of x without its mean: in the mean of x * x, which onnx's own functions
+are written with, digits cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError, requires
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.form import node_label
+from lstm_lower.passes.decompositions.registry import decomposes
+from lstm_lower.passes.rules.registry import COMPUTE_DTYPES
+
+
+@decomposes(std.BatchNormalization)
+def batch_normalization(view: std.BatchNormalization, b: Builder) -> list[Expr]:
+    """Y, and in training the new running mean and variance, which is that of the batch, not an unbiased one."""
+    rank = _rank(view)
+    x, dtype = _wide(view.data, b), b.wrap(view.data).dtype
+    mean, variance = _wide(view.running_mean, b), _wide(view.running_variance, b)
+    scale, bias = _wide(view.scale, b), _wide(view.bias, b)
+    if not view.training_mode:
+        if any(value.uses() or value.is_graph_output() for value in view.node.outputs[1:]):
+            text = requires(view.op_type, node_label(view.node), "outputs", "Y alone outside of training", "more")
+            raise UnsupportedOpError(text)
+        factor = scale / (variance + view.epsilon).sqrt()
+        return [((x - _channels(mean, rank)) * _channels(factor, rank) + _channels(bias, rank)).cast(dtype)]
+    axes = [axis for axis in range(rank) if axis != 1]
+    centered, of_batch, variance_of_batch = _moments(x, axes)
+    normal = centered / (variance_of_batch + view.epsilon).sqrt()
+    running = [
+        (old * view.momentum + new.reshape(-1) * (1 - view.momentum)).cast(b.wrap(operand).dtype)
+        for operand, old, new in (
+            (view.running_mean, mean, of_batch),
+            (view.running_variance, variance, variance_of_batch),
+        )
+    ]
+    return [(normal * _channels(scale, rank) + _channels(bias, rank)).cast(dtype), *running]
+
+
+@decomposes(std.InstanceNormalization)
+def instance_normalization(view: std.InstanceNormalization, b: Builder) -> list[Expr]:
+    """Each channel of each example by itself."""
+    rank, dtype = _rank(view), b.wrap(view.data).dtype
+    normal = _normal(_wide(view.data, b), range(2, rank), view.epsilon)
+    return [(normal * _channels(_wide(view.scale, b), rank) + _channels(_wide(view.bias, b), rank)).cast(dtype)]
+
+
+@decomposes(std.GroupNormalization)
+def group_normalization(view: std.GroupNormalization, b: Builder) -> list[Expr]:
+    """Groups of channels of each example by themselves."""
+    x, scale, bias = _wide(view.data, b), _wide(view.scale, b), _wide(view.bias, b)
+    normal = _normal(x.reshape(0, view.num_groups, -1), [2], view.epsilon)
+    if b.opset < 21:
+        normal = normal * scale.unsqueeze(1) + bias.unsqueeze(1)
+    result = b.op(std.Reshape, normal, b.op(std.Shape, x))
+    if x.shape is not None:
+        b.set_shape(result, x.shape)
+    if b.opset >= 21:
+        rank = _rank(view)
+        result = result * _channels(scale, rank) + _channels(bias, rank)
+    return [result.cast(b.wrap(view.data).dtype)]
+
+
+@decomposes(std.LayerNormalization)
+def layer_normalization(view: std.LayerNormalization, b: Builder) -> list[Expr]:
+    """Y, mean and inverse deviation."""
+    x, axis = b.wrap(view.data), view.attribute("axis", -1)
+    # Axes counted from behind do not ask for the rank.
+    axes = list(range(axis, 0)) if axis < 0 else list(range(axis, _rank(view)))
+    # Doubles stay what they are, as they do in onnxruntime.
+    wide = x.dtype if x.dtype == ir.DataType.DOUBLE else view.stash
+    centered, mean, variance = _moments(x.cast(wide), axes)
+    deviation = (variance + view.epsilon).sqrt()
+    y = (centered / deviation).cast(x.dtype) * b.wrap(view.scale)
+    y = y if view.bias is None else y + b.wrap(view.bias)
+    return [y, mean.cast(view.stash), b.op(std.Reciprocal, deviation).cast(view.stash)]
+
+
+@decomposes(std.MeanVarianceNormalization)
+def mean_variance_normalization(view: std.MeanVarianceNormalization, b: Builder) -> list[Expr]:
+    """With the tiny number of onnx's function, which keeps the deviation from being 0."""
+    centered, _, variance = _moments(_wide(view.data, b), view.axes)
+    return [(centered / (variance.sqrt() + 1e-9)).cast(b.wrap(view.data).dtype)]
+
+
+@decomposes(std.LpNormalization)
+def lp_normalization(view: std.LpNormalization, b: Builder) -> list[Expr]:
+    """Zeros where all elements along the axis are."""
+    x, axis = _wide(view.data, b), view.attribute("axis", -1)
+    total = (x.abs() if view.p == 1 else x * x).sum(axis, keepdims=True)
+    # Before the root, whose slope at 0 is infinite.
+    total = b.where(total > 0, total, 1)
+    return [(x / (total if view.p == 1 else total.sqrt())).cast(b.wrap(view.data).dtype)]
+
+
+@decomposes(std.LRN)
+def local_response_normalization(view: std.LRN, b: Builder) -> list[Expr]:
+    """Sums over neighbouring channels, of which there are zeros beyond the first and the last."""
+    rank, x = _rank(view), _wide(view.data, b)
+    before, channels = (view.size - 1) // 2, x.size(1)
+    pads = [0] * (2 * rank)
+    pads[1], pads[1 + rank] = before, view.size - 1 - before
+    padded = b.op(std.Pad, x * x, b.ints(*pads))
+    first, *others = [padded.slice(shift, channels + shift, axis=1) for shift in range(view.size)]
+    total = sum(others, first)
+    scale = total * (view.alpha / view.size) + view.shift
+    return [(x / b.op(std.Pow, scale, scale.like(view.beta))).cast(b.wrap(view.data).dtype)]
+
+
+def _wide(value: ir.Value, b: Builder) -> Expr:
+    """An operand; halves are computed in float32."""
+    expr = b.wrap(value)
+    return expr.cast(COMPUTE_DTYPES.get(expr.dtype, expr.dtype))
+
+
+def _moments(x: Expr, axes: Sequence[int]) -> tuple[Expr, Expr, Expr]:
+    """X without its mean, its mean and its variance; reduced axes stay."""
+    mean = x.reduce(std.ReduceMean, axes)
+    centered = x - mean
+    return centered, mean, (centered * centered).reduce(std.ReduceMean, axes)
+
+
+def _normal(x: Expr, axes: Sequence[int], epsilon: float) -> Expr:
+    centered, _, variance = _moments(x, axes)
+    return centered / (variance + epsilon).sqrt()
+
+
+def _channels(vector: Expr, rank: int) -> Expr:
+    """A vector `[C]` in a shape that goes with x `[N, C, ...]`."""
+    return vector.unsqueeze(*range(1, rank - 1)) if rank > 2 else vector
+
+
+def _rank(view: std.Standard) -> int:
+    rank = view.rank()
+    if rank is None:
+        text = requires(view.op_type, node_label(view.node), "the first operand", "a known rank", "an unknown one")
+        raise UnsupportedOpError(text)
+    return rank
