@@ -10,6 +10,7 @@ import typer
 
 import lstm_lower
 from lstm_lower.cli.check_command import check
+from lstm_lower.cli.gradient_command import gradient
 from lstm_lower.cli.inspect_command import inspect
 from lstm_lower.cli.lower_command import lower
 from lstm_lower.cli.ops_command import ops
@@ -48,6 +49,7 @@ def _main(
 
 
 app.command()(lower)
+app.command()(gradient)
 app.command()(inspect)
 app.command()(run)
 app.command()(train)

@@ -1,0 +1,67 @@
+"""`lstm-lower gradient`: adds gradients to any ONNX model."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from lstm_lower.cli import console
+from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption
+
+
+def gradient(
+    model: ModelArgument,
+    of: Annotated[str, typer.Option("--of", metavar="NAME", help="The output to differentiate.")] = "loss",
+    wrt: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--wrt",
+            metavar="NAME,...",
+            help="Inputs or initializers, with commas between; may be repeated [default: all weights that matter].",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        bool, typer.Option("--seeds", help="Take the output's own gradient as an input, seed/<NAME>.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The result [default: <MODEL>.gradient.onnx].", show_default=False),
+    ] = None,
+    external_data: Annotated[
+        bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.data.")
+    ] = False,
+    plugin: PluginOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add outputs grad/<name> to any ONNX model: the gradients of one of its outputs.
+
+    Through loops, branches and recurrent layers too. The result is an ordinary model that can be differentiated again.
+    The file is written only after onnx's checker has accepted it and onnxruntime has loaded it.
+    """
+    target = output if output is not None else model.parent / f"{model.stem}.gradient.onnx"
+    with console.errors(as_json=as_json, plugins=plugin):
+        from lstm_lower.passes.gradients.gradient import gradient as add_gradients
+        from lstm_lower.records.model_files import load, save
+        from lstm_lower.runtime.loadable import check_loadable
+
+        start = time.perf_counter()
+        source = load(model)
+        names = None if wrt is None else [name for text in wrt for name in text.split(",")]
+        result = add_gradients(source, of, names, seeds=seeds)
+        seconds = time.perf_counter() - start
+        save(result, target, external_data=external_data or None, check=check_loadable)
+        added = [str(value.name) for value in result.graph.outputs[len(source.graph.outputs) :]]
+        nodes = [sum(1 for _ in graph.all_nodes()) for graph in (source.graph, result.graph)]
+        if as_json:
+            counts = {"before": nodes[0], "after": nodes[1]}
+            console.print_json({"output": str(target), "seconds": seconds, "nodes": counts, "gradients": added})
+            return
+        console.out().print(escape(f"{len(added)} gradients of {of}: {nodes[0]} -> {nodes[1]} nodes, {seconds:.2f} s"))
+        for name in added:
+            console.out().print(escape(f"  {name}"))
+        console.out().print(escape(f"wrote {target} ({console.bytes_text(target.stat().st_size)})"))

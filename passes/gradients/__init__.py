@@ -1,0 +1,1 @@
+"""Gradients: reverse mode over ONNX graphs, a vector-Jacobian product per operator."""

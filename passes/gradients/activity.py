@@ -1,0 +1,104 @@
+"""Activity: which values vary with what a gradient is taken for, and which of these matter to the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError, requires
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import operands
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.form import node_label
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.passes.gradients.registry import is_flat
+
+# A graph, or nodes of one in an order in which they can run.
+Nodes = ir.Graph | Sequence[ir.Node]
+
+
+class Activity:
+    """The values between some inputs and some results of a graph, or of nodes of one, those of inner graphs included.
+
+    Attributes:
+        active: the values that vary with the inputs and that the results vary with.
+    """
+
+    def __init__(self, graph: Nodes, facts: Facts, inputs: Iterable[ir.Value], results: Iterable[ir.Value]) -> None:
+        self.facts = facts
+        self._varied: set[ir.Value] = set(inputs)
+        self._forward(graph)
+        self.active: set[ir.Value] = {value for value in results if value in self._varied}
+        self._backward(graph)
+
+    def nodes(self, graph: ir.Graph) -> list[ir.Node]:
+        """The nodes that gradients flow through, those of inner graphs included."""
+        return [node for node in all_nodes(graph) if self._flows(node)]
+
+    def _flows(self, node: ir.Node) -> bool:
+        return any(x in self.active for x in node.outputs) and any(x in self.active for x in operands(node))
+
+    def _forward(self, graph: Nodes) -> None:
+        for node in graph:
+            if subgraphs_of(node):
+                self._forward_through(node)
+            elif any(x in self._varied for x in node.inputs) and not self._is_flat(node):
+                self._varied.update(x for x in node.outputs if self._may_vary(x))
+
+    def _is_flat(self, node: ir.Node) -> bool:
+        view = self.facts.view(node)
+        return is_flat(view) or (isinstance(view, std.Identity) and view.stops)
+
+    def _may_vary(self, value: ir.Value) -> bool:
+        """Whether a value can have a gradient: of sequences and of what has no known type the rules must say so."""
+        dtype = self.facts.dtype(value)
+        return dtype is None or dtype.is_floating_point()
+
+    def _forward_through(self, node: ir.Node) -> None:
+        pairs, results = _roles(node, self.facts)
+        known = -1
+        # What a step makes may vary because of what the step before made.
+        while known != len(self._varied):
+            known = len(self._varied)
+            self._varied.update(inner for outer, inner in pairs if outer in self._varied and self._may_vary(inner))
+            for graph in subgraphs_of(node):
+                self._forward(graph)
+            varied = [outer for inner, outer in results if inner in self._varied and self._may_vary(outer)]
+            self._varied.update(varied)
+
+    def _backward(self, graph: Nodes) -> None:
+        for node in reversed(graph):
+            if subgraphs_of(node):
+                self._backward_through(node)
+            elif any(x in self.active for x in node.outputs):
+                self.active.update(x for x in node.inputs if x is not None and x in self._varied)
+
+    def _backward_through(self, node: ir.Node) -> None:
+        pairs, results = _roles(node, self.facts)
+        known = -1
+        while known != len(self.active):
+            known = len(self.active)
+            self.active.update(inner for inner, outer in results if outer in self.active and inner in self._varied)
+            for graph in subgraphs_of(node):
+                self._backward(graph)
+            self.active.update(outer for outer, inner in pairs if inner in self.active and outer in self._varied)
+
+
+def _roles(node: ir.Node, facts: Facts) -> tuple[list[tuple[ir.Value, ir.Value]], list[tuple[ir.Value, ir.Value]]]:
+    """What inner graphs' parameters stand for, and what their outputs become: of a state also the next step's."""
+    view = facts.view(node)
+    if isinstance(view, std.If):
+        both = [pair for graph in view.branches for pair in zip(graph.outputs, node.outputs, strict=True)]
+        return [], both
+    if not isinstance(view, std.Scan | std.Loop):
+        what, got = "sequences of a known length", "others"
+        raise UnsupportedOpError(requires(node.op_type, node_label(node), "its gradient", what, got))
+    skipped, states = (2, len(view.carried)) if isinstance(view, std.Loop) else (0, view.states)
+    body = view.body
+    given = [(x, p) for x, p in zip(node.inputs[skipped:], body.inputs[skipped:], strict=False) if x is not None]
+    made = list(body.outputs[1 if skipped else 0 :])
+    carried = list(zip(made[:states], body.inputs[skipped:], strict=False))
+    # Without any step the last value is the first.
+    unchanged = [(x, y) for x, y in zip(node.inputs[skipped:], node.outputs[:states], strict=False) if x is not None]
+    return [*given, *carried, *unchanged], list(zip(made, node.outputs, strict=False))

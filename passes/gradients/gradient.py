@@ -1,0 +1,232 @@
+"""`gradient`: adds the gradients of a result to a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import typing
+from collections.abc import Sequence
+
+import onnx
+import onnx_ir as ir
+
+from lstm_lower.dims import format_shape
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError, few_of_each, requires, some
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.form import node_label
+from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.graph.values import stated
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.decompositions.decompose import DecomposePass
+from lstm_lower.passes.driver import transform
+from lstm_lower.passes.gradients.activity import Activity
+from lstm_lower.passes.gradients.preparation import preparing_passes
+from lstm_lower.passes.gradients.registry import expanded_like, has_rule
+from lstm_lower.passes.gradients.reverse import Reverse
+from lstm_lower.passes.pipeline import OptimizePass
+
+__all__ = ["GradientPass", "gradient", "gradient_passes"]
+
+
+@typing.overload
+def gradient(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    of: str = "loss",
+    wrt: Sequence[str] | str | None = None,
+    *,
+    seeds: bool = False,
+) -> onnx.ModelProto: ...
+
+
+@typing.overload
+def gradient(
+    model: ir.Model, of: str = "loss", wrt: Sequence[str] | str | None = None, *, seeds: bool = False
+) -> ir.Model: ...
+
+
+def gradient(
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    of: str = "loss",
+    wrt: Sequence[str] | str | None = None,
+    *,
+    seeds: bool = False,
+) -> onnx.ModelProto | ir.Model:
+    """Adds the gradients of a result to any ONNX model, as outputs `grad/<name>`.
+
+    The result is an ordinary model of standard operators, which can be differentiated again.
+
+    Args:
+        model: a path, a protobuf or an onnx_ir model of opset 13 or newer (older ones are converted). It is not
+            changed.
+        of: the output to differentiate, a scalar of a floating dtype.
+        wrt: names of inputs, initializers or other values of the main graph, of a floating dtype; `None` for all
+            initializers that the result varies with.
+        seeds: the output may be any tensor: the model gets an input `seed/<of>` of its shape and dtype, and the
+            gradients are those of the sum of their product (vector-Jacobian products).
+
+    Returns:
+        A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model, with the outputs there were and
+        behind them `grad/<name>` for each of `wrt`, of the shape and dtype of `<name>`, zeros where nothing flows.
+        Where an output has that name already it is `grad/<of>/<name>`.
+
+    Raises:
+        InvalidModelError: the model is malformed.
+        InvalidInputError: `of` or `wrt` names nothing that has a gradient, or `of` is no scalar without `seeds`.
+        UnsupportedOpError: gradients flow through operators without a rule; each such node is named.
+    """
+    return transform(model, gradient_passes(of, wrt, seeds=seeds))
+
+
+def gradient_passes(
+    of: str = "loss", wrt: Sequence[str] | str | None = None, *, seeds: bool = False, optimize: bool = True
+) -> list[Pass]:
+    """The passes that `gradient` runs, for a pipeline of one's own; without `optimize` loops are as rules make them."""
+    return [*preparing_passes(), GradientPass(of, wrt, seeds=seeds), *([OptimizePass()] if optimize else [])]
+
+
+@dataclasses.dataclass
+class GradientPass(Pass):
+    """Adds gradients, see `gradient`.
+
+    Precondition: a model of opset 13 or newer without functions, nodes in an order in which they can run, names unique,
+    no initializers in bodies and branches.
+
+    Attributes:
+        of: the output.
+        wrt: names of values.
+        seeds: whether the output's own gradient is an input.
+    """
+
+    of: str
+    wrt: Sequence[str] | str | None = None
+    seeds: bool = dataclasses.field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Adds them.
+
+        Raises:
+            InvalidInputError: see `gradient`.
+            UnsupportedOpError: see `gradient`.
+        """
+        space = self.context.space
+        activity = self._activity(model)
+        if without := {node for node in activity.nodes(model.graph) if not has_rule(node, space.facts)}:
+            kept = set(all_nodes(model.graph)) - without
+            decompose = DecomposePass(lambda node: node not in kept and not has_rule(node, space.facts))
+            if decompose.share(self.context)(model).modified:
+                space = self.context.space
+                activity = self._activity(model)
+        _check_rules(model, activity)
+        result, wanted = _output(model, self.of), self._wanted(model)
+        b = Builder(Emitter(space, model.graph, scope="gradient"))
+        reverse = Reverse(b, activity.active)
+        seed = self._seed(model, b, result)
+        if result in activity.active:
+            reverse.add(result, seed)
+        reverse.run(model.graph)
+        if self.wrt is None:
+            wanted = [value for value in wanted if value in reverse.gradients]
+            if not wanted:
+                raise InvalidInputError(f"wrt requires names of values, since '{self.of}' varies with no initializer")
+        taken = {output.name for output in model.graph.outputs}
+        for value in wanted:
+            found = reverse.gradients.get(value)
+            name = f"grad/{self.of}/{value.name}" if f"grad/{value.name}" in taken else f"grad/{value.name}"
+            _add_output(model, b, b.zeros_like(b.wrap(value)) if found is None else found, value, name)
+        b.emitter.discard_unread()
+        return ir.passes.PassResult(model, modified=True)
+
+    def _activity(self, model: ir.Model) -> Activity:
+        return Activity(model.graph, self.context.space.facts, self._wanted(model), [_output(model, self.of)])
+
+    def _wanted(self, model: ir.Model) -> list[ir.Value]:
+        """The values that gradients are asked for."""
+        facts = self.context.space.facts
+        floating = [x for x in model.graph.initializers.values() if _is_floating(facts.dtype(x))]
+        if self.wrt is None:
+            return floating
+        names = [self.wrt] if isinstance(self.wrt, str) else list(self.wrt)
+        found: list[ir.Value] = []
+        values = _values(model)
+        for name in names:
+            value = values.get(name)
+            if value is None:
+                candidates = [*(x.name for x in model.graph.inputs), *(x.name for x in floating)]
+                raise InvalidInputError(
+                    f"wrt requires names of the model's values, such as {some(candidates)}, got {name!r}"
+                )
+            if not _is_floating(facts.dtype(value)):
+                raise InvalidInputError(
+                    f"wrt requires values of a floating dtype, got '{name}' of {facts.dtype(value)}"
+                )
+            found.append(value)
+        return list(dict.fromkeys(found))
+
+    def _seed(self, model: ir.Model, b: Builder, result: ir.Value) -> Expr:
+        facts = b.facts
+        dtype, shape = facts.dtype(result), facts.shape(result)
+        if dtype is None or not dtype.is_floating_point():
+            raise InvalidInputError(f"of requires an output of a floating dtype, got '{self.of}' of {dtype}")
+        if self.seeds:
+            name = f"seed/{self.of}"
+            if name in _values(model):
+                raise InvalidInputError(f"seeds requires a model without a value '{name}', got one that has it")
+            seed = b.emitter.space.value(name, ir.TensorType(dtype), shape)
+            model.graph.inputs.append(seed)
+            return b.wrap(seed)
+        if shape is None or any(dim != 1 for dim in shape):
+            text = "unknown shape" if shape is None else f"shape {format_shape(shape)}"
+            raise InvalidInputError(
+                f"of requires a scalar output, got '{self.of}' of {text}; seeds=True (--seeds) takes its gradient as "
+                f"an input 'seed/{self.of}'"
+            )
+        return expanded_like(b.constant(1, dtype), b.wrap(result))
+
+
+def _is_floating(dtype: ir.DataType | None) -> bool:
+    return dtype is not None and dtype.is_floating_point()
+
+
+def _values(model: ir.Model) -> dict[str | None, ir.Value]:
+    """The values of the main graph by name."""
+    graph = model.graph
+    made = [value for node in graph for value in node.outputs]
+    return {value.name: value for value in [*made, *graph.initializers.values(), *graph.inputs]}
+
+
+def _output(model: ir.Model, name: str) -> ir.Value:
+    for value in model.graph.outputs:
+        if value.name == name:
+            return value
+    names = some([value.name for value in model.graph.outputs])
+    raise InvalidInputError(f"of requires one of the model's outputs, {names}, got {name!r}")
+
+
+def _add_output(model: ir.Model, b: Builder, gradient: Expr, value: ir.Value, name: str) -> None:
+    own = gradient.value
+    if own.producer() is None or own.is_graph_output() or own.graph is not model.graph:
+        own = b.op(std.Identity, gradient).value
+    own.name = b.names.fresh(name)
+    own.type = ir.TensorType(gradient.dtype)
+    shape = b.facts.shape(value)
+    own.shape = None if shape is None else stated(shape)
+    model.graph.outputs.append(own)
+
+
+def _check_rules(model: ir.Model, activity: Activity) -> None:
+    """Refuses a model in which gradients flow through operators that have no rule."""
+    missing = []
+    for node in activity.nodes(model.graph):
+        if not has_rule(node, activity.facts):
+            kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            missing.append((kind, requires(node.op_type, node_label(node), "its gradient", "a rule", "none")))
+    if missing:
+        raise UnsupportedOpError(
+            f"{few_of_each(missing)}\na rule is registered with lstm_lower.extend.differentiates; values that need no "
+            "gradient can be left out of wrt"
+        )

@@ -1,0 +1,49 @@
+"""The gradients of a formula that a rule has emitted, found by the same rules as those of a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.graph.edit import detach, redirect
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.passes.decompositions.decompose import decomposition
+from lstm_lower.passes.gradients.activity import Activity
+from lstm_lower.passes.gradients.registry import has_rule
+from lstm_lower.passes.gradients.reverse import Reverse
+
+
+def pullback(b: Builder, results: Sequence[Expr], operands: Sequence[Expr], dys: Sequence[Expr]) -> list[Expr]:
+    """The gradients of operands, in order, by those of results.
+
+    Args:
+        b: the builder that emitted the formula.
+        results: what the formula makes.
+        operands: what it is differentiated by.
+        dys: the gradient of each result.
+    """
+    found = [result.value for result in results]
+    nodes: list[ir.Node] = []
+    waiting = list(reversed(b.nodes))
+    while waiting:
+        node = waiting.pop()
+        inner = Builder.before(node, b.emitter.space)
+        made = None if has_rule(node, b.facts) else decomposition(node, inner)
+        if made is None:
+            nodes.append(node)
+            continue
+        new = {old: new.value for old, new in zip(node.outputs, made, strict=False) if new is not None}
+        for old, value in new.items():
+            redirect(old, value)
+        found = [new.get(value, value) for value in found]
+        detach(node)
+        b.emitter.emitted += inner.nodes
+        waiting += reversed(inner.nodes)
+    values = [operand.value for operand in operands]
+    reverse = Reverse(b, Activity(nodes, b.facts, values, found).active)
+    for value, dy in zip(found, dys, strict=True):
+        reverse.add(value, dy)
+    reverse.run(nodes)
+    gradients = [reverse.gradients.get(value) for value in values]
+    return [b.zeros_like(x) if dx is None else dx for x, dx in zip(operands, gradients, strict=True)]

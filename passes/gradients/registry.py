@@ -1,0 +1,237 @@
+"""The registry of differentiation rules: a vector-Jacobian product per operator, as a formula."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from lstm_lower import plugins
+from lstm_lower.errors import UnsupportedOpError, requires
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.form import node_label
+from lstm_lower.graph.values import stated
+from lstm_lower.passes.rules.indexing import reshape_to
+from lstm_lower.passes.rules.sizes import Size
+
+if TYPE_CHECKING:
+    from lstm_lower.passes.gradients.reverse import Reverse
+
+# Sums in these dtypes are accumulated in float32.
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Adjoint:
+    """A node in reverse: what a rule computes with.
+
+    Attributes:
+        op: the node's view.
+        b: emits what computes gradients.
+        dys: the gradient of each of the node's outputs; `None` where nothing flows.
+        active: the values that gradients are wanted of.
+        reverse: the walk that asks; rules of operators that hold graphs walk through these by it.
+    """
+
+    op: std.Standard
+    b: Builder
+    dys: Sequence[Expr | None]
+    active: AbstractSet[ir.Value]
+    reverse: Reverse
+
+    @property
+    def dy(self) -> Expr:
+        """The gradient of the first output; zeros where nothing flows."""
+        return self.cotangent(0)
+
+    def cotangent(self, index: int) -> Expr:
+        """The gradient of an output; zeros where nothing flows."""
+        found = self.dys[index]
+        return self.b.zeros_like(self.y(index)) if found is None else found
+
+    def x(self, index: int = 0) -> Expr:
+        """An operand."""
+        value = self.op.node.inputs[index]
+        assert value is not None
+        return self.b.wrap(value)
+
+    def given(self, index: int) -> Expr | None:
+        """An operand that may be left out."""
+        value = self.op.operand(index)
+        return None if value is None else self.b.wrap(value)
+
+    def y(self, index: int = 0) -> Expr:
+        """An output."""
+        return self.b.wrap(self.op.node.outputs[index])
+
+    def output(self, index: int) -> Expr:
+        """An output that may be left out; then the node makes it from now on."""
+        node, b = self.op.node, self.b
+        if len(node.outputs) <= index:
+            node.resize_outputs(index + 1)
+        for value in node.outputs:
+            value.name = value.name or ""
+        value = node.outputs[index]
+        if not value.name:
+            value.name = b.names.fresh(f"{node.name or node.op_type}:{index}")
+            b.facts.forget(value)
+            value.type, shape = b.facts.type(value), b.facts.shape(value)
+            value.shape = None if shape is None else stated(shape)
+        return b.wrap(value)
+
+    def unsupported(self, what: str, required: str, got: object) -> UnsupportedOpError:
+        """The error of a rule that cannot differentiate the node."""
+        node = self.op.node
+        return UnsupportedOpError(requires(node.op_type, node_label(node), what, required, got))
+
+    def rank(self, index: int = 0) -> int:
+        """An operand's rank.
+
+        Raises:
+            UnsupportedOpError: it is not known.
+        """
+        rank = self.op.rank(index)
+        if rank is None:
+            raise self.unsupported(f"input {index}, for its gradient,", "a known rank", "none")
+        return rank
+
+    def needs(self, index: int) -> bool:
+        """Whether the gradient of an operand is wanted."""
+        value = self.op.operand(index)
+        return value is not None and value in self.active
+
+
+# What a rule returns: for each operand the gradient, `None` where nothing flows; further operands count as `None`. Of
+# elementwise operators it may have the broadcast shape: it is summed to the operand's.
+Gradients = Sequence[Expr | None]
+Rule = Callable[[Any, Adjoint], Gradients]
+
+differentiates: std.Facet[Rule] = std.Facet("gradient")
+
+
+def rule_of(kind: type[std.Standard]) -> Rule | None:
+    """The rule of an operator: ours, or that of an installed package or a plugin."""
+    _load()
+    return differentiates.of(kind)
+
+
+@functools.cache
+def _load() -> None:
+    plugins.load_package("lstm_lower.passes.gradients.rules")
+    plugins.load_installed()
+
+
+def stops(*views: type[std.Standard]) -> None:
+    """Registers operators through which no gradient flows: their results are constant wherever they are smooth.
+
+    Of a kind of operators those that have a rule of their own are left out.
+    """
+    _FLAT.update(views)
+
+
+def is_flat(view: std.Standard | None) -> bool:
+    """Whether no gradient flows through a node."""
+    return view is not None and isinstance(view, flat()) and rule_of(type(view)) is None
+
+
+def flat() -> tuple[type[std.Standard], ...]:
+    """The operators through which no gradient flows, and kinds of them."""
+    _load()
+    return tuple(_FLAT)
+
+
+_FLAT: set[type[std.Standard]] = set()
+
+
+def has_rule(node: ir.Node, facts: Facts) -> bool:
+    """Whether a node can be differentiated as it stands."""
+    view = facts.view(node)
+    return view is not None and (is_flat(view) or rule_of(type(view)) is not None)
+
+
+def widened(x: Expr) -> Expr:
+    """The same values in the dtype that sums accumulate in."""
+    return x.cast(ir.DataType.FLOAT) if x.dtype in _HALVES else x
+
+
+def summed(x: Expr, axes: Sequence[int], *, keepdims: bool = False) -> Expr:
+    """A sum over axes, of halves accumulated in float32."""
+    if not axes:
+        return x
+    return widened(x).sum(list(axes), keepdims=keepdims).cast(x.dtype)
+
+
+def shape_of(x: Expr) -> Expr:
+    """The sizes, an int64 vector; a constant where all are known."""
+    shape = x.shape
+    if shape is not None and all(isinstance(dim, int) for dim in shape):
+        return x.builder.ints(*[dim for dim in shape if isinstance(dim, int)])
+    return x.builder.op(std.Shape, x)
+
+
+def reshaped_like(x: Expr, like: Expr) -> Expr:
+    """The same elements in the shape of another value."""
+    if x.builder.facts.same_shape(x.value, like.value):
+        return x
+    return _like(reshape_to(x, shape_of(like)), like)
+
+
+def expanded_like(x: Expr, like: Expr) -> Expr:
+    """Broadcast to the shape of another value."""
+    if x.builder.facts.same_shape(x.value, like.value):
+        return x
+    return _like(x.builder.op(std.Expand, x, shape_of(like)), like)
+
+
+def padded(x: Expr, axis: int, before: Size, after: Size) -> Expr:
+    """Zeros around x along an axis."""
+    rank = len(x.shape or ())
+    widths: list[Size] = [0] * (2 * rank)
+    widths[axis], widths[axis + rank] = before, after
+    if all(isinstance(width, int) and not width for width in widths):
+        return x
+    return x.builder.op(std.Pad, x, x.builder.sizes(widths))
+
+
+def unbroadcast(gradient: Expr, operand: Expr) -> Expr:
+    """The sum over what an operand was repeated along, in the operand's shape.
+
+    Where it shows only at run time which axes these are, so it is found out.
+    """
+    whole, own = gradient.shape, operand.shape
+    if gradient.builder.facts.same_shape(gradient.value, operand.value):
+        return gradient
+    if whole is None or own is None:
+        return _unbroadcast_at_run_time(gradient, operand)
+    new = len(whole) - len(own)
+    pairs = list(zip(whole[new:], own, strict=True))
+    repeated = [axis for axis, (large, small) in enumerate(pairs) if small == 1 and large != 1]
+    unknown = [1 for large, small in pairs if large != small and not isinstance(small, int)]
+    if unknown:
+        return _unbroadcast_at_run_time(gradient, operand)
+    result = summed(gradient, range(new)) if new else gradient
+    return _like(summed(result, repeated, keepdims=True), operand)
+
+
+def _unbroadcast_at_run_time(gradient: Expr, operand: Expr) -> Expr:
+    """Sums the axes along which the operand has one element; adds of one element where both have one."""
+    b = gradient.builder
+    sizes = shape_of(operand)
+    # The operand's shape from behind: missing axes in front count as one element.
+    missing = b.op(std.Sub, b.op(std.Size, shape_of(gradient)), b.op(std.Size, sizes)).reshape(1)
+    ones = b.op(std.ConstantOfShape, missing, value=ir.tensor([1], dtype=ir.DataType.INT64))
+    single = b.op(std.Equal, b.concat([ones, sizes], 0), b.ints(1))
+    axes = b.op(std.NonZero, single).reshape(-1)
+    total = b.op(std.ReduceSum, widened(gradient), axes, keepdims=1, noop_with_empty_axes=1).cast(gradient.dtype)
+    return reshaped_like(total, operand)
+
+
+def _like(x: Expr, like: Expr) -> Expr:
+    shape = like.shape
+    return x if shape is None else x.builder.set_shape(x, shape)

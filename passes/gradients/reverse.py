@@ -1,0 +1,58 @@
+"""Reverse mode: the walk through a graph from its results to its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.passes.gradients.registry import Adjoint, is_flat, rule_of, unbroadcast
+
+
+class Reverse:
+    """The gradients of one graph's values.
+
+    Attributes:
+        builder: emits them: behind the graph's own nodes, or in a body that runs the graph's steps in reverse.
+        active: the values that gradients are wanted of.
+        gradients: what has flowed so far into each value, of this graph or of one around it.
+    """
+
+    def __init__(self, builder: Builder, active: AbstractSet[ir.Value]) -> None:
+        self.builder = builder
+        self.active = active
+        self.gradients: dict[ir.Value, Expr] = {}
+
+    def add(self, value: ir.Value, gradient: Expr) -> None:
+        """Lets a gradient flow into a value, in the value's dtype."""
+        dtype = self.builder.facts.dtype(value)
+        gradient = gradient if dtype is None else gradient.cast(dtype)
+        before = self.gradients.get(value)
+        self.gradients[value] = gradient if before is None else before + gradient
+
+    def run(self, nodes: Iterable[ir.Node]) -> None:
+        """Walks through a graph, or nodes of one in order, whose results' gradients are there."""
+        for node in reversed(list(nodes)):
+            # What is emitted at the end of the graph has none.
+            dys = [self.gradients.get(value) for value in node.outputs]
+            if any(dy is not None for dy in dys):
+                self._node(node, dys)
+
+    def _node(self, node: ir.Node, dys: list[Expr | None]) -> None:
+        view = self.builder.facts.view(node)
+        if view is None or is_flat(view):
+            return
+        rule = rule_of(type(view))
+        if rule is None:
+            # All that varies has a rule: of this node nothing does.
+            return
+        adjoint = Adjoint(view, self.builder, dys, self.active, self)
+        for operand, gradient in zip(node.inputs, rule(view, adjoint), strict=False):
+            if operand is None or gradient is None or operand not in self.active:
+                continue
+            if isinstance(view, std.Elementwise):
+                gradient = unbroadcast(gradient, self.builder.wrap(operand))
+            self.add(operand, gradient)

@@ -1,0 +1,299 @@
+"""Gradients of loops and branches: the same graphs run in reverse over what the forward ones saved."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError, requires
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.copies import Copier
+from lstm_lower.graph.edit import remove_unread
+from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.form import node_label
+from lstm_lower.graph.standard.control_flow import STEPS
+from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.graph.values import Dim, stated
+from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, widened
+from lstm_lower.passes.gradients.reverse import Reverse
+from lstm_lower.passes.gradients.saving import Handing
+
+
+@dataclasses.dataclass
+class _Carried:
+    """What the backward body carries: the gradient of a state, or a sum that grows from step to step.
+
+    Attributes:
+        initial: before the first backward step.
+        parameter: the body's input.
+        update: the body's value after the step.
+    """
+
+    initial: Expr
+    parameter: Expr
+    update: Expr
+
+
+class _BackwardLoop:
+    """A backward loop under construction: what Scan and Loop have in common.
+
+    Attributes:
+        n: the forward loop.
+        inner: emits the backward body.
+        reverse: the walk through the forward body.
+        states: position of a forward state -> its gradient.
+        sums: value from outside that the forward body reads -> what has flowed into it over the steps.
+    """
+
+    def __init__(self, n: Adjoint, body: ir.Graph, skipped: tuple[int, int], count: int) -> None:
+        """Prepares.
+
+        Args:
+            n: the forward loop.
+            body: its body.
+            skipped: the number of the body's inputs and outputs before its states.
+            count: the number of states.
+        """
+        self.n = n
+        self.body = body
+        self.inner = n.b.inner("backward")
+        self.reverse = Reverse(self.inner, n.active)
+        self.states: dict[int, _Carried] = {}
+        self.sums: dict[ir.Value, _Carried] = {}
+        self._parameters = list(body.inputs[skipped[0] : skipped[0] + count])
+        self._updates = list(body.outputs[skipped[1] : skipped[1] + count])
+        self.steps = list(body.outputs[skipped[1] + count :])
+        for j, pair in enumerate(zip(self._parameters, self._updates, strict=True)):
+            if not (n.needs(skipped[0] + j) or any(value in n.active for value in pair)):
+                continue
+            gradient = n.cotangent(j)
+            parameter = self.inner.parameter(gradient, "gradient", None)
+            self._tell(parameter, *pair)
+            self.states[j] = _Carried(gradient, parameter, parameter)
+            self.reverse.add(pair[1], parameter)
+
+    def _tell(self, parameter: Expr, before: ir.Value, after: ir.Value) -> None:
+        """States what stays of a state's shape from step to step."""
+        shapes = [self.n.b.facts.shape(value) for value in (before, after)]
+        if shapes[0] is not None and shapes[1] is not None and len(shapes[0]) == len(shapes[1]):
+            same: list[Dim | None] = [a if a == b else None for a, b in zip(*shapes, strict=True)]
+            self.inner.set_shape(parameter, same)
+
+    def run(self) -> None:
+        """Walks through the forward body; the gradients of what it makes have been added."""
+        self.reverse.run(self.body)
+        for j, state in self.states.items():
+            found = self.reverse.gradients.get(self._parameters[j])
+            state.update = self.inner.zeros_like(state.parameter) if found is None else found
+        for value in captured(self.reverse, self.body):
+            zeros = widened(self.n.b.zeros_like(self.n.b.wrap(value)))
+            parameter = self.inner.parameter(zeros, "sum", zeros.shape)
+            update = parameter + widened(self.reverse.gradients[value])
+            self.sums[value] = _Carried(zeros, parameter, update)
+
+    @property
+    def carried(self) -> list[_Carried]:
+        """All that is carried."""
+        return [*self.states.values(), *self.sums.values()]
+
+    def results(self, finals: Sequence[Expr]) -> dict[int, Expr]:
+        """Lets the finals of all that is carried flow on; returns those of states, by position."""
+        for value, final in zip(self.sums, finals[len(self.states) :], strict=False):
+            self.n.reverse.add(value, final)
+        return dict(zip(self.states, finals, strict=False))
+
+
+def captured(reverse: Reverse, graph: ir.Graph) -> list[ir.Value]:
+    """The values from around a graph that gradients flow into."""
+    own = {*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)}
+    return [value for value in reverse.gradients if value not in own and value in reverse.active]
+
+
+@differentiates(std.Scan)
+def _scan(op: std.Scan, n: Adjoint) -> Gradients:
+    """A Scan over the same steps in reverse."""
+    states = op.states
+    loop = _BackwardLoop(n, op.body, (0, 0), states)
+    walked: list[tuple[Expr, Expr, int, int]] = []
+
+    def walk(sequence: ir.Value, step: ir.Value, role: str, axis: int, direction: int) -> Expr:
+        parameter = loop.inner.parameter(n.b.wrap(step), role, n.b.facts.shape(step))
+        walked.append((n.b.wrap(sequence), parameter, axis, 1 - direction))
+        return parameter
+
+    for dy, step, *roles in zip(n.dys[states:], loop.steps, op.output_axes, op.output_directions, strict=True):
+        if dy is not None and step in n.active:
+            loop.reverse.add(step, walk(dy.value, step, "gradient", *roles))
+    loop.run()
+    # What flows into the steps of sequences that the forward loop walks along.
+    made = [
+        (j, gradient)
+        for j, step in enumerate(op.body.inputs[states:])
+        if (gradient := loop.reverse.gradients.get(step)) is not None
+    ]
+    graph = loop.inner.emitter.graph
+    graph.outputs.extend(loop.inner.results([*(c.update for c in loop.carried), *(gradient for _, gradient in made)]))
+
+    def given(j: int, role: str) -> Expr:
+        sequence = op.node.inputs[states + j]
+        assert sequence is not None
+        return walk(sequence, op.body.inputs[states + j], role, op.input_axes[j], op.input_directions[j])
+
+    sequences = {value: j for j, value in enumerate(op.body.inputs[states:])}
+
+    def handed(value: ir.Value) -> ir.Value:
+        if value in sequences:
+            return given(sequences[value], "input").value
+        j = _saved(op, value, n.b)
+        roles = op.output_axes[j], op.output_directions[j]
+        return walk(op.node.outputs[states + j], value, "saved", *roles).value
+
+    Handing(loop.inner).run(op.body, handed)
+    if not walked:
+        # The steps need nothing of any sequence; one has to say how many steps there are.
+        given(0, "step")
+    graph.inputs.extend([*(c.parameter.value for c in loop.carried), *(parameter.value for _, parameter, *_ in walked)])
+    attributes: dict[str, Any] = {
+        "body": graph,
+        "num_scan_inputs": len(walked),
+        "scan_input_axes": [axis for *_, axis, _ in walked],
+        "scan_input_directions": [direction for *_, direction in walked],
+    }
+    if made:
+        attributes["scan_output_axes"] = [op.input_axes[j] for j, _ in made]
+        attributes["scan_output_directions"] = [1 - op.input_directions[j] for j, _ in made]
+    operands = [*(c.initial for c in loop.carried), *(sequence for sequence, *_ in walked)]
+    results = n.b.ops(std.Scan, *operands, outputs=len(graph.outputs), **attributes)
+    gradients: list[Expr | None] = [None] * len(op.node.inputs)
+    for j, final in loop.results(results).items():
+        gradients[j] = final
+    for (j, _), sequence in zip(made, results[len(loop.carried) :], strict=True):
+        gradients[states + j] = sequence
+    return gradients
+
+
+@differentiates(std.Loop)
+def _loop(op: std.Loop, n: Adjoint) -> Gradients:
+    """A Loop over as many steps as the forward one ran, which reads what that one saved from the last step on."""
+    count = len(op.carried)
+    loop = _BackwardLoop(n, op.body, (2, 1), count)
+    true = n.b.constant(np.asarray(1), ir.DataType.BOOL)
+    iteration = loop.inner.parameter(n.b.ints(), "iteration", ())
+    going = loop.inner.parameter(true, "going", ())
+    steps = _step_count(op, n)
+    last = steps - 1
+
+    def read(b: Builder, sequence: ir.Value, step: ir.Value) -> Expr:
+        element = b.op(std.Gather, b.wrap(sequence), last - b.wrap(iteration.value), axis=0)
+        shape = n.b.facts.shape(step)
+        return element if shape is None else b.set_shape(element, shape)
+
+    for dy, step in zip(n.dys[count:], loop.steps, strict=True):
+        if dy is not None and step in n.active:
+            loop.reverse.add(step, read(loop.inner, dy.value, step))
+    loop.run()
+    graph = loop.inner.emitter.graph
+    graph.outputs.extend(loop.inner.results([going, *(c.update for c in loop.carried)]))
+
+    def handed(value: ir.Value) -> ir.Value:
+        if value is op.body.inputs[1]:
+            return true.value
+        front = Builder.before(next(iter(graph)), n.b.emitter.space)
+        front.depth = loop.inner.depth
+        if value is op.body.inputs[0]:
+            return (last - front.wrap(iteration.value)).value
+        position = count + _saved(op, value, n.b)
+        return read(front, op.node.outputs[position], value).value
+
+    Handing(loop.inner).run(op.body, handed)
+    graph.inputs.extend([iteration.value, going.value, *(c.parameter.value for c in loop.carried)])
+    operands = [steps, None, *(c.initial for c in loop.carried)]
+    results = n.b.ops(std.Loop, *operands, outputs=len(loop.carried), body=graph) if loop.carried else []
+    if results and STEPS in op.node.metadata_props:
+        made = results[0].value.producer()
+        assert made is not None
+        made.metadata_props[STEPS] = op.node.metadata_props[STEPS]
+    gradients: list[Expr | None] = [None] * len(op.node.inputs)
+    for j, final in loop.results(results).items():
+        gradients[2 + j] = final
+    return gradients
+
+
+def _step_count(op: std.Loop, n: Adjoint) -> Expr:
+    """How many steps a Loop has run, a scalar."""
+    if op.is_counted:
+        assert op.trips is not None
+        trips = n.b.wrap(op.trips)
+        return (trips if trips.shape == () else trips.reshape()).maximum(0)
+    position = len(op.carried) + _saved(op, op.body.inputs[0], n.b)
+    return n.b.op(std.Size, n.b.wrap(op.node.outputs[position]))
+
+
+def _saved(op: std.Scan | std.Loop, value: ir.Value, b: Builder) -> int:
+    """The position, behind the states, of the sequence of a body's value; added if there is none."""
+    node, body = op.node, op.body
+    first = 1 + len(op.carried) if isinstance(op, std.Loop) else op.states
+    for j, step in enumerate(body.outputs[first:]):
+        if step is value:
+            return j
+    producer = value.producer()
+    if producer is None or producer.graph is not body or value in body.outputs:
+        value = Emitter(b.emitter.space, body, scope=f"{node.name}/saved").op(std.Identity, value)
+    shape = b.facts.shape(value)
+    if shape is not None:
+        # onnxruntime asks for the rank of what leaves a body, which it does not always find out.
+        value.type, value.shape = b.facts.type(value), stated(shape)
+    body.outputs.append(value)
+    node.resize_outputs(len(node.outputs) + 1)
+    sequence = node.outputs[-1]
+    sequence.name = b.names.fresh(f"{node.name or node.op_type}/saved")
+    for key in ("scan_output_axes", "scan_output_directions"):
+        if key in node.attributes:
+            node.attributes[key] = ir.AttrInt64s(key, [*node.attributes[key].as_ints(), 0])
+    sequence.type = b.facts.type(sequence)
+    whole = b.facts.shape(sequence)
+    sequence.shape = None if whole is None else stated(whole)
+    return len(body.outputs) - 1 - first
+
+
+@differentiates(std.If)
+def _if(op: std.If, n: Adjoint) -> Gradients:
+    """The branch that was taken, run again, and its gradients behind it."""
+    branches = []
+    for name, branch in zip(("then", "else"), op.branches, strict=True):
+        inner = n.b.inner(f"{name}_backward")
+        if drawn := next((node for node in all_nodes(branch) if std.Random.matches(node)), None):
+            what, got = "nothing random, since it is run again for its gradient", f"'{node_label(drawn)}'"
+            raise UnsupportedOpError(requires(op.op_type, node_label(op.node), name, what, drawn.op_type + " " + got))
+        copier = Copier(captures=True, name=n.b.names.another)
+        inner.emitter.place(*copier.nodes(list(branch)))
+        active = {*n.active, *(new for old, new in copier.values.items() if old in n.active and new is not None)}
+        reverse = Reverse(inner, active)
+        for old, dy in zip(branch.outputs, n.dys, strict=True):
+            value = copier.values.get(old, old)
+            if dy is not None and value is not None and value in active:
+                reverse.add(value, dy)
+        reverse.run(inner.emitter.graph)
+        branches.append((inner, reverse))
+    reached = list(dict.fromkeys(x for inner, reverse in branches for x in captured(reverse, inner.emitter.graph)))
+    if not reached:
+        return []
+    graphs = []
+    for inner, reverse in branches:
+        found = [reverse.gradients.get(value) for value in reached]
+        made = [inner.zeros_like(inner.wrap(x)) if dx is None else dx for x, dx in zip(reached, found, strict=True)]
+        graph = inner.emitter.graph
+        graph.outputs.extend(inner.results(made))
+        remove_unread(graph)
+        graphs.append(graph)
+    condition = n.b.wrap(op.condition)
+    results = n.b.ops(std.If, condition, outputs=len(reached), then_branch=graphs[0], else_branch=graphs[1])
+    for value, result in zip(reached, results, strict=True):
+        shape = n.b.facts.shape(value)
+        n.reverse.add(value, result if shape is None else n.b.set_shape(result, shape))
+    return []

@@ -1,0 +1,124 @@
+"""Gradients of convolutions: each is a convolution or a transposed one, see `spread` and `gathered`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, summed
+from lstm_lower.passes.rules.sizes import Size, at_least, divided
+from lstm_lower.passes.rules.spatial import SAME, Margins, gathered, margins, slid, spread
+from lstm_lower.spatial import SpatialAxis
+
+_PADDINGS = {"NOTSET": "EXPLICIT", "VALID": "VALID", "SAME_UPPER": "SAME", "SAME_LOWER": "SAME_LOWER"}
+
+
+def window_axes(op: std.Windowed, n: Adjoint) -> list[SpatialAxis]:
+    """How the windows slide along each axis.
+
+    Raises:
+        UnsupportedOpError: the number of axes is not known.
+    """
+    kernel: Sequence[Size] | None = op.kernel
+    if kernel is None:
+        kernel = [n.x(1).size(axis + 2) for axis in range(op.dimensions or n.rank())]
+    strides, dilations, pads = op.strides or (), op.dilations or (), op.pads or ()
+    padding = _PADDINGS[op.auto_pad]
+    explicit = pads if padding == "EXPLICIT" else ((0, 0),) * len(kernel)
+    each = zip(kernel, strides, dilations, explicit, strict=True)
+    return [SpatialAxis(size, stride, dilation, padding, pair) for size, stride, dilation, pair in each]
+
+
+def window_places(axes: Sequence[SpatialAxis], image: Expr, result: Expr) -> list[Margins]:
+    """What an image lacks to hold all windows, of which each makes an element of the result."""
+    each = enumerate(axes, start=2)
+    return [margins(axis, image.size(at), result.size(at)) for at, axis in each]
+
+
+@differentiates(std.Conv)
+def _conv(op: std.Conv, n: Adjoint) -> Gradients:
+    axes, x = window_axes(op, n), n.x()
+    places = window_places(axes, x, n.y())
+    dx = dw = None
+    if n.needs(0):
+        dx = _in_shape_of(spread(n.dy, n.x(1), axes, places, op.group), x)
+    if n.needs(1):
+        dw = _in_shape_of(_of_weights(x, n.dy, axes, places, op.group), n.x(1))
+    return dx, dw, _of_bias(n, len(axes))
+
+
+@differentiates(std.ConvTranspose)
+def _conv_transpose(op: std.ConvTranspose, n: Adjoint) -> Gradients:
+    """The result is the image of the convolution that this one is the gradient of."""
+    axes, x = window_axes(op, n), n.x()
+    places = _transposed_places(op, axes, n)
+    dx = dw = None
+    if n.needs(0):
+        dx = _in_shape_of(slid(n.dy, n.x(1), axes, places, op.group), x)
+    if n.needs(1):
+        dw = _in_shape_of(_of_weights(n.dy, x, axes, places, op.group), n.x(1))
+    return dx, dw, _of_bias(n, len(axes))
+
+
+def _of_weights(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
+    """The weights' gradient [K, C / groups, ...] from the image [N, C, ...] and what windows make [N, K, ...]."""
+    b, spatial = image.builder, range(2, 2 + len(axes))
+    if groups == 1 and all(_is_point(axis, place) for axis, place in zip(axes, places, strict=True)):
+        return _of_points(image, dy, axes)
+    if groups == 1:
+        turned = image.transpose(1, 0, *spatial)
+    else:
+        sizes = [image.size(axis) for axis in range(2 + len(axes))]
+        part = divided(sizes[1], groups)
+        apart = b.op(std.Reshape, image, b.sizes([sizes[0], groups, part, *sizes[2:]]))
+        ordered = apart.transpose(2, 1, 0, *(axis + 1 for axis in spatial))
+        turned = b.op(std.Reshape, ordered, b.sizes([part, sizes[0] * groups, *sizes[2:]]))
+    return gathered(turned, dy.transpose(1, 0, *spatial), axes, places, groups).transpose(1, 0, *spatial)
+
+
+def _is_point(axis: SpatialAxis, place: Margins) -> bool:
+    """Whether windows are single elements, none of them on the padding, and reach the end but for their stride."""
+    reaches = -axis.stride < place.after <= 0 if isinstance(place.after, int) else axis.explicit[1] == 0
+    return axis.kernel == 1 and place.before == 0 and reaches
+
+
+def _of_points(image: Expr, dy: Expr, axes: Sequence[SpatialAxis]) -> Expr:
+    """The same where a window is a single element: a product of matrices, which runtimes are faster at."""
+    b, spatial = image.builder, range(2, 2 + len(axes))
+    steps = [axis.stride for axis in axes]
+    if any(step > 1 for step in steps):
+        bounds = b.ints(*[0] * len(axes)), b.ints(*[END] * len(axes))
+        image = b.op(std.Slice, image, *bounds, b.ints(*spatial), b.ints(*steps))
+    rows, columns = (x.transpose(1, 0, *spatial).reshape(0, -1) for x in (dy, image))
+    return b.op(std.Gemm, rows, columns, transB=1).unsqueeze(*spatial)
+
+
+def _transposed_places(op: std.ConvTranspose, axes: Sequence[SpatialAxis], n: Adjoint) -> list[Margins]:
+    """What the result lacks to hold all windows, of which the operand has an element each."""
+    more = op.output_padding
+    assert more is not None
+    found = []
+    for at, (axis, extra) in enumerate(zip(axes, more, strict=True)):
+        before, after = axis.explicit
+        if axis.padding not in SAME and not op.sizes_are_given:
+            found.append(Margins(before, after - extra))
+            continue
+        missing = (n.x().size(at + 2) - 1) * axis.stride + axis.extent - n.y().size(at + 2)
+        total = at_least(missing + extra, 0)
+        start = divided(total, 2) if axis.padding == "SAME" else divided(total + 1, 2)
+        found.append(Margins(start, missing - start))
+    return found
+
+
+def _of_bias(n: Adjoint, dimensions: int) -> Expr | None:
+    if not n.needs(2):
+        return None
+    return summed(n.dy, [0, *range(2, 2 + dimensions)])
+
+
+def _in_shape_of(gradient: Expr, operand: Expr) -> Expr:
+    """States what sizes the windows leave: those of the operand."""
+    shape = operand.shape
+    return gradient if shape is None else gradient.builder.set_shape(gradient, shape)

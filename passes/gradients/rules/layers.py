@@ -1,0 +1,49 @@
+"""Gradients of dropout and of dequantization. What is quantized is flat, as in PyTorch: nothing is passed through."""
+
+from __future__ import annotations
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, padded, stops, summed
+from lstm_lower.passes.rules.sizes import divided
+
+stops(std.QuantizeLinear)
+
+
+@differentiates(std.Dropout)
+def _dropout(op: std.Dropout, n: Adjoint) -> Gradients:
+    """What was kept, with the scale it was given."""
+    training = n.b.facts.uniform(op.training) if op.training is not None else 0
+    if training == 0:
+        return [n.dy]
+    ratio = n.dy.like(0.5) if op.ratio is None else n.x(1).cast(n.dy.dtype)
+    dx = n.b.where(n.output(1), n.dy / (1 - ratio), 0)
+    return [dx if training else n.b.where(n.x(2), dx, n.dy)]
+
+
+@differentiates(std.DequantizeLinear)
+def _dequantize(op: std.DequantizeLinear, n: Adjoint) -> Gradients:
+    """To the scale: what it is a scale of."""
+    if not n.needs(1):
+        return []
+    scale = n.x(1)
+    whole = n.b.op(std.Expand, scale.like(1), n.b.op(std.Shape, scale))
+    steps = n.b.wrap(n.b.emitter.again(op.node, [op.data, whole.value, op.zero_point]).outputs[0])
+    slope, rank = n.dy * steps, n.rank()
+    if n.rank(1) == 0:
+        return None, summed(slope, range(rank))
+    axis = op.axis
+    assert axis is not None
+    if op.block_size:
+        return None, _of_blocks(slope, n.x(1), axis, op.block_size)
+    return None, summed(slope, [i for i in range(rank) if i != axis])
+
+
+def _of_blocks(slope: Expr, scale: Expr, axis: int, block: int) -> Expr:
+    """Sums over the blocks of an axis, of which the last one may be shorter."""
+    rank, size = len(scale.shape or ()), slope.size(axis)
+    count = divided(size + block - 1, block)
+    wide = padded(slope, axis, 0, count * block - size)
+    sizes = [slope.size(i) for i in range(rank)]
+    apart = slope.builder.sizes([*sizes[:axis], count, block, *sizes[axis + 1 :]])
+    return summed(slope.builder.op(std.Reshape, wide, apart), [axis + 1])

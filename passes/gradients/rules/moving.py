@@ -1,0 +1,110 @@
+"""Gradients of operators that take elements elsewhere: repeat them, pad them, turn them round, choose some."""
+
+from __future__ import annotations
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.gradients.registry import (
+    Adjoint,
+    Gradients,
+    differentiates,
+    reshaped_like,
+    shape_of,
+    summed,
+    widened,
+)
+from lstm_lower.passes.rules.indexing import add_rows, reshape_to
+from lstm_lower.passes.rules.sizes import entries, up_to, wide
+
+
+def from_places(n: Adjoint, *, zeros: bool = False) -> Expr:
+    """The gradient by numbers: where the operator takes the elements' numbers to, there it takes the elements.
+
+    It serves every operator whose results are elements of its first operand, in all its forms; `zeros` says that there
+    may be zeros among them.
+    """
+    x = n.x()
+    size = n.b.op(std.Size, x).reshape(1)
+    numbers = up_to(n.b, size)
+    numbers = reshape_to(numbers - size if zeros else numbers, shape_of(x))
+    taken = n.b.wrap(n.b.emitter.again(n.op.node, [numbers.value, *n.op.node.inputs[1:]]).outputs[0])
+    # A zero that is no element's number becomes that behind all, which is lost.
+    taken = taken + size if zeros else taken
+    total = add_rows(widened(n.dy).reshape(-1, 1), taken.reshape(-1), size)
+    return reshaped_like(total.cast(x.dtype), x)
+
+
+@differentiates(std.Compress)
+def _compress(op: std.Compress, n: Adjoint) -> Gradients:
+    return [from_places(n)]
+
+
+@differentiates(std.CenterCropPad)
+def _center_crop_pad(op: std.CenterCropPad, n: Adjoint) -> Gradients:
+    return [from_places(n, zeros=True)]
+
+
+@differentiates(std.Tile)
+def _tile(op: std.Tile, n: Adjoint) -> Gradients:
+    """The sum over the repetitions, each an axis before the one that is repeated."""
+    rank, x = n.rank(), n.x()
+    repeats = entries(n.x(1)) or [wide(n.x(1)).slice(axis, axis + 1, axis=0) for axis in range(rank)]
+    sizes = n.b.sizes([size for axis in range(rank) for size in (repeats[axis], x.size(axis))])
+    return [reshaped_like(summed(reshape_to(n.dy, sizes), range(0, 2 * rank, 2)), x)]
+
+
+@differentiates(std.Trilu)
+def _trilu(op: std.Trilu, n: Adjoint) -> Gradients:
+    return [_again(n)]
+
+
+@differentiates(std.ReverseSequence)
+def _reverse_sequence(op: std.ReverseSequence, n: Adjoint) -> Gradients:
+    """Turned round twice, all is where it was."""
+    return [_again(n)]
+
+
+def _again(n: Adjoint) -> Expr:
+    """The operator on its result's gradient."""
+    return n.b.wrap(n.b.emitter.again(n.op.node, [n.dy.value, *n.op.node.inputs[1:]]).outputs[0])
+
+
+@differentiates(std.DepthToSpace)
+def _depth_to_space(op: std.DepthToSpace, n: Adjoint) -> Gradients:
+    """SpaceToDepth, whose channels are ordered as those of mode DCR: before opset 28 it has no other."""
+    block = op.blocksize
+    dx = n.b.op(std.SpaceToDepth, n.dy, blocksize=block)
+    if op.mode == "CRD":
+        dx = _channels_swapped(dx, block * block, n)
+    return [reshaped_like(dx, n.x())]
+
+
+@differentiates(std.SpaceToDepth)
+def _space_to_depth(op: std.SpaceToDepth, n: Adjoint) -> Gradients:
+    return [n.b.op(std.DepthToSpace, n.dy, blocksize=op.blocksize, mode=op.mode)]
+
+
+def _channels_swapped(x: Expr, blocks: int, n: Adjoint) -> Expr:
+    """Channels counted by block and place as channels counted by place and block."""
+    sizes = [x.size(axis) for axis in range(4)]
+    channels = n.y().size(1)
+    apart = reshape_to(x, n.b.sizes([sizes[0], blocks, channels, *sizes[2:]]))
+    return reshape_to(apart.transpose(0, 2, 1, 3, 4), n.b.sizes(sizes))
+
+
+@differentiates(std.Pad)
+def _pad(op: std.Pad, n: Adjoint) -> Gradients:
+    """What is not padding; of what mirrors or repeats elements, sums by their numbers."""
+    if op.mode != "constant":
+        return [from_places(n)]
+    widths, axes, value = n.x(1), n.given(3), n.given(2)
+    dx = dvalue = None
+    if n.needs(0):
+        zero = None if axes is None else n.b.constant(0, n.dy.dtype)
+        dx = reshaped_like(n.b.op(std.Pad, n.dy, -widths, zero, *([] if axes is None else [axes])), n.x())
+    if value is not None and n.needs(2):
+        padding = [n.b.constant(1, n.dy.dtype), *([] if axes is None else [axes])]
+        outside = n.b.op(std.Pad, n.b.zeros_like(n.x()), widths, *padding)
+        total = n.b.op(std.ReduceSum, widened(n.dy * outside), keepdims=0)
+        dvalue = reshaped_like(total.cast(value.dtype), value)
+    return dx, None, dvalue

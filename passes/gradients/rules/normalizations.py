@@ -1,0 +1,171 @@
+"""Gradients of normalizations: what mean and deviation owe to the operand is taken out of the result's gradient.
+
+Those without a rule here are decomposed, see `passes/decompositions/normalization.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.gradients.registry import (
+    Adjoint,
+    Gradients,
+    differentiates,
+    reshaped_like,
+    unbroadcast,
+    widened,
+)
+from lstm_lower.passes.gradients.rules.reductions import count_of
+from lstm_lower.passes.rules.indexing import reshape_to
+from lstm_lower.passes.rules.sizes import divided
+
+# What LayerNormalization computes in float32, whose mean and deviation are results of it.
+_STASHED = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+def _mean(x: Expr, axes: Sequence[int]) -> Expr:
+    return x.reduce(std.ReduceMean, axes)
+
+
+def _inverse(variance: Expr, epsilon: float) -> Expr:
+    return variance.builder.op(std.Reciprocal, (variance + epsilon).sqrt())
+
+
+class _Normalised:
+    """An operand without its mean over some axes, divided by its deviation.
+
+    Attributes:
+        value: the result.
+        mean: with the axes at size 1, and
+        inverse: the deviation's inverse.
+    """
+
+    def __init__(self, x: Expr, axes: Sequence[int], mean: Expr, inverse: Expr) -> None:
+        self._x = x
+        self._axes = axes
+        self.mean = mean
+        self.inverse = inverse
+        self.value = (x - mean) * inverse
+
+    @classmethod
+    def of(cls, x: Expr, axes: Sequence[int], epsilon: float) -> _Normalised:
+        """Of an operand."""
+        mean = _mean(x, axes)
+        centred = x - mean
+        return cls(x, axes, mean, _inverse(_mean(centred * centred, axes), epsilon))
+
+    def back(self, dy: Expr) -> Expr:
+        """The operand's gradient from that of the result."""
+        return self.inverse * (dy - _mean(dy, self._axes) - self.value * _mean(dy * self.value, self._axes))
+
+    def back_from_moments(self, d_mean: Expr | None, d_inverse: Expr | None) -> Expr | None:
+        """The operand's gradient from those of the mean and of the deviation's inverse."""
+        total: Expr | None = None
+        if d_mean is not None:
+            total = d_mean
+        if d_inverse is not None:
+            slope = -(d_inverse * self.inverse * self.inverse) * self.value
+            total = slope if total is None else total + slope
+        return None if total is None else total / count_of(self._x, self._axes)
+
+
+def _sum(first: Expr, second: Expr | None) -> Expr:
+    return first if second is None else first + second
+
+
+def _from(op: std.AlongAxis, n: Adjoint) -> list[int]:
+    """All axes from the operator's on."""
+    axis = op.written_axis
+    return list(range(axis, 0)) if axis < 0 else list(range(axis, n.rank()))
+
+
+@differentiates(std.LayerNormalization)
+def _layer_normalization(op: std.LayerNormalization, n: Adjoint) -> Gradients:
+    axes, x, dy = _from(op, n), widened(n.x()), widened(n.dy)
+    if n.x().dtype in _STASHED and op.stash == ir.DataType.FLOAT:
+        normalised = _Normalised(x, axes, n.output(1), n.output(2))
+    else:
+        normalised = _Normalised.of(x, axes, op.epsilon)
+    moments = [None if found is None else found.cast(x.dtype) for found in (*n.dys, None, None)[1:3]]
+    dx = _sum(normalised.back(dy * widened(n.x(1))), normalised.back_from_moments(*moments))
+    d_scale = unbroadcast(dy * normalised.value, n.x(1)) if n.needs(1) else None
+    return dx, d_scale, unbroadcast(dy, n.x(2)) if n.needs(2) else None
+
+
+@differentiates(std.RMSNormalization)
+def _rms_normalization(op: std.RMSNormalization, n: Adjoint) -> Gradients:
+    axes, x, dy = _from(op, n), widened(n.x()), widened(n.dy)
+    inverse = _inverse(_mean(x * x, axes), op.epsilon)
+    normalised, scaled = x * inverse, dy * widened(n.x(1))
+    dx = inverse * (scaled - normalised * _mean(scaled * normalised, axes))
+    return dx, unbroadcast(dy * normalised, n.x(1)) if n.needs(1) else None
+
+
+def _per_channel(vector: Expr, rank: int) -> Expr:
+    """A vector [C] in a shape that goes with [N, C, ...]."""
+    return widened(vector).unsqueeze(*range(1, rank - 1)) if rank > 2 else widened(vector)
+
+
+def _channel_sums(x: Expr, rank: int) -> Expr:
+    return x.sum([axis for axis in range(rank) if axis != 1])
+
+
+@differentiates(std.InstanceNormalization)
+def _instance_normalization(op: std.InstanceNormalization, n: Adjoint) -> Gradients:
+    rank, x, dy = n.rank(), widened(n.x()), widened(n.dy)
+    normalised = _Normalised.of(x, range(2, rank), op.epsilon)
+    dx = normalised.back(dy * _per_channel(n.x(1), rank))
+    return dx, _channel_sums(dy * normalised.value, rank), _channel_sums(dy, rank)
+
+
+@differentiates(std.GroupNormalization)
+def _group_normalization(op: std.GroupNormalization, n: Adjoint) -> Gradients:
+    rank, x, dy = n.rank(), widened(n.x()), widened(n.dy)
+    sizes = [n.x().size(axis) for axis in range(rank)]
+    each = functools.reduce(operator.mul, sizes[2:], divided(sizes[1], op.num_groups))
+    grouped = n.b.sizes([sizes[0], op.num_groups, each])
+    normalised = _Normalised.of(reshape_to(x, grouped), [2], op.epsilon)
+    dx = normalised.back(reshape_to(dy * _per_channel(n.x(1), rank), grouped))
+    return (
+        reshaped_like(dx, n.x()),
+        _channel_sums(dy * reshaped_like(normalised.value, n.x()), rank),
+        _channel_sums(dy, rank),
+    )
+
+
+@differentiates(std.BatchNormalization)
+def _batch_normalization(op: std.BatchNormalization, n: Adjoint) -> Gradients:
+    rank, x, dy = n.rank(), widened(n.x()), widened(n.dy)
+    over = [axis for axis in range(rank) if axis != 1]
+    scale = _per_channel(n.x(1), rank)
+    if op.training_mode:
+        return _batch_in_training(op, n, _Normalised.of(x, over, op.epsilon), dy)
+    if len(op.node.outputs) > 1:
+        raise n.unsupported("outputs, for the gradient,", "opset 14 or newer where it trains", f"opset {n.b.opset}")
+    inverse = _inverse(_per_channel(n.x(4), rank), op.epsilon)
+    normalised = (x - _per_channel(n.x(3), rank)) * inverse
+    d_scale = _channel_sums(dy * normalised, rank)
+    factor = widened(n.x(1)) * inverse.reshape(-1)
+    d_variance = d_scale * factor * (inverse.reshape(-1) * -0.5) if n.needs(4) else None
+    return dy * (scale * inverse), d_scale, _channel_sums(dy, rank), -(_channel_sums(dy, rank) * factor), d_variance
+
+
+def _batch_in_training(op: std.BatchNormalization, n: Adjoint, normalised: _Normalised, dy: Expr) -> Gradients:
+    """The batch's own moments depend on the operand; the running ones take a part of them."""
+    rank = n.rank()
+    dx = normalised.back(dy * _per_channel(n.x(1), rank))
+    running = [None if found is None else _per_channel(found, rank) for found in (*n.dys, None, None)[1:3]]
+    d_mean, d_variance = (None if found is None else found * (1 - op.momentum) for found in running)
+    dx = _sum(dx, normalised.back_from_moments(d_mean, None))
+    if d_variance is not None:
+        centred = widened(n.x()) - normalised.mean
+        over = [axis for axis in range(rank) if axis != 1]
+        dx = dx + centred * (d_variance * 2) / count_of(centred, over)
+    before = [None if found is None else found * op.momentum for found in (*n.dys, None, None)[1:3]]
+    return dx, _channel_sums(dy * normalised.value, rank), _channel_sums(dy, rank), *before

@@ -1,0 +1,141 @@
+"""Gradients of poolings: what windows share is spread by a transposed convolution with ones, channel by channel.
+
+Of equal elements of a window the first is the largest, as PyTorch has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.gradients.registry import (
+    Adjoint,
+    Gradients,
+    differentiates,
+    expanded_like,
+    reshaped_like,
+    widened,
+)
+from lstm_lower.passes.gradients.rules.convolutions import window_axes, window_places
+from lstm_lower.passes.gradients.rules.reductions import count_of
+from lstm_lower.passes.rules.indexing import add_rows
+from lstm_lower.passes.rules.sizes import up_to
+from lstm_lower.passes.rules.spatial import Margins, spread
+from lstm_lower.spatial import SpatialAxis
+
+
+@differentiates(std.MaxPool)
+def _max_pool(op: std.MaxPool, n: Adjoint) -> Gradients:
+    """Adds the gradient at the places of the largest elements, which the pooling tells."""
+    x, axes = n.x(), window_axes(op, n)
+    if op.storage_order:
+        # Its own places are numbers of a transposed image.
+        again = n.b.emitter.node(std.MaxPool, [x.value], 2, **{**op.node.attributes, "storage_order": 0})
+        places = n.b.wrap(again.outputs[1])
+    else:
+        places = n.output(1)
+    size = n.b.op(std.Size, x).reshape(1)
+    dy, where = widened(n.dy).reshape(-1), places.reshape(-1)
+    overlap = any(axis.kernel > axis.stride or axis.dilation > 1 for axis in axes)
+    if overlap and n.b.opset < 16:
+        total = add_rows(dy.unsqueeze(1), where, size)
+    else:
+        zeros = n.b.op(std.ConstantOfShape, size, value=ir.tensor([0], dtype=dy.dtype))
+        adding = {"reduction": "add"} if overlap else {}
+        total = n.b.op(std.ScatterElements, zeros, where, dy, axis=0, **adding)
+    return [reshaped_like(total, x)]
+
+
+@differentiates(std.AveragePool)
+def _average_pool(op: std.AveragePool, n: Adjoint) -> Gradients:
+    """Each window's share over the elements that it counts."""
+    x, axes = n.x(), window_axes(op, n)
+    places = window_places(axes, x, n.y())
+    share = n.dy
+    for at, (axis, place) in enumerate(zip(axes, places, strict=True), start=2):
+        share = share / _counted(op, axis, place, at, n)
+    return [_spread_ones(share, axes, places, x)]
+
+
+def _counted(op: std.AveragePool, axis: SpatialAxis, place: Margins, at: int, n: Adjoint) -> Expr | float:
+    """How many elements each window counts along an axis, padding included or not: a number, or one for each window."""
+    x, windows = n.x(), n.y().size(at)
+    before, size = place.before, x.size(at)
+    first, last = (-before, size + axis.explicit[1]) if op.count_include_pad else (0, size)
+    if op.count_include_pad and axis.padding != "EXPLICIT":
+        last = size + place.after
+    if place.padding == (0, 0) and not op.ceil_mode:
+        return float(axis.kernel)
+    behind = [1] * (n.rank() - at - 1)
+    taps = np.arange(axis.kernel) * axis.dilation
+    if isinstance(windows, int) and isinstance(before, int) and isinstance(last, int) and isinstance(first, int):
+        elements = np.arange(windows)[:, None] * axis.stride - before + taps
+        counts = ((elements >= first) & (elements < last)).sum(1)
+        return n.b.constant(counts.reshape(-1, *behind), n.dy.dtype)
+    numbers = up_to(n.b, windows).unsqueeze(1) * axis.stride + (n.b.ints(*taps.tolist()) - before)
+    inside = n.b.op(std.And, n.b.op(std.GreaterOrEqual, numbers, numbers.like(first)), numbers < last)
+    return inside.cast(ir.DataType.INT64).sum(1).reshape(-1, *behind).cast(n.dy.dtype)
+
+
+def _spread_ones(share: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], x: Expr) -> Expr:
+    """Adds each window's share to all its elements."""
+    b = share.builder
+    apart = share.reshape(-1, 1, *[0] * len(axes))
+    ones = b.fill(1, [1, 1, *(axis.kernel for axis in axes)], share.dtype)
+    return reshaped_like(spread(apart, ones, axes, places, 1), x)
+
+
+@differentiates(std.LpPool)
+def _lp_pool(op: std.LpPool, n: Adjoint) -> Gradients:
+    x, axes = n.x(), window_axes(op, n)
+    share = n.dy * _norm_slope(n.y(), 1 - op.p)
+    total = _spread_ones(share, axes, window_places(axes, x, n.y()), x)
+    return [_power_slope(x, op.p) * total]
+
+
+@differentiates(std.GlobalLpPool)
+def _global_lp_pool(op: std.GlobalLpPool, n: Adjoint) -> Gradients:
+    return [_power_slope(n.x(), op.p) * (n.dy * _norm_slope(n.y(), 1 - op.p))]
+
+
+def _power_slope(x: Expr, p: int) -> Expr:
+    """The derivative of |x|^p over p."""
+    if p == 2:
+        return x
+    sign = x.builder.op(std.Sign, x)
+    return sign if p == 1 else sign * x.builder.op(std.Pow, x.abs(), x.like(p - 1))
+
+
+def _norm_slope(y: Expr, power: int) -> Expr | float:
+    """The power of a norm; of a norm of zero nothing flows."""
+    if power == 0:
+        return 1.0
+    safe = y.builder.where(y > 0, y, 1)
+    return y.builder.where(y > 0, y.builder.op(std.Pow, safe, y.like(power)), 0)
+
+
+@differentiates(std.GlobalAveragePool)
+def _global_average_pool(op: std.GlobalAveragePool, n: Adjoint) -> Gradients:
+    return [expanded_like(n.dy / count_of(n.x(), range(2, n.rank())), n.x())]
+
+
+@differentiates(std.GlobalMaxPool)
+def _global_max_pool(op: std.GlobalMaxPool, n: Adjoint) -> Gradients:
+    x = n.x()
+    flat = x.reshape(0, 0, -1)
+    largest = n.b.op(std.ArgMax, flat, axis=2, keepdims=1)
+    chosen = n.b.op(std.Equal, up_to(n.b, flat.size(2)), largest)
+    return [reshaped_like(n.b.where(chosen, n.dy.reshape(0, 0, 1), 0), x)]
+
+
+@differentiates(std.MaxUnpool)
+def _max_unpool(op: std.MaxUnpool, n: Adjoint) -> Gradients:
+    """What stands where the elements were put."""
+    if op.target is not None:
+        raise n.unsupported("input 2, for the gradient,", "no output shape (runtimes disagree what it means)", "one")
+    taken = n.b.op(std.Gather, n.dy.reshape(-1), n.x(1).reshape(-1), axis=0)
+    return [reshaped_like(taken, n.x())]

@@ -1,0 +1,73 @@
+"""Gradients of matrix products."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.gradients.registry import (
+    Adjoint,
+    Gradients,
+    differentiates,
+    reshaped_like,
+    unbroadcast,
+)
+
+
+@differentiates(std.MatMul)
+def _matmul(op: std.MatMul, n: Adjoint) -> Gradients:
+    """A' dY and dY B', of matrices; a vector is a matrix of one row or column."""
+    a, b, dy = n.x(0), n.x(1), n.dy
+    ranks = n.rank(0), n.rank(1)
+    if ranks[0] == 1:
+        a, dy = a.unsqueeze(0), dy.unsqueeze(-1) if ranks[1] == 1 else dy.unsqueeze(-2)
+    if ranks[1] == 1:
+        b, dy = b.unsqueeze(1), dy if ranks[0] == 1 else dy.unsqueeze(-1)
+    if ranks[0] == ranks[1] == 1:
+        dy = n.dy.reshape(1, 1)
+    found: list[Expr | None] = [None, None]
+    if n.needs(0):
+        found[0] = reshaped_like(unbroadcast(dy @ _swapped(b), a), n.x(0))
+    if n.needs(1):
+        if len(b.shape or ()) == 2 and len(a.shape or ()) > 2:
+            # One product over all batches rather than a sum of products.
+            columns = [x.builder.op(std.Reshape, x, _rows(x)) for x in (a, dy)]
+            found[1] = reshaped_like(columns[0].mT @ columns[1], n.x(1))
+        else:
+            found[1] = reshaped_like(unbroadcast(_swapped(a) @ dy, b), n.x(1))
+    return found
+
+
+@differentiates(std.Gemm)
+def _gemm(op: std.Gemm, n: Adjoint) -> Gradients:
+    """Y = alpha A' B' + beta C."""
+    a, b, dy = n.x(0), n.x(1), n.dy
+    da = db = dc = None
+    if n.needs(0):
+        da = _gemm_of(b, dy, op.trans_b, 1, op.alpha) if op.trans_a else _gemm_of(dy, b, 0, 1 - op.trans_b, op.alpha)
+    if n.needs(1):
+        db = _gemm_of(dy, a, 1, op.trans_a, op.alpha) if op.trans_b else _gemm_of(a, dy, 1 - op.trans_a, 0, op.alpha)
+    if n.needs(2):
+        dc = unbroadcast(dy if op.beta == 1 else dy * op.beta, n.x(2))
+    return da, db, dc
+
+
+def _gemm_of(a: Expr, b: Expr, trans_a: int, trans_b: int, alpha: float) -> Expr:
+    scaling = {} if alpha == 1 else {"alpha": alpha}
+    return a.builder.op(std.Gemm, a, b, transA=trans_a, transB=trans_b, **scaling)
+
+
+def _swapped(x: Expr) -> Expr:
+    """Matrices transposed."""
+    rank = len(x.shape or ())
+    return x.transpose(*range(rank - 2), rank - 1, rank - 2)
+
+
+def _rows(x: Expr) -> Expr:
+    """The shape in which all but the last axis are rows; of no columns their number would not follow."""
+    sizes = [x.size(axis) for axis in range(len(x.shape or ()))]
+    if isinstance(sizes[-1], int) and sizes[-1]:
+        return x.builder.sizes([-1, sizes[-1]])
+    return x.builder.sizes([functools.reduce(operator.mul, sizes[:-1]), sizes[-1]])

@@ -1,0 +1,209 @@
+"""Gradients of operators that gather many elements into one, or look along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.gradients.registry import (
+    Adjoint,
+    Gradients,
+    differentiates,
+    expanded_like,
+    reshaped_like,
+    shape_of,
+    stops,
+    summed,
+    widened,
+)
+from lstm_lower.passes.rules.indexing import INT64, flatten_rows, reshape_to, tail_of
+
+# What a step of a Scan makes of states and one row of each sequence.
+Step = Callable[[Sequence[Expr], Sequence[Expr]], tuple[list[Expr], list[Expr]]]
+
+stops(std.Arg, std.Hardmax)
+
+
+class _Reduced:
+    """A reduction's operand and the axes that go, known or only known at run time."""
+
+    def __init__(self, op: std.Reduction, n: Adjoint) -> None:
+        self.op, self.n = op, n
+        self.axes = op.axes
+
+    def kept(self, x: Expr) -> Expr:
+        """A value of the result's shape with the reduced axes at size 1."""
+        if self.op.keepdims or self.axes == ():
+            return x
+        return x.unsqueeze(*self.axes) if self.axes else reshape_to(x, self._kept_sizes())
+
+    def _kept_sizes(self) -> Expr:
+        """The operand's sizes with 1 in place of those that are reduced."""
+        sizes = shape_of(self.n.x())
+        rank = self.n.b.op(std.Shape, sizes)
+        given = self.n.b.op(std.Expand, self.n.b.ints(1), rank)
+        axes = self._given_axes()
+        if axes is None:
+            return given
+        numbers = self.n.b.where(axes < 0, axes + rank, axes)
+        ones = self.n.b.op(std.Expand, self.n.b.ints(1), self.n.b.op(std.Shape, numbers))
+        some = self.n.b.op(std.ScatterElements, sizes, numbers, ones, axis=0)
+        if self.op.attribute("noop_with_empty_axes", 0):
+            return some
+        # Without axes all are reduced.
+        return self.n.b.where(
+            self.n.b.op(std.Equal, self.n.b.op(std.Size, axes), self.n.b.constant(0, INT64)), given, some
+        )
+
+    def _given_axes(self) -> Expr | None:
+        written = self.op.written_axes
+        return self.n.given(1) if written is None else self.n.b.ints(*written) if written else None
+
+    def total(self, x: Expr) -> Expr:
+        """The sum of a value of the operand's shape, with the reduced axes at size 1."""
+        if self.axes is not None:
+            return summed(x, self.axes, keepdims=True)
+        noop = int(self.op.attribute("noop_with_empty_axes", 0))
+        return self.n.b.op(std.ReduceSum, widened(x), self._given_axes(), noop_with_empty_axes=noop).cast(x.dtype)
+
+    def count(self, x: Expr) -> Expr | float:
+        """The number of elements that become one, a number or a scalar of the operand's dtype."""
+        if self.axes is None:
+            size = self.n.b.op(std.Size, x) / self.n.b.op(std.Size, self.n.y()).maximum(1)
+            return size.cast(x.dtype)
+        return count_of(x, self.axes)
+
+
+def count_of(x: Expr, axes: Sequence[int]) -> Expr | float:
+    """The number of elements along some axes, a number or a tensor of one element in the dtype of `x`."""
+    count: Expr | int = 1
+    for axis in axes:
+        size = x.size(axis)
+        count = size * count if isinstance(size, int) and isinstance(count, int) else x.builder.ints(1) * size * count
+    return float(count) if isinstance(count, int) else count.cast(x.dtype)
+
+
+# Of the operand x, the result y and its gradient dy, both with the reduced axes, the operand's gradient.
+Slope = Callable[[Expr, Expr, Expr], Expr]
+
+_SLOPES: dict[type[std.Reduction], Slope] = {
+    std.ReduceSum: lambda x, y, dy: dy,
+    std.ReduceSumSquare: lambda x, y, dy: x * (dy * 2),
+    std.ReduceL1: lambda x, y, dy: x.builder.op(std.Sign, x) * dy,
+    # At zero PyTorch's norm has the gradient 0.
+    std.ReduceL2: lambda x, y, dy: x * y.builder.where(y > 0, dy / y.builder.where(y > 0, y, 1), 0),
+    std.ReduceLogSum: lambda x, y, dy: dy / y.exp(),
+    std.ReduceLogSumExp: lambda x, y, dy: (x - y).exp() * dy,
+}
+
+
+def _reduction(slope: Slope) -> Callable[[std.Reduction, Adjoint], Gradients]:
+    def rule(op: std.Reduction, n: Adjoint) -> Gradients:
+        reduced = _Reduced(op, n)
+        return [expanded_like(slope(n.x(), reduced.kept(n.y()), reduced.kept(n.dy)), n.x())]
+
+    return rule
+
+
+for _view, _slope in _SLOPES.items():
+    differentiates(_view)(_reduction(_slope))
+
+
+@differentiates(std.ReduceMean)
+def _mean(op: std.ReduceMean, n: Adjoint) -> Gradients:
+    reduced = _Reduced(op, n)
+    return [expanded_like(reduced.kept(n.dy) / reduced.count(n.x()), n.x())]
+
+
+@differentiates(std.ReduceMax, std.ReduceMin)
+def _extreme(op: std.Reduction, n: Adjoint) -> Gradients:
+    """Equal shares of the elements that are the result."""
+    reduced, x = _Reduced(op, n), n.x()
+    chosen = n.b.op(std.Equal, x, reduced.kept(n.y()))
+    share = reduced.kept(n.dy) / reduced.total(chosen.cast(n.dy.dtype))
+    return [expanded_like(n.b.where(chosen, share, 0), x)]
+
+
+@differentiates(std.ReduceProd)
+def _product(op: std.ReduceProd, n: Adjoint) -> Gradients:
+    """The product of all others, which a quotient by an element of zero could not tell."""
+    reduced, x = _Reduced(op, n), n.x()
+    axes = reduced.axes
+    if axes is None:
+        raise n.unsupported("axes, for the gradient,", "to be known", "axes of run time, or an unknown rank")
+    if not axes:
+        return [n.dy]
+    order = [*axes, *(axis for axis in range(n.rank()) if axis not in axes)]
+    rows = flatten_rows(n.b.wrap(n.b.emitter.transpose(x.value, order)), len(axes))
+    dy = n.b.wrap(n.b.emitter.transpose(reduced.kept(n.dy).value, order))
+    dy = flatten_rows(dy, len(axes))
+    others = _products_before(rows, reverse=False) * _products_before(rows, reverse=True)
+    dx = reshape_to(dy * others, _permuted(shape_of(x), order))
+    back = sorted(range(n.rank()), key=order.__getitem__)
+    return [reshaped_like(n.b.wrap(n.b.emitter.transpose(dx.value, back)), x)]
+
+
+def _permuted(sizes: Expr, order: Sequence[int]) -> Expr:
+    return sizes.builder.op(std.Gather, sizes, sizes.builder.ints(*order), axis=0)
+
+
+def _products_before(rows: Expr, *, reverse: bool) -> Expr:
+    """For each row the product of those before it, or behind it."""
+    one = rows.builder.op(std.Expand, rows.like(1), tail_of(rows, 1))
+
+    def step(states: Sequence[Expr], inputs: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
+        return [states[0] * inputs[0]], [states[0]]
+
+    return _scanned(step, one, [rows], reverse=reverse)
+
+
+def _scanned(step: Step, start: Expr, sequences: Sequence[Expr], *, reverse: bool) -> Expr:
+    """What a Scan makes; it runs one step more than there are rows, since runtimes refuse one of none."""
+    b = start.builder
+    row = start.unsqueeze(0)
+    longer = [b.concat([row, x] if reverse else [x, row], 0) for x in sequences]
+    _, (made,) = b.scan(step, states=[start], inputs=longer, reverse=reverse)
+    return made.slice(1, END, axis=0) if reverse else made.slice(0, -1, axis=0)
+
+
+@differentiates(std.Softmax)
+def _softmax(op: std.Softmax, n: Adjoint) -> Gradients:
+    y = n.y()
+    return [(n.dy - summed(n.dy * y, [op.written_axis], keepdims=True)) * y]
+
+
+@differentiates(std.LogSoftmax)
+def _log_softmax(op: std.LogSoftmax, n: Adjoint) -> Gradients:
+    return [n.dy - n.y().exp() * summed(n.dy, [op.written_axis], keepdims=True)]
+
+
+@differentiates(std.CumSum)
+def _cumsum(op: std.CumSum, n: Adjoint) -> Gradients:
+    """The cumulative sum from the other end."""
+    return [n.b.op(std.CumSum, n.dy, n.x(1), exclusive=op.exclusive, reverse=1 - op.reverse)]
+
+
+@differentiates(std.CumProd)
+def _cumprod(op: std.CumProd, n: Adjoint) -> Gradients:
+    """For each element the product of those before it times the sum of dy times the products of those behind it."""
+    axis = op.axis
+    if axis is None:
+        raise n.unsupported("axis, for the gradient,", "to be known", "an axis of run time, or an unknown rank")
+    rank, reverse = n.rank(), bool(op.reverse)
+    order = [axis, *(i for i in range(rank) if i != axis)]
+    rows, dy = (flatten_rows(n.b.wrap(n.b.emitter.transpose(v.value, order)), 1) for v in (n.x(), n.dy))
+    zero = n.b.op(std.Expand, rows.like(0), tail_of(rows, 1))
+
+    def step(states: Sequence[Expr], inputs: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
+        """What lies behind an element; an exclusive product's own gradient only counts for elements before it."""
+        (behind,), (x, d) = states, inputs
+        if op.exclusive:
+            return [behind * x + d], [behind]
+        return [(behind + d) * x], [behind + d]
+
+    behind = _scanned(step, zero, [rows, dy], reverse=not reverse)
+    dx = reshape_to(behind * _products_before(rows, reverse=reverse), _permuted(shape_of(n.x()), order))
+    back = sorted(range(rank), key=order.__getitem__)
+    return [reshaped_like(n.b.wrap(n.b.emitter.transpose(dx.value, back)), n.x())]

@@ -1,0 +1,121 @@
+"""Gradients of operators that sample images anew: linear in the image, and the same along each axis by itself.
+
+What an axis goes through is found by the operator itself, from axes that are known: a unit matrix tells the weights of
+all places, the numbers of the places tell which ones are the nearest. So all its modes are right, as the runtime has
+them.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like, widened
+from lstm_lower.passes.rules.indexing import add_rows
+from lstm_lower.passes.rules.sizes import up_to
+
+# What says how an axis is sampled.
+_ATTRIBUTES = (
+    "antialias",
+    "coordinate_transformation_mode",
+    "cubic_coeff_a",
+    "exclude_outside",
+    "mode",
+    "nearest_mode",
+)
+
+
+@differentiates(std.Resize)
+def _resize(op: std.Resize, n: Adjoint) -> Gradients:
+    axes, x = op.axes, n.x()
+    if axes is None or x.shape is None:
+        raise n.unsupported("input 0, for its gradient,", "a known rank", "none")
+    if op.policy != "stretch" and op.mode != "nearest":
+        raise n.unsupported("keep_aspect_ratio_policy, for the gradient,", "stretch, or mode nearest", op.policy)
+    if n.needs(1) or n.needs(2):
+        raise n.unsupported(
+            "roi and scales, for the gradient,", "not to depend on what it is taken for", "that they do"
+        )
+    dx = widened(n.dy)
+    for place, axis in enumerate(axes):
+        if not _stays(op, n, place, axis):
+            sample = _Sampling(op, n, place, axis)
+            dx = sample.nearest(dx) if op.mode == "nearest" else sample.weighted(dx)
+    return [reshaped_like(dx.cast(x.dtype), x)]
+
+
+def _stays(op: std.Resize, n: Adjoint, place: int, axis: int) -> bool:
+    """Whether an axis is surely as it was."""
+    if op.coordinates == "tf_crop_and_resize":
+        return False
+    if op.sizes is not None:
+        # The shapes alone do not tell of a scale that several axes have together.
+        return op.policy == "stretch" and (n.x().shape or ())[axis] == (n.y().shape or ())[axis]
+    scales = n.b.facts.constant(op.scales)
+    return scales is not None and float(scales.reshape(-1)[place]) == 1
+
+
+class _Sampling:
+    """How one axis is sampled.
+
+    Attributes:
+        axis: the axis.
+        size: how many places the operand has there.
+    """
+
+    def __init__(self, op: std.Resize, n: Adjoint, place: int, axis: int) -> None:
+        self.op, self.n, self.place, self.axis = op, n, place, axis
+        self.size = n.x().size(axis)
+
+    def of(self, rows: Expr) -> Expr:
+        """Rows `[N, size]` sampled as the axis is."""
+        b, op, at = self.n.b, self.op, self.place
+        kept = {name: op.node.attributes[name] for name in _ATTRIBUTES if name in op.node.attributes}
+        roi = scales = sizes = None
+        if op.roi is not None and op.coordinates == "tf_crop_and_resize":
+            given, count = b.wrap(op.roi), len(op.axes or ())
+            bounds = [given.slice(i, i + 1, axis=0) for i in (at, at + count)]
+            whole = [b.constant([value], given.dtype) for value in (0, 1)]
+            roi = b.concat([whole[0], bounds[0], whole[1], bounds[1]], 0)
+        if op.sizes is not None:
+            sizes = b.sizes([rows.size(0), b.wrap(op.sizes).slice(at, at + 1, axis=0)])
+        else:
+            assert op.scales is not None
+            scales = b.concat([b.constant([1], ir.DataType.FLOAT), b.wrap(op.scales).slice(at, at + 1, axis=0)], 0)
+        return b.op(std.Resize, rows, roi, *([scales] if sizes is None else [None, sizes]), **kept)
+
+    def weighted(self, dy: Expr) -> Expr:
+        """The gradient along the axis, by the weight of each of its places in each of the result's."""
+        b, rank = self.n.b, len(dy.shape or ())
+        numbers = up_to(b, self.size)
+        unit = b.op(std.Equal, numbers.unsqueeze(1), numbers.unsqueeze(0)).cast(dy.dtype)
+        weights = self.of(unit)
+        if self.axis == rank - 2:
+            return weights @ dy
+        last = b.wrap(b.emitter.move_axis(dy.value, self.axis, -1, rank))
+        return b.wrap(b.emitter.move_axis((last @ weights.mT).value, -1, self.axis, rank))
+
+    def nearest(self, dy: Expr) -> Expr:
+        """The gradient along the axis, of the places that each place of the result was read from."""
+        b, rank = self.n.b, len(dy.shape or ())
+        # Counted from 1: what lies outside is 0.
+        numbers = (up_to(b, self.size) + 1).cast(dy.dtype)
+        found = self.of(numbers.unsqueeze(0)) if self.op.policy == "stretch" else self._with_others(numbers)
+        places = found.cast(ir.DataType.INT64).reshape(-1)
+        rows = b.wrap(b.emitter.move_axis(dy.value, self.axis, 0, rank))
+        size = b.sizes([self.size])
+        total = add_rows(rows, b.where(places > 0, places - 1, size), self.size)
+        return b.wrap(b.emitter.move_axis(total.value, 0, self.axis, rank))
+
+    def _with_others(self, numbers: Expr) -> Expr:
+        """The axis sampled with all others, where these tell its scale."""
+        b, x = self.n.b, self.n.x()
+        rank, axes = self.n.rank(), self.op.axes or ()
+        behind = rank - 1 - self.axis
+        numbers = numbers.unsqueeze(*range(1, behind + 1)) if behind else numbers
+        image = b.op(std.Expand, numbers, b.sizes([x.size(i) if i in axes else 1 for i in range(rank)]))
+        made = b.wrap(b.emitter.again(self.op.node, [image.value, *self.op.node.inputs[1:]]).outputs[0])
+        for axis in range(rank):
+            made = made if axis == self.axis else made.slice(0, 1, axis=axis)
+        return made

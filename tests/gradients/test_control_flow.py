@@ -1,0 +1,121 @@
+"""Gradients through loops and branches, against central differences in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import lstm_lower as ll
+from tests.support.differences import Array, check
+
+
+def _model(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 17]>\n' + text)
+
+
+def _random(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape)
+
+
+SCAN = """g (double[T,B,3] x, double[B,4] h0, double[3,4] w, double[4,4] u) => (double[T,B,4] ys, double[B,4] hT) {
+  hT, ys = Scan <num_scan_inputs = 1, body = body (double[B,4] h, double[B,3] xt) => (double[B,4] h1, double[B,4] y) {
+    a = MatMul(xt, w)  b = MatMul(h, u)  c = Add(a, b)  h1 = Tanh(c)  y = Mul(h1, h)
+  }> (h0, x)
+}"""
+
+# Sequences along other axes, one of them walked backwards, made backwards; a state that does not change.
+TURNED = """g (double[B,T] x, double[T,B] z, double[B] h0, double[B] k) => (double[B,T] ys, double[B] hT) {
+  k1, hT, ys = Scan <num_scan_inputs = 2, scan_input_axes = [1, 0], scan_input_directions = [0, 1],
+      scan_output_axes = [1], scan_output_directions = [1],
+      body = body (double[B] same, double[B] h, double[B] a, double[B] b)
+          => (double[B] same1, double[B] h1, double[B] y) {
+    same1 = Identity(same)  c = Mul(a, h)  d = Mul(b, same)  h1 = Add(c, d)  y = Sin(h1)
+  }> (k, h0, x, z)
+}"""
+
+COUNTED = """g (double[6,4] x, double[4] h0, double[4] u, int64 n) => (double[4] hT, double[K,4] ys) {
+  going = Constant <value = bool {1}> ()
+  hT, ys = Loop <body = body (int64 i, bool c, double[4] h) => (bool c1, double[4] h1, double[4] y) {
+    c1 = Identity(c)
+    xt = Gather(x, i)  a = Mul(h, u)  b = Add(a, xt)  h1 = Sin(b)  y = Mul(h1, h)
+  }> (n, going, h0)
+}"""
+
+UNTIL = """g (double[4] h0, double[4] u, double limit) => (double[4] hT) {
+  going = Constant <value = bool {1}> ()
+  hT = Loop <body = body (int64 i, bool c, double[4] h) => (bool c1, double[4] h1) {
+    a = Mul(h, u)  h1 = Add(a, h)  s = ReduceSum <keepdims = 0> (h1)  t = Abs(s)  c1 = Less(t, limit)
+  }> (, going, h0)
+}"""
+
+# What a step overwrites only matters where there is no step.
+OVERWRITTEN = """g (double[4] h0, double[4] u, int64 n) => (double[4] hT) {
+  going = Constant <value = bool {1}> ()
+  hT = Loop <body = body (int64 i, bool c, double[4] h) => (bool c1, double[4] h1) {
+    c1 = Identity(c)  h1 = Sin(u)
+  }> (n, going, h0)
+}"""
+
+CHOICE = """g (double[4] x, double[4] u, bool b) => (double[4] y) {
+  a = Exp(x)
+  y = If (b) <then_branch = t () => (double[4] yt) { p = Mul(a, u) yt = Sin(p) },
+              else_branch = e () => (double[4] ye) { q = Mul(a, a) ye = Add(q, x) }>
+}"""
+
+NESTED = """g (double[T,B,3] x, double[B,4] h0, double[3,4] w, double[4,4] u) => (double[B,4] hT) {
+  hT = Scan <num_scan_inputs = 1, body = body (double[B,4] h, double[B,3] xt) => (double[B,4] h1) {
+    a = MatMul(xt, w)
+    s = ReduceSum <keepdims = 0> (xt)  zero = Constant <value = double {0.0}> ()  b = Greater(s, zero)
+    g = If (b) <then_branch = t () => (double[B,4] yt) { p = MatMul(h, u)  yt = Tanh(p) },
+                else_branch = e () => (double[B,4] ye) { ye = Mul(h, h) }>
+    three = Constant <value = int64 {3}> ()  going = Constant <value = bool {1}> ()
+    k = Loop <body = inner (int64 i, bool c, double[B,4] z) => (bool c1, double[B,4] z1) {
+      c1 = Identity(c)  z2 = Mul(z, g)  z1 = Sin(z2)
+    }> (three, going, a)
+    h1 = Add(k, g)
+  }> (h0, x)
+}"""
+
+_SEQUENCE = {"x": _random(5, 2, 3) / 2, "h0": _random(2, 4), "w": _random(3, 4), "u": _random(4, 4)}
+_COUNTED = {"x": _random(6, 4), "h0": _random(4), "u": _random(4)}
+
+CASES = {
+    "scan": (SCAN, _SEQUENCE),
+    "scan_turned": (TURNED, {"x": _random(2, 5), "z": _random(5, 2), "h0": _random(2), "k": _random(2) + 1}),
+    "loop": (COUNTED, _COUNTED | {"n": np.asarray(4)}),
+    "loop_of_no_steps": (COUNTED, _COUNTED | {"n": np.asarray(0)}),
+    "while": (UNTIL, {"h0": np.abs(_random(4)), "u": np.abs(_random(4)) / 4, "limit": np.asarray(40.0)}),
+    "overwritten": (OVERWRITTEN, {"h0": _random(4), "u": _random(4), "n": np.asarray(2)}),
+    "never_overwritten": (OVERWRITTEN, {"h0": _random(4), "u": _random(4), "n": np.asarray(0)}),
+    "then": (CHOICE, {"x": _random(4), "u": _random(4), "b": np.asarray(1, bool)}),
+    "else": (CHOICE, {"x": _random(4), "u": _random(4), "b": np.asarray(0, bool)}),
+    "nested": (NESTED, _SEQUENCE),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_output(name: str) -> None:
+    model, feeds = _model(CASES[name][0]), CASES[name][1]
+    wrt = [key for key, value in feeds.items() if value.dtype.kind == "f" and key != "limit"]
+    for output in model.graph.output:
+        check(model, feeds, of=output.name, wrt=wrt)
+
+
+@pytest.mark.parametrize("name", ["scan", "while", "then", "nested"])
+def test_twice(name: str) -> None:
+    text, feeds = CASES[name]
+    once = ll.gradient(_model(text), _model(text).graph.output[-1].name, ["u"], seeds=True)
+    seed = next(x for x in once.graph.input if x.name.startswith("seed/"))
+    shape = {"scan": (2, 4), "nested": (2, 4)}.get(name, (4,))
+    wrt = [key for key, value in feeds.items() if value.dtype.kind == "f" and key != "limit"]
+    check(once, feeds | {seed.name: _random(*shape)}, of="grad/u", wrt=wrt)
+
+
+def test_open_sizes_stay_open() -> None:
+    model = ll.gradient(_model(SCAN), "hT", ["x"], seeds=True)
+    for steps in (1, 3, 20):
+        check(_model(SCAN), _SEQUENCE | {"x": _random(steps, 2, 3)}, of="hT")
+    sizes = [dim.dim_param for dim in model.graph.output[-1].type.tensor_type.shape.dim]
+    assert sizes[:2] == ["T", "B"]
