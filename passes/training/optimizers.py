@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import onnx_ir as ir
 
@@ -23,20 +23,34 @@ def working_dtype(dtype: ir.DataType) -> ir.DataType:
     return dtype if dtype in _WIDE else ir.DataType.FLOAT
 
 
+class Slot(NamedTuple):
+    """A value that is kept per weight.
+
+    Attributes:
+        name: unique among an optimizer's slots.
+        initial: the number that all elements start with.
+        scalar: one number for the weight, instead of one per element.
+    """
+
+    name: str
+    initial: float = 0.0
+    scalar: bool = False
+
+
 @runtime_checkable
 class Optimizer(Protocol):
     """What makes new weights of gradients.
 
     Attributes:
         learning_rate: the first learning rate; in the graph it is an input.
-        slots: names of the values kept per weight, zero at the start, of the weight's shape.
+        slots: what is kept per weight.
     """
 
     @property
     def learning_rate(self) -> float: ...
 
     @property
-    def slots(self) -> tuple[str, ...]: ...
+    def slots(self) -> tuple[Slot, ...]: ...
 
     def update(
         self, weight: Expr, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr
@@ -47,8 +61,8 @@ class Optimizer(Protocol):
             weight: the weight, in its working dtype, as everything else.
             gradient: of the weight's shape.
             slots: by name.
-            learning_rate: scalar.
-            step: scalar, 1 in the first update.
+            learning_rate: scalar, in float64, so that small differences of powers stay exact; results are cast.
+            step: the same, 1 in the first update.
         """
         ...
 
@@ -70,9 +84,9 @@ class SGD:
     weight_decay: float = 0.0
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def slots(self) -> tuple[Slot, ...]:
         """The velocity, where there is any."""
-        return ("velocity",) if self.momentum else ()
+        return (Slot("velocity"),) if self.momentum else ()
 
     def update(
         self,
@@ -88,7 +102,8 @@ class SGD:
             velocity = slots["velocity"] * self.momentum + gradient
             direction = gradient + velocity * self.momentum if self.nesterov else velocity
             new_slots["velocity"] = velocity
-        return _decayed(weight, learning_rate, self.weight_decay) - direction * learning_rate, new_slots
+        rate = learning_rate.cast(weight.dtype)
+        return _decayed(weight, rate, self.weight_decay) - direction * rate, new_slots
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,9 +125,9 @@ class Adam:
     weight_decay: float = 0.0
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def slots(self) -> tuple[Slot, ...]:
         """Both moments."""
-        return ("m", "v")
+        return Slot("m"), Slot("v")
 
     def update(
         self, weight: Expr, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr
@@ -121,10 +136,12 @@ class Adam:
         b = gradient.builder
         correction_1 = 1.0 - b.op(std.Pow, step.like(self.beta_1), step)
         correction_2 = 1.0 - b.op(std.Pow, step.like(self.beta_2), step)
-        rate = learning_rate * b.op(std.Sqrt, correction_2) / correction_1
+        rate = (learning_rate * b.op(std.Sqrt, correction_2) / correction_1).cast(weight.dtype)
         m = slots["m"] * self.beta_1 + gradient * (1.0 - self.beta_1)
         v = slots["v"] * self.beta_2 + gradient * gradient * (1.0 - self.beta_2)
-        moved = _decayed(weight, learning_rate, self.weight_decay) - m * rate / (b.op(std.Sqrt, v) + self.epsilon)
+        moved = _decayed(weight, learning_rate.cast(weight.dtype), self.weight_decay) - m * rate / (
+            b.op(std.Sqrt, v) + self.epsilon
+        )
         return moved, {"m": m, "v": v}
 
 
@@ -143,9 +160,9 @@ class RMSprop:
     epsilon: float = 1e-7
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def slots(self) -> tuple[Slot, ...]:
         """The mean square."""
-        return ("mean_square",)
+        return (Slot("mean_square"),)
 
     def update(
         self,
@@ -158,7 +175,7 @@ class RMSprop:
         """S = rho s + (1-rho) g^2; w - lr g / sqrt(s + epsilon)."""
         mean_square = slots["mean_square"] * self.rho + gradient * gradient * (1.0 - self.rho)
         root = gradient.builder.op(std.Sqrt, mean_square + self.epsilon)
-        return weight - gradient * learning_rate / root, {"mean_square": mean_square}
+        return weight - gradient * learning_rate.cast(weight.dtype) / root, {"mean_square": mean_square}
 
 
 _BY_NAME: dict[str, Optimizer] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.training import clipping
 from lstm_lower.passes.training.optimizers import Optimizer, working_dtype
 from lstm_lower.passes.training.step import TrainingStep, zeros_of
+from lstm_lower.passes.training.updates import Group, attach, groups_of
 from lstm_lower.records import state as training_state
 
 
@@ -28,13 +29,14 @@ class TrainingOptionsPass(Pass):
     read by the updates. A model that lacks updates gets those of `optimizer`.
 
     Attributes:
-        optimizer: updates for weights that have none; `None` when the model brings its own.
+        optimizer: updates for weights that have none, by one optimizer or one per group; `None` when the model brings
+            its own.
         clip_norm: limit of the norm of all gradients together.
         clip_value: limit of each element.
         accumulate: number of steps whose gradients are averaged into one update.
     """
 
-    optimizer: Optimizer | None = None
+    optimizer: Optimizer | Sequence[Group] | str | None = None
     clip_norm: float | None = None
     clip_value: float | None = None
     accumulate: int = 1
@@ -69,7 +71,7 @@ class TrainingOptionsPass(Pass):
             bound = self.clip_value
             step.replace_gradients("clip_value", lambda gradients: clipping.by_value(gradients, bound))
         if self.optimizer is not None:
-            _attach(step, self.optimizer)
+            attach(step, groups_of(self.optimizer))
         if gate is not None:
             gate.close()
         step.save()
@@ -90,37 +92,6 @@ class TrainingOptionsPass(Pass):
                 f"training options require a gradient of '{missing[0]}' among the outputs that its update reads, got "
                 "none; use the options of Keras' optimizer where occurrences of an Embedding's rows are told apart"
             )
-
-
-def _attach(step: TrainingStep, optimizer: Optimizer) -> None:
-    """Adds updates of all weights that have a gradient."""
-    learning_rate = step.add_input("learning_rate", np.asarray(optimizer.learning_rate, np.float32))
-    step.state = dataclasses.replace(step.state, learning_rate=learning_rate.name)
-    iteration = step.add_input("iteration", np.asarray(0, np.int64))
-    with step.building("optimizer") as b:
-        following = b.wrap(iteration) + 1
-        rates: dict[ir.DataType, tuple[Expr, Expr]] = {}
-        updates = []
-        for pair in step.state.pairs:
-            if pair.input not in step.gradients:
-                continue
-            weight = b.wrap(step.inputs[pair.input])
-            wide = working_dtype(weight.dtype)
-            if wide not in rates:
-                rates[wide] = b.wrap(learning_rate).cast(wide), following.cast(wide)
-            slots = {
-                name: step.add_input(f"{pair.input.removesuffix(':0')}/{name}", zeros_of(weight.value, wide))
-                for name in optimizer.slots
-            }
-            exprs = {name: b.wrap(value) for name, value in slots.items()}
-            gradient = b.wrap(step.gradients[pair.input])
-            new, new_slots = optimizer.update(weight.cast(wide), gradient.cast(wide), exprs, *rates[wide])
-            updates.append((pair, new.cast(weight.dtype), slots, new_slots))
-    for pair, new, slots, new_slots in updates:
-        step.complete_pair(pair, new)
-        for name, value in slots.items():
-            step.add_pair(value, new_slots[name], "slot", variable=f"{pair.variable}/{name}" if pair.variable else None)
-    step.add_pair(iteration, following, "counter")
 
 
 class _Accumulation:

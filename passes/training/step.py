@@ -54,6 +54,11 @@ class TrainingStep:
         yield Builder(Emitter(self._space, self.model.graph, scope=scope))
         self.model.graph.sort()
 
+    @contextlib.contextmanager
+    def building_before(self, node: ir.Node) -> Iterator[Builder]:
+        """A builder whose nodes stand before a node."""
+        yield Builder.before(node, self._space)
+
     def replace_gradients(self, scope: str, change: Callable[[list[Expr]], list[Expr]]) -> None:
         """Puts other gradients in place of those that the updates read.
 

@@ -1,0 +1,5 @@
+"""Training steps made of ONNX models."""
+
+from lstm_lower.onnx.importer import from_onnx
+
+__all__ = ["from_onnx"]

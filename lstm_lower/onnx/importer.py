@@ -1,0 +1,100 @@
+"""`from_onnx`: any ONNX model and a loss as a training step."""
+
+from __future__ import annotations
+
+import os
+import typing
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import onnx
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.driver import transform
+from lstm_lower.passes.gradients.preparation import preparing_passes
+from lstm_lower.passes.training.layers import LayerStatePass
+from lstm_lower.passes.training.losses import Loss
+from lstm_lower.passes.training.objective import LossFunction, ObjectivePass, Trainable
+from lstm_lower.passes.training.optimizers import Optimizer
+from lstm_lower.passes.training.options import TrainingOptionsPass
+from lstm_lower.passes.training.updates import Group
+
+What = Literal["train", "gradients", "input_gradient", "forward"]
+AnyOptimizer = Optimizer | Sequence[Group] | str
+
+
+@typing.overload
+def from_onnx(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    loss: str | Loss | LossFunction,
+    optimizer: AnyOptimizer | None = None,
+    *,
+    trainable: Trainable | None = None,
+    what: What = "train",
+) -> onnx.ModelProto: ...
+
+
+@typing.overload
+def from_onnx(
+    model: ir.Model,
+    loss: str | Loss | LossFunction,
+    optimizer: AnyOptimizer | None = None,
+    *,
+    trainable: Trainable | None = None,
+    what: What = "train",
+) -> ir.Model: ...
+
+
+def from_onnx(
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    loss: str | Loss | LossFunction,
+    optimizer: AnyOptimizer | None = None,
+    *,
+    trainable: Trainable | None = None,
+    what: What = "train",
+) -> onnx.ModelProto | ir.Model:
+    """Makes a training step of an ONNX model.
+
+    Args:
+        model: a path, a protobuf or an onnx_ir model. It is not changed.
+        loss: the name of a scalar output; or a loss of the first output, by name (`cross_entropy`, `nll`,
+            `bce_with_logits`, `bce`, `mse`, `l1`, `smooth_l1`, `huber`, `kl_div`, `ctc`, `hinge`, `poisson_nll`) or as
+            an object of `lstm_lower.passes.training.losses`; or a function of expressions, which takes the model's
+            outputs in their order and behind them targets, each of the dtype and shape of the output in its place.
+        optimizer: an optimizer of `lstm_lower.passes.training`, its name (`sgd`, `momentum`, `adam`, `adamw`,
+            `rmsprop`) or groups of weights with one each. `None` leaves it to the trainer.
+        trainable: names or patterns (`encoder.*`) of weights, or a predicate on names; `None` for every initializer of
+            a floating dtype that the loss varies with, but for single numbers of rank 0 and statistics of batch
+            normalization. Others stay constants.
+        what: `train` for a step that updates its state, `gradients` for `loss` and `grad/<weight>`, `input_gradient`
+            for `loss` and `grad/<input>`, `forward` for `loss`.
+
+    Returns:
+        A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model, to be handed to `ll.Trainer` or
+        `ll.lower`. Inputs are the model's, `target` (`target_0`, ... where there are several) and the weights with
+        their values as defaults; outputs are `loss`, the model's own, `grad/<name>` and the new state, all recorded in
+        the metadata (`lstm_lower.state`).
+
+    Raises:
+        InvalidModelError: the model is malformed.
+        InvalidInputError: an argument does not fit the model.
+        UnsupportedOpError: gradients flow through operators without a rule; each such node is named.
+    """
+    if what not in get_args(What):
+        raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
+    if optimizer is not None and what != "train":
+        raise InvalidInputError(f"optimizer requires what='train', got {what!r}")
+    return transform(model, training_passes(loss, optimizer, trainable=trainable, what=what))
+
+
+def training_passes(
+    loss: str | Loss | LossFunction,
+    optimizer: AnyOptimizer | None = None,
+    *,
+    trainable: Trainable | Callable[[str], bool] | None = None,
+    what: What = "train",
+) -> list[Pass]:
+    """The passes that `from_onnx` runs, for a pipeline of one's own."""
+    return [*preparing_passes(), LayerStatePass(), ObjectivePass(loss, trainable, what), TrainingOptionsPass(optimizer)]

@@ -1,0 +1,207 @@
+"""Losses that compare a prediction with a target element by element."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.training.losses.base import Loss, check_number, check_option, weighted, weights_of
+
+# The least value that PyTorch gives to the logarithm in `BCE`.
+LOG_OF_ZERO = -100.0
+SMALLEST = math.exp(-100)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MSE(Loss):
+    """The squared difference."""
+
+    def value(self, prediction: Expr, *targets: Expr) -> Expr:
+        difference = prediction - targets[0]
+        return self.reduced(difference * difference)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class L1(Loss):
+    """The absolute difference."""
+
+    def value(self, prediction: Expr, *targets: Expr) -> Expr:
+        return self.reduced((prediction - targets[0]).abs())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SmoothL1(Loss):
+    """Squared below `beta`, absolute above: d^2 / (2 beta), |d| - beta / 2.
+
+    Attributes:
+        beta: where one becomes the other; 0 is `L1`.
+    """
+
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("SmoothL1", "beta", self.beta, 0)
+
+    def value(self, prediction: Expr, *targets: Expr) -> Expr:
+        difference = prediction - targets[0]
+        size = difference.abs()
+        if self.beta == 0:
+            return self.reduced(size)
+        square = difference * difference * (0.5 / self.beta)
+        return self.reduced(size.builder.where(size < self.beta, square, size - 0.5 * self.beta))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Huber(Loss):
+    """Squared up to `delta`, absolute above: d^2 / 2, delta (|d| - delta / 2).
+
+    Attributes:
+        delta: where one becomes the other.
+    """
+
+    delta: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("Huber", "delta", self.delta, math.ulp(0.0))
+
+    def value(self, prediction: Expr, *targets: Expr) -> Expr:
+        difference = prediction - targets[0]
+        size = difference.abs()
+        line = (size - 0.5 * self.delta) * self.delta
+        return self.reduced(size.builder.where(size > self.delta, line, difference * difference * 0.5))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BCE(Loss):
+    """The cross entropy of two classes, of probabilities; a logarithm is -100 at least, as in PyTorch.
+
+    Attributes:
+        weight: factors that are broadcast to the elements.
+    """
+
+    weight: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weights_of("BCE", "weight", self.weight)
+
+    def value(self, prediction: Expr, *targets: Expr) -> Expr:
+        x, y = prediction, targets[0]
+        each = -(y * _bounded_log(x) + (1.0 - y) * _bounded_log(1.0 - x))
+        return self.reduced(weighted(each, weights_of("BCE", "weight", self.weight)))
+
+
+def _bounded_log(x: Expr) -> Expr:
+    # The bound stands inside the logarithm too, since the slope there is infinite and would be multiplied by zero.
+    b = x.builder
+    return b.where(x > SMALLEST, b.op(std.Log, x.maximum(SMALLEST)), LOG_OF_ZERO)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BCEWithLogits(Loss):
+    """The cross entropy of two classes, of logits: (1-y) x + (1 + (p-1) y) softplus(-x).
+
+    Attributes:
+        weight: factors that are broadcast to the elements.
+        pos_weight: p, factors of the positive class, broadcast too.
+    """
+
+    weight: Any = None
+    pos_weight: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weights_of("BCEWithLogits", "weight", self.weight)
+        weights_of("BCEWithLogits", "pos_weight", self.pos_weight)
+
+    def value(self, prediction: Expr, *targets: Expr) -> Expr:
+        x, y = prediction, targets[0]
+        rest = x.builder.op(std.Softplus, -x)
+        positive = weights_of("BCEWithLogits", "pos_weight", self.pos_weight)
+        if positive is not None:
+            rest = (weighted(y, positive - 1) + 1.0) * rest
+        each = (1.0 - y) * x + rest
+        return self.reduced(weighted(each, weights_of("BCEWithLogits", "weight", self.weight)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KLDiv(Loss):
+    """The divergence of a distribution from the target: y (log y - x), of the logarithm x of a prediction.
+
+    Attributes:
+        reduction: also `batchmean`, the sum divided by the first dimension; `mean` divides by all elements.
+        log_target: whether targets are logarithms too.
+    """
+
+    log_target: bool = False
+
+    def __post_init__(self) -> None:
+        check_option("KLDiv", "reduction", self.reduction, ("mean", "batchmean", "sum", "none"))
+
+    def value(self, prediction: Expr, *targets: Expr) -> Expr:
+        x, y = prediction, targets[0]
+        b = x.builder
+        logarithm = y if self.log_target else b.op(std.Log, b.where(y > 0, y, 1.0))
+        each = (b.op(std.Exp, y) if self.log_target else y) * (logarithm - x)
+        if self.reduction != "batchmean":
+            return self.reduced(each)
+        rows = b.sizes([x.size(0)]).reshape().cast(x.dtype)
+        return b.op(std.ReduceSum, each, keepdims=0) / rows
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PoissonNLL(Loss):
+    """The negative logarithm of a Poisson distribution's density: exp(x) - y x, or x - y log(x + eps).
+
+    Attributes:
+        log_input: whether predictions are logarithms of the rate.
+        full: adds what depends on targets alone, in Stirling's form, for targets above 1.
+        eps: keeps the logarithm defined.
+    """
+
+    log_input: bool = True
+    full: bool = False
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("PoissonNLL", "eps", self.eps, 0)
+
+    def value(self, prediction: Expr, *targets: Expr) -> Expr:
+        x, y = prediction, targets[0]
+        b = x.builder
+        each = b.op(std.Exp, x) - y * x if self.log_input else x - y * b.op(std.Log, x + self.eps)
+        if self.full:
+            above = b.where(y > 1, y, 1.0)
+            stirling = above * b.op(std.Log, above) - above + 0.5 * b.op(std.Log, above * (2 * math.pi))
+            each = each + b.where(y > 1, stirling, 0.0)
+        return self.reduced(each)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HingeEmbedding(Loss):
+    """The prediction itself where the target is 1, max(0, margin - x) where it is -1; both where it is neither.
+
+    Attributes:
+        margin: what a prediction of target -1 shall exceed.
+    """
+
+    margin: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("HingeEmbedding", "margin", self.margin)
+
+    def value(self, prediction: Expr, *targets: Expr) -> Expr:
+        x, y = prediction, targets[0]
+        b = x.builder
+        below = self.margin - x
+        # At the margin itself the slope is -1, as in PyTorch.
+        apart = b.where(below < 0, 0.0, below)
+        near = b.where(b.op(std.Equal, y, y.like(-1)), 0.0, x)
+        return self.reduced(near + b.where(b.op(std.Equal, y, y.like(1)), 0.0, apart))

@@ -1,0 +1,202 @@
+"""A loss and its gradients for a model that has none: what makes a training step of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import inspect
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidInputError, some
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.graph.values import stated
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.gradients.activity import Activity
+from lstm_lower.passes.gradients.gradient import GradientPass
+from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve
+from lstm_lower.records import origin
+from lstm_lower.records import state as training_state
+from lstm_lower.records.state import StatePair, TrainingState
+
+# Outputs of the model, then targets.
+LossFunction = Callable[..., Expr]
+Trainable = str | Sequence[str] | Callable[[str], bool]
+
+
+@dataclasses.dataclass
+class ObjectivePass(Pass):
+    """Adds a loss, and the gradients of weights or inputs; records the weights as state.
+
+    Precondition: that of `GradientPass`.
+
+    Attributes:
+        loss: see `from_onnx`.
+        trainable: see `from_onnx`.
+        what: see `from_onnx`.
+    """
+
+    loss: str | Loss | LossFunction
+    trainable: Trainable | None = None
+    what: str = "train"
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Edits the graph.
+
+        Raises:
+            InvalidInputError: an argument does not fit the model.
+            UnsupportedOpError: gradients flow through operators without a rule.
+        """
+        inputs = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
+        carried = training_state.read(model).pairs
+        loss = self._add_loss(model)
+        assert loss.name is not None
+        if self.what == "input_gradient":
+            facts = self.context.space.facts
+            names = [str(x.name) for x in inputs if (dtype := facts.dtype(x)) and dtype.is_floating_point()]
+            if not names:
+                raise InvalidInputError("input_gradient requires an input of a floating dtype, got none")
+            self._differentiate(model, loss.name, names)
+            training_state.write(model, TrainingState(carried, loss.name))
+        elif self.what == "forward":
+            training_state.write(model, TrainingState(carried, loss.name))
+        else:
+            weights = [str(weight.name) for weight in self._weights(model, loss)]
+            self._differentiate(model, loss.name, weights)
+            for name in weights:
+                value = model.graph.initializers[name]
+                if value not in model.graph.inputs:
+                    model.graph.inputs.append(value)
+            pairs = [StatePair(name, None, "weight", f"grad/{name}", name) for name in weights]
+            training_state.write(model, TrainingState((*pairs, *carried), loss.name))
+        model.metadata_props[origin.METADATA_KEY] = "onnx"
+        return ir.passes.PassResult(model, modified=True)
+
+    def _differentiate(self, model: ir.Model, loss: str, names: list[str]) -> None:
+        taken = [f"grad/{name}" for name in names if any(x.name == f"grad/{name}" for x in model.graph.outputs)]
+        if taken:
+            raise InvalidInputError(f"a training step requires a model without gradients, got one with '{taken[0]}'")
+        GradientPass(loss, names).share(self.context)(model)
+
+    def _add_loss(self, model: ir.Model) -> ir.Value:
+        """The loss, the model's first output from now on."""
+        outputs = {value.name: value for value in model.graph.outputs}
+        if isinstance(self.loss, str) and self.loss in outputs:
+            value = outputs[self.loss]
+        elif isinstance(self.loss, str) and self.loss.lower() not in BY_NAME:
+            raise InvalidInputError(
+                f"loss requires one of the model's outputs, {some(list(outputs))}, a loss of {sorted(BY_NAME)} or a "
+                f"function, got {self.loss!r}"
+            )
+        else:
+            value = self._made(model)
+        shape = self.context.space.facts.shape(value)
+        if shape is None or any(dim != 1 for dim in shape):
+            text = "one of unknown shape" if shape is None else f"one of shape {list(stated(shape))}"
+            raise InvalidInputError(f"loss requires a scalar, got {text}")
+        others = [output for output in model.graph.outputs if output is not value]
+        model.graph.outputs.clear()
+        model.graph.outputs.extend([value, *others])
+        return value
+
+    def _made(self, model: ir.Model) -> ir.Value:
+        b = Builder(Emitter(self.context.space, model.graph, scope="loss"))
+        predictions = [b.wrap(value) for value in model.graph.outputs]
+        if not predictions:
+            raise InvalidInputError("loss requires a model with outputs, got none")
+        if isinstance(self.loss, (str, Loss)):
+            loss = resolve(self.loss)
+            targets = loss.targets(predictions[0])
+            result = loss(predictions[0], *self._inputs(model, b, targets))
+        else:
+            places = self._places(len(predictions))
+            targets = [Target(x.dtype, tuple(x.shape or ())) for x in predictions[:places]]
+            result = self.loss(*predictions, *self._inputs(model, b, targets))
+        if not isinstance(result, Expr):
+            raise InvalidInputError(f"loss requires a function that returns an expression, got {result!r}")
+        if any(value.name == "loss" for value in model.graph.outputs):
+            raise InvalidInputError("loss requires a model without an output 'loss', got one; name it as the loss")
+        value = b.op(std.Identity, result).value
+        value.name = b.names.fresh("loss")
+        value.type, value.shape = ir.TensorType(result.dtype), stated(result.shape or ())
+        return value
+
+    def _places(self, outputs: int) -> int:
+        """How many targets a function takes behind the model's outputs."""
+        assert callable(self.loss)
+        try:
+            parameters = inspect.signature(self.loss).parameters.values()
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"loss requires a name or a function, got {self.loss!r}") from error
+        count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+        if not outputs <= count <= 2 * outputs:
+            raise InvalidInputError(
+                f"loss requires a function of the model's {outputs} outputs and of up to as many targets, got one of "
+                f"{count} parameters"
+            )
+        return count - outputs
+
+    def _inputs(self, model: ir.Model, b: Builder, targets: Sequence[Target]) -> list[Expr]:
+        """Inputs for the targets."""
+        names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
+        taken = {value.name for value in model.graph.inputs}
+        if found := [name for name in names if name in taken]:
+            raise InvalidInputError(f"targets require a model without an input '{found[0]}', got one")
+        values = [
+            self.context.space.value(name, ir.TensorType(target.dtype), target.shape)
+            for name, target in zip(names, targets, strict=True)
+        ]
+        # Behind the model's data, before its state.
+        place = sum(value.name not in model.graph.initializers for value in model.graph.inputs)
+        for number, value in enumerate(values):
+            model.graph.inputs.insert(place + number, value)
+        return [b.wrap(value) for value in values]
+
+    def _weights(self, model: ir.Model, loss: ir.Value) -> list[ir.Value]:
+        facts = self.context.space.facts
+        floating = [
+            value
+            for value in model.graph.initializers.values()
+            if (dtype := facts.dtype(value)) is not None and dtype.is_floating_point()
+        ]
+        if self.trainable is not None and not callable(self.trainable):
+            return _chosen(floating, self.trainable)
+        reached = Activity(model.graph, facts, floating, [loss]).active
+        if self.trainable is not None:
+            # What is not asked for by name needs no gradient that is zero everywhere.
+            return [value for value in _chosen(floating, self.trainable) if value in reached]
+        fixed = {x for node in all_nodes(model.graph) if std.BatchNormalization.matches(node) for x in node.inputs[3:]}
+        found = [value for value in floating if value in reached and value not in fixed and facts.rank(value)]
+        if not found:
+            raise InvalidInputError(
+                "training requires weights that the loss varies with, got none; trainable names others"
+            )
+        return found
+
+
+def _chosen(values: list[ir.Value], trainable: Trainable) -> list[ir.Value]:
+    """The weights that names, patterns or a predicate choose."""
+    if callable(trainable):
+        found = [value for value in values if trainable(str(value.name))]
+        if not found:
+            raise InvalidInputError("trainable requires a predicate that holds for a weight, got one that never does")
+        return found
+    patterns = [trainable] if isinstance(trainable, str) else list(trainable)
+    names = [str(value.name) for value in values]
+    for pattern in patterns:
+        if pattern not in names and not fnmatch.filter(names, pattern):
+            raise InvalidInputError(
+                f"trainable requires names or patterns of weights, such as {some(names)}, got {pattern!r}"
+            )
+    return [
+        value
+        for value, name in zip(values, names, strict=True)
+        if any(name == pattern or fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    ]

@@ -1,0 +1,124 @@
+"""Training steps of ONNX models, through the public interface, against steps that numpy takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.training.losses import MSE
+from tests.support.differences import run
+
+LAYER = """
+<ir_version: 8, opset_import: ["" : 18]>
+layer (float[B,3] x) => (float[B,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2] b = {0, 1}, float s = {0.5}>
+{ a = MatMul(x, w)  c = Add(a, b)  y = Mul(c, s) }
+"""
+
+DROPPING = """
+<ir_version: 8, opset_import: ["" : 17]>
+layer (float[B,3] x) => (float[B,2] y)
+    <float[3,2] w = {1, 2, 3, 4, 5, 6}, float ratio = {0.25}, bool training = {1}>
+{ a = Dropout(x, ratio, training)  c = MatMul(a, w)  y = Dropout(c, ratio, training) }
+"""
+
+
+def _model(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(text)
+
+
+def _data(rows: int) -> dict[str, Any]:
+    random = np.random.default_rng(rows)
+    return {
+        "x": random.standard_normal((rows, 3), np.float32),
+        "target": random.standard_normal((rows, 2), np.float32),
+    }
+
+
+def test_steps_of_gradient_descent() -> None:
+    step = ll.from_onnx(_model(LAYER), "mse", "sgd")
+    assert [value.name for value in step.graph.output[:2]] == ["loss", "y"]
+    trainer = ll.Trainer(step)
+    w, b = np.arange(1, 7, dtype=np.float64).reshape(3, 2), np.asarray([0.0, 1.0])
+    for rows in (4, 1, 7):
+        data = _data(rows)
+        error = (data["x"] @ w + b) / 2 - data["target"]
+        np.testing.assert_allclose(trainer.step(data).loss, (error**2).mean(), rtol=1e-6)
+        slope = error / error.size
+        w, b = w - 0.01 * data["x"].T @ slope, b - 0.01 * slope.sum(0)
+    found = trainer.state_dict()
+    np.testing.assert_allclose(found["w"], w, rtol=1e-6)
+    np.testing.assert_allclose(found["b"], b, rtol=1e-6)
+    # A single number is no weight unless it is named.
+    assert "s" not in found
+
+
+def _absolute(y: Expr, target: Expr) -> Expr:
+    return (y - target).abs().sum([0, 1])
+
+
+@pytest.mark.parametrize("loss", ["mse", MSE(reduction="mean"), _absolute])
+def test_losses_by_name_object_and_function(loss: Any) -> None:
+    data = _data(5)
+    y = run(_model(LAYER), {"x": data["x"]})["y"]
+    error = y - data["target"]
+    made = run(ll.lower(ll.from_onnx(_model(LAYER), loss, what="forward")), data)
+    expected = np.abs(error).sum() if loss is _absolute else (error**2).mean()
+    np.testing.assert_allclose(made["loss"], expected, rtol=1e-6)
+    np.testing.assert_array_equal(made["y"], y)
+
+
+@pytest.mark.parametrize(
+    ("trainable", "chosen"),
+    [("w", {"w"}), (["b", "s"], {"b", "s"}), ("*", {"w", "b", "s"}), (lambda name: name != "w", {"b", "s"})],
+)
+def test_trainable(trainable: Any, chosen: set[str]) -> None:
+    step = ll.from_onnx(_model(LAYER), "mse", trainable=trainable, what="gradients")
+    made = {value.name for value in step.graph.output} - {"loss", "y"}
+    assert made == {f"grad/{name}" for name in chosen}
+    assert {value.name for value in step.graph.input} == {"x", "target"} | chosen
+
+
+def test_gradients_of_inputs() -> None:
+    step = ll.from_onnx(_model(LAYER), "mse", what="input_gradient")
+    assert [value.name for value in step.graph.output] == ["loss", "y", "grad/x"]
+    assert [value.name for value in step.graph.input] == ["x", "target"]
+
+
+def test_dropout_draws_from_a_stream_of_its_own() -> None:
+    step = ll.from_onnx(_model(DROPPING), "mse", "sgd")
+    data = {"x": np.ones((400, 3), np.float32), "target": np.zeros((400, 2), np.float32)}
+    trainers = [ll.Trainer(step) for _ in range(2)]
+    drawn = [trainer.step(data, ["y"]).outputs["y"] for trainer in trainers]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert abs((drawn[0] == 0).mean() - 0.25 - 0.75 * 0.25**3) < 0.03
+    again = trainers[0].step(data, ["y"]).outputs["y"]
+    assert ((again == 0) != (drawn[0] == 0)).mean() > 0.1
+    # Whoever goes on from a state draws what would have been drawn.
+    trainers[1].load_state_dict(trainers[0].state_dict())
+    assert trainers[1].step(data).loss == trainers[0].step(data).loss
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "mze"}, "loss requires one of the model's outputs, y, a loss of"),
+        ({"loss": "y"}, "loss requires a scalar, got one of shape"),
+        ({"loss": lambda: 0}, "loss requires a function of the model's 1 outputs"),
+        (
+            {"loss": "mse", "trainable": "v"},
+            "trainable requires names or patterns of weights, such as w, b, s, got 'v'",
+        ),
+        ({"loss": "mse", "what": "all"}, "what requires one of"),
+        ({"loss": "mse", "optimizer": "sgd", "what": "forward"}, "optimizer requires what='train', got 'forward'"),
+        ({"loss": "mse", "optimizer": "sdg"}, "optimizer requires one of"),
+    ],
+)
+def test_refuses(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ll.InvalidInputError, match=message):
+        ll.from_onnx(_model(LAYER), **options)
