@@ -110,6 +110,6 @@ def _copy(loop: Loop, editor: Emitter, arguments: list[ir.Value]) -> list[ir.Val
         assert initializer.const_value is not None
         values[initializer] = editor.op(std.Constant, value=ir.AttrTensor("value", initializer.const_value))
     values.update(zip(body.inputs, arguments, strict=True))
-    copier = Copier(values, captures=True, name=lambda name: loop.names.fresh(name) if name else name)
+    copier = Copier(values, captures=True, name=loop.names.another)
     editor.place(*copier.nodes(body))
     return [copier.values.get(result) or result for result in body.outputs]

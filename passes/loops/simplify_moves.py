@@ -15,7 +15,7 @@ from lstm_lower.passes.loops.views.simplifies import fits, simplifies
 
 @simplifies(std.Identity)
 def _identity(op: std.Identity, _: Emitter) -> ir.Value | None:
-    return None if op.output.is_graph_output() else op.data
+    return None if op.output.is_graph_output() or op.stops else op.data
 
 
 @simplifies(std.Cast)

@@ -28,15 +28,16 @@ from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.learning_rate import LearningRateInputPass
-from lstm_lower.passes.training.optimizers import Optimizer, resolve
+from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.options import TrainingOptionsPass
+from lstm_lower.passes.training.updates import Group, groups_of
 from lstm_lower.records import contracts
 from lstm_lower.records import state as training_state
 from lstm_lower.records.model_files import read_all
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.session import Session
-from lstm_lower.runtime.training import checkpoint
+from lstm_lower.runtime.training import checkpoint, modules
 from lstm_lower.runtime.training.device_state import HOST, DeviceState, buffer, host_copy, input_devices
 from lstm_lower.runtime.values import as_array, number_dtype
 
@@ -80,7 +81,7 @@ class Trainer:
         *,
         state: TrainingState | None = None,
         initial_values: Mapping[str, Array] | None = None,
-        optimizer: Optimizer | str | None = None,
+        optimizer: Optimizer | Sequence[Group] | str | None = None,
         learning_rate: float | None = None,
         learning_rate_input: str | None = None,
         clip_norm: float | None = None,
@@ -96,8 +97,8 @@ class Trainer:
             session_options: as for `Session`.
             state: what is state; `None` for what the model records, or else for what its names say (`state.of`).
             initial_values: state input -> value, in place of or in addition to the model's own initial values.
-            optimizer: updates for a model that ends at its gradients: an object of `passes.training.optimizers`, or
-                `sgd`, `momentum`, `adam`, `adamw` or `rmsprop`.
+            optimizer: updates for a model that ends at its gradients: an object of `passes.training.optimizers` or
+                `torch_optimizers`, groups of weights with one each, or `sgd`, `momentum`, `adam`, `adamw`, `rmsprop`.
             learning_rate: in place of the model's own.
             learning_rate_input: name of a scalar constant (or input) that is the model's learning rate.
             clip_norm: scale the gradients so that the norm of all together is at most this.
@@ -115,7 +116,7 @@ class Trainer:
         self.on_nan = on_nan
         edited = run_passes(model, [SortPass()])
         verify_structure(edited)
-        attached = None if optimizer is None else resolve(optimizer)
+        attached = None if optimizer is None else groups_of(optimizer)
         with malformed_models_explained(edited):
             if state is not None:
                 training_state.write(edited, state)
@@ -249,6 +250,18 @@ class Trainer:
             InvalidInputError: a name is missing or unknown, or a value differs in dtype or shape; nothing is changed.
         """
         self._device_state.write(values)
+
+    def to_torch(self, module: Any) -> None:
+        """Copies weights and buffers into a PyTorch module, those that it has under the same names.
+
+        Args:
+            module: an `nn.Module`, such as the one that the step was made of.
+
+        Raises:
+            InvalidInputError: it has none of them, or one of another shape; nothing is changed.
+        """
+        weights = [pair.input for pair in self.state.pairs if pair.role == "weight"]
+        modules.copy_into(module, self.state_dict(), weights)
 
     def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
         """Writes a checkpoint, whole or not at all; the one before it stays as `<path>.previous`.

@@ -18,7 +18,8 @@ Feeds = dict[str, Any]
 
 
 @functools.cache
-def _cases(modules: tuple[str, ...] = ()) -> dict[str, Any]:
+def cases(modules: tuple[str, ...] = ()) -> dict[str, Any]:
+    """onnx's tests by name: all, or those of modules and of whatever was asked for before."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # making the tests divides by zero here and there
         if not modules:
@@ -32,12 +33,12 @@ def _cases(modules: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def names(*modules: str) -> list[str]:
     """All tests by name, or those of some modules, which are quicker to make than all."""
-    return sorted(_cases(modules))
+    return sorted(cases(modules))
 
 
 def forms(name: str, *modules: str) -> Iterator[tuple[str, onnx.ModelProto, Feeds]]:
     """A test in all forms that it has: what the form is, the model, its feeds."""
-    case = _cases(modules)[name]
+    case = cases(modules)[name]
     model, (arrays, _) = case.model, case.data_sets[0]
     feeds = {value.name: array for value, array in zip(model.graph.input, arrays, strict=False)}
     yield "published", model, feeds

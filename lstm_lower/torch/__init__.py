@@ -1,0 +1,23 @@
+"""Export of PyTorch modules as training steps; needs the extra [torch]."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lstm_lower.extras import needed_by
+
+if TYPE_CHECKING:
+    from lstm_lower.torch.importer import from_torch as from_torch
+
+__all__ = ["from_torch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "from_torch":
+        raise AttributeError(f"module 'lstm_lower.torch' has no attribute {name!r}")
+    with needed_by("the export of a PyTorch module"):
+        import onnxscript  # noqa: F401 (the exporter's own, which it asks for only when it is called)
+
+        from lstm_lower.torch.importer import from_torch
+    globals()[name] = from_torch
+    return from_torch

@@ -1,0 +1,258 @@
+"""Export of a PyTorch module as an ONNX model, by `torch.onnx.export` with its faults mended."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import onnx_ir as ir
+import torch
+from torch import Tensor, nn
+
+from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.torch import recurrent
+from lstm_lower.torch.branches import decided_axes
+from lstm_lower.torch.functions import masks_unread, own_gradients_refused
+from lstm_lower.torch.interface import Operands, Step
+from lstm_lower.torch.nodes import translate
+from lstm_lower.torch.operators import Interception, unchecked_packs
+
+OPSET = 18
+_BY_ITSELF = "forward works for this size alone"
+DynamicShapes = Literal["auto"] | Mapping[str, Any] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """A module as a model.
+
+    Attributes:
+        model: its inputs are tensors of `forward`, its initializers parameters and buffers under PyTorch's names.
+        states: buffer -> output with its value after the step, where the step changes it.
+        fixed: input -> axis whose size is that of the example -> why.
+    """
+
+    model: ir.Model
+    states: dict[str, str]
+    fixed: dict[str, dict[int, str]]
+
+
+def export(
+    module: nn.Module,
+    example_inputs: Any,
+    dynamic_shapes: DynamicShapes = "auto",
+    *,
+    loss: Any = None,
+    example_targets: Sequence[Tensor] = (),
+    target_names: Sequence[str] = (),
+) -> Exported:
+    """Exports a module in the mode that it is in, training or evaluation.
+
+    Args:
+        module: the module; it is not changed.
+        example_inputs: what `forward` takes: a tensor, a tuple by position, or a mapping by name.
+        dynamic_shapes: `auto` for all axes open that the module's code leaves open; input -> axes that are open; `None`
+            for none.
+        loss: a function of the module's result and targets, whose result becomes the output `loss`.
+        example_targets: what the loss takes beside the module's result.
+        target_names: their names.
+
+    Raises:
+        InvalidInputError: the example inputs do not fit.
+        UnsupportedOpError: PyTorch cannot export it.
+    """
+    operands = Operands.of(module, example_inputs)
+    names = [*operands.names, *target_names]
+    tensors = [*operands.tensors, *example_targets]
+    step = Step(module, operands, loss)
+    program, reasons = _traced(step, names, tensors, dynamic_shapes)
+    with _quiet():
+        try:
+            exported = torch.onnx.export(
+                program,
+                dynamo=True,
+                optimize=False,
+                verbose=False,
+                opset_version=OPSET,
+                input_names=names,
+                output_names=[*step.names.outputs, *(f"new_{name}" for name in step.names.states)],
+            )
+        except Exception as error:
+            raise UnsupportedOpError(
+                f"{type(module).__name__} requires operations that torch.onnx can write, got: {_cause(error)}; the "
+                "same by other operations of PyTorch is a way around it"
+            ) from error
+    assert exported is not None
+    model: ir.Model = exported.model
+    _rename(model)
+    fixed = {
+        name: {axis: reasons.get(name, {}).get(axis, _BY_ITSELF) for axis in axes}
+        for name, axes in _name_dimensions(model).items()
+    }
+    _check_wanted(dynamic_shapes, fixed)
+    translate(model, recurrent.FORMULAS)
+    states = _changed(model, step.names.states)
+    return Exported(model, states, fixed)
+
+
+def _traced(
+    step: Step, names: Sequence[str], tensors: Sequence[Tensor], dynamic_shapes: DynamicShapes
+) -> tuple[torch.export.ExportedProgram, dict[str, dict[int, str]]]:
+    """The traced step with as many open axes as can be; and of those that are not, why."""
+    reasons: dict[str, dict[int, str]] = {}
+    failed: Exception | None = None
+    for axes in _choices(names, tensors, dynamic_shapes):
+        try:
+            program = _captured(step, tensors, axes)
+            while decided := decided_axes(program, names):
+                # Only what stands in a trace for all sizes may be open.
+                for name, said in decided.items():
+                    reasons.setdefault(name, {}).update(said)
+                axes = [open_ - set(decided.get(name, ())) for name, open_ in zip(names, axes, strict=True)]
+                program = _captured(step, tensors, axes)
+        except LstmLowerError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            failed = failed or error
+        else:
+            if failed is not None:
+                for name, tensor, open_ in zip(names, tensors, axes, strict=True):
+                    left = dict.fromkeys(set(range(tensor.dim())) - open_, _cause(failed))
+                    reasons[name] = left | reasons.get(name, {})
+            return program, reasons
+    assert failed is not None
+    raise UnsupportedOpError(
+        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {_cause(failed)}. Branches "
+        "and loops over values of tensors are what it cannot; torch.where, and lengths as inputs, are ways around them"
+    ) from failed
+
+
+def _captured(step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]]) -> torch.export.ExportedProgram:
+    shapes = tuple(dict.fromkeys(sorted(open_), torch.export.Dim.AUTO) for open_ in axes)
+    with _quiet(), _tracing(), Interception():
+        return torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
+
+
+def _choices(
+    names: Sequence[str], tensors: Sequence[Tensor], dynamic_shapes: DynamicShapes
+) -> Iterator[list[set[int]]]:
+    """Which axes of each input to leave open, in the order in which to try."""
+    if dynamic_shapes == "auto":
+        most = max(tensor.dim() for tensor in tensors)
+        for count in dict.fromkeys((most, 2, 1, 0)):
+            yield [set(range(min(count, tensor.dim()))) for tensor in tensors]
+        return
+    wanted = _wanted(dynamic_shapes)
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        raise InvalidInputError(f"dynamic_shapes requires names of {list(names)}, got '{unknown[0]}'")
+    yield [wanted.get(name, set()) for name in names]
+
+
+def _wanted(dynamic_shapes: DynamicShapes) -> dict[str, set[int]]:
+    """Input -> axes that are to be open."""
+    if dynamic_shapes == "auto" or dynamic_shapes is None:
+        return {}
+    if not isinstance(dynamic_shapes, Mapping):
+        raise InvalidInputError(f"dynamic_shapes requires 'auto', None or input -> axes, got {dynamic_shapes!r}")
+    return {name: set(axes or ()) for name, axes in dynamic_shapes.items()}
+
+
+def _check_wanted(dynamic_shapes: DynamicShapes, fixed: Mapping[str, Mapping[int, str]]) -> None:
+    for name, axes in _wanted(dynamic_shapes).items():
+        for axis in sorted(axes & set(fixed.get(name, ()))):
+            raise InvalidInputError(
+                f"dynamic_shapes requires axes that forward leaves open, got '{name}', axis {axis}: {fixed[name][axis]}"
+            )
+
+
+@contextlib.contextmanager
+def _tracing() -> Iterator[None]:
+    """Traces with gradients, and lets an axis stay open whose example size is 1."""
+    with (
+        torch.enable_grad(),
+        torch.fx.experimental._config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
+        unchecked_packs(),
+        own_gradients_refused(),
+        masks_unread(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps the exporter's notes to itself; what it cannot do is raised."""
+    logger = logging.getLogger("torch")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        nowhere = io.StringIO()
+        with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return _first_line(error)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(". :")
+
+
+def _rename(model: ir.Model) -> None:
+    """Gives initializers the names that parameters and buffers have in the module itself."""
+    for name in list(model.graph.initializers):
+        if name.startswith("module."):
+            value = model.graph.initializers.pop(name)
+            value.name = name.removeprefix("module.")
+            model.graph.initializers[value.name] = value
+
+
+def _name_dimensions(model: ir.Model) -> dict[str, list[int]]:
+    """Names open sizes after the input they are read off, leaves others open; returns the axes that are fixed."""
+    known: dict[str, str] = {}
+    fixed: dict[str, list[int]] = {}
+    for value in model.graph.inputs:
+        assert value.name is not None
+        for axis, dim in enumerate(_sizes(value)):
+            if isinstance(dim, int):
+                fixed.setdefault(value.name, []).append(axis)
+            else:
+                known.setdefault(dim, f"{value.name}_dim_{axis}")
+    for value in (*model.graph.inputs, *model.graph.outputs, *(x for node in model.graph for x in node.outputs)):
+        if value.shape is not None:
+            value.shape = ir.Shape([dim if isinstance(dim, int) else known.get(dim) for dim in _sizes(value)])
+    return fixed
+
+
+def _sizes(value: ir.Value) -> list[int | str]:
+    """A shape as the exporter states it: sizes, names, and formulas of names; a size may be written as a name."""
+    dims = [dim if isinstance(dim, int) else dim.value or "" for dim in value.shape or ()]
+    return [int(dim) if isinstance(dim, str) and dim.isdigit() else dim for dim in dims]
+
+
+def _changed(model: ir.Model, states: Sequence[str]) -> dict[str, str]:
+    """Buffers that the step changes, with their outputs; outputs of the others are dropped."""
+    changed = {}
+    for name in states:
+        output = next(value for value in model.graph.outputs if value.name == f"new_{name}")
+        source: ir.Value | None = output
+        while source is not None and (node := source.producer()) is not None and std.Identity.matches(node):
+            source = node.inputs[0]
+        if source is not None and source.is_initializer():
+            model.graph.outputs.remove(output)
+        else:
+            changed[name] = f"new_{name}"
+    return changed

@@ -1,0 +1,280 @@
+"""PyTorch's functions whose gradients, or whose changes of buffers, its exporter loses: the same of other operations.
+
+What no gradient goes through becomes an Identity with a mark, see `std.Identity.stops`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.torch.nodes import DOMAIN
+
+
+def node(
+    name: str, inputs: Sequence[Tensor | None], attributes: dict[str, Any], outputs: Sequence[tuple[Tensor, Any]]
+) -> list[Tensor]:
+    """A node of any domain in a trace, `<domain>::<op>`; each output has another tensor's dtype, and a shape."""
+    return list(
+        torch.onnx.ops.symbolic_multi_out(
+            name,
+            list(inputs),
+            attributes,
+            dtypes=[like.dtype for like, _ in outputs],
+            shapes=[list(shape) for _, shape in outputs],
+            version=1,
+        )
+    )
+
+
+def stopped(x: Tensor) -> Tensor:
+    """The same values, through which no gradient goes."""
+    if not x.is_floating_point():
+        return x
+    return node(f"{DOMAIN}::Stop", [x], {}, [(x, x.shape)])[0]
+
+
+def all_stopped(value: Any) -> Any:
+    """The same of every tensor in a function's result."""
+    if isinstance(value, Tensor):
+        return stopped(value)
+    if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        return type(value)([all_stopped(part) for part in value])
+    return value
+
+
+def _batch_norm(
+    input: Tensor,  # noqa: A002
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalization by a batch's own statistics (Ioffe and Szegedy, 2015); the exporter takes the running ones."""
+    if not training:
+        return NotImplemented
+    x = input
+    axes = [axis for axis in range(x.dim()) if axis != 1]
+    mean = x.mean(axes, keepdim=True)
+    centered = x - mean
+    variance = (centered * centered).mean(axes, keepdim=True)
+    out = centered / torch.sqrt(variance + eps)
+    shape = [1, -1] + [1] * (x.dim() - 2)
+    out = out if weight is None else out * weight.reshape(shape)
+    out = out if bias is None else out + bias.reshape(shape)
+    elements = x.numel() // x.shape[1]
+    _keep(running_mean, mean.flatten(), momentum)
+    # As in PyTorch, the running variance is an unbiased one.
+    _keep(running_var, variance.flatten() * (elements / (elements - 1)), momentum)
+    return out
+
+
+def _instance_norm(
+    input: Tensor,  # noqa: A002
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalization of each instance; the exporter leaves out what becomes of the running statistics."""
+    if not use_input_stats or running_mean is None:
+        return NotImplemented
+    axes = list(range(2, input.dim()))
+    _keep(running_mean, input.mean([0, *axes]), momentum)
+    _keep(running_var, input.var(axes, correction=1).mean(0), momentum)
+    return functional.instance_norm(input, None, None, weight, bias, True, momentum, eps)  # noqa: FBT003
+
+
+def _keep(running: Tensor | None, new: Tensor, share: float) -> None:
+    """Lets a running statistic follow a new one, in place, which the trace records as a change of the buffer."""
+    if running is not None:
+        running.copy_(running * (1 - share) + new * share)
+
+
+def _embedding(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,  # noqa: ARG001
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,  # noqa: ARG001
+) -> Any:
+    """Rows of a table; that of padding gets no gradient, which ONNX's Gather cannot say."""
+    if max_norm is not None or scale_grad_by_freq:
+        option = "max_norm" if max_norm is not None else "scale_grad_by_freq"
+        raise UnsupportedOpError(
+            f"embedding requires {option} to be left out, got it; scale the rows in forward instead"
+        )
+    if padding_idx is None:
+        return NotImplemented
+    number = padding_idx + weight.shape[0] if padding_idx < 0 else padding_idx
+    rows = functional.embedding(input, weight)
+    return torch.where((input == number).unsqueeze(-1), stopped(rows), rows)
+
+
+def _embedding_bag(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Any:
+    """Sums or means of rows; the exporter writes a loop over bags."""
+    if mode == "max" or padding_idx is not None:
+        option = "padding_idx" if padding_idx is not None else "mode='max'"
+        raise UnsupportedOpError(f"embedding_bag requires no {option}, got it; take embedding and reduce its rows")
+    rows = _embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
+    rows = functional.embedding(input, weight) if rows is NotImplemented else rows
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    if input.dim() == 2:
+        return rows.sum(1) if mode == "sum" else rows.mean(1)
+    assert offsets is not None
+    starts = offsets[:-1] if include_last_offset else offsets
+    numbers = torch.arange(input.shape[0])
+    bags = (numbers.unsqueeze(1) >= starts.unsqueeze(0)).to(torch.int64).sum(1) - 1
+    sums = rows.new_zeros(starts.shape[0], weight.shape[1]).index_add(0, bags, rows)
+    if mode == "sum":
+        return sums
+    counts = rows.new_zeros(starts.shape[0]).index_add(0, bags, torch.ones_like(rows[:, 0]))
+    return sums / counts.clamp(min=1).unsqueeze(1)
+
+
+def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:  # noqa: ARG001
+    """Distances of all pairs; no slope where there is none, as in PyTorch."""
+    apart = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
+    if p in (1.0, float("inf")):
+        return apart.sum(-1) if p == 1 else apart.amax(-1)
+    powers = (apart * apart if p == 2 else apart**p).sum(-1)
+    positive = powers > 0
+    safe = torch.where(positive, powers, 1.0)
+    return torch.where(positive, torch.sqrt(safe) if p == 2 else safe ** (1 / p), 0.0)
+
+
+def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Products of all before, one behind the other; ONNX has an operator from opset 26 on."""
+    x = x if dtype is None else x.to(dtype)
+    return node(f"{DOMAIN}::RollingProduct", [x], {"axis": dim % x.dim()}, [(x, x.shape)])[0]
+
+
+def _gumbel_softmax(
+    logits: Tensor,
+    tau: float = 1,
+    hard: bool = False,
+    eps: float = 1e-10,  # noqa: ARG001
+    dim: int = -1,
+) -> Tensor:
+    """Draws of ones; what is detached within the function would not be seen."""
+    drawn = -torch.log(-torch.log(torch.rand_like(logits)))
+    soft = torch.softmax((logits + drawn) / tau, dim)
+    if not hard:
+        return soft
+    return torch.zeros_like(soft).scatter(dim, soft.argmax(dim, keepdim=True), 1.0) - stopped(soft) + soft
+
+
+def _gaussian_nll_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """Without the look at variances below zero, which a trace cannot take; the least one stops no gradient."""
+    if not isinstance(var, Tensor):
+        var = torch.full_like(input, var)
+    if var.dim() == input.dim() - 1:
+        var = var.unsqueeze(-1)
+    var = var + stopped(var.clamp(min=eps) - var)
+    each = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    return _reduced(each + 0.5 * math.log(2 * math.pi) if full else each, reduction)
+
+
+def _multilabel_margin_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    size_average: bool | None = None,  # noqa: ARG001
+    reduce: bool | None = None,  # noqa: ARG001
+    reduction: str = "mean",
+) -> Tensor:
+    """Targets are classes up to the first negative one, which the exporter overlooks."""
+    named = (target < 0).to(torch.int64).cumsum(-1) == 0
+    classes = target.clamp(min=0)
+    wanted = torch.zeros_like(input).scatter_add(-1, classes, named.to(input.dtype)) > 0
+    excess = (1 - input.gather(-1, classes).unsqueeze(-1) + input.unsqueeze(-2)).clamp(min=0)
+    counted = torch.where(named.unsqueeze(-1) & ~wanted.unsqueeze(-2), excess, 0.0)
+    return _reduced(counted.sum((-1, -2)) / input.shape[-1], reduction)
+
+
+def _reduced(each: Tensor, reduction: str) -> Tensor:
+    return each if reduction == "none" else each.sum() if reduction == "sum" else each.mean()
+
+
+HANDLERS: dict[Any, Callable[..., Any]] = {
+    Tensor.cumprod: _cumprod,
+    torch.cumprod: _cumprod,
+    torch.cdist: _cdist,
+    Tensor.detach: stopped,
+    torch.detach: stopped,
+    Tensor.data.__get__: stopped,  # type: ignore[attr-defined]
+    functional.batch_norm: _batch_norm,
+    functional.embedding: _embedding,
+    functional.embedding_bag: _embedding_bag,
+    functional.gaussian_nll_loss: _gaussian_nll_loss,
+    functional.gumbel_softmax: _gumbel_softmax,
+    functional.instance_norm: _instance_norm,
+    functional.multilabel_margin_loss: _multilabel_margin_loss,
+}
+
+
+@contextlib.contextmanager
+def own_gradients_refused() -> Iterator[None]:
+    """Refuses functions with gradients of their own, of which a trace holds the result alone."""
+    kind = torch.autograd.Function
+    before = vars(kind)["apply"]
+
+    def refuse(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+        if cls.__module__.startswith("torch."):
+            return before.__get__(None, cls)(*args, **kwargs)
+        raise UnsupportedOpError(
+            f"{cls.__name__} requires a gradient that follows from its operations, got a torch.autograd.Function with "
+            "one of its own; write it in operations of tensors, with detach() where nothing shall flow"
+        )
+
+    try:
+        setattr(kind, "apply", classmethod(refuse))  # noqa: B010 (a method, for the type checker)
+        yield
+    finally:
+        setattr(kind, "apply", before)  # noqa: B010
+
+
+@contextlib.contextmanager
+def masks_unread() -> Iterator[None]:
+    """Lets transformers take a mask as it is: they look at its values only to choose between kernels."""
+    module = torch.nn.modules.transformer
+    before = module._detect_is_causal_mask
+    try:
+        module._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)  # noqa: ARG005
+        yield
+    finally:
+        module._detect_is_causal_mask = before

@@ -1,0 +1,209 @@
+"""`from_torch`: a PyTorch module and a loss as a training step."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+import onnx
+import onnx_ir as ir
+from torch import nn
+
+from lstm_lower.errors import InvalidInputError, some
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.driver import transform
+from lstm_lower.passes.gradients.preparation import preparing_passes
+from lstm_lower.passes.loops.rerolling import LoopRerolling
+from lstm_lower.passes.training.layers import LayerStatePass
+from lstm_lower.passes.training.losses import BY_NAME, Loss, resolve
+from lstm_lower.passes.training.objective import ObjectivePass
+from lstm_lower.passes.training.optimizers import Optimizer
+from lstm_lower.passes.training.options import TrainingOptionsPass
+from lstm_lower.passes.training.updates import Group
+from lstm_lower.records import origin
+from lstm_lower.records import state as training_state
+from lstm_lower.records.state import StatePair
+from lstm_lower.torch import losses, optimizers
+from lstm_lower.torch.export import DynamicShapes, Exported, export
+
+# Metadata: input -> axis -> why its size is fixed, as JSON.
+FIXED_AXES = "lstm_lower.fixed_axes"
+
+What = Literal["train", "gradients", "input_gradient", "forward"]
+
+
+def from_torch(
+    module: nn.Module,
+    example_inputs: Any,
+    loss: str | Loss | nn.Module | Callable[..., Any],
+    optimizer: Any = None,
+    *,
+    example_targets: Any = None,
+    dynamic_shapes: DynamicShapes = "auto",
+    what: What = "train",
+) -> onnx.ModelProto:
+    """Makes a training step of a PyTorch module, in the mode that it is in, training or evaluation.
+
+    Args:
+        module: any module that `torch.export` can trace. It is not changed.
+        example_inputs: what `forward` takes: a tensor, a tuple by position, or a mapping by name.
+        loss: a loss of PyTorch, module or function, or of `lstm_lower.passes.training.losses`, or its name there, of
+            the module's first output; any other function or module of the module's result and targets, which is traced;
+            or the name of an output of the module.
+        optimizer: one of `torch.optim`, with its groups and what it keeps, or a scheduler of one; or one of ours, its
+            name, or groups. `None` leaves it to the trainer.
+        example_targets: a tensor, or several in a tuple, as the loss takes them behind the module's result. A function
+            that is traced needs them; elsewhere they say what targets are like.
+        dynamic_shapes: `auto` for all axes open that the module's code leaves open; input -> axes that are open; `None`
+            for none.
+        what: `train` for a step that updates its state, `gradients` for `loss` and `grad/<parameter>`,
+            `input_gradient` for `loss` and `grad/<input>`, `forward` for `loss`.
+
+    Returns:
+        A model to be handed to `ll.Trainer` or `ll.lower`. Inputs are named after `forward`'s parameters, targets
+        `target` (`target_0`, ... where there are several), the state after parameters and buffers; outputs are `loss`,
+        the module's own (`output`, `output_0`, ..., or the names of fields and keys), `grad/<name>` and the new state.
+        The metadata say under `lstm_lower.fixed_axes` which axes of inputs have the example's size, and why.
+
+    Raises:
+        InvalidInputError: an argument does not fit.
+        UnsupportedOpError: PyTorch cannot export the module, or gradients flow through operators without a rule.
+    """
+    if not isinstance(module, nn.Module):
+        raise InvalidInputError(f"from_torch requires an nn.Module, got {type(module).__name__}")
+    if what not in get_args(What):
+        raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
+    if optimizer is not None and what != "train":
+        raise InvalidInputError(f"optimizer requires what='train', got {what!r}")
+    targets = losses.tensors_of(example_targets)
+    names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
+    formula, traced = _loss(loss, has_targets=example_targets is not None)
+    exported = export(
+        module,
+        example_inputs,
+        dynamic_shapes,
+        loss=traced,
+        example_targets=targets if traced is not None else (),
+        target_names=names if traced is not None else (),
+    )
+    exported.model.metadata_props[FIXED_AXES] = json.dumps(exported.fixed)
+    if isinstance(formula, Loss) and targets:
+        formula = losses.WithExamples(loss=formula, examples=targets)
+    trained = _trained(module, exported.model, optimizer) if what in ("train", "gradients") else set()
+    passes: list[Pass] = [
+        *preparing_passes(),
+        # A loop in Python comes as its steps.
+        LoopRerolling(),
+        LayerStatePass(),
+        ObjectivePass(formula, trained.__contains__, what),
+        BuffersPass(exported.states if what == "train" else {}),
+        OptimizerPass(module, optimizer),
+    ]
+    return ir.to_proto(transform(_with_states(exported, keep=what == "train"), passes))
+
+
+def _loss(loss: Any, *, has_targets: bool) -> tuple[Loss | str, Any]:
+    """What makes the loss of the exported model, and what is traced."""
+    formula = losses.formula_of(loss)
+    if formula is not None:
+        return formula, None
+    if isinstance(loss, str):
+        return (resolve(loss) if loss.lower() in BY_NAME else loss), None
+    if not callable(loss):
+        raise InvalidInputError(f"loss requires a name, a loss module or a function, got {loss!r}")
+    if not has_targets:
+        raise InvalidInputError(
+            f"a loss that is traced requires example_targets, got none for {loss!r}; () says that it takes none"
+        )
+    return "loss", loss
+
+
+def _trained(module: nn.Module, model: ir.Model, optimizer: Any) -> set[str]:
+    """Names of the parameters that are to have gradients."""
+    names = parameter_names(module, model)
+    wanted = {
+        name for parameter in module.parameters() if parameter.requires_grad and (name := names.get(id(parameter)))
+    }
+    if optimizers.is_torch(optimizer):
+        chosen = getattr(optimizer, "optimizer", optimizer)
+        own = {names.get(id(parameter)) for group in chosen.param_groups for parameter in group["params"]}
+        wanted &= {name for name in own if name is not None}
+    if not wanted:
+        raise InvalidInputError(
+            f"from_torch requires parameters that require gradients, got none among {some(list(names.values()))}"
+        )
+    return wanted
+
+
+def parameter_names(module: nn.Module, model: ir.Model) -> dict[int, str]:
+    """Identity of each parameter -> its name; of several names of a shared one, that which the model has."""
+    names: dict[int, str] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if id(parameter) not in names or name in model.graph.initializers:
+            names[id(parameter)] = name
+    return names
+
+
+def _with_states(exported: Exported, *, keep: bool) -> ir.Model:
+    """The model, without outputs of buffers unless they are to be kept."""
+    if not keep:
+        dropped = set(exported.states.values())
+        rest = [value for value in exported.model.graph.outputs if value.name not in dropped]
+        exported.model.graph.outputs.clear()
+        exported.model.graph.outputs.extend(rest)
+    return exported.model
+
+
+@dataclasses.dataclass
+class BuffersPass(Pass):
+    """Makes buffers that a step changes part of its state.
+
+    Attributes:
+        states: buffer -> output with its next value.
+    """
+
+    states: dict[str, str]
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Records them."""
+        recorded = training_state.read(model)
+        pairs: Sequence[StatePair] = recorded.pairs
+        for name, output in self.states.items():
+            value = model.graph.initializers[name]
+            if value not in model.graph.inputs:
+                model.graph.inputs.append(value)
+            number = value.dtype is not None and value.dtype.is_integer()
+            pairs = [*pairs, StatePair(name, output, "counter" if number else "slot", None, name)]
+        training_state.write(model, dataclasses.replace(recorded, pairs=tuple(pairs)))
+        model.metadata_props[origin.METADATA_KEY] = "torch"
+        return ir.passes.PassResult(model, modified=True)
+
+
+@dataclasses.dataclass
+class OptimizerPass(Pass):
+    """Adds the updates of an optimizer.
+
+    Attributes:
+        module: whose parameters PyTorch's optimizers know.
+        optimizer: see `from_torch`.
+    """
+
+    module: nn.Module
+    optimizer: Any
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Adds them."""
+        chosen: Optimizer | Sequence[Group] | str | None = self.optimizer
+        if optimizers.is_torch(chosen):
+            weights = {pair.input for pair in training_state.read(model).pairs if pair.gradient is not None}
+            names = parameter_names(self.module, model)
+            chosen = optimizers.groups_of(chosen, names, weights.__contains__)
+        return TrainingOptionsPass(chosen)(model)

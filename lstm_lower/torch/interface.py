@@ -1,0 +1,170 @@
+"""What goes into a module and comes out of it: flat tensors with names."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lstm_lower.errors import InvalidInputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Operands:
+    """A module's example inputs.
+
+    Attributes:
+        args: by position.
+        kwargs: by name.
+        names: of each tensor in them, in order; nested ones are `<parameter>_0`, `<parameter>_<key>`.
+        tensors: the tensors, in order.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    names: list[str]
+    tensors: list[Tensor]
+
+    @classmethod
+    def of(cls, module: nn.Module, example_inputs: Any) -> Operands:
+        """Binds example inputs to the parameters of `forward`.
+
+        Args:
+            module: the module.
+            example_inputs: a tensor, a tuple by position, or a mapping by name.
+
+        Raises:
+            InvalidInputError: they do not fit, or hold no tensor.
+        """
+        args: tuple[Any, ...] = ()
+        kwargs: dict[str, Any] = {}
+        if isinstance(example_inputs, Mapping):
+            kwargs = dict(example_inputs)
+        elif isinstance(example_inputs, (tuple, list)):
+            args = tuple(example_inputs)
+        else:
+            args = (example_inputs,)
+        try:
+            bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidInputError(
+                f"example_inputs requires what {type(module).__name__}.forward takes, got: {error}"
+            ) from error
+        named = []
+        for name, value in bound.arguments.items():
+            kind = bound.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                named += [pair for key, each in value.items() for pair in named_tensors(key, each)]
+            else:
+                named += named_tensors(name, value)
+        if not named:
+            raise InvalidInputError("example_inputs requires a tensor at least, got none")
+        # A call's arguments are walked in the order in which they are given.
+        order = {id(tensor): name for name, tensor in named}
+        tensors = [tensor for _, tensor in named_tensors("", [args, kwargs])]
+        return cls(args, kwargs, [order[id(tensor)] for tensor in tensors], tensors)
+
+    def filled(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments with other tensors in place of the examples."""
+        rest = iter(tensors)
+        args, kwargs = _replaced([list(self.args), self.kwargs], rest)
+        return tuple(args), kwargs
+
+
+def named_tensors(name: str, value: Any) -> list[tuple[str, Tensor]]:
+    """The tensors of a nested value, named after where they are."""
+    if isinstance(value, Tensor):
+        return [(name, value)]
+    return [pair for key, part in _parts(value) for pair in named_tensors(f"{name}_{key}" if name else str(key), part)]
+
+
+def _parts(value: Any) -> list[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value, strict=True))
+    return list(enumerate(value)) if isinstance(value, (tuple, list)) else []
+
+
+def _replaced(value: Any, tensors: Any) -> Any:
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, Mapping):
+        return {key: _replaced(part, tensors) for key, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[_replaced(part, tensors) for part in value])
+    if isinstance(value, (tuple, list)):
+        return type(value)([_replaced(part, tensors) for part in value])
+    return value
+
+
+class Names:
+    """What a step returns; known when it has run.
+
+    Attributes:
+        outputs: names of the loss and of what the module returns.
+        states: names of buffers, which come last.
+    """
+
+    def __init__(self) -> None:
+        self.outputs: list[str] = []
+        self.states: list[str] = []
+
+
+class Step(nn.Module):
+    """A module, perhaps its loss, and its buffers after the step, with flat tensors in and out.
+
+    Attributes:
+        names: of what it returns.
+    """
+
+    def __init__(self, module: nn.Module, operands: Operands, loss: Any = None) -> None:
+        super().__init__()
+        self.module = module
+        self.loss = loss
+        self.train(module.training)
+        self._operands = operands
+        # An object of its own, since what is set on a module while it is traced is reset.
+        self.names = Names()
+
+    def train(self, mode: bool = True) -> Step:
+        """Each module stays in the mode that it is in."""
+        self.training = mode
+        return self
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Runs the module on its inputs, and the loss on what follows them."""
+        count = len(self._operands.names)
+        args, kwargs = self._operands.filled(tensors[:count])
+        result = self.module(*args, **kwargs)
+        named = named_tensors("" if not isinstance(result, Tensor) else "output", result)
+        named = [(name if not name[:1].isdigit() else f"output_{name}", tensor) for name, tensor in named]
+        if self.loss is not None:
+            named.insert(0, ("loss", self.loss(result, *tensors[count:])))
+        # What is handed through needs a value of its own to bear a name.
+        given = {id(tensor) for tensor in tensors}
+        named = [(name, tensor.clone() if id(tensor) in given else tensor) for name, tensor in named]
+        states = []
+        if any(part.training for part in self.module.modules()):
+            states = [(name, buffer.clone()) for name, buffer in self.module.named_buffers()]
+        self.names.outputs = [name for name, _ in named]
+        self.names.states = [name for name, _ in states]
+        return tuple(tensor for _, tensor in [*named, *states])
+
+
+def as_tensors(what: str, values: Any) -> list[Tensor]:
+    """Tensors of a tensor, of arrays, or of several in a list.
+
+    Raises:
+        InvalidInputError: one is none of these.
+    """
+    try:
+        return [torch.as_tensor(value) for value in (values if isinstance(values, (tuple, list)) else [values])]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(f"{what} requires tensors, got {values!r}") from error

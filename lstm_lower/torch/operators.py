@@ -1,0 +1,178 @@
+"""Nodes of ours in PyTorch, which stand for what its exporter breaks while a module is traced.
+
+A recurrent layer, a packed sequence or batch statistics become one node each, whatever PyTorch would make of them;
+`nodes` says what turns these into ONNX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.torch.functions import HANDLERS, all_stopped, node, stopped
+from lstm_lower.torch.nodes import DOMAIN
+
+
+class Interception(TorchFunctionMode):
+    """Puts our nodes in place of PyTorch's functions while a module runs.
+
+    A packed sequence keeps beside its data, which is made only where somebody reads it, the padded tensor it came from.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Packed data -> the padded tensor [T, B, ...]; batch sizes -> lengths. The tensors are kept, so that no other
+        # one gets their identity.
+        self._padded: dict[int, tuple[Tensor, Tensor]] = {}
+        self._lengths: dict[int, tuple[Tensor, Tensor]] = {}
+        variants: Any = torch._VF
+        self._handlers: dict[Any, Callable[..., Any]] = {
+            variants._pack_padded_sequence: self._pack_padded,
+            variants._pad_packed_sequence: self._pad_packed,
+            Tensor.__getitem__: self._item,
+            **HANDLERS,
+        }
+        for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+            self._handlers[getattr(variants, kind)] = self._layer(kind)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Calls ours where there is one, else PyTorch's."""
+        del types
+        handler = self._handlers.get(func)
+        result = NotImplemented if handler is None else handler(*args, **(kwargs or {}))
+        if result is NotImplemented:
+            result = func(*args, **(kwargs or {}))
+        if torch.is_grad_enabled():
+            return result
+        changed = (kwargs or {}).get("out", result if args and result is args[0] else None)
+        if isinstance(changed, Tensor):
+            # What is changed in place must not carry a gradient to those who read it later.
+            changed.copy_(stopped(changed))
+            return changed
+        return all_stopped(result)
+
+    def _layer(self, kind: str) -> Callable[..., Any]:
+        def called(x: Tensor, second: Any, *rest: Any) -> Any:
+            # One function of two signatures: a packed sequence brings batch sizes before the states.
+            if isinstance(second, Tensor) and isinstance(rest[1], (tuple, list)):
+                return self._run_packed(kind, x, second, *rest)
+            return _rnn(kind, x, None, second, *rest)
+
+        return called
+
+    def _run_packed(self, kind: str, data: Tensor, batch_sizes: Tensor, *rest: Any) -> Any:
+        lengths = self._known_lengths(batch_sizes)
+        out, *states = _rnn(kind, self._unpacked(data, batch_sizes), lengths, *rest)
+        packed = _packed(out, lengths, data.shape[0], batch_sizes.shape[0])[0]
+        self._padded[id(packed)] = packed, out
+        return packed, *states
+
+    def _pack_padded(self, x: Tensor, lengths: Tensor, batch_first: bool) -> Any:
+        x = x.transpose(0, 1) if batch_first else x
+        elements, steps = lengths.sum().item(), lengths.max().item()
+        # So that PyTorch can tell that there is something, and that a total length of all steps is long enough.
+        for known in (elements >= 1, steps >= 1, steps <= x.shape[0]):
+            torch._check(known)  # type: ignore[no-untyped-call]
+        data, batch_sizes = _packed(x, lengths, elements, steps)
+        self._padded[id(data)] = data, x
+        self._lengths[id(batch_sizes)] = batch_sizes, lengths
+        return data, batch_sizes
+
+    def _pad_packed(
+        self,
+        data: Tensor,
+        batch_sizes: Tensor,
+        batch_first: bool,
+        padding: float,
+        total: Any,
+    ) -> Any:
+        lengths = self._known_lengths(batch_sizes)
+        x = self._unpacked(data, batch_sizes)
+        # The number of steps goes along as the size of a tensor, which is what a node can read.
+        steps = torch.arange(total)
+        (x,) = node(f"{DOMAIN}::Steps", [x, lengths, steps], {"padding": float(padding)}, [(x, (total, *x.shape[1:]))])
+        return (x.transpose(0, 1) if batch_first else x), lengths
+
+    def _unpacked(self, data: Tensor, batch_sizes: Tensor) -> Tensor:
+        held = self._padded.get(id(data))
+        if held is not None:
+            return held[1]
+        lengths = self._known_lengths(batch_sizes)
+        shape = (batch_sizes.shape[0], lengths.shape[0], *data.shape[1:])
+        return node(f"{DOMAIN}::Unpack", [data, batch_sizes, lengths], {}, [(data, shape)])[0]
+
+    def _known_lengths(self, batch_sizes: Tensor) -> Tensor:
+        if id(batch_sizes) not in self._lengths:
+            raise UnsupportedOpError(
+                "a packed sequence requires to be made inside forward by pack_padded_sequence, got one from elsewhere; "
+                "take the padded tensor and the lengths as inputs"
+            )
+        return self._lengths[id(batch_sizes)][1]
+
+    def _item(self, x: Tensor, index: Any) -> Any:
+        """The first of the batch sizes is the number of sequences, of which layers make their first states."""
+        if id(x) in self._lengths and isinstance(index, int) and index == 0:
+            return self._lengths[id(x)][1].shape[0]
+        return NotImplemented
+
+
+@contextlib.contextmanager
+def unchecked_packs() -> Iterator[None]:
+    """Leaves out the checks of layers that would make a number of the batch size of a packed sequence."""
+    kinds = [kind for kind in (nn.RNNBase, nn.LSTM, nn.GRU, nn.RNN) if "check_forward_args" in vars(kind)]
+    checks = {kind: kind.check_forward_args for kind in kinds}
+
+    def unless_packed(check: Callable[..., None]) -> Callable[..., None]:
+        def checked(self: Any, x: Tensor, states: Any, batch_sizes: Tensor | None) -> None:
+            if batch_sizes is None:
+                check(self, x, states, batch_sizes)
+
+        return checked
+
+    try:
+        for kind, check in checks.items():
+            setattr(kind, "check_forward_args", unless_packed(check))  # noqa: B010 (a method, for the type checker)
+        yield
+    finally:
+        for kind, check in checks.items():
+            setattr(kind, "check_forward_args", check)  # noqa: B010
+
+
+def _rnn(
+    kind: str,
+    x: Tensor,
+    lengths: Tensor | None,
+    states: Any,
+    weights: Sequence[Tensor],
+    has_biases: bool,
+    layers: int,
+    dropout: float,
+    training: bool,
+    bidirectional: bool,
+    batch_first: bool = False,
+) -> Any:
+    states = [states] if isinstance(states, Tensor) else list(states)
+    attributes = {
+        "kind": kind,
+        "states": len(states),
+        "has_biases": int(has_biases),
+        "layers": layers,
+        "dropout": float(dropout) if training else 0.0,
+        "bidirectional": int(bidirectional),
+        "batch_first": int(batch_first),
+    }
+    out = (*x.shape[:2], weights[1].shape[1] * (2 if bidirectional else 1))
+    results = [(x, out), *((x, state.shape) for state in states)]
+    return tuple(node(f"{DOMAIN}::Recurrent", [x, lengths, *states, *weights], attributes, results))
+
+
+def _packed(x: Tensor, lengths: Tensor, elements: Any, steps: Any) -> list[Tensor]:
+    return node(f"{DOMAIN}::Pack", [x, lengths], {}, [(x, (elements, *x.shape[2:])), (lengths, (steps,))])

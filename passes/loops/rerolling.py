@@ -1,0 +1,256 @@
+"""Loop rerolling: steps that stand one after the other become a Scan again.
+
+Exporters write a cell in a Python loop as its steps. Rolled back, the loop passes can do for them what they do for any
+loop, and the gradient is one loop and not T copies of a step.
+
+Precondition: four or more steps that are proven to be equal (`views/rows`): the same operators, attributes, weights and
+constants, on the results of the step before and on elements of sequences or other values from outside; and steps that
+are worth a loop.
+
+Postcondition: these steps are one Scan; results that were joined are its sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import detach, remove_unread
+from lstm_lower.graph.emit import Emitter, Workspace
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.subgraphs import with_inner
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.loops.views.roles import Carried, Constant, Element, Fixed, Numbers, Role, Same, Stacked
+from lstm_lower.passes.loops.views.rows import Code, Rows
+
+LEAST_STEPS = 4
+# Nodes of a kind that a step may hold; of more a loop is found by its other nodes, if at all.
+MOST_OF_A_KIND = 4
+
+
+class LoopRerolling(Pass):
+    """Rolls equal steps back into Scans, in subgraphs too.
+
+    Precondition: nodes stand in an order in which they can run.
+    """
+
+    preserves = True
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rolls."""
+        modified = False
+        for graph in list(with_inner(model.graph)):
+            while _roll_one(graph, self.context.space):
+                modified = True
+        return ir.passes.PassResult(model, modified=modified)
+
+
+def _roll_one(graph: ir.Graph, space: Workspace) -> bool:
+    """Rolls the steps of one loop; whether there are any."""
+    code = Code(graph)
+    for seeds in _candidates(code):
+        both = [Rows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
+        loops = [_Rolling(graph, rows, space) for rows in both if rows.is_loop]
+        fit = [rolling for rolling in loops if rolling.is_typed and rolling.pays]
+        if fit:
+            # The first of equals: its steps end where states are handed on.
+            max(fit, key=lambda rolling: len(rolling.rows.rows)).run()
+            remove_unread(graph)
+            graph.sort()
+            return True
+    return False
+
+
+def _candidates(code: Code) -> Iterator[list[ir.Node]]:
+    """Nodes that may do the same in the steps of a loop: alike ones in a row, each following from the one before."""
+    groups: dict[Hashable, list[ir.Node]] = {}
+    for node, kind in code.kinds.items():
+        # What all steps read tells the products of a step apart.
+        fixed = tuple(
+            value
+            for value in node.inputs
+            if value is not None and value.producer() is None and len(code.readers[value]) >= LEAST_STEPS
+        )
+        if kind is not None:
+            groups.setdefault((kind, fixed), []).append(node)
+    many = [group for group in groups.values() if len(group) >= LEAST_STEPS]
+    # Products are the surest marks of a step.
+    for group in sorted(many, key=lambda group: not std.Product.matches(group[0])):
+        for chain in _chains(code, group):
+            for each in range(1, MOST_OF_A_KIND + 1):
+                # The first step may have been simplified.
+                for start in (0, each):
+                    seeds = chain[start : len(chain) // each * each : each]
+                    if len(seeds) >= LEAST_STEPS:
+                        yield seeds
+
+
+def _chains(code: Code, group: Sequence[ir.Node]) -> list[list[ir.Node]]:
+    """Nodes of a group in rows in which each follows from the one before, and from none that comes later."""
+    members = set(group)
+    # For each value the last member that it follows from.
+    latest: dict[ir.Value, int] = {}
+    after: dict[int, list[int]] = {}
+    order: list[ir.Node] = []
+    for node, values in code.reads.items():
+        found = max((latest.get(value, -1) for value in values), default=-1)
+        if node in members:
+            after.setdefault(found, []).append(len(order))
+            found = len(order)
+            order.append(node)
+        if found >= 0:
+            latest.update((value, found) for value in node.outputs)
+    chains: list[list[ir.Node]] = []
+    # What follows from none begins a chain, and so does each of several that follow from one.
+    starts = [place for before, places in after.items() if before < 0 or len(places) > 1 for place in places]
+    for place in starts:
+        chain = [place]
+        while len(following := after.get(chain[-1], [])) == 1:
+            chain += following
+        chains.append([order[each] for each in chain])
+    return [chain for chain in chains if len(chain) >= LEAST_STEPS]
+
+
+class _Rolling:
+    """The rewriting of one loop's steps.
+
+    Attributes:
+        rows: the steps.
+        builder: emits at the end of the graph.
+        order: the rows, in an order in which they can run.
+        states: what steps hand on.
+        sequences: what steps take an element of.
+        reverse: whether all sequences are walked along backwards.
+        outputs: row and output of the values that are read behind the loop.
+    """
+
+    def __init__(self, graph: ir.Graph, rows: Rows, space: Workspace) -> None:
+        self.rows = rows
+        self.builder = Builder(Emitter(space, graph, scope="rolled"))
+        self.position = {node: index for index, node in enumerate(graph)}
+        self.order = sorted(rows.rows, key=lambda row: self.position[rows.rows[row][0]])
+        roles = dict.fromkeys(role for row in self.order for role in rows.roles[row])
+        self.states = [role for role in roles if isinstance(role, Carried)]
+        self.sequences = [role for role in roles if isinstance(role, Element | Stacked | Numbers)]
+        self.reverse = {role.stride for role in self.sequences if isinstance(role, Element)} == {-1}
+        self.outputs = [
+            (row, output)
+            for row in self.order
+            for output in range(len(rows.rows[row][0].outputs))
+            if any(self._is_read(value) for value in self._values(row, output))
+        ]
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the ranks of the loop's results are known, which onnxruntime asks for."""
+        facts = self.builder.facts
+        return all(facts.rank(self._values(*place)[0]) is not None for place in self.outputs)
+
+    @property
+    def pays(self) -> bool:
+        """Whether a step is more than what a loop costs: a sum of a few values does not become a Scan over them."""
+        return len(self.order) > 1 + 2 * sum(isinstance(role, Stacked) for role in self.sequences)
+
+    def run(self) -> None:
+        """Rolls."""
+        b = self.builder
+        # A Scan takes its number of steps from a sequence.
+        sequences = [self._sequence(role) for role in self.sequences] or [b.ints(*range(self.rows.count))]
+        initial = [b.wrap(state.initial) for state in self.states]
+        finals, made = b.scan(self._body, states=initial, inputs=sequences, reverse=self.reverse)
+        last = {(state.row, state.output): final for state, final in zip(self.states, finals, strict=True)}
+        for place, sequence in zip(self.outputs, made, strict=True):
+            self._hand_over(self._values(*place), sequence, last.get(place))
+        nodes = [node for row in self.rows.rows.values() for node in row]
+        for node in sorted(nodes, key=self.position.__getitem__, reverse=True):
+            detach(node)
+        b.emitter.discard_unread()
+
+    def _values(self, row: int, output: int) -> list[ir.Value]:
+        """An output of each step."""
+        return [node.outputs[output] for node in self.rows.rows[row]]
+
+    def _is_read(self, value: ir.Value) -> bool:
+        """Whether a value is read behind the loop."""
+        return value.is_graph_output() or any(not self.rows.holds(node) for node, _ in value.uses())
+
+    def _sequence(self, role: Role) -> Expr:
+        """What the loop walks along, the first axis that of time."""
+        b, count = self.builder, self.rows.count
+        if isinstance(role, Numbers):
+            return b.constant(role.array[::-1] if self.reverse else role.array, role.dtype)
+        if isinstance(role, Stacked):
+            values = [b.wrap(value).unsqueeze(0) for value in role.values]
+            return b.concat(values[::-1] if self.reverse else values, 0)
+        assert isinstance(role, Element)
+        whole, emitter = b.wrap(role.sequence), b.emitter
+        first = role.start if role.stride == 1 else role.start - count + 1
+        part = (
+            whole if (first, whole.size(role.axis)) == (0, count) else whole.slice(first, first + count, axis=role.axis)
+        )
+        value = emitter.move_axis(part.value, role.axis, 0, len(whole.shape or ()))
+        return b.wrap(emitter.reverse(value, 0) if role.stride == -1 and not self.reverse else value)
+
+    def _body(self, states: Sequence[Expr], elements: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
+        """One step."""
+        inner = states[0].builder
+        given: dict[Role, Expr] = dict(zip(self.states, states, strict=True))
+        for role, element in zip(self.sequences, elements, strict=False):
+            kept = isinstance(role, Element) and role.kept
+            given[role] = element.unsqueeze(role.axis) if isinstance(role, Element) and kept else element
+        made: dict[int, list[Expr]] = {}
+
+        def operand(role: Role) -> ir.Value | None:
+            if isinstance(role, Fixed):
+                return role.value
+            if isinstance(role, Constant):
+                return inner.constant(role.array, role.dtype).value
+            return (made[role.row][role.output] if isinstance(role, Same) else given[role]).value
+
+        for row in self.order:
+            values = inner.emitter.repeat(self.rows.rows[row][0], [operand(role) for role in self.rows.roles[row]])
+            made[row] = [inner.wrap(value) for value in values]
+        return [made[state.row][state.output] for state in self.states], [made[row][i] for row, i in self.outputs]
+
+    def _hand_over(self, values: list[ir.Value], sequence: Expr, final: Expr | None) -> None:
+        """Lets readers behind the loop read its results."""
+        b = self.builder
+        for node in dict.fromkeys(node for node, _ in values[0].uses() if std.Concat.matches(node)):
+            self._join(node, values, sequence)
+        for step, value in enumerate(values):
+            if not self._is_read(value):
+                continue
+            if step == len(values) - 1 and final is not None:
+                b.emitter.replace(value, final.value)
+                continue
+            place = len(values) - 1 - step if self.reverse else step
+            element = b.op(std.Gather, sequence, b.constant(place, ir.DataType.INT64), axis=0)
+            b.emitter.replace(value, element.value)
+
+    def _join(self, node: ir.Node, values: list[ir.Value], sequence: Expr) -> None:
+        """Replaces the results of all steps, where a node joins them in their order, by the sequence."""
+        b, view = self.builder, std.Concat.of(node, self.builder.facts)
+        axis = None if view is None else view.axis
+        places = [index for index, value in enumerate(node.inputs) if value is values[0]]
+        if axis is None or sequence.shape is None or self.rows.holds(node) or len(places) != 1:
+            return
+        (place,) = places
+        forward = list(node.inputs[place : place + len(values)]) == values
+        backward = list(node.inputs[max(0, place - len(values) + 1) : place + 1]) == values[::-1]
+        if not forward and not backward:
+            return
+        in_order = sequence if forward != self.reverse else b.wrap(b.emitter.reverse(sequence.value, 0))
+        rank = len(sequence.shape)
+        moved = b.wrap(b.emitter.move_axis(in_order.value, 0, axis, rank))
+        # Steps stand in front of what each joins.
+        sizes = [moved.size(index) for index in range(rank)]
+        steps, each = sizes[axis], sizes[axis + 1]
+        joined = moved.squeeze(axis + 1)
+        if each != 1:
+            joined = b.op(std.Reshape, moved, b.sizes([*sizes[:axis], steps * each, *sizes[axis + 2 :]]))
+        start = place if forward else place - len(values) + 1
+        parts = [b.wrap(x) for x in (*node.inputs[:start], joined.value, *node.inputs[start + len(values) :]) if x]
+        b.emitter.replace(node.outputs[0], b.concat(parts, axis).value)
+        detach(node)

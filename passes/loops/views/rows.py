@@ -1,0 +1,265 @@
+"""Straight-line code as the steps of a loop that it may have been: rows of equal nodes, one of each step.
+
+A row holds the nodes that do the same in all steps. From one row, whose nodes follow from each other, rows are grown
+along what its nodes read and along what reads them. What cannot be proven of a row is then taken back: every operand
+must be the same in all steps, be made in the same step, be made in the step before, or come from outside of all steps
+(see `Role`). What is left is a loop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import operands
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.passes.loops.views.keys import node_key
+from lstm_lower.passes.loops.views.roles import (
+    Carried,
+    Constant,
+    Element,
+    Fixed,
+    Numbers,
+    Role,
+    Same,
+    Stacked,
+    element_of,
+)
+
+# What a value is in each step.
+Tuple = tuple[ir.Value | None, ...]
+
+
+class Code:
+    """The nodes of a graph.
+
+    Attributes:
+        graph: the graph.
+        reads: what each node reads, itself or in graphs that it holds.
+        readers: the nodes that read a value so.
+        kinds: what nodes that may stand in one row have in common.
+    """
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.graph = graph
+        self.reads = {node: operands(node) for node in graph}
+        self.kinds = {node: node_kind(node) for node in graph}
+        self.readers: dict[ir.Value, list[ir.Node]] = {}
+        for node, values in self.reads.items():
+            for value in values:
+                self.readers.setdefault(value, []).append(node)
+
+
+class Rows:
+    """Rows of nodes that are proven to be the steps of a loop, grown from one of them.
+
+    Attributes:
+        rows: the nodes of each row, by step; in no order.
+        roles: what each operand of a row's nodes is.
+    """
+
+    def __init__(self, code: Code, facts: Facts, seeds: Sequence[ir.Node], *, begin: bool) -> None:
+        """Grows rows.
+
+        Args:
+            code: the nodes of a graph.
+            facts: what is known of its values.
+            seeds: alike nodes, each of which follows from the one before.
+            begin: whether they begin their steps: what follows from one of them is no part of the next one's step.
+        """
+        self.code = code
+        self.facts = facts
+        self.count = len(seeds)
+        self.rows: dict[int, tuple[ir.Node, ...]] = {}
+        self.roles: dict[int, list[Role]] = {}
+        self._place: dict[ir.Node, tuple[int, int]] = {}
+        self._made = 0
+        # What the first step makes after its seed, and no later one.
+        self._first = self._following(seeds[:1]) - self._following(seeds[1:2]) if begin else set()
+        self._grow(tuple(seeds))
+        self._prune()
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether the row that all began with is part of a loop."""
+        return 0 in self.rows and any(isinstance(role, Carried) for roles in self.roles.values() for role in roles)
+
+    def holds(self, node: ir.Node) -> bool:
+        """Whether a node is part of a step."""
+        return node in self._place
+
+    def place(self, value: ir.Value | None) -> tuple[int, int, int] | None:
+        """Row, step and output of a value that a row makes."""
+        node = None if value is None else value.producer()
+        found = None if node is None else self._place.get(node)
+        index = None if value is None else value.index()
+        return None if found is None or index is None else (*found, index)
+
+    def _grow(self, seeds: tuple[ir.Node, ...]) -> None:
+        """Adds every row that can be reached."""
+        waiting, before = [seeds], -1
+        while before < self._made:
+            before = self._made
+            while waiting:
+                row = waiting.pop()
+                if not self._fits(row):
+                    continue
+                for step, node in enumerate(row):
+                    self._place[node] = (self._made, step)
+                self.rows[self._made] = row
+                self._made += 1
+                waiting += self._makers(row)
+            # Readers in the next step are told from those in the same one by rows that are known.
+            waiting = [found for row in self.rows.values() for found in self._readers(row)]
+
+    def _fits(self, row: tuple[ir.Node, ...]) -> bool:
+        """Whether nodes are alike, of the graph, and of no row yet."""
+        # Nodes of other graphs are of no kind here.
+        kinds = {self.code.kinds.get(node) for node in row}
+        return len(kinds) == 1 and None not in kinds and len(set(row)) == len(row) and not self._place.keys() & row
+
+    def _makers(self, row: tuple[ir.Node, ...]) -> Iterator[tuple[ir.Node, ...]]:
+        for index in range(len(row[0].inputs)):
+            values = tuple(node.inputs[index] for node in row)
+            nodes = [node for value in values if value is not None and (node := value.producer()) is not None]
+            outputs = {None if value is None else value.index() for value in values}
+            if len(nodes) < len(row) or len(outputs) > 1 or nodes[1] in self._first:
+                continue
+            if self._element(values) is None:
+                yield tuple(nodes)
+
+    def _readers(self, row: tuple[ir.Node, ...]) -> Iterator[tuple[ir.Node, ...]]:
+        for output in range(len(row[0].outputs)):
+            found: list[dict[Hashable, list[ir.Node]]] = []
+            for node in row:
+                readers: dict[Hashable, list[ir.Node]] = {}
+                for reader, index in node.outputs[output].uses():
+                    if reader not in self._place:
+                        readers.setdefault((self.code.kinds.get(reader), index), []).append(reader)
+                found.append(readers)
+            for key, first in found[0].items():
+                if all(len(readers.get(key, ())) == len(first) for readers in found):
+                    yield from zip(*(readers[key] for readers in found), strict=True)
+
+    def _prune(self) -> None:
+        """Takes rows back until what every operand is can be told."""
+        changed = True
+        while changed:
+            changed = False
+            reached = self._following(self._place)
+            self.roles = {}
+            for number, row in list(self.rows.items()):
+                roles = [self._role(values, reached) for values in zip(*(node.inputs for node in row), strict=True)]
+                known = [role for role in roles if role is not None]
+                if len(known) == len(roles):
+                    self.roles[number] = known
+                    continue
+                changed = True
+                del self.rows[number]
+                for node in row:
+                    del self._place[node]
+
+    def _following(self, nodes: Iterable[ir.Node]) -> set[ir.Node]:
+        """Nodes, and all that depend on them."""
+        found: set[ir.Node] = set()
+        waiting = list(nodes)
+        while waiting:
+            node = waiting.pop()
+            if node in found:
+                continue
+            found.add(node)
+            waiting += [reader for value in node.outputs for reader in self.code.readers.get(value, ())]
+        return found
+
+    def _role(self, values: Tuple, reached: set[ir.Node]) -> Role | None:
+        """What an operand is; `None` where it is none of what a loop can have."""
+        first = values[0]
+
+        def outside(value: ir.Value | None) -> bool:
+            return value is None or value.producer() not in reached
+
+        if all(value is first for value in values) and outside(first):
+            return Fixed(first)
+        if (constant := self._constant(values)) is not None:
+            return constant
+        present = tuple(value for value in values if value is not None)
+        if len(present) < len(values) or first is None:
+            return None
+        places = [self.place(value) for value in values]
+        role = self._inside(places, first, outside(first))
+        if role is not None:
+            return role
+        element = self._element(values)
+        if element is not None and outside(element.sequence):
+            return element
+        # Weights that differ would be copied into one sequence: such steps are no loop's.
+        made = all(value.producer() is not None and outside(value) for value in present)
+        alike = all(self._alike(value, first) for value in present)
+        return Stacked(present) if made and alike and self._varies(present) else None
+
+    def _inside(
+        self, places: Sequence[tuple[int, int, int] | None], first: ir.Value, first_is_outside: bool
+    ) -> Same | Carried | None:
+        known = [place for place in places[1:] if place is not None]
+        if len(known) < len(places) - 1 or len({(row, output) for row, _, output in known}) > 1:
+            return None
+        row, _, output = known[0]
+        if places[0] == (row, 0, output) and all(place[1] == index for index, place in enumerate(known, 1)):
+            return Same(row, output)
+        shifted = all(place[1] == index for index, place in enumerate(known))
+        if shifted and first_is_outside and self._alike(first, self.rows[row][0].outputs[output]):
+            return Carried(row, output, first)
+        return None
+
+    def _constant(self, values: Tuple) -> Constant | Numbers | None:
+        arrays = [self.facts.constant(value) for value in values]
+        known = [array for array in arrays if array is not None]
+        dtype = self.facts.dtype(values[0])
+        if len(known) < len(arrays) or dtype is None or any(self.facts.dtype(value) != dtype for value in values):
+            return None
+        if any(array.shape != known[0].shape for array in known):
+            return None
+        if all(array.tobytes() == known[0].tobytes() for array in known):
+            return Constant(known[0], dtype)
+        return Numbers(np.stack(known), dtype) if known[0].size == 1 else None
+
+    def _element(self, values: Tuple) -> Element | None:
+        found = [element_of(value, self.facts) for value in values]
+        known = [element for element in found if element is not None]
+        if len(known) < len(found) or len({(e.sequence, e.axis, e.kept) for e in known}) > 1:
+            return None
+        stride = known[1].start - known[0].start
+        evenly = all(element.start == known[0].start + stride * step for step, element in enumerate(known))
+        return dataclasses.replace(known[0], stride=stride) if evenly and stride in (1, -1) else None
+
+    def _alike(self, value: ir.Value, other: ir.Value) -> bool:
+        return self.facts.dtype(value) == self.facts.dtype(other) and self.facts.same_shape(value, other)
+
+    def _varies(self, values: Sequence[ir.Value]) -> bool:
+        """Whether values follow from the graph's inputs, not from its weights alone."""
+        waiting, seen = list(values), set(values)
+        while waiting:
+            value = waiting.pop()
+            if value.is_graph_input():
+                return True
+            node = value.producer()
+            for operand in () if node is None else node.inputs:
+                if operand is not None and operand not in seen:
+                    seen.add(operand)
+                    waiting.append(operand)
+        return False
+
+
+def node_kind(node: ir.Node) -> Hashable | None:
+    """What nodes of a row have in common; `None` for nodes that a loop may not repeat, or that hold graphs."""
+    kind = std.VIEWS.get(node.op_type) if node.domain == "" else None
+    drawn = kind is not None and issubclass(kind, std.Random | std.BatchNormalization)
+    if drawn or subgraphs_of(node) or any(attribute.is_ref() for attribute in node.attributes.values()):
+        return None
+    given = tuple(value is not None for value in node.inputs)
+    return node_key(node, {value: -1 for value in node.inputs if value is not None}), given

@@ -1,0 +1,235 @@
+"""Steps that stand one after the other become a Scan again: what is rolled, what is not, and that results stay."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import parser
+
+from lstm_lower.graph.dump import dump
+from lstm_lower.graph.edit import remove_unread
+from lstm_lower.graph.verify import verify
+from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
+from lstm_lower.passes.loops.rerolling import LoopRerolling
+from lstm_lower.passes.shapes import InferShapesPass
+from tests.conftest import Golden
+from tests.support.loop_checks import assert_same, run
+from tests.support.loop_models import LoopModel, loop_models
+
+T, B, H = 6, 2, 3
+WEIGHTS = {"w": (H, H), "u": (H, H), "v": (H, H), "h0": (B, H)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """Steps of a cell, written out.
+
+    Attributes:
+        step: the nodes of step `t`, which make `h{t+1}` from `h{t}`.
+        before: nodes before the first step.
+        after: nodes behind the last step.
+        outputs: names and types.
+        steps: in what order.
+    """
+
+    step: Callable[[int], str]
+    before: str = ""
+    after: str = "stacked = Concat <axis = 0> ({all})"
+    outputs: str = f"float[{T * B},{H}] stacked"
+    steps: range = range(T)
+
+    def model(self) -> onnx.ModelProto:
+        made = ", ".join(f"h{t + 1}" for t in self.steps)
+        nodes = [self.before, *(self.step(t) for t in self.steps), self.after.replace("{all}", made)]
+        constants = [f"i{t} = Constant <value = int64 {{{t}}}> ()" for t in range(T + 1)]
+        constants += [f"m{t} = Constant <value = int64 {{-{t}}}> ()" for t in range(T + 1)]
+        constants += [f"j{t} = Constant <value = int64[1] {{{t}}}> ()" for t in range(T + 1)]
+        text = "\n".join(constants + nodes)
+        inputs = ", ".join(["float[6,2,3] x", *(f"float{list(shape)} {name}" for name, shape in WEIGHTS.items())])
+        return parser.parse_model(
+            f'<ir_version: 9, opset_import: ["": 18]> g ({inputs}) => ({self.outputs}) {{\n{text}\n}}'
+        )
+
+
+def cell(t: int, element: str = "", product: str = "MatMul (h{t}, w)", last: str = "Tanh") -> str:
+    element = element or f"x{t} = Gather (x, i{t})"
+    inner = product.replace("{t}", str(t))
+    return f"{element}\na{t} = {inner}\nb{t} = MatMul (x{t}, u)\nc{t} = Add (a{t}, b{t})\nh{t + 1} = {last} (c{t})\n"
+
+
+def sliced(t: int) -> str:
+    return f"y{t} = Slice (x, j{t}, j{t + 1}, j0)\nx{t} = Squeeze (y{t}, j0)"
+
+
+def split(*, axis: int, count: int = T) -> str:
+    return f"{', '.join(f'y{t}' for t in range(count))} = Split <axis = {axis}, num_outputs = {count}> (x)"
+
+
+FINAL = {"after": "last = Identity (h6)", "outputs": "float[2,3] last"}
+ROLLED = {
+    "gathered": Form(cell),
+    "gathered along another axis": Form(
+        lambda t: cell(t, f"x{t} = Gather <axis = 1> (z, i{t})"), before="z = Transpose <perm = [1, 0, 2]> (x)"
+    ),
+    "gathered from behind": Form(lambda t: cell(t, f"x{t} = Gather (x, m{T - t})")),
+    "kept axes": Form(lambda t: cell(t, f"y{t} = Gather (x, j{t})\nx{t} = Squeeze (y{t}, j0)")),
+    "sliced": Form(lambda t: cell(t, sliced(t))),
+    "split": Form(lambda t: cell(t, f"x{t} = Squeeze (y{t}, j0)"), before=split(axis=0)),
+    "against time": Form(lambda t: cell(t, f"x{t} = Gather (x, i{T - 1 - t})")),
+    "against time, with the time": Form(
+        lambda t: cell(
+            t, f"f{t} = Constant <value = float {{{t}.5}}> ()\ng{t} = Gather (x, i{T - 1 - t})\nx{t} = Mul (g{t}, f{t})"
+        )
+    ),
+    "both ways": Form(
+        lambda t: cell(t, f"g{t} = Gather (x, i{t})\nr{t} = Gather (x, i{T - 1 - t})\nx{t} = Sub (g{t}, r{t})")
+    ),
+    "in any order": Form(lambda t: cell(t, f"x{t} = Gather (x, i{t * 5 % 4})")),
+    "a part of the sequence": Form(cell, steps=range(1, T), before="h1 = Identity (h0)", outputs="float[10,3] stacked"),
+    "other values": Form(
+        lambda t: cell(t, f"x{t} = {'Sin' if t % 2 else 'Exp'} (e{t})"),
+        before="\n".join(f"e{t} = Gather (x, i{t})" for t in range(T)),
+    ),
+    "the time": Form(
+        lambda t: cell(
+            t, f"f{t} = Constant <value = float {{{t}.5}}> ()\ng{t} = Gather (x, i{t})\nx{t} = Mul (g{t}, f{t})"
+        )
+    ),
+    "joined from behind": Form(
+        cell, after=f"stacked = Concat <axis = 0> ({', '.join(f'h{t}' for t in range(T, 0, -1))})"
+    ),
+    "joined along the last axis": Form(
+        cell, after="stacked = Concat <axis = 1> ({all})", outputs=f"float[{B},{T * H}] stacked"
+    ),
+    "joined with others": Form(
+        cell, after="stacked = Concat <axis = 0> (h0, {all}, h3)", outputs="float[16,3] stacked"
+    ),
+    "single steps": Form(cell, after="p = Exp (h3)", outputs="float[2,3] p, float[2,3] h2, float[2,3] h6"),
+    "the last step": Form(cell, **FINAL),
+    "a simplified first step": Form(
+        lambda t: cell(t) if t else "x0 = Gather (x, i0)\nb0 = MatMul (x0, u)\nh1 = Tanh (b0)"
+    ),
+    "two states": Form(
+        lambda t: (
+            cell(t, product="MatMul (s{t}, w)", last="Sin") + f"d{t} = Mul (h{t}, h{t + 1})\ns{t + 1} = Cos (d{t})"
+        ),
+        before="s0 = Identity (h0)",
+    ),
+    "a weight twice in a step": Form(
+        lambda t: cell(t) + f"d{t} = MatMul (h{t + 1}, w)\ne{t} = Sin (d{t})",
+        after="last = Concat <axis = 0> (" + ", ".join(f"e{t}" for t in range(T)) + ")",
+        outputs="float[12,3] last",
+    ),
+    "two layers": Form(
+        lambda t: cell(t) + f"p{t} = MatMul (k{t}, v)\nq{t} = Add (p{t}, h{t + 1})\nk{t + 1} = Tanh (q{t})",
+        before="k0 = Identity (h0)",
+        after="last = Identity (k6)",
+        outputs="float[2,3] last",
+    ),
+    "without sequences": Form(lambda t: f"a{t} = MatMul (h{t}, w)\nh{t + 1} = Tanh (a{t})"),
+    "without products": Form(lambda t: f"x{t} = Gather (x, i{t})\na{t} = Mul (h{t}, x{t})\nh{t + 1} = Tanh (a{t})"),
+}
+
+
+def feeds_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    shapes = {x.name: [dim.dim_value for dim in x.type.tensor_type.shape.dim] for x in model.graph.input}
+    return {name: random.standard_normal(shape).astype(np.float32) * 0.5 for name, shape in shapes.items()}
+
+
+def rolled(model: onnx.ModelProto) -> onnx.ModelProto:
+    work = ir.from_proto(model)
+    InferShapesPass()(work)
+    step = LoopRerolling()
+    step.verify_each = True
+    step(work)
+    after = ir.to_proto(work)
+    onnx.checker.check_model(after, full_check=True)
+    feeds = feeds_of(model)
+    assert_same(run(model, feeds), run(after, feeds), tolerance=1e-6)
+    return after
+
+
+def scans(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    return [node for node in model.graph.node if node.op_type == "Scan"]
+
+
+@pytest.mark.parametrize("form", ROLLED.values(), ids=ROLLED)
+def test_what_is_rolled(form: Form) -> None:
+    after = rolled(form.model())
+    assert len(scans(after)) == 1
+    left = {node.op_type for node in after.graph.node} & {"MatMul", "Tanh"}
+    assert not left or form is ROLLED["a simplified first step"]
+
+
+def with_other_step(change: Callable[[str], str], at: int = 3) -> Form:
+    return Form(lambda t: change(cell(t)) if t == at else cell(t))
+
+
+KEPT = {
+    "three steps": Form(cell, steps=range(3), outputs="float[6,3] stacked"),
+    "other weights": with_other_step(lambda text: text.replace("w)", "v)")),
+    "another operator": with_other_step(lambda text: text.replace("Tanh", "Sin")),
+    "another attribute": Form(lambda t: cell(t, last=f"Elu <alpha = {1.5 if t == 3 else 0.5}>")),
+    "the step before last": Form(lambda t: cell(t, product=f"MatMul (h{max(t - 1, 0)}, w)")),
+    "results of unknown rank": Form(
+        lambda t: cell(t) + f"e{t} = Reshape (h{t + 1}, n)",
+        before="""r = ReduceSum <keepdims = 0> (h0) q = Equal (r, r) s = Shape (h0) two = Shape (s) p = Expand (q, two)
+          n = Compress (s, p)""",
+        after="last = Identity (e3)",
+        outputs="float[2,3] last",
+    ),
+    "a sum": Form(
+        lambda t: f"s{t} = Gather (x, i{t})\nx{t} = {'Sin' if t % 2 else 'Cos'} (s{t})\nh{t + 1} = Add (h{t}, x{t})",
+        after="last = Identity (h6)",
+        outputs="float[2,3] last",
+    ),
+    "layers": Form(
+        lambda t: f"a{t} = MatMul (h{t}, w{t})\nh{t + 1} = Tanh (a{t})",
+        before="\n".join(f"w{t} = Constant <value = float[3,3] {{{', '.join([f'0.{t}'] * 9)}}}> ()" for t in range(T)),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", KEPT.values(), ids=KEPT)
+def test_what_stays(form: Form) -> None:
+    """Where one step differs, at most the steps before and behind it become a loop; here these are too few."""
+    model = form.model()
+    assert scans(rolled(model)) == []
+
+
+def test_golden(golden: Golden) -> None:
+    model = Form(cell, after="last = Identity (h4)", outputs="float[2,3] last", steps=range(4)).model()
+    before = ir.from_proto(model)
+    remove_unread(before.graph)
+    golden("loop_rerolling", before=dump(before), after=dump(ir.from_proto(rolled(model))))
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(case=loop_models(st.integers(4, 6)))
+def test_unrolled_loops(case: LoopModel) -> None:
+    """Random loops, unrolled and rolled again."""
+    work = ir.from_proto(case.model)
+    InferShapesPass()(work)
+    LoopUnrolling()(work)
+    LoopRerolling()(work)
+    verify(work)
+    after = ir.to_proto(work)
+    onnx.checker.check_model(after, full_check=True)
+    assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
+
+
+def test_a_folded_first_step() -> None:
+    """Where the product of an initial state is folded, steps still end with their new state, which alone is carried."""
+    first = "x0 = Gather (x, i0)\nb0 = MatMul (x0, u)\nc0 = Add (h0, b0)\nh1 = Tanh (c0)"
+    (scan,) = scans(rolled(Form(lambda t: cell(t) if t else first).model()))
+    body = scan.attribute[0].g
+    assert len(scan.input) == 2
+    assert body.output[0].name in {output for node in body.node if node.op_type == "Tanh" for output in node.output}

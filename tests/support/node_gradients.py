@@ -1,0 +1,373 @@
+"""ONNX's own node tests as tests of gradients: random projections of every output, along a random direction.
+
+A test's model and data become float64 where they can; it runs in onnxruntime, or in onnx's reference evaluator where
+onnxruntime has no kernel. The derivative of each output along a random direction of all floating inputs is compared
+with differences. Where the published data lie on a kink (ties, zeros), they are moved a little and that is said.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import lstm_lower as ll
+from tests.support.fuzz.node_tests import cases
+
+Array = np.ndarray[Any, Any]
+Feeds = Mapping[str, Any]
+Run = Callable[[Feeds], list[Any]]
+
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+# Attributes that name a dtype which results or sums have.
+DTYPES = ("to", "dtype", "stash_type", "softmax_precision", "output_datatype")
+# What tests of functions' bodies are named after.
+SHORT = {
+    "sce": "SoftmaxCrossEntropyLoss",
+    "nllloss": "NegativeLogLikelihoodLoss",
+    "mvn": "MeanVarianceNormalization",
+}
+STEP = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a node test.
+
+    Attributes:
+        test: its name.
+        op: the operator that it is a test of.
+        kind: `right`, `fixed` (right if integer inputs are constants, refused else), `refused`, `wrong`, or `no test`
+            where there is nothing to compare.
+        reason: why, where it is not right; what was done for it, where it is.
+    """
+
+    test: str
+    op: str
+    kind: str
+    reason: str = ""
+
+
+class _UntestableError(Exception):
+    """Nothing to compare, and why."""
+
+
+def outcome(name: str) -> Outcome:
+    """Checks one node test; where what it says at run time only is refused, also with constants."""
+    case = cases()[name]
+    inputs, expected = case.data_sets[0]
+    found = outcome_of(name, case.model, inputs, expected)
+    if found.kind == "refused":
+        model, left = _constant_integers(case.model, inputs)
+        fixed = outcome_of(name, model, left, expected)
+        if fixed.kind == "right":
+            return dataclasses.replace(found, kind="fixed")
+        return fixed if fixed.kind == "wrong" else found
+    return found
+
+
+def _constant_integers(model: onnx.ModelProto, inputs: list[Any]) -> tuple[onnx.ModelProto, list[Any]]:
+    """A test whose inputs of integers and truth values are constants, and its other inputs."""
+    work = onnx.ModelProto()
+    work.CopyFrom(model)
+    work.ir_version = max(work.ir_version, 8)
+    left = []
+    for value, array in zip(model.graph.input, inputs, strict=False):
+        if isinstance(array, np.ndarray) and array.dtype.kind in "iub":
+            work.graph.input.remove(value)
+            work.graph.initializer.append(numpy_helper.from_array(array, value.name))
+        else:
+            left.append(array)
+    return work, left
+
+
+def outcome_of(name: str, model: onnx.ModelProto, inputs: list[Any], expected: list[Any]) -> Outcome:
+    op = _operator(name, model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            kinds = list(_compared(model, inputs, expected))
+        except _UntestableError as reason:
+            return Outcome(name, op, "no test", str(reason))
+        except ll.UnsupportedOpError as error:
+            return Outcome(name, op, "refused", str(error).splitlines()[0])
+        except Exception as error:  # noqa: BLE001 (whatever else it is, it is a fault)
+            return Outcome(name, op, "wrong", f"{type(error).__name__}: {error}".splitlines()[0])
+    for kind in ("wrong", "refused", "no test", "right"):
+        found = [reason for one, reason in kinds if one == kind]
+        if found:
+            return Outcome(name, op, kind, "; ".join(sorted({reason for reason in found if reason})))
+    return Outcome(name, op, "no test", "no floating output")
+
+
+def _operator(name: str, model: onnx.ModelProto) -> str:
+    """The operator under test: of a function's body the one that the test is named after."""
+    ops = [node.op_type for node in model.graph.node]
+    if len(set(ops)) == 1:
+        return ops[0]
+    words = re.sub(r"_|^test", "", name)
+    schemas = {s.name for s in onnx.defs.get_all_schemas()}
+    named = [op for op in schemas if words.startswith(op.lower())]
+    special = {
+        "sce": "SoftmaxCrossEntropyLoss",
+        "nllloss": "NegativeLogLikelihoodLoss",
+        "mvn": "MeanVarianceNormalization",
+    }
+    named += [op for prefix, op in special.items() if words.startswith(prefix)]
+    return max(named, key=len) if named else ops[-1]
+
+
+def _compared(model: onnx.ModelProto, inputs: list[Any], expected: list[Any]) -> Iterator[tuple[str, str]]:
+    """The kind and reason of every pair of a floating output and the floating inputs."""
+    if any(entry.domain not in ("", "ai.onnx") for entry in model.opset_import):
+        raise _UntestableError("an operator of another domain")
+    feeds = dict(zip([value.name for value in model.graph.input], map(_array, inputs), strict=False))
+    tensors = all(value.type.HasField("tensor_type") for value in model.graph.input)
+    if not tensors or not all(isinstance(value, np.ndarray) for value in feeds.values()):
+        raise _UntestableError("an input is a sequence or an optional value")
+    settings = _settings(model)
+    wrt = [name for name, value in feeds.items() if _is_floating(value) and value.size and name not in settings]
+    if not wrt:
+        raise _UntestableError("no floating input")
+    model, feeds, step = _precise(model, feeds, expected)
+    run = _runner(model, feeds)
+    base = run(feeds)
+    for number, value in enumerate(model.graph.output):
+        y = base[number]
+        if not isinstance(y, np.ndarray):
+            yield "no test", "an output is a sequence or an optional value"
+        elif _is_floating(y) and y.size:
+            rng = np.random.default_rng(number)
+            project = rng.standard_normal(y.shape)
+            yield from _one(model, value.name, wrt, feeds, functools.partial(_nth, run, number), project, step)
+
+
+def _array(value: Any) -> Any:
+    """Tensors are also given as messages and as single numbers."""
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def _settings(model: onnx.ModelProto) -> set[str]:
+    """Inputs of floating numbers that are no data: gradients by them are refused."""
+    places = {"Resize": (1, 2), "Upsample": (1,)}
+    return {node.input[i] for node in model.graph.node for i in places.get(node.op_type, ()) if i < len(node.input)}
+
+
+def _nth(run: Run, number: int, feeds: Feeds) -> Array:
+    found: Array = run(feeds)[number]
+    return found
+
+
+def _one(
+    model: onnx.ModelProto,
+    of: str,
+    wrt: list[str],
+    feeds: Feeds,
+    run: Callable[[Feeds], Array],
+    weights: Array,
+    step: float,
+) -> Iterator[tuple[str, str]]:
+    try:
+        result = ll.gradient(model, of, wrt, seeds=True)
+    except ll.UnsupportedOpError:
+        if len(wrt) == 1:
+            raise
+        # Of which inputs there is one.
+        for name in wrt:
+            try:
+                yield from _one(model, of, [name], feeds, run, weights, step)
+            except ll.UnsupportedOpError as error:
+                yield "refused", str(error).splitlines()[0]
+        return
+    seed = weights.astype(feeds[wrt[0]].dtype if step == STEP else np.float32)
+    for how, moved in _places(feeds, wrt):
+        directions = {name: np.random.default_rng(7).uniform(-1, 1, feeds[name].shape) for name in wrt}
+        try:
+            difference, uncertain = _difference(run, moved, directions, weights, step)
+        except _UntestableError as reason:
+            why = str(reason)
+            continue
+        fed = {**moved, f"seed/{of}": seed}
+        made = dict(zip([value.name for value in result.graph.output], _runner(result, fed)(fed), strict=True))
+        for name in wrt:
+            gradient = made[f"grad/{name}"]
+            if gradient.shape != feeds[name].shape or gradient.dtype != feeds[name].dtype:
+                yield "wrong", f"{name}: {gradient.dtype}{gradient.shape} for {feeds[name].dtype}{feeds[name].shape}"
+                return
+        terms = [made[f"grad/{name}"].astype(np.float64) * directions[name] for name in wrt]
+        analytic = sum(float(term.sum()) for term in terms)
+        scale = max(1.0, abs(difference), *(float(np.abs(term).sum()) for term in terms))
+        if not abs(analytic - difference) <= (1e-7 if step == STEP else 2e-2) * scale + 10 * uncertain:
+            yield "wrong", f"{of} by {', '.join(wrt)}: {analytic:.8g} instead of {difference:.8g}"
+        else:
+            yield "right", how
+        return
+    yield "no test", why
+
+
+def _places(feeds: Feeds, wrt: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "", dict(feeds)
+    for size in (0.01, 0.1):
+        rng = np.random.default_rng(3)
+        noise = {
+            name: np.asarray(feeds[name] + size * rng.uniform(-1, 1, feeds[name].shape), feeds[name].dtype)
+            for name in wrt
+        }
+        yield "beside a kink", {**feeds, **noise}
+
+
+def _difference(
+    run: Callable[[Feeds], Array], feeds: Feeds, directions: Feeds, weights: Array, step: float
+) -> tuple[float, float]:
+    """The derivative along a direction, and how uncertain it is: some kernels compute float64 in float32.
+
+    Raises:
+        _UntestableError: there is none, or it is not the same on both sides.
+    """
+
+    def at(distance: float) -> float:
+        fed = {name: np.asarray(feeds[name] + distance * d, feeds[name].dtype) for name, d in directions.items()}
+        try:
+            found = run({**feeds, **fed})
+        except Exception as error:
+            raise _UntestableError(f"refuses data beside the published ones: {error}".splitlines()[0][:100]) from error
+        if found.shape != weights.shape:
+            raise _UntestableError("the shape of the result depends on the data")
+        return float((found.astype(np.float64) * weights).sum())
+
+    middle = at(0)
+    if not np.isfinite(middle):
+        raise _UntestableError("not finite")
+    if at(0) != middle:
+        raise _UntestableError("random")
+    values = {k: at(k * step) for k in (-4, -2, -1, 1, 2, 4)}
+    if not all(np.isfinite([middle, *values.values()])):
+        raise _UntestableError("not finite")
+    central = (8 * (values[1] - values[-1]) - (values[2] - values[-2])) / (12 * step)
+    coarse = (8 * (values[2] - values[-2]) - (values[4] - values[-4])) / (24 * step)
+    sides = [(-3 * middle + 4 * values[s] - values[2 * s]) / (2 * s * step) for s in (1, -1)]
+    tolerance = (1e-3 if step == STEP else 5e-2) * max(1.0, abs(central))
+    if max(central, coarse, *sides) - min(central, coarse, *sides) > tolerance:
+        raise _UntestableError("no derivative: the data lie on a kink or a step, and so do those beside them")
+    return central, abs(central - coarse)
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and str(value.dtype) in ("float16", "bfloat16", "float32", "float64")
+
+
+def _precise(model: onnx.ModelProto, feeds: Feeds, expected: list[Any]) -> tuple[onnx.ModelProto, Feeds, float]:
+    """The test in float64 with its data and the step of differences; as published where that does not run."""
+    work = onnx.ModelProto()
+    work.CopyFrom(model)
+    work.ir_version = max(work.ir_version, 8)
+    _widen_graph(work.graph)
+    wide = {name: value.astype(np.float64) if _is_floating(value) else value for name, value in feeds.items()}
+    reason = ""
+    for candidate, fed, step in ((work, wide, STEP), (model, feeds, 1e-2)):
+        try:
+            onnx.checker.check_model(candidate, full_check=True)
+            found = _runner(candidate, fed)(fed)
+        except Exception as error:  # noqa: BLE001 (whichever runtime it is)
+            reason = f"neither runtime runs it: {error}".splitlines()[0][:100]
+            continue
+        if _alike(found, expected) or step != STEP:
+            if any(str(value.dtype) in ("float16", "bfloat16") for value in fed.values()):
+                raise _UntestableError("only in a half, too coarse for differences")
+            return candidate, fed, step
+    raise _UntestableError(reason)
+
+
+def _alike(found: list[Any], expected: list[Any]) -> bool:
+    """Whether floating results have the shapes that the test says; values may be random."""
+    return all(getattr(a, "shape", None) == b.shape for a, b in zip(found, expected, strict=False) if _is_floating(b))
+
+
+def _widen_graph(graph: onnx.GraphProto) -> None:
+    for value in [*graph.input, *graph.output, *graph.value_info]:
+        _widen_type(value.type)
+    for tensor in graph.initializer:
+        _widen_tensor(tensor)
+    for node in graph.node:
+        if node.op_type == "LayerNormalization":
+            # What it saves for backward stays float32.
+            saved = set(node.output[1:])
+            kept = [value for value in graph.output if value.name not in saved]
+            del graph.output[:]
+            graph.output.extend(kept)
+        for attribute in node.attribute:
+            if attribute.name in DTYPES and attribute.i in FLOATS:
+                attribute.i = TensorProto.DOUBLE
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                _widen_graph(attribute.g)
+            elif attribute.type == onnx.AttributeProto.TENSOR:
+                _widen_tensor(attribute.t)
+            elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+                number = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+                wide = numpy_helper.from_array(np.asarray(number, np.float64))
+                attribute.CopyFrom(helper.make_attribute("value", wide))
+
+
+def _widen_type(type_: onnx.TypeProto) -> None:
+    kind = type_.WhichOneof("value")
+    if kind == "tensor_type" and type_.tensor_type.elem_type in FLOATS:
+        type_.tensor_type.elem_type = TensorProto.DOUBLE
+    elif kind in ("sequence_type", "optional_type"):
+        _widen_type(getattr(type_, kind).elem_type)
+
+
+def _widen_tensor(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type in FLOATS:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
+
+
+def _runner(model: onnx.ModelProto, feeds: Feeds) -> Run:
+    """Runs a model in onnxruntime; in onnx's reference evaluator where onnxruntime refuses it.
+
+    Raises:
+        Exception: both refuse it.
+    """
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session.run(None, dict(feeds))
+    except Exception:  # noqa: BLE001 (onnxruntime's errors have no common class)
+        evaluator = ReferenceEvaluator(model)
+        evaluator.run(None, dict(feeds))
+        return lambda fed: list(evaluator.run(None, dict(fed)))
+    return lambda fed: list(session.run(None, dict(fed)))
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """A row per operator, and every reason."""
+    kinds = ("right", "fixed", "refused", "wrong", "no test")
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for one in outcomes:
+        counts[one.op][one.kind] += 1
+        counts["all"][one.kind] += 1
+    ordered = sorted(counts, key=lambda op: (op == "all", op))
+    lines = [f"{'operator':32}" + "".join(f"{kind:>10}" for kind in kinds)]
+    lines += [f"{op:32}" + "".join(f"{counts[op][kind] or '':>10}" for kind in kinds) for op in ordered]
+    for kind in ("no test", "fixed", "refused", "wrong"):
+        reasons: dict[str, list[str]] = collections.defaultdict(list)
+        for one in outcomes:
+            if one.kind == kind:
+                reasons[one.reason].append(one.test)
+        lines += ["", f"{kind}:"] + [f"  {reason}\n    {' '.join(tests)}" for reason, tests in sorted(reasons.items())]
+    moved = [one.test for one in outcomes if one.kind == "right" and one.reason]
+    lines += ["", f"right beside the published data, which lie on a kink: {len(moved)}", "  " + " ".join(moved)]
+    return "\n".join(lines)

@@ -1,0 +1,141 @@
+"""PyTorch modules as ONNX models: equal results at the example's sizes and at others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError  # noqa: E402
+from lstm_lower.torch.export import Exported, export  # noqa: E402
+from lstm_lower.torch.interface import named_tensors  # noqa: E402
+from tests.support.torch_zoo import CASES, Case  # noqa: E402
+
+BY_NAME = {case.name: case for case in CASES}
+
+# What the exporter gets wrong without our repairs; the whole zoo is run by `python -m tests.torch_zoo`.
+MENDED = [
+    ("lstm_dropout", "eval"),
+    ("lstm_projected_of_packed", "eval"),
+    ("lstm_packed_data", "train"),
+    ("rnn_relu", "eval"),
+    ("gru_packed_total", "train"),
+    ("batch_norm_1d", "train"),
+    ("instance_norm_kept", "train"),
+    ("embedding_bag_offsets", "eval"),
+    ("cumprod", "eval"),
+    ("dataclass", "eval"),
+]
+
+
+def run(exported: Exported, inputs: tuple[Any, ...]) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(ir.to_proto(exported.model).SerializeToString(), options)
+    names = [value.name for value in exported.model.graph.inputs]
+    return list(session.run(None, dict(zip(names, [x.numpy() for x in inputs], strict=True))))
+
+
+def results(module: Any, inputs: tuple[Any, ...], states: dict[str, str]) -> list[np.ndarray]:
+    tensors = [tensor for _, tensor in named_tensors("output", module(*inputs))]
+    kept = dict(module.named_buffers())
+    return [tensor.detach().numpy() for tensor in [*tensors, *(kept[name] for name in states)]]
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
+@pytest.mark.parametrize(("case", "mode"), [(BY_NAME[name], mode) for name, mode in MENDED], ids=str)
+def test_equals_torch_at_other_sizes(case: Case, mode: str) -> None:
+    torch.manual_seed(1)
+    module = case.make().train(mode == "train")
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    exported = export(module, case.inputs(2, 5))
+    for sizes in ((2, 5), (3, 8)):
+        assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+        inputs = case.inputs(*sizes)
+        # The model shares its weights with the module, which changes them.
+        found = run(exported, inputs)
+        for got, value in zip(found, results(module, inputs, exported.states), strict=True):
+            assert got.dtype == value.dtype
+            np.testing.assert_allclose(got, value, rtol=1e-5, atol=2e-6)
+        module.load_state_dict(before)
+
+
+def test_names_are_those_of_forward_fields_and_parameters() -> None:
+    exported = export(
+        BY_NAME["dataclass"].make(), {"attention_mask": torch.ones(2, 5), "input_ids": torch.zeros(2, 5, 3)}
+    )
+    graph = exported.model.graph
+    assert [value.name for value in graph.inputs] == ["attention_mask", "input_ids"]
+    assert [value.name for value in graph.outputs] == ["logits", "hidden"]
+    assert list(graph.initializers) == [
+        f"lstm.{kind}_{side}_l0" for kind in ("weight", "bias") for side in ("ih", "hh")
+    ]
+
+
+class Deciding(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        assert x.shape[1] <= 64
+        if x.size(0) > 70:
+            raise ValueError
+        return x * 2 if x.size(1) > 4 else x
+
+
+def test_axes_that_code_decides_by_are_fixed() -> None:
+    exported = export(Deciding(), torch.zeros(2, 5, 3))
+    assert list(exported.fixed) == ["x"]
+    assert list(exported.fixed["x"]) == [1]
+    assert "decides by it: return x * 2 if" in exported.fixed["x"][1]
+    with pytest.raises(InvalidInputError, match="axes that forward leaves open, got 'x', axis 1"):
+        export(Deciding(), torch.zeros(2, 5, 3), {"x": [0, 1]})
+
+
+def test_no_axis_is_open_that_is_not_asked_for() -> None:
+    exported = export(torch.nn.Tanh(), torch.zeros(2, 5), {"input": [1]})
+    assert list(exported.fixed["input"]) == [0]
+
+
+class OwnGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        return x.round()
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return gradient
+
+
+class Applying(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return OwnGradient.apply(x)
+
+
+class Looking(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2 if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (Applying(), "OwnGradient requires a gradient that follows from its operations"),
+        (Looking(), "Looking requires a forward that torch.export can trace, got: GuardOnDataDependent"),
+        (torch.nn.Embedding(3, 3, max_norm=1.0), "embedding requires max_norm to be left out"),
+    ],
+)
+def test_what_a_trace_does_not_hold_is_refused(module: Any, message: str) -> None:
+    example = torch.zeros(2, 2).long() if isinstance(module, torch.nn.Embedding) else torch.zeros(2, 2)
+    with pytest.raises(UnsupportedOpError, match=message):
+        export(module, example)
+
+
+def test_arguments_that_do_not_fit() -> None:
+    with pytest.raises(InvalidInputError, match=r"example_inputs requires what Linear.forward takes, got: missing"):
+        export(torch.nn.Linear(2, 2), ())
+    with pytest.raises(InvalidInputError, match=r"dynamic_shapes requires names of .'input'., got 'x'"):
+        export(torch.nn.Linear(2, 2), torch.zeros(1, 2), {"x": [0]})

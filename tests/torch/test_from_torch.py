@@ -1,0 +1,177 @@
+"""Training steps of PyTorch modules: gradients and updates against autograd and `torch.optim`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from lstm_lower.torch.interface import named_tensors  # noqa: E402
+from tests.support.torch_zoo import CASES, Case  # noqa: E402
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+def projected_loss(result: Any) -> Any:
+    """A sum in which every output has a gradient of its own."""
+    tensors = [tensor for _, tensor in named_tensors("", result) if tensor.is_floating_point()]
+    return sum((tensor * torch.sin(tensor + 1)).mean() for tensor in tensors)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
+@pytest.mark.parametrize("name", ["lstm_packed_short", "lstm_projected", "embedding_padded", "detach", "no_grad"])
+def test_gradients_equal_autograd_at_other_sizes(name: str) -> None:
+    case: Case = BY_NAME[name]
+    torch.manual_seed(2)
+    module = case.make()
+    step = ll.from_torch(module, case.inputs(2, 5), projected_loss, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    weights = {value.name: onnx.numpy_helper.to_array(value) for value in step.graph.initializer}
+    inputs = [value.name for value in step.graph.input if value.name not in weights]
+    for sizes in ((2, 5), (3, 8)):
+        example = case.inputs(*sizes)
+        got = session.run(dict(zip(inputs, [x.numpy() for x in example], strict=True)))
+        module.zero_grad()
+        loss = projected_loss(module(*example))
+        loss.backward()
+        np.testing.assert_allclose(got["loss"], loss.item(), rtol=1e-5)
+        for weight, parameter in module.named_parameters():
+            np.testing.assert_allclose(got[f"grad/{weight}"], parameter.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 8, batch_first=True)
+        self.norm = nn.BatchNorm1d(8)
+        self.head = nn.Linear(8, 4)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.norm(self.lstm(x)[0][:, -1]))
+
+
+def batch(number: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(number)
+    rows, steps = 2 + number % 3, 1 + number % 4
+    x = rng.standard_normal((rows, steps, 3)).astype(np.float32)
+    return torch.tensor(x), torch.tensor(rng.integers(0, 4, rows))
+
+
+def trained(module: nn.Module, optimizer: Any, scheduler: Any, numbers: range) -> list[float]:
+    losses = []
+    for number in numbers:
+        x, target = batch(number)
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(module(x), target, label_smoothing=0.1)
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_goes_on_where_an_optimizer_with_groups_and_a_schedule_stands() -> None:
+    torch.manual_seed(3)
+    module = Classifier()
+    recurrent = list(module.lstm.parameters())
+    rest = [*module.norm.parameters(), *module.head.parameters(), *module.unused.parameters()]
+    optimizer = torch.optim.AdamW([{"params": recurrent}, {"params": rest, "lr": 3e-3}], lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    trained(module, optimizer, scheduler, range(3))
+    step = ll.from_torch(module, batch(0)[0], nn.CrossEntropyLoss(label_smoothing=0.1), scheduler)
+    assert json.loads(next(p.value for p in step.metadata_props if p.key == "lstm_lower.fixed_axes")) == {
+        "x": {"2": "forward works for this size alone"}
+    }
+    trainer = ll.Trainer(step)
+    got = []
+    for number in range(3, 15):
+        x, target = batch(number)
+        got.append(trainer.step({"x": x.numpy(), "target": target.numpy()}).loss)
+    np.testing.assert_allclose(got, trained(module, optimizer, scheduler, range(3, 15)), rtol=1e-5)
+    copy = Classifier()
+    untouched = copy.unused.weight.clone()
+    trainer.to_torch(copy)
+    for name, value in module.state_dict().items():
+        if not name.startswith("unused"):
+            np.testing.assert_allclose(copy.state_dict()[name], value, rtol=1e-4, atol=1e-6)
+    assert torch.equal(copy.unused.weight, untouched)
+    with pytest.raises(InvalidInputError, match=r"module requires the weights .* got one without 'lstm.weight_ih_l0'"):
+        trainer.to_torch(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "names"),
+    [
+        ("mse", None, ["target"]),
+        (functional.l1_loss, torch.zeros(2, 2), ["target"]),
+        (
+            lambda result, a, b: ((result - a) ** 2 * b).mean(),
+            (torch.zeros(2, 2), torch.ones(2, 2)),
+            ["target_0", "target_1"],
+        ),
+    ],
+)
+def test_targets_are_inputs(loss: Any, targets: Any, names: list[str]) -> None:
+    step = ll.from_torch(nn.Linear(3, 2), torch.zeros(2, 3), loss, "sgd", example_targets=targets)
+    trainer = ll.Trainer(step)
+    assert trainer.inputs == ["input", *names]
+    feeds = {name: np.ones((5, 2), np.float32) for name in names}
+    before = trainer.step({"input": np.ones((5, 3), np.float32), **feeds}).loss
+    assert trainer.step({"input": np.ones((5, 3), np.float32), **feeds}).loss < before
+
+
+def test_frozen_parameters_stay() -> None:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    module[0].requires_grad_(requires_grad=False)
+    step = ll.from_torch(module, torch.zeros(2, 3), nn.MSELoss(), what="gradients")
+    assert [value.name for value in step.graph.output] == ["loss", "output", "grad/1.weight", "grad/1.bias"]
+
+
+def test_gradients_of_inputs() -> None:
+    step = ll.from_torch(nn.Tanh(), torch.zeros(2, 3), nn.MSELoss(), what="input_gradient")
+    assert [value.name for value in step.graph.output] == ["loss", "output", "grad/input"]
+
+
+LINEAR = nn.Linear(3, 2)
+STEPPED = torch.optim.lr_scheduler.ExponentialLR(torch.optim.SGD(LINEAR.parameters()), 0.9)
+STEPPED.last_epoch = 4
+
+
+@pytest.mark.parametrize(
+    ("loss", "optimizer", "error", "message"),
+    [
+        (
+            lambda result, _: result.sum(),
+            None,
+            InvalidInputError,
+            "a loss that is traced requires example_targets",
+        ),
+        (3, None, InvalidInputError, "loss requires a name, a loss module or a function, got 3"),
+        ("mean", None, InvalidInputError, "loss requires one of the model's outputs"),
+        ("mse", torch.optim.LBFGS(LINEAR.parameters()), UnsupportedOpError, "optimizer requires one of .*got LBFGS"),
+        ("mse", torch.optim.SGD(nn.Linear(3, 2).parameters()), InvalidInputError, "from_torch requires parameters"),
+        ("mse", STEPPED, InvalidInputError, "a scheduler requires to have been stepped as often as its optimizer"),
+        (
+            "mse",
+            torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(LINEAR.parameters())),
+            UnsupportedOpError,
+            "a scheduler requires a formula of the number of updates",
+        ),
+    ],
+)
+def test_what_does_not_fit(loss: Any, optimizer: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ll.from_torch(LINEAR, torch.zeros(2, 3), loss, optimizer)
