@@ -27,6 +27,7 @@ from lstm_lower.passes.tidy import (
     UniqueNamesPass,
     VerifyPass,
 )
+from lstm_lower.passes.training_graphs import TrainingGraphPass
 from lstm_lower.records import origin
 
 __all__ = ["lower", "lowering_passes"]
@@ -123,6 +124,7 @@ def lowering_passes(
     """
     check_opset(opset)
     steps: list[Pass] = [
+        TrainingGraphPass(),
         VerifyPass(),
         CheckSupportedPass(),
         InlineFunctionsPass(),

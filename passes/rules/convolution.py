@@ -16,7 +16,7 @@ from lstm_lower.ops.convolution import (
 )
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, entries
-from lstm_lower.passes.rules.spatial import arranged, check_float32, margins, padded
+from lstm_lower.passes.rules.spatial import arranged, check_float32, gathered, margins, spread
 from lstm_lower.spatial import SpatialAxis, spatial_axes, spatial_positions
 
 
@@ -54,31 +54,14 @@ def _image_sizes(n: Node) -> list[Size]:
 
 def _spread(n: Node, weights: Expr, sizes: list[Size], groups: int) -> Expr:
     """The transposed convolution of dy, cut to the image's size."""
-    b = n.builder
     kernel = [n.size(symbol) for symbol in "RS"]
     if not all(isinstance(size, int) for size in kernel):
         raise n.unsupported("filter", "known numbers of rows and columns", "unknown ones")
     axes = spatial_axes(n.call.attributes, [size for size in kernel if isinstance(size, int)])
     image = [sizes[position] for position in spatial_positions(n.data_format)]
     places = [margins(axis, size, n.size(count)) for axis, size, count in zip(axes, image, "PQ", strict=True)]
-    known = [place.padding for place in places]
-    pads = [pair or (0, 0) for pair in known]
-    spread = b.op(
-        std.ConvTranspose,
-        arranged(n.out_backprop, n.data_format, "NCHW"),
-        weights,
-        group=groups,
-        kernel_shape=[axis.kernel for axis in axes],
-        strides=[axis.stride for axis in axes],
-        dilations=[axis.dilation for axis in axes],
-        pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
-    )
-    # What no window meets gets zeros; what lies on the padding is cut off where ConvTranspose could not yet do it.
-    rest: list[tuple[Size, Size]] = [
-        (0, 0) if pair is not None else (0 - place.before, 0 - place.after)
-        for place, pair in zip(places, known, strict=True)
-    ]
-    return _from_nchw(padded(spread, rest), n.data_format)
+    dy = arranged(n.out_backprop, n.data_format, "NCHW")
+    return _from_nchw(spread(dy, weights, axes, places, groups), n.data_format)
 
 
 def _from_nchw(image: Expr, data_format: str) -> Expr:
@@ -129,20 +112,4 @@ def _gathered(n: Node, image: Expr, kernel: list[int], groups: int) -> Expr:
     """The convolution [C / groups, K, R, S]: dy slides over the image in steps of the filter's dilation."""
     axes: list[SpatialAxis] = spatial_axes(n.call.attributes, kernel)
     places = [margins(axis, n.size(size), n.size(count)) for axis, size, count in zip(axes, "HW", "PQ", strict=True)]
-    known = [place.padding for place in places]
-    pads = [pair or (0, 0) for pair in known]
-    rest: list[tuple[Size, Size]] = [
-        (0, 0) if pair is not None else (place.before, place.after) for place, pair in zip(places, known, strict=True)
-    ]
-    gradient = n.builder.op(
-        std.Conv,
-        padded(image, rest),
-        arranged(n.out_backprop, n.data_format, "CNHW"),
-        group=groups,
-        strides=[axis.dilation for axis in axes],
-        dilations=[axis.stride for axis in axes],
-        pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
-    )
-    shape = gradient.shape or (None, None)
-    n.builder.set_shape(gradient, [shape[0], shape[1], *kernel])
-    return gradient
+    return gathered(image, arranged(n.out_backprop, n.data_format, "CNHW"), axes, places, groups)

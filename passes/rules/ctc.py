@@ -48,16 +48,13 @@ def ctc_loss(n: Node) -> dict[str, Expr]:
     blank = b.constant(0, INT64) if n.op is CTCLossV2 else b.sizes([n.size("C")]).reshape() - 1
     paths = _paths(n, blank)
     scores = b.op(std.LogSoftmax, n.inputs, axis=2)
-    shape = concat([b.sizes([n.size("T")]), b.op(std.Shape, paths.classes)], 0)
-    emissions = b.op(std.GatherElements, scores, b.op(std.Expand, paths.classes.unsqueeze(0), shape), axis=2)
+    emissions = emissions_of(scores, paths)
     lengths = n.sequence_length.cast(INT64).unsqueeze(1)
     active = _step_numbers(n) < lengths.unsqueeze(0)
 
-    alphas, shifts = _forward(paths, emissions, active)
-    final = _final(paths, emissions)
+    alphas, shifts = forward(paths, emissions, active)
+    total, final = total_of(paths, alphas, shifts)
     betas = _backward(paths, emissions, final, _step_numbers(n) < (lengths - 1).unsqueeze(0))
-    last = alphas.slice(-1, END, axis=0).squeeze(0)
-    total = shifts.sum(0) + (last + final).reduce(std.ReduceLogSumExp, 1)
     possible = total > LOG_ZERO / 2
     counted = lengths > 0
     if n.ignore_longer_outputs_than_inputs:
@@ -71,6 +68,26 @@ def ctc_loss(n: Node) -> dict[str, Expr]:
     infinite = total.like(float("inf"))
     loss = b.where(counted, b.where(possible, -total, infinite), 0).squeeze(1)
     return {"loss": loss, "gradient": gradient}
+
+
+def emissions_of(scores: Expr, paths: Paths) -> Expr:
+    """The score of each state's class at each step [T, B, U], from those of all classes [T, B, C]."""
+    b = scores.builder
+    shape = concat([b.sizes([scores.size(0)]), b.op(std.Shape, paths.classes)], 0)
+    return b.op(std.GatherElements, scores, b.op(std.Expand, paths.classes.unsqueeze(0), shape), axis=2)
+
+
+def total_of(paths: Paths, alphas: Expr, shifts: Expr) -> tuple[Expr, Expr]:
+    """Log probability of each sequence's labels [B, 1], and where a path may end, see `_final`.
+
+    Args:
+        paths: the paths.
+        alphas: what `forward` returns first.
+        shifts: and second.
+    """
+    final = _final(paths, alphas)
+    last = alphas.slice(-1, END, axis=0).squeeze(0)
+    return shifts.sum(0) + (last + final).reduce(std.ReduceLogSumExp, 1), final
 
 
 def _step_numbers(n: Node) -> Expr:
@@ -101,22 +118,37 @@ def _paths(n: Node, blank: Expr) -> Paths:
         position = b.where(kept, position, longest.unsqueeze(0))
     empty = b.op(std.Expand, blank, concat([batch, longest + 1], 0))
     table = b.op(std.ScatterND, empty, concat([rows, position], 1), values.squeeze(1))
-    labels = table.slice(0, longest, axis=1).unsqueeze(2)
-    blanks = b.op(std.Expand, blank, b.op(std.Shape, labels))
-    pairs = concat([blanks, labels], 2).reshape(0, -1)
-    classes = concat([pairs, b.op(std.Expand, blank, concat([batch, b.ints(1)], 0))], 1)
-    states = longest * 2 + 1
+    labels = table.slice(0, longest, axis=1)
+    return paths_of(labels, counts, blank, n.inputs.dtype, merge_repeated=n.ctc_merge_repeated)
+
+
+def paths_of(labels: Expr, counts: Expr, blank: Expr, dtype: ir.DataType, *, merge_repeated: bool = True) -> Paths:
+    """The paths of label sequences.
+
+    Args:
+        labels: classes, whatever stands behind a sequence's end [B, L]; L is at least 1.
+        counts: number of labels of each sequence [B, 1].
+        blank: class of the blank, an int64 scalar.
+        dtype: of scores.
+        merge_repeated: whether equal classes in a row are one label.
+    """
+    b = labels.builder
+    each = labels.unsqueeze(2)
+    pairs = concat([b.op(std.Expand, blank, b.op(std.Shape, each)), each], 2).reshape(0, -1)
+    behind = b.op(std.Expand, blank, concat([b.sizes([labels.size(0)]), b.ints(1)], 0))
+    classes = concat([pairs, behind], 1)
+    states = b.sizes([labels.size(1)]) * 2 + 1
     places = b.op(std.Range, b.constant(0, INT64), states.reshape(), b.constant(1, INT64)).unsqueeze(0)
     is_blank = b.op(std.Equal, classes, blank)
     may_skip = b.op(std.And, b.op(std.Not, is_blank), places > 1)
     stay = None
-    if n.ctc_merge_repeated:
+    if merge_repeated:
         # Two equal labels need the blank between them.
         before_last = b.op(std.Pad, classes, b.ints(0, 2, 0, -2))
         may_skip = b.op(std.And, may_skip, b.op(std.Not, b.op(std.Equal, classes, before_last)))
     else:
-        stay = _log_of(is_blank, n.inputs)
-    return Paths(classes, counts, stay, _log_of(may_skip, n.inputs), places)
+        stay = _log_of(is_blank, dtype)
+    return Paths(classes, counts, stay, _log_of(may_skip, dtype), places)
 
 
 def _kept(n: Node, rows: Expr, values: Expr, blank: Expr) -> Expr | None:
@@ -133,8 +165,8 @@ def _kept(n: Node, rows: Expr, values: Expr, blank: Expr) -> Expr | None:
     return kept
 
 
-def _log_of(allowed: Expr, like: Expr) -> Expr:
-    return allowed.builder.where(allowed, like.like(0), LOG_ZERO)
+def _log_of(allowed: Expr, dtype: ir.DataType) -> Expr:
+    return allowed.builder.where(allowed, allowed.builder.constant(0, dtype), LOG_ZERO)
 
 
 def _shifted(x: Expr, by: int) -> Expr:
@@ -153,7 +185,7 @@ def _log_sum_of(*terms: Expr) -> Expr:
     return largest + b.op(std.Log, total)
 
 
-def _forward(paths: Paths, emissions: Expr, active: Expr) -> tuple[Expr, Expr]:
+def forward(paths: Paths, emissions: Expr, active: Expr) -> tuple[Expr, Expr]:
     """Log probability of the first steps, ending in each state; past a sequence's end, that at its end.
 
     Returns:
@@ -171,7 +203,7 @@ def _forward(paths: Paths, emissions: Expr, active: Expr) -> tuple[Expr, Expr]:
         return [alpha], [alpha, b.where(running, shift, 0)]
 
     # Before the first step the path stands where one step leads to the first two states only.
-    first = _log_of(b.op(std.Equal, paths.places, paths.places.like(0)), emissions)
+    first = _log_of(b.op(std.Equal, paths.places, paths.places.like(0)), emissions.dtype)
     start = first + _zeros(b, paths, emissions)
     _, (alphas, shifts) = b.scan(body, states=[start], inputs=[emissions, active])
     return alphas, shifts
@@ -186,7 +218,7 @@ def _final(paths: Paths, like: Expr) -> Expr:
     b = like.builder
     end = paths.counts * 2
     ends = b.op(std.Or, b.op(std.Equal, paths.places, end), b.op(std.Equal, paths.places, end - 1))
-    return _log_of(ends, like)
+    return _log_of(ends, like.dtype)
 
 
 def _backward(paths: Paths, emissions: Expr, final: Expr, before_last: Expr) -> Expr:

@@ -25,7 +25,7 @@ from lstm_lower.ops.cudnn import (
 from lstm_lower.passes.rules.cudnn_cells import cell_of, given
 from lstm_lower.passes.rules.cudnn_dropout import draw_masks, read_masks
 from lstm_lower.passes.rules.cudnn_layers import Backward, Forward, Run, backward, forward, recompute, weights_of
-from lstm_lower.passes.rules.cudnn_lengths import running_steps
+from lstm_lower.passes.rules.cudnn_lengths import all_full, running_steps
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.standard_rnn import DirectionWeights, clamped_lengths, standard_layer
 
@@ -58,7 +58,9 @@ class Network:
             sizes = {"K": "layers times directions", "I": "input size", "H": "size of h", "N": "units"}
             unknown = [text for symbol, text in sizes.items() if not isinstance(n.call.sizes.get(symbol), int)]
             raise n.unsupported("params", "sizes known before the run, for its layout", f"unknown {unknown[0]}")
-        running, x = running_steps(n), major(n, n.input)
+        lengths, x = n.get("sequence_lengths", None), major(n, n.input)
+        full = lengths is None or all_full(n.value("sequence_lengths"), n.call.sizes.get("T"), n.builder.facts)
+        running = None if full else running_steps(lengths, n.size("T"))
         return cls(n, layout, x if running is None else n.builder.where(running, x, 0), running)
 
     @property

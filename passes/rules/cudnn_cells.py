@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
+from lstm_lower.passes.rules.sizes import divided
 
 X = TypeVar("X")
 
@@ -128,7 +129,7 @@ class GRU:
 
     def activations(self, gx: Expr, gh: Expr) -> list[Expr]:
         """The gates, and the recurrent side of n, which its gradient needs apart."""
-        (x_ru, x_n), (h_ru, h_n) = _ru_and_n(gx), _ru_and_n(gh)
+        (x_ru, x_n), (h_ru, h_n) = gates_and_last(gx, 3), gates_and_last(gh, 3)
         ru = sigmoid(x_ru + h_ru)
         r, _ = ru.split(2, axis=-1)
         return [ru, tanh(x_n + r * h_n), h_n]
@@ -153,11 +154,11 @@ class GRU:
         return StepGrad(concat([dr, du, r * dn], -1), dn, u * dh, None)
 
 
-def _ru_and_n(side: Expr) -> list[Expr]:
-    """One side of the gates r, u, n, divided into r with u, and n."""
-    size = given(side.shape)[-1]
-    assert isinstance(size, int)
-    return side.builder.ops(std.Split, side, side.builder.ints(size // 3 * 2, size // 3), outputs=2, axis=-1)
+def gates_and_last(side: Expr, count: int, axis: int = -1) -> list[Expr]:
+    """One side of `count` gates, or their weights, divided into all gates but the last, and the last."""
+    size = side.size(axis)
+    last = divided(size, count)
+    return side.builder.ops(std.Split, side, side.builder.sizes([size - last, last]), outputs=2, axis=axis)
 
 
 class Simple:

@@ -8,36 +8,32 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Dim
-from lstm_lower.passes.rules.registry import Node
 
 
-def running_steps(n: Node) -> Expr | None:
-    """`[T, B, 1]`: t < length; `None` when every sequence is known to be full.
+def running_steps(lengths: Expr, steps: int | Expr) -> Expr:
+    """`[T, B, 1]`: t < length.
 
     At run time, lengths beyond T count as T and negative ones as 0.
+
+    Args:
+        lengths: `[B]` int32.
+        steps: T.
     """
-    lengths = n.get("sequence_lengths", None)
-    if lengths is None or _all_full(n):
-        return None
-    b, steps = n.builder, n.size("T")
+    b = lengths.builder
     if isinstance(steps, int):
         times = b.constant(list(range(steps)), ir.DataType.INT32)
     else:
         zero, one = (b.constant(value, ir.DataType.INT32) for value in (0, 1))
         times = b.op(std.Range, zero, steps.cast(ir.DataType.INT32).squeeze(0), one)
-    running: Expr = times.unsqueeze(1, 2) < lengths.unsqueeze(0, 2)
-    return running
+    return times.unsqueeze(1, 2) < lengths.unsqueeze(0, 2)
 
 
-def _all_full(n: Node) -> bool:
-    """Whether sequence_lengths is a constant of T, or filled with one, as Keras does for sequences without a mask."""
-    steps = n.call.sizes.get("T")
-    if steps is None:
+def all_full(lengths: ir.Value | None, steps: Dim | None, facts: Facts) -> bool:
+    """Whether lengths are a constant of T, or filled with one, as Keras does for sequences without a mask."""
+    if lengths is None or steps is None:
         return False
-    constant = n.constant("sequence_lengths")
-    if constant is not None:
-        return bool((constant == steps).all())
-    return filled_with(n.value("sequence_lengths"), n.builder.facts) == steps
+    constant = facts.constant(lengths)
+    return bool((constant == steps).all()) if constant is not None else filled_with(lengths, facts) == steps
 
 
 def filled_with(value: ir.Value | None, facts: Facts) -> Dim | None:

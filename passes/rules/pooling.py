@@ -100,5 +100,5 @@ def _elements(n: Node, axis: SpatialAxis, place: Margins, size: Size, windows: S
         return b.constant([min(start + axis.kernel, size) - max(start, 0) for start in starts], dtype)
     count = b.sizes([windows]).reshape()
     start = b.op(std.Range, b.constant(0, INT64), count, b.constant(1, INT64)) * axis.stride - b.sizes([place.before])
-    end = (start + axis.kernel).minimum(b.sizes([size]))
+    end: Expr = (start + axis.kernel).minimum(b.sizes([size]))
     return (end - start.maximum(0)).cast(dtype)

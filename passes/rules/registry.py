@@ -46,7 +46,11 @@ def lowerable() -> list[type[OpDef]]:
     """Every op that can be lowered, by name: ours, then those of other packages, module by module."""
 
     def place(op: type[OpDef]) -> tuple[str, ...]:
-        return ("", op.op_type) if is_ours(op.__module__) else (op.domain, op.__module__, op.op_type)
+        return (
+            ("", op.domain.removeprefix(DOMAIN), op.op_type)
+            if is_ours(op.__module__)
+            else (op.domain, op.__module__, op.op_type)
+        )
 
     return sorted((op for op in REGISTRY.values() if op in RULES), key=place)
 

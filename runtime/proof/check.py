@@ -19,9 +19,11 @@ import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.graph.bindings import bind_node, composite_nodes
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
+from lstm_lower.passes.training_graphs import TrainingGraphPass
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import feeds as feeds_module
 from lstm_lower.runtime.proof import reference
@@ -145,7 +147,8 @@ def check(
         InvalidInputError: the feeds do not fit.
         UnsupportedOpError: the model holds ops that cannot be lowered or evaluated.
     """
-    source = model if isinstance(model, ir.Model) else load(model)
+    source = copy_model(model) if isinstance(model, ir.Model) else load(model)
+    TrainingGraphPass()(source)
     target = lower(source, opset, schedule) if lowered is None else lowered
     if feeds is None:
         feeds = feeds_module.random_feeds(source, sizes, seed)

@@ -14,6 +14,7 @@ import onnx
 import onnx.reference
 import onnx.reference.op_run
 import onnx.reference.ops.op_loop
+import onnx.reference.ops.op_pad
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError, requires
@@ -53,7 +54,7 @@ def evaluate(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
     widened = widen(model)
     names = [value.name for value in widened.graph.outputs]
     try:
-        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(widened), new_ops=[Loop, *_oracle_ops(widened)])
+        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(widened), new_ops=[Loop, Pad, *_oracle_ops(widened)])
         with np.errstate(all="ignore"):
             results = evaluator.run(names, {name: _widen_array(np.asarray(array)) for name, array in feeds.items()})
     except Exception as error:
@@ -221,3 +222,21 @@ class Loop(onnx.reference.ops.op_loop.Loop):
         if not step and stacks:
             raise InvalidModelError("a Loop with scan outputs requires one step or more, whose shapes they have")
         return (*carried, *(np.stack(stack) for stack in stacks))
+
+
+class Pad(onnx.reference.ops.op_pad.Pad_18):
+    """onnx's own takes no negative pads, which cut elements off."""
+
+    op_domain = ""
+
+    def _run(
+        self, data: Array, pads: Array, constant_value: Any = None, axes: Any = None, mode: str | None = None
+    ) -> tuple[Array]:
+        places = list(range(data.ndim)) if axes is None else [int(axis) % data.ndim for axis in axes]
+        cut = [slice(None)] * data.ndim
+        for place, before, after in zip(places, pads[: len(places)], pads[len(places) :], strict=True):
+            cut[place] = slice(max(-before, 0), data.shape[place] - max(-after, 0))
+        found: tuple[Array] = super()._run(  # type: ignore[no-untyped-call]
+            data[tuple(cut)], np.maximum(pads, 0), constant_value, axes, mode=mode
+        )
+        return found

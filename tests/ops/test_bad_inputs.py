@@ -86,11 +86,11 @@ def test_good(row: GoodInput) -> None:
 
 def test_every_unsupported_node_is_named() -> None:
     model = single_node_model("GRUBlockCell", valid_inputs("GRUBlockCell"))
-    for index, domain in enumerate(["tf", "com.microsoft"]):
+    for index, domain in enumerate(["tf", "com.example"]):
         node = onnx.helper.make_node("Mystery", ["x"], [f"y{index}"], name=f"m{index}", domain=domain)
         model.graph.node.append(node)
         model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
-    with pytest.raises(ll.UnsupportedOpError, match=r"(?s)2 nodes.*Mystery 'm0'.*Mystery 'm1'.*com\.microsoft"):
+    with pytest.raises(ll.UnsupportedOpError, match=r"(?s)2 nodes.*Mystery 'm0'.*Mystery 'm1'.*com\.example"):
         ll.lower(model)
 
 

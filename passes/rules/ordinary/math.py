@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.expressions import Expr, detached
 from lstm_lower.ops.gradients import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.ops.ordinary import math, passing
 from lstm_lower.passes.rules.elementwise import expm1_of
@@ -99,7 +99,7 @@ lowers_by(
         math.Softsign: lambda x: x / (1 + x.builder.op(std.Abs, x)),
         passing.Identity: _same,
         passing.RefIdentity: _same,
-        passing.StopGradient: _same,
+        passing.StopGradient: detached,
         passing.DeepCopy: _same,
     }
 )

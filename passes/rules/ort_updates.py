@@ -1,0 +1,109 @@
+"""Lowering of onnxruntime-training's accumulators and optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.ops import ort_updates as ops
+from lstm_lower.passes.rules.registry import Node, lowers
+
+
+@lowers(ops.InPlaceAccumulator)
+def in_place_accumulator(n: Node) -> dict[str, Expr]:
+    """Without a signal the value is added."""
+    total, signal = n.old_sum + n.operand("value"), n.get("update_signal", None)
+    return {"new_sum": total if signal is None else n.builder.where(signal.reshape(), total, n.old_sum)}
+
+
+@lowers(ops.InPlaceAccumulatorV2)
+def in_place_accumulator_v2(n: Node) -> dict[str, Expr]:
+    """Without a flag the value is added; what is overwritten may be anything."""
+    value, flag = n.operand("value"), n.get("overwrite_flag", None)
+    total = n.accumulation_buffer + value
+    return {
+        "updated_flag": n.builder.constant([True], ir.DataType.BOOL),
+        "accumulation_buffer_out": total if flag is None else n.builder.where(flag.reshape(), value, total),
+    }
+
+
+# The oldest opset with a map over sequences.
+_MAP_SINCE = 17
+
+# From a weight, its gradient, further sequences' elements, then tensors that all share, to what they become.
+Update = Callable[..., list[Expr]]
+
+
+def _each(n: Node, sequences: Sequence[str], shared: Sequence[Expr], update: Update) -> list[Expr]:
+    """Updates every weight; where a signal says no they stay what they are.
+
+    Raises:
+        UnsupportedOpError: the opset has no map over sequences.
+    """
+    b = n.builder
+    if b.opset < _MAP_SINCE:
+        raise n.unsupported(
+            "the model", f"opset {_MAP_SINCE} or newer, as lower(..., opset={_MAP_SINCE}) makes it", b.opset
+        )
+    signal = n.get("update_signal", None)
+    scalars = [x.reshape() for x in (*shared, *([] if signal is None else [signal]))]
+    # A map's body knows nothing of what is around it, constants neither.
+    graph = ir.Graph([], [], nodes=[], name=b.names.fresh(f"{b.scope}/update"))
+    inner = Builder(Emitter(b.emitter.space, graph, scope=str(graph.name)))
+    elements = [inner.wrap(_parameter(inner, name, ir.DataType.FLOAT, None)) for name in sequences]
+    numbers = [inner.wrap(_parameter(inner, "number", x.dtype, ())) for x in scalars]
+    new = update(*elements, *numbers[: len(shared)])
+    old = [elements[0], *elements[2:]]
+    if signal is not None:
+        new = [inner.where(numbers[-1], *pair) for pair in zip(new, old, strict=True)]
+    graph.inputs.extend([x.value for x in (*elements, *numbers)])
+    graph.outputs.extend(inner.results(new))
+    operands = [*(n.moved(name) for name in sequences), *scalars]
+    return b.ops(std.SequenceMap, *operands, outputs=len(new), body=graph)
+
+
+def _parameter(inner: Builder, name: str, dtype: ir.DataType, shape: Sequence[int] | None) -> ir.Value:
+    return inner.emitter.space.value(f"{inner.scope}/{name}", ir.TensorType(dtype), shape)
+
+
+def _done(n: Node) -> Expr:
+    """Whether weights were updated."""
+    signal = n.get("update_signal", None)
+    return n.builder.constant([True], ir.DataType.BOOL) if signal is None else signal.reshape(1)
+
+
+@lowers(ops.SGDOptimizerV2)
+def sgd_optimizer_v2(n: Node) -> dict[str, Expr]:
+    """The gradient times the rate less."""
+    (weights,) = _each(n, ("weights", "gradients"), [n.learning_rate], lambda w, g, rate: [w - g * rate])
+    return {"update_completed": _done(n), "updated_weights": weights}
+
+
+@lowers(ops.AdamWOptimizer)
+def adam_w_optimizer(n: Node) -> dict[str, Expr]:
+    """PyTorch lets weights decay before the step, Hugging Face behind it and has epsilon in another place."""
+    rate, step = n.learning_rate, n.step.cast(ir.DataType.DOUBLE)
+    # What a mean of `step` numbers that began with 0 has of 1; digits of the difference are lost in float32.
+    share = [
+        (1 - n.builder.op(std.Pow, step.like(base), step) if n.correct_bias else step.like(1)).cast(rate.dtype)
+        for base in (n.alpha, n.beta)
+    ]
+
+    def update(*operands: Expr) -> list[Expr]:
+        w, g, first, second, rate, share_1, share_2 = operands
+        first, second = first * n.alpha + g * (1 - n.alpha), second * n.beta + g * g * (1 - n.beta)
+        decay = rate * n.weight_decay
+        if n.adam_mode:
+            w = w - rate * share_2.sqrt() / share_1 * (first / (second.sqrt() + n.epsilon))
+            return [w - w * decay, first, second]
+        w = w - w * decay
+        return [w - rate / share_1 * (first / ((second / share_2).sqrt() + n.epsilon)), first, second]
+
+    sequences = ("weights", "gradients", "momentums_1", "momentums_2")
+    names = ("updated_weights", "updated_momentums_1", "updated_momentums_2")
+    found = _each(n, sequences, [rate, *share], update)
+    return {"updated_flag": _done(n), **dict(zip(names, found, strict=True))}
