@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-COMMANDS = ("lower", "inspect", "run", "train", "check", "ops", "optimize")
+COMMANDS = ("lower", "gradient", "inspect", "run", "train", "check", "ops", "optimize")
 
 
 class Try(NamedTuple):
@@ -54,6 +54,10 @@ WITHOUT_EXTRAS = [
     Try("lower model.onnx --opset 20 --schedule unroll --json", '"opset": 20', leaves=("model.lowered.onnx",)),
     Try("lower model.onnx -o other.onnx --external-data", leaves=("other.onnx", "other.onnx.data")),
     Try("optimize low.onnx -o fast.onnx --explain", "wrote fast.onnx", leaves=("fast.onnx",)),
+    Try("gradient low.onnx --of loss:0 --wrt w:0,b:0 -o grad.onnx", "grad/w:0", leaves=("grad.onnx",)),
+    Try("gradient low.onnx --of loss:0 --wrt emb:0 --json", '"grad/emb:0"', leaves=("low.gradient.onnx",)),
+    failing("gradient low.onnx --of loss -o x.onnx", "of requires one of the model's outputs, loss:0"),
+    failing("gradient low.onnx --of grad_b:0 --wrt w:0 -o x.onnx", "--seeds"),
     Try("check model.onnx --lowered low.onnx", "passed"),
     Try("check model.onnx -i data.npz --json", '"passed": true'),
     Try("run low.onnx --dim batch=4 --seed 1 -o out.npz", "loss:0", leaves=("out.npz",)),

@@ -6,12 +6,14 @@ import typer
 
 from benchmarks.dynamic_rnn import dynamic_rnn
 from benchmarks.foreign_loops import foreign
+from benchmarks.gradient import gradient
 from benchmarks.importing import importing
 from benchmarks.keras_cell import keras_cell
 from benchmarks.lowering import lowering
 from benchmarks.pages import pages
 from benchmarks.race_command import race
 from benchmarks.tables import tables
+from benchmarks.torch_step import torch_step
 from benchmarks.trainer import trainer
 
 app = typer.Typer(
@@ -28,6 +30,8 @@ app.command()(lowering)
 app.command("import")(importing)
 app.command()(foreign)
 app.command("dynamic-rnn")(dynamic_rnn)
+app.command("torch")(torch_step)
+app.command()(gradient)
 app.command("keras")(keras_cell)
 app.command()(trainer)
 app.command()(pages)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks import block, cudnn, dynamic_rnn, keras_cell
+from benchmarks import block, cudnn, dynamic_rnn, keras_cell, torch_step
 from benchmarks.block import Case
 
 Array = np.ndarray[Any, Any]
@@ -21,6 +21,8 @@ Run = Callable[[], Any]
 Made = tuple[Run, dict[str, Any]]
 # The same run with scratch memory given back afterwards, where that has to be asked for: memory is measured with it.
 LEAN_RUNS: dict[Run, Run] = {}
+# Others' tools, in which a refusal is a result.
+MAY_REFUSE = ("torch-compile", "onnx-ad", "onnxsim")
 
 
 def made_session(model: onnx.ModelProto, feeds: dict[str, Array], threads: int, *, optimise: bool = True) -> Made:
@@ -101,7 +103,7 @@ def products_in_pytorch(model: onnx.ModelProto, values: Mapping[str, Array], thr
 
 def family(op: str) -> ModuleType:
     """The module that makes operands, models and floors of an op's cases, and names its variants and rivals."""
-    return next((module for module in (cudnn, dynamic_rnn) if op in module.RIVALS), block)
+    return next((module for module in (cudnn, dynamic_rnn, torch_step) if op in module.RIVALS), block)
 
 
 def _lowered(model: onnx.ModelProto, operands: dict[str, Array], threads: int, **options: Any) -> Made:
@@ -116,8 +118,9 @@ def _lowered(model: onnx.ModelProto, operands: dict[str, Array], threads: int, *
 
 def ours(case: Case, threads: int, schedule: str) -> Made:
     """The lowered and optimised model."""
-    if case.op in dynamic_rnn.RIVALS:
-        return dynamic_rnn.in_ours(case, threads, schedule)
+    if family(case.op) in (dynamic_rnn, torch_step):
+        made: Made = family(case.op).in_ours(case, threads, schedule)
+        return made
     operands = family(case.op).arrays(case)
     return _lowered(family(case.op).model(case, operands), operands, threads, schedule=schedule)
 
@@ -182,6 +185,24 @@ def pytorch(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
     return family(case.op).in_pytorch(case), {}
 
 
+def torch_compile(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """PyTorch's own layers in a module that `torch.compile` takes."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return torch_step.in_pytorch(case, compiled=True), {}
+
+
+def onnx_ad(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """The gradients of onnx-ad."""
+    return torch_step.in_onnx_ad(case, threads), {}
+
+
+def onnxsim(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """The training loop of onnxsim; it says itself how many threads it takes."""
+    return torch_step.in_onnxsim(case), {}
+
+
 CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
     "lstm-lower": ours,
     "textbook": textbook,
@@ -190,6 +211,9 @@ CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
     "floor-sequential": floor_sequential,
     "tensorflow": tensorflow,
     "pytorch": pytorch,
+    "torch-compile": torch_compile,
+    "onnx-ad": onnx_ad,
+    "onnxsim": onnxsim,
     "floor-pytorch": floor_pytorch,
     "keras-cell": keras_cell.made,
 }

@@ -34,17 +34,31 @@ COMMANDS = {
     "--shape 50,32,128,128 --shape 100,32,256,256 --shape 100,1,256,256 --against floor --against pytorch --threads 2",
     "cudnn_alone": "race --op CudnnRNNBackprop --variant lstm --variant gru --shape 100,1,256,256 --threads 2",
     "dynamic_rnn": "dynamic-rnn --threads 2",
+    "torch": "torch --threads 2",
+    "gradient": "gradient",
     "lowering": "lowering",
     "trainer": "trainer",
 }
 # Pictures are drawn relative to the bare products.
 DRAWN = ("backward", "backward_1", "forward", "variants", "cudnn")
 # What took part; the other names' contestants without one here.
-PACKAGES = {"lowering": ("onnx", "onnx-ir"), "trainer": ("onnxruntime",)}
+PACKAGES = {
+    "lowering": ("onnx", "onnx-ir"),
+    "gradient": ("onnx", "onnx-ir"),
+    "torch": ("onnxruntime", "torch", "onnx-ad", "onnxsim"),
+    "trainer": ("onnxruntime",),
+}
 CONTESTANTS = ("onnxruntime", "tensorflow", "torch")
 QUICK_SHAPE = "4,2,3,4"
+# What makes other commands quicker.
+QUICKER = {
+    "dynamic-rnn": ("--shape", QUICK_SHAPE, "--variant", "GRUCell-v1"),
+    "trainer": ("--rounds", "2", "--steps", "2"),
+    "gradient": ("--nodes", "40", "--runs", "1"),
+    "torch": ("--shape", QUICK_SHAPE, "--against", "floor"),
+}
 # Commands in which contestants take turns for some seconds each.
-RACES = ("race", "dynamic-rnn")
+RACES = ("race", "dynamic-rnn", "torch")
 
 
 def machine(packages: Sequence[str]) -> dict[str, Any]:
@@ -72,10 +86,8 @@ def _is_installed(name: str) -> bool:
 
 def quicker(words: Sequence[str]) -> list[str]:
     """The same command with the smallest sizes; a race for a moment, against one other contestant."""
-    if words[0] == "dynamic-rnn":
-        return [*words, "--shape", QUICK_SHAPE, "--variant", "GRUCell-v1"]
     if words[0] != "race":
-        return [*words, *(["--rounds", "2", "--steps", "2"] if words[0] == "trainer" else [])]
+        return [*words, *QUICKER.get(words[0], ())]
     kept = []
     for option, value in zip(words, [*words[1:], "--"], strict=True):
         if option.startswith("--") and option not in ("--shape", "--against"):

@@ -20,11 +20,12 @@ class Result:
     """One contestant's figures for one case, in seconds and bytes.
 
     Attributes:
-        minimum: the fastest run, `None` for a contestant that is not installed.
+        minimum: the fastest run, `None` for a contestant that cannot take part.
         median: the median run.
         memory: bytes needed at the peak of a run beyond its inputs; outputs included.
         lower: time for lowering, where there is any.
         load: time to make the session, where there is any.
+        absence: why there are no figures.
     """
 
     contestant: str
@@ -36,6 +37,7 @@ class Result:
     memory: int | None = None
     lower: float | None = None
     load: float | None = None
+    absence: str | None = None
 
 
 class Contestant:
@@ -64,8 +66,8 @@ class Contestant:
 
     @property
     def is_missing(self) -> bool:
-        """Whether its library is not installed."""
-        return "missing" in self.facts
+        """Whether its library is not installed, or refuses the case."""
+        return "absence" in self.facts
 
     def times(self, count: int) -> list[float]:
         """Runs and returns seconds."""
@@ -146,6 +148,7 @@ def race(
                 contestant.memory() if memory and contestant in times else None,
                 contestant.facts.get("lower_s"),
                 contestant.facts.get("load_s"),
+                contestant.facts.get("absence"),
             )
             for schedule, contestant in field
         ]

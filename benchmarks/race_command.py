@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import block, contestants, cudnn, dynamic_rnn, plot
+from benchmarks import block, contestants, cudnn, dynamic_rnn, plot, torch_step
 from benchmarks.block import Case
 from benchmarks.options import JsonOption, OutputOption, hand_out, parse_shape
 from benchmarks.race import Result
@@ -66,7 +66,7 @@ def race(
     whose library is not installed is left out.
     """
     with console.errors(as_json=as_json):
-        _choose("--op", [op], [*block.RIVALS, *cudnn.RIVALS, *dynamic_rnn.RIVALS])
+        _choose("--op", [op], [*block.RIVALS, *cudnn.RIVALS, *dynamic_rnn.RIVALS, *torch_step.RIVALS])
         known = contestants.family(op)
         variants = _choose("--variant", variant or known.VARIANTS[:1], known.VARIANTS)
         opponents = known.RIVALS[op]
@@ -113,6 +113,7 @@ def _plain(result: Result) -> dict[str, object]:
         "memory_bytes": result.memory,
         "lower_s": result.lower,
         "load_s": result.load,
+        "absence": result.absence,
     }
 
 
@@ -125,7 +126,7 @@ def _print(results: Sequence[Result]) -> None:
     for result in results:
         label = f"{result.contestant} ({result.schedule})" if result.schedule else result.contestant
         if result.minimum is None or result.median is None or first.minimum is None:
-            rows.append([label, "not installed", "", "", "", ""])
+            rows.append([label, result.absence or "", "", "", "", ""])
             continue
         rows.append(
             [

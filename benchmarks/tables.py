@@ -28,6 +28,7 @@ NAMES = {
     "pytorch": "PyTorch",
     "floor-pytorch": "floor in PyTorch",
     "floor-sequential": "its floor",
+    "torch-compile": "torch.compile",
 }
 # Compared with the first contestant: those that somebody would use in its place, and the floor.
 COMPARED = (FLOOR, "TensorFlow", "PyTorch", "sequential")
@@ -114,7 +115,30 @@ def trainer(data: Mapping[str, Any]) -> str:
     return table(["batch", "trainer step / bare run"], rows)
 
 
-KINDS = {"memory": memory, "lowering": lowering, "trainer": trainer}
+def steps(data: Mapping[str, Any]) -> str:
+    """Each contestant's training step, and how many times as long as ours it takes; or why there is none."""
+    rows = []
+    for row in data["results"]:
+        ours = next(first for first in data["results"] if first["variant"] == row["variant"])["minimum_s"]
+        what = f"{row['variant'].upper()}, {label(row)}"
+        if row["minimum_s"] is None:
+            rows.append([what, "–", "–", row["absence"]])
+            continue
+        rows.append([what, *(number(1e3 * row[f"{kind}_s"]) for kind in ("minimum", "median"))])
+        rows[-1].append(number(row["minimum_s"] / ours))
+    return table(["step", "minimum ms", "median ms", "minimum / ours"], rows)
+
+
+def gradient(data: Mapping[str, Any]) -> str:
+    """How long differentiation itself takes."""
+    rows = [
+        [f"{row['nodes']:,}", f"{row['nodes_after']:,}", f"{row['weights']:,}", f"{row['seconds']:.2f}"]
+        for row in data["results"]
+    ]
+    return table(["nodes", "nodes after", "weights", "seconds"], rows)
+
+
+KINDS = {"memory": memory, "lowering": lowering, "trainer": trainer, "torch": steps, "gradient": gradient}
 
 
 def caption(data: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import sys
 import time
 
 from benchmarks.block import Case
-from benchmarks.contestants import CONTESTANTS, LEAN_RUNS, Run
+from benchmarks.contestants import CONTESTANTS, LEAN_RUNS, MAY_REFUSE, Run
 
 
 def main() -> None:
@@ -27,7 +27,12 @@ def main() -> None:
         run, facts = CONTESTANTS[setup["contestant"]](case, setup["threads"], setup["schedule"])
         run()
     except ImportError as error:
-        facts = {"missing": str(error)}
+        facts = {"absence": f"not installed: {error.name}"}
+    except Exception as error:
+        if setup["contestant"] not in MAY_REFUSE:
+            raise
+        # What a table has room for: not the list of everything else that it could take.
+        facts = {"absence": f"{type(error).__name__}: {error}".partition("\n")[0].partition("; ")[0]}
     print(json.dumps(facts), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)

@@ -20,12 +20,15 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerErr
 if TYPE_CHECKING:
     from lstm_lower import raw_ops as raw_ops
     from lstm_lower.keras import from_keras as from_keras
+    from lstm_lower.onnx import from_onnx as from_onnx
+    from lstm_lower.passes.gradients.gradient import gradient as gradient
     from lstm_lower.passes.lower import lower as lower
     from lstm_lower.passes.pipeline import optimize as optimize
     from lstm_lower.runtime.session import Session as Session
     from lstm_lower.runtime.training.trainer import Trainer as Trainer
     from lstm_lower.tensorflow import from_tensorflow as from_tensorflow
     from lstm_lower.tensorflow import tf2onnx_ops as tf2onnx_ops
+    from lstm_lower.torch import from_torch as from_torch
 
 __version__ = "0.1.0"
 
@@ -37,7 +40,10 @@ __all__ = [
     "Trainer",
     "UnsupportedOpError",
     "from_keras",
+    "from_onnx",
     "from_tensorflow",
+    "from_torch",
+    "gradient",
     "lower",
     "optimize",
     "raw_ops",
@@ -53,7 +59,10 @@ _LAZY = {
     "Session": "lstm_lower.runtime.session",
     "Trainer": "lstm_lower.runtime.training.trainer",
     "from_keras": "lstm_lower.keras",
+    "from_onnx": "lstm_lower.onnx",
     "from_tensorflow": "lstm_lower.tensorflow",
+    "from_torch": "lstm_lower.torch",
+    "gradient": "lstm_lower.passes.gradients.gradient",
     "lower": "lstm_lower.passes.lower",
     "optimize": "lstm_lower.passes.pipeline",
     "tf2onnx_ops": "lstm_lower.tensorflow",

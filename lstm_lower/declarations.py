@@ -27,6 +27,7 @@ class Operand:
         spec: its symbolic shape; `None` when any shape goes.
         dtype: a type variable (`T`) or one of the dtype names.
         variadic: may repeat; its shapes are checked by the op's own `verify`.
+        sequence: it is a sequence of tensors of the dtype.
         mixed: each of a variadic operand's values has a dtype of its own, one of those that the type variable allows.
         optional: may be left out (an empty name in ONNX).
         count: the attribute that says how often a variadic operand repeats, where TensorFlow has one.
@@ -43,6 +44,7 @@ class Operand:
     indexes: str | None = None
     counts: str | None = None
     mixed: bool = False
+    sequence: bool = False
 
 
 class _Required:
@@ -162,10 +164,11 @@ def operand(
     indexes: str | None = None,
     counts: str | None = None,
     mixed: bool = False,
+    sequence: bool = False,
 ) -> Any:
     """Declares an operand, for example `operand("I+H 4*H")`; `None` for any shape. See `Operand`."""
     spec = None if shape is None else dims.parse_shape(shape)
-    return Operand("", spec, dtype, variadic, optional, count, indexes, counts, mixed)
+    return Operand("", spec, dtype, variadic, optional, count, indexes, counts, mixed, sequence)
 
 
 def attr(type_: Any, default: Any = REQUIRED, *, choices: Sequence[Any] = (), rounds_to: str | None = None) -> Any:

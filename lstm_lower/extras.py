@@ -10,9 +10,11 @@ from lstm_lower.errors import InvalidInputError
 # Package as it is imported -> the extra that brings it, see `pyproject.toml`.
 EXTRAS = {
     "keras": "tensorflow",
+    "onnxscript": "torch",
     "tensorboard": "tensorflow-files",
     "tensorflow": "tensorflow",
     "tf2onnx": "tf2onnx",
+    "torch": "torch",
     "matplotlib": "train",
     "safetensors": "train",
     "filelock": "train",

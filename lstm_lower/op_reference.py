@@ -38,6 +38,11 @@ FAMILIES = {
     "sorting": "Finding and ordering",
     "counting": "Counting",
     "matrices": "Diagonals of matrices",
+    "ort_recurrent": "onnxruntime-training: recurrent layers",
+    "ort_elementwise": "onnxruntime-training: element by element",
+    "ort_arrays": "onnxruntime-training: moving, looking up, summing",
+    "ort_layers": "onnxruntime-training: layers and losses",
+    "ort_updates": "onnxruntime-training: accumulators and optimizers",
 }
 
 _NOTES = {
@@ -50,8 +55,9 @@ _HEADER = """# Ops
 Every composite op that lstm-lower knows, as its definition says. Written by `python -m lstm_lower.op_reference`; do not
 edit.
 
-Nodes stand in the domain `ai.onnx.converters.tensorflow` or `tf`. A shape such as `[I+H, 4*H]` holds for one node:
-equal symbols are equal sizes. T time steps, B batch, I input size, H units; `*S` is any number of dimensions.
+Nodes stand in the domain `ai.onnx.converters.tensorflow` or `tf`, those of onnxruntime-training in `com.microsoft`.
+A shape such as `[I+H, 4*H]` holds for one node: equal symbols are equal sizes.
+T time steps, B batch, I input size, H units; `*S` is any number of dimensions.
 Attributes whose names begin with `_`, and TensorFlow's type attributes, are accepted and ignored.
 """
 

@@ -112,6 +112,8 @@ def _parameter(op: type[OpDef], operand: Operand) -> OpSchema.FormalParameter:
         # What nobody reads may be left out.
         option = OpSchema.FormalParameterOption.Optional
     type_ = operand.dtype if operand.dtype in op.types else _tensor(DTYPES[operand.dtype])
+    if operand.sequence:
+        type_ = f"seq({type_})"
     return OpSchema.FormalParameter(operand.name, type_, param_option=option, is_homogeneous=not operand.mixed)
 
 

@@ -26,21 +26,21 @@ class SpatialAxis:
     """How a window slides along one axis.
 
     Attributes:
-        kernel: elements of the window.
+        kernel: elements of the window: a number, or a tensor of one where a rule meets one of run time.
         stride: distance of neighbouring windows.
         dilation: distance of neighbouring elements of a window.
-        padding: `SAME`, `VALID` or `EXPLICIT`.
+        padding: `SAME`, `VALID` or `EXPLICIT`; ONNX also has `SAME_LOWER`, where what is odd stands before.
         explicit: padding before and after where it is explicit, else zeros.
     """
 
-    kernel: int
+    kernel: Any
     stride: int
     dilation: int
     padding: str
     explicit: tuple[int, int]
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Any:
         """How many elements lie between the first one of a window and the last, both included."""
         return (self.kernel - 1) * self.dilation + 1
 
@@ -48,7 +48,8 @@ class SpatialAxis:
         """The number of windows on an axis of a given size."""
         if self.padding == "SAME":
             return -(-size // self.stride)
-        return (size + sum(self.explicit) - self.extent) // self.stride + 1
+        windows: int = (size + sum(self.explicit) - self.extent) // self.stride + 1
+        return windows
 
 
 class SpatialOp(OpDef, abstract=True):

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node
+from lstm_lower.graph.edit import set_operands
 from lstm_lower.graph.emit import Emitter, Workspace
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.values import Open
@@ -291,7 +292,7 @@ class Translator:
         if found.family in _RECURRENT or not is_ours(found.__module__):
             return self._kept(node, len(call.outputs), builder)
         results = RULES[found].formula(_Viewed(node, call, builder, name, self.read))
-        _release(node)
+        set_operands(node, dict.fromkeys(range(len(node.inputs))))
         outputs = []
         for slot, info in zip(found.output_slots(len(call.outputs), call.attributes), call.outputs, strict=True):
             expr = slot.of(results)
@@ -304,7 +305,7 @@ class Translator:
         name = self.space.names.fresh(node.name or node.op_type)
         attributes = list(node.attributes.values())
         inputs = list(node.inputs)
-        _release(node)
+        set_operands(node, dict.fromkeys(range(len(node.inputs))))
         outputs = [ir.Value(name=f"{name}:{number}") for number in range(count)]
         kept = ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs, name=name)
         builder.emitter.place(kept)
@@ -373,12 +374,6 @@ class Translator:
         )
         self.model.graph.register_initializer(value)
         return Expr(self.root, value)
-
-
-def _release(node: ir.Node) -> None:
-    """Makes a node, which stands in no graph, a reader of nothing."""
-    for position in range(len(node.inputs)):
-        node.replace_input_with(position, None)
 
 
 class _Viewed(Node):

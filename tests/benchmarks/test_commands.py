@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import dynamic_rnn
+from benchmarks import dynamic_rnn, race_command, tables, torch_step
 from benchmarks.__main__ import app
 from benchmarks.block import Case
 from benchmarks.processes import output_of
+from benchmarks.race import Result
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 
@@ -75,3 +78,35 @@ def test_dynamic_rnn_steps_alike_in_both(tmp_path: Path) -> None:
     assert [step() for _ in range(3)] == pytest.approx(theirs[1], rel=1e-5)
     assert all(first > second > third for first, second, third in theirs), "every variant trains"
     assert facts["lower_s"] > 0
+
+
+def test_torch_steps_alike_in_all() -> None:
+    """What is timed is the same step: losses fall, and alike."""
+    pytest.importorskip("torch")
+    case = Case("torch", (5, 3, 4, 6), "gru")
+    ours, facts = torch_step.in_ours(case, 1, "auto")
+    steps = [ours, torch_step.in_pytorch(case)]
+    if importlib.util.find_spec("onnx_ad"):
+        steps.append(torch_step.in_onnx_ad(case, 1))
+    losses = [[float(step()) for _ in range(3)] for step in steps]
+    for found in losses:
+        assert found == pytest.approx(losses[1], rel=1e-5)
+        assert found[0] > found[-1]
+    assert facts["lower_s"] > 0
+
+
+def test_a_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = Result("onnxsim", Case("torch", (5, 3, 4, 6), "lstm"), 1, "", None, None, absence="no gradient of it")
+    monkeypatch.setattr(race_command, "run_race", lambda *_, **__: [dataclasses.replace(result, minimum=1.0), result])
+    printed = CliRunner().invoke(app, ["torch", "--variant", "lstm", "--against", "onnxsim"]).output
+    assert "no gradient of it" in printed
+    rows = [{"contestant": "onnxsim", "variant": "lstm", "schedule": "", "minimum_s": None, "absence": "none of it"}]
+    assert "| LSTM, onnxsim | – | – | none of it |" in tables.steps({"results": rows})
+
+
+def test_gradient_says_what_it_took() -> None:
+    result = CliRunner().invoke(app, ["gradient", "--nodes", "40", "--runs", "1", "--json"])
+    (row,) = json.loads(result.stdout)
+    assert (row["nodes"], row["weights"]) == (41, 20)
+    assert row["nodes_after"] > 41
+    assert row["seconds"] > 0

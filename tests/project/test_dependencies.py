@@ -23,8 +23,8 @@ LAYERS = (
     ("graph", "op_reference", "raw_ops_source", "schemas", "weights"),
     ("records",),
     ("passes",),
-    ("runtime", "tensorflow"),
-    ("extend", "keras", "raw_ops"),
+    ("onnx", "runtime", "tensorflow"),
+    ("extend", "keras", "raw_ops", "torch"),
     ("cli",),
     ("__main__",),
     ("benchmarks",),
@@ -40,7 +40,7 @@ LIBRARIES = {
     "tensorboard": ("lstm_lower/tensorflow/files/messages.py",),
     "tensorflow": ("lstm_lower/tensorflow/", "lstm_lower/keras/", "benchmarks/"),
     "tf2onnx": ("lstm_lower/tensorflow/", "benchmarks/"),
-    "torch": ("benchmarks/",),
+    "torch": ("lstm_lower/torch/", "benchmarks/"),
     "typer": ("lstm_lower/cli/", "benchmarks/"),
 }
 

@@ -46,10 +46,12 @@ def test_python(page: Path, folder: Path) -> None:
     programs = documentation.programs(page)
     if importlib.util.find_spec("tensorflow") is None:
         programs = without_tensorflow(programs)
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("onnxscript") is None:
+        programs = [program for program in programs if not any("import torch" in block.text for block, _ in program)]
     if programs:
         documentation.run_programs(programs, folder)
     if len(programs) < len(documentation.programs(page)):
-        pytest.skip("the others need TensorFlow")
+        pytest.skip("the others need TensorFlow or PyTorch")
 
 
 @pytest.mark.parametrize("page", pages_with(COMMANDS), ids=lambda page: page.stem)

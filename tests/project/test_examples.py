@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.support import documentation
@@ -19,6 +20,9 @@ SHORTER = {
     "python examples/tensorflow_training/train_from_file.py": "--steps 20 --sizes 8,2,6,10 --optimizer sgd",
     "python examples/keras_digits/export.py": "--epochs 1",
     "python examples/keras_digits/finetune.py": "--epochs 2",
+    "python examples/torch_forecaster/finetune.py": "--steps 150",
+    "python examples/torch_forecaster/export.py": "--steps 1",
+    "python examples/onnx_saliency/export.py": "--epochs 1",
 }
 # The scripts that need TensorFlow run in one process, so that it is imported once; first the one that sets its threads,
 # which is possible once.
@@ -27,6 +31,8 @@ TENSORFLOW = (
     "examples/make_graphs.py",
     "examples/keras_digits/export.py",
 )
+# The same of PyTorch.
+TORCH = ("examples/torch_forecaster/export.py", "examples/onnx_saliency/export.py")
 PAGES = sorted(page.parent.name for page in EXAMPLES.glob("*/README.md"))
 IN_ONE_PROCESS = """
 import runpy, sys
@@ -49,13 +55,22 @@ def words(command: str) -> list[str]:
     return [*documentation.words(command), *SHORTER.get(command, "").split()]
 
 
-def needs_tensorflow(command: str) -> bool:
-    return any(script in command for script in TENSORFLOW)
+def needs_a_framework(command: str) -> bool:
+    return any(script in command for script in (*TENSORFLOW, *TORCH))
+
+
+def run_in_one_process(scripts: tuple[str, ...], folder: Path) -> str:
+    """Runs the commands of some scripts, as their pages have them."""
+    known = [command for example in ("", *PAGES) for command in commands(example)]
+    chosen = [words(command)[1:] for script in scripts for command in known if script in command]
+    assert len(chosen) == len(scripts)
+    program = IN_ONE_PROCESS.format(commands=chosen)
+    return documentation.run([sys.executable, "-c", program], folder, warnings="default")
 
 
 def run(example: str, folder: Path) -> str:
-    """Runs what an example's page says, but for what needs TensorFlow; returns what was printed."""
-    chosen = [command for command in commands(example) if not needs_tensorflow(command)]
+    """Runs what an example's page says, but for what needs TensorFlow or PyTorch; returns what was printed."""
+    chosen = [command for command in commands(example) if not needs_a_framework(command)]
     return "".join(documentation.run(words(command), folder) for command in chosen)
 
 
@@ -128,12 +143,7 @@ def test_digits_reach_the_accuracy_of_keras(folder: Path) -> None:
 def test_exports_from_tensorflow(folder: Path) -> None:
     """What the repository keeps is what the scripts write; a TensorFlow step trains the same from its file."""
     pytest.importorskip("tensorflow")
-    known = [command for example in ("", *PAGES) for command in commands(example)]
-    chosen = [words(command)[1:] for script in TENSORFLOW for command in known if script in command]
-    assert len(chosen) == len(TENSORFLOW)
-    program = IN_ONE_PROCESS.format(commands=chosen)
-    printed = documentation.run([sys.executable, "-c", program], folder, warnings="default")
-
+    printed = run_in_one_process(TENSORFLOW, folder)
     assert printed.count("relative difference of the losses") == 1
     for graph in EXAMPLES.glob("graphs/*.npz"):
         with np.load(graph) as kept, np.load(folder / "examples/graphs" / graph.name) as made:
@@ -145,6 +155,38 @@ def test_exports_from_tensorflow(folder: Path) -> None:
     assert f"test accuracy {made['accuracy']:.4f}" in printed
     trained = documentation.run([sys.executable, "examples/keras_digits/train.py"], folder)
     assert f"Keras {made['accuracy']:.4f}" in trained
+
+
+def test_forecaster_learns_another_building(folder: Path) -> None:
+    (folder / "examples/torch_forecaster/forecaster.png").unlink()
+    before, after = map(float, re.search(r": (\S+) before, (\S+) after", run("torch_forecaster", folder)).groups())
+    assert after < before / 4
+    assert (folder / "examples/torch_forecaster/forecaster.png").is_file()
+    kept, made = (
+        onnx.load(path) for path in (folder / "examples/torch_forecaster/forecaster.onnx", folder / "finetuned.onnx")
+    )
+    assert kept.graph.node == made.graph.node
+    assert kept.graph.initializer != made.graph.initializer
+
+
+def test_saliency_of_a_shipped_file(folder: Path) -> None:
+    (folder / "examples/onnx_saliency/saliency.png").unlink()
+    printed = run("onnx_saliency", folder)
+    assert f"classes {list(range(10))}, next" in printed
+    assert "gradient and differences agree" in printed
+    assert (folder / "examples/onnx_saliency/saliency.png").is_file()
+
+
+def test_exports_from_pytorch(folder: Path) -> None:
+    """What the repository keeps has the form of what the scripts write; how well it was trained is not asked."""
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    run_in_one_process(TORCH, folder)
+    for path in ("torch_forecaster/forecaster.onnx", "onnx_saliency/digits.onnx"):
+        kept, made = (onnx.load(at / "examples" / path).graph for at in (ROOT, folder))
+        assert (kept.node, kept.input, kept.output) == (made.node, made.input, made.output)
+        assert {value.name for value in kept.initializer} == {value.name for value in made.initializer}
+        assert kept.initializer != made.initializer
 
 
 def test_every_example_has_a_page_that_shows_its_pictures() -> None:
@@ -162,9 +204,9 @@ def test_every_example_has_a_page_that_shows_its_pictures() -> None:
 def test_every_command_of_an_example_is_run_here() -> None:
     source = Path(__file__).read_text()
     for example in PAGES:
-        chosen = [command for command in commands(example) if not needs_tensorflow(command)]
+        chosen = [command for command in commands(example) if not needs_a_framework(command)]
         assert not chosen or f'run("{example}", folder)' in source
-    assert all(needs_tensorflow(command) for command in commands())
+    assert all(needs_a_framework(command) for command in commands())
     known = {command for example in ("", *PAGES) for command in commands(example)}
     assert set(SHORTER) <= known
     scripts = {path.relative_to(ROOT).as_posix() for path in EXAMPLES.rglob("*.py") if "__main__" in path.read_text()}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lstm_lower import op_reference, raw_ops_source
+from lstm_lower.passes.gradients import op_table as gradient_table
 from lstm_lower.tensorflow import op_table
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +18,11 @@ ROOT = Path(__file__).parents[2]
     [
         ("lstm_lower/raw_ops.pyi", raw_ops_source.source, "python -m lstm_lower.raw_ops_source"),
         ("docs/tensorflow-ops.md", op_table.table, "python -m lstm_lower.tensorflow.op_table docs/tensorflow-ops.md"),
+        (
+            "docs/gradients.md",
+            lambda: gradient_table.page((ROOT / "docs/gradients.md").read_text(encoding="utf-8")),
+            "python -m lstm_lower.passes.gradients.op_table docs/gradients.md",
+        ),
         ("docs/ops.md", op_reference.reference, "python -m lstm_lower.op_reference docs/ops.md"),
     ],
 )

@@ -89,6 +89,11 @@ def imported(meta: Path, way: Way = WAYS[0]) -> onnx.ModelProto:
     return ll.from_tensorflow(source, outputs=["loss:0", "train"], weights=way.weights, opset=way.opset, **options)
 
 
+def tolerance_of(name: str) -> float:
+    """The tolerance of a form."""
+    return 2e-3 if "float16" in name else TOLERANCE
+
+
 def check(meta: Path, way: Way = WAYS[0], tolerance: float = TOLERANCE) -> onnx.ModelProto:
     """Compares losses and variables after each step; returns the lowered model."""
     lowered = ll.lower(imported(meta, way), optimize=way.optimize)

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from tests.tensorflow.loops.cells import MODELS
-from tests.tensorflow.loops.checks import WAYS, Maker, check
+from tests.tensorflow.loops.checks import WAYS, Maker, check, tolerance_of
 from tests.tensorflow.loops.forms import FORMS
 
 KINDS = ("v1", "v2")
@@ -56,7 +56,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, Maker(Path(folder)) as maker:
         for name, way in itertools.product(names, WAYS):
             try:
-                check(maker.graph(name), way)
+                check(maker.graph(name), way, tolerance_of(name))
             except Exception as error:  # noqa: BLE001
                 failed += 1
                 print(f"{name} {way}: {type(error).__name__}: {str(error)[:300]}")  # noqa: T201

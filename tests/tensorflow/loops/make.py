@@ -10,6 +10,7 @@ variables.
 from __future__ import annotations
 
 import os
+import random
 import sys
 import warnings
 from pathlib import Path
@@ -41,6 +42,7 @@ def make(tf: Any, folder: Path, name: str) -> None:
     (v1.disable_resource_variables if frames else v1.enable_resource_variables)()
     with tf.Graph().as_default() as graph:
         v1.set_random_seed(3)
+        random.seed(3)  # from which initializers of Keras without a seed take theirs
         kit = Kit(tf, frames)
         if options:
             loss, feeds = model(kit, what, lengths=options[0] == "lengths")

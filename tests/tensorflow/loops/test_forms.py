@@ -8,7 +8,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
-from tests.tensorflow.loops.checks import TOLERANCE, WAYS, Maker, check, imported, needs_tensorflow
+from tests.tensorflow.loops.checks import WAYS, Maker, check, imported, needs_tensorflow, tolerance_of
 from tests.tensorflow.loops.grid import REFUSED, SOME_FORMS
 from tests.tensorflow.loops.kit import UNITS
 
@@ -23,7 +23,7 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Maker]:
 
 @pytest.mark.parametrize(("number", "name"), [*enumerate(SOME_FORMS)], ids=SOME_FORMS)
 def test_three_steps(maker: Maker, number: int, name: str) -> None:
-    check(maker.graph(name), WAYS[number % len(WAYS)], 2e-3 if "float16" in name else TOLERANCE)
+    check(maker.graph(name), WAYS[number % len(WAYS)], tolerance_of(name))
 
 
 @pytest.mark.parametrize(("name", "message"), [*REFUSED.items()], ids=[*REFUSED])

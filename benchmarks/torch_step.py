@@ -1,0 +1,200 @@
+"""`python -m benchmarks torch`: a training step of a PyTorch classifier, exported, next to PyTorch and other tools.
+
+A layer over sequences, a linear layer on its last step, cross entropy, SGD without momentum. PyTorch runs the step
+eagerly and compiled; onnx-ad differentiates PyTorch's export, and numpy updates the weights; onnxsim makes a training
+loop of the same export. Needs the extras [torch] and [bench]; who is not installed or refuses is said in the table.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+import onnx
+import typer
+from onnx import helper, numpy_helper
+
+from benchmarks import race_command
+from benchmarks.block import Case
+from benchmarks.floors import Product, model_of
+from benchmarks.options import JsonOption, OutputOption
+
+Array = np.ndarray[Any, Any]
+Step = Callable[[], Any]
+
+VARIANTS = ("lstm", "gru")
+RIVALS = {"torch": ("floor", "pytorch", "torch-compile", "onnx-ad", "onnxsim", "floor-pytorch")}
+SHAPE = "100,32,64,128"
+CLASSES, RATE = 10, 0.01
+
+
+def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The products of forward pass, backward pass and weight gradients of the layer; `x` needs no gradient."""
+    T, B, I, H = case.shape  # noqa: E741
+    gates = (4 if case.variant == "lstm" else 3) * H
+    forward = [Product((T * B, I), (I, gates)), Product((B, H), (H, gates), T)]
+    weights = [Product((T * B, size), (T * B, gates), turned=True) for size in (I, H)]
+    return model_of([*forward, Product((B, gates), (gates, H), T), *weights])
+
+
+def classifier(case: Case, loss: Callable[..., Any] | None = None) -> tuple[Any, tuple[Any, Any]]:
+    """The module, or the module with its loss, and a batch."""
+    import torch
+
+    class Classifier(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = getattr(torch.nn, case.variant.upper())(I, H)
+            self.head = torch.nn.Linear(H, CLASSES)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.layer(x)[0][-1])
+
+    class WithLoss(torch.nn.Module):
+        def __init__(self, module: Any) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, x: Any, target: Any) -> Any:
+            assert loss is not None
+            return loss(self.module(x), target)
+
+    T, B, I, H = case.shape  # noqa: E741
+    torch.manual_seed(0)
+    module = Classifier()
+    return module if loss is None else WithLoss(module), (torch.randn(T, B, I), torch.randint(0, CLASSES, (B,)))
+
+
+def in_ours(case: Case, threads: int, schedule: str) -> tuple[Step, dict[str, Any]]:
+    """A step in a trainer, exported with open sizes; returns the loss."""
+    import torch
+
+    import lstm_lower as ll
+    from lstm_lower.runtime.session import default_options
+
+    module, (x, target) = classifier(case)
+    optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
+    options = default_options()
+    options.intra_op_num_threads = threads
+    model = ll.from_torch(module, x, torch.nn.CrossEntropyLoss(), optimizer, example_targets=target)
+    started = time.perf_counter()
+    lowered = ll.lower(model, schedule=schedule)
+    spent = time.perf_counter()
+    trainer = ll.Trainer(lowered, session_options=options)
+    facts = {"lower_s": spent - started, "load_s": time.perf_counter() - spent}
+    fed = {"x": x.numpy(), "target": target.numpy()}
+    return lambda: trainer.step(fed).loss, facts
+
+
+def in_pytorch(case: Case, *, compiled: bool = False) -> Step:
+    """A step in PyTorch, forward and backward pass compiled or not; returns the loss."""
+    import torch
+
+    module, (x, target) = classifier(case)
+    optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
+    forward: Any = torch.compile(module) if compiled else module
+
+    def run() -> Any:
+        loss: Any = torch.nn.functional.cross_entropy(forward(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return run
+
+
+def exported(case: Case, loss: Callable[..., Any], target: Any = None) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The module with its loss as PyTorch exports it, of fixed sizes, and a batch."""
+    import torch
+
+    module, (x, labels) = classifier(case, loss)
+    target = labels if target is None else target
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names = {"input_names": ["x", "target"], "output_names": ["loss"]}
+        program = torch.onnx.export(module, (x, target), dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
+    assert program is not None
+    return program.model_proto, {"x": x.numpy(), "target": target.numpy()}
+
+
+def _weights(model: onnx.ModelProto) -> dict[str, Array]:
+    tensors = [value for value in model.graph.initializer if value.data_type == onnx.TensorProto.FLOAT]
+    return {value.name: numpy_helper.to_array(value).copy() for value in tensors}
+
+
+def in_onnx_ad(case: Case, threads: int) -> Step:
+    """A step of the adjoint that onnx-ad makes, in onnxruntime; the update is numpy's. Returns the loss."""
+    import onnx_ad
+    import onnxruntime as ort
+    import torch
+
+    from lstm_lower.runtime.session import default_options
+
+    model, fed = exported(case, torch.nn.functional.cross_entropy)
+    weights = _weights(model)
+    kept = [value for value in model.graph.initializer if value.name not in weights]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    element = onnx.TensorProto.FLOAT
+    # The exporter makes a weight of the states that start at zero, too; nobody asks for its gradient.
+    trained = {name: value for name, value in weights.items() if value.any()}
+    model.graph.input.extend(helper.make_tensor_value_info(name, element, v.shape) for name, v in weights.items())
+    adjoint = onnx_ad.reverse(model, inputs=list(trained), layout="onnx")
+    options = default_options()
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    session = ort.InferenceSession(adjoint.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    fed |= {**weights, "adj_loss": np.ones(1, np.float32)}
+    outputs = ["loss", *(f"adj_{name}" for name in trained)]
+
+    def run() -> Any:
+        loss, *gradients = session.run(outputs, fed)
+        for value, gradient in zip(trained.values(), gradients, strict=True):
+            value -= RATE * gradient[..., 0]
+        return loss
+
+    return run
+
+
+def in_onnxsim(case: Case) -> Step:
+    """A step of onnxsim's training loop, the loss in operators that it has gradients of; returns the loss."""
+    import onnxsim
+    import torch
+
+    def loss(logits: Any, target: Any) -> Any:
+        return -(target * torch.log(torch.softmax(logits, -1))).sum() / logits.shape[0]
+
+    labels = torch.nn.functional.one_hot(classifier(case)[1][1], CLASSES).float()
+    model, fed = exported(case, loss, labels)
+    trained = [name for name, value in _weights(model).items() if value.any()]
+    loop = onnxsim.compile_training_loop(model, "loss", trained)
+    loop(fed, RATE)
+    return lambda: loop(fed, RATE)
+
+
+def torch_step(
+    shape: Annotated[
+        list[str] | None,
+        typer.Option("--shape", metavar="T,B,I,H", help=f"Steps, batch, inputs, units; {SHAPE} without it."),
+    ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option("--variant", help=f"{', '.join(VARIANTS)}; may be repeated, all of them without it."),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option("--against", help=f"{', '.join(RIVALS['torch'])}; may be repeated, all of them without it."),
+    ] = None,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of each.")] = 2,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time for each contestant.")] = 3.0,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Time a training step of a PyTorch classifier, LSTM and GRU, next to PyTorch, onnx-ad and onnxsim."""
+    race_command.race(
+        shape=shape or [SHAPE], op="torch", variant=variant or list(VARIANTS), against=against, threads=[threads],
+        seconds=seconds, output=output, as_json=as_json,
+    )  # fmt: skip
