@@ -20,7 +20,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rules.registry import RULES, Node, Results
 from lstm_lower.passes.templates import Template, signature
-from lstm_lower.records import contracts
+from lstm_lower.records import contracts, origin
 from lstm_lower.registry import is_ours
 
 STANDARD_DOMAINS = ("", "ai.onnx")
@@ -70,6 +70,12 @@ class LowerCompositesPass(Pass):
                 raise ir.passes.PostconditionError(f"{node.op_type} '{node_label(node)}' requires lowering, got none")
 
 
+def is_to_lower(model: ir.Model) -> bool:
+    """Whether `lower` has anything to do: there are composite nodes, or a source has imported the model."""
+    graphs = [model.graph, *(function.graph for function in model.functions.values())]
+    return origin.METADATA_KEY in model.metadata_props or any(True for graph in graphs for _ in composite_nodes(graph))
+
+
 def unsupported_nodes(model: ir.Model) -> list[str]:
     """One line for every node that is neither standard nor lowerable."""
     reasons = []
@@ -82,7 +88,7 @@ def unsupported_nodes(model: ir.Model) -> list[str]:
             known = "no lowering is known for it"
             if node.domain not in (domains := opdef.domains()):
                 known = f"domain '{node.domain}' is neither ai.onnx nor one of {', '.join(domains)}; "
-                known += "who has a module that defines its ops imports it, or names it by --plugin"
+                known += "import the module that defines its ops, or name it with --plugin"
             reasons.append(f"{node.op_type} '{node_label(node)}': {known}")
     return reasons
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import typing
+from collections.abc import Mapping
 
 import onnx
 import onnx_ir as ir
@@ -20,6 +21,9 @@ from lstm_lower.passes.pipeline import OptimizePass, Trace, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
 from lstm_lower.passes.scatter import OrderedScatterPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.targets.fixed_sizes import FixedSizesPass
+from lstm_lower.passes.targets.legalize import DecomposeForTargetPass, legalizing_passes
+from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import (
     NameOutputsPass,
     RemoveUnreadWeightsPass,
@@ -43,6 +47,8 @@ def lower(
     repair_v2_gradient: bool = False,
     verify_each: bool = False,
     trace: Trace | None = None,
+    target: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto: ...
 
 
@@ -56,6 +62,8 @@ def lower(
     repair_v2_gradient: bool = False,
     verify_each: bool = False,
     trace: Trace | None = None,
+    target: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> ir.Model: ...
 
 
@@ -68,6 +76,8 @@ def lower(
     repair_v2_gradient: bool = False,
     verify_each: bool = False,
     trace: Trace | None = None,
+    target: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto | ir.Model:
     """Lowers every recurrent op of a model, and every gradient op of ours around it, to `ai.onnx` operators.
 
@@ -84,16 +94,20 @@ def lower(
             as they stand, with a warning.
         verify_each: verify the graph after every pass.
         trace: collects what every pass did.
+        target: the runtime that the result is for, one of `lstm_lower.passes.targets.table`: `openvino`, `ggml`,
+            `cuda-graph` or `webgpu`. What it lacks is written otherwise, also in models without recurrent ops.
+        sizes: open size of an input, by name -> number; where a loop's length is among them, it can be unrolled.
 
     Returns:
         A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Names of graph inputs and outputs
-        and symbolic dimensions are kept. An onnx_ir model keeps weights in external data where they are; a protobuf
-        holds them.
+        and symbolic dimensions are kept, and so are defaults of inputs, which onnxruntime-node and -web cannot feed
+        (`export_training` writes files for every runtime). An onnx_ir model keeps weights in external data where they
+        are; a protobuf holds them.
 
     Raises:
         InvalidModelError: the model is malformed, or an operand does not fit its op.
-        UnsupportedOpError: the model holds ops that cannot be lowered; every one is named.
-        InvalidInputError: opset or schedule is none of the allowed ones.
+        UnsupportedOpError: the model holds ops that cannot be lowered, or that the target cannot run; they are named.
+        InvalidInputError: opset, schedule, target or a size is none of the allowed ones.
     """
     steps = lowering_passes(
         opset,
@@ -102,6 +116,8 @@ def lower(
         repair_v2_gradient=repair_v2_gradient,
         verify_each=verify_each,
         trace=trace,
+        target=target,
+        sizes=sizes,
     )
     return transform(model, steps)
 
@@ -114,20 +130,25 @@ def lowering_passes(
     repair_v2_gradient: bool = False,
     verify_each: bool = False,
     trace: Trace | None = None,
+    target: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> list[Pass]:
     """The passes that `lower` runs, for a pipeline of one's own: `onnx_ir.passes.Sequential(*lowering_passes())`.
 
     Errors are those of `lower`; `Sequential` makes them the `__cause__` of an `onnx_ir.passes.PassError`.
 
     Raises:
-        InvalidInputError: opset or schedule is none of the allowed ones.
+        InvalidInputError: opset, schedule, target or a size is none of the allowed ones.
     """
     check_opset(opset)
+    aim = None if target is None else target_of(target)
+    schedule = schedule if aim is None else aim.schedule(schedule)
     steps: list[Pass] = [
         TrainingGraphPass(),
         VerifyPass(),
-        CheckSupportedPass(),
+        CheckSupportedPass(everything=aim is not None),
         InlineFunctionsPass(),
+        *([FixedSizesPass(sizes)] if sizes else []),
         NameOutputsPass(),
         UniqueNamesPass(),
         ConvertOpsetPass(opset),
@@ -135,8 +156,10 @@ def lowering_passes(
         Where(_COMPOSITE, InferShapesPass()),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
+        *([DecomposeForTargetPass(aim)] if aim is not None else []),
         OrderedScatterPass(),
         *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace))] if optimize else []),
+        *(legalizing_passes(aim) if aim is not None else []),
         Where(_COMPOSITE, RemoveUnreadWeightsPass()),
         StandardImportsPass(),
     ]
@@ -150,7 +173,15 @@ _COMPOSITE = "lstm_lower.composite"
 
 
 class CheckSupportedPass(Pass):
-    """Refuses a model with nodes that are neither standard nor lowerable, and marks one that holds any to lower."""
+    """Refuses a model with nodes that are neither standard nor lowerable, and marks one that holds any to lower.
+
+    Attributes:
+        everything: whether models without such nodes are marked, too.
+    """
+
+    def __init__(self, *, everything: bool = False) -> None:
+        super().__init__()
+        self.everything = everything
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Checks.
@@ -164,7 +195,8 @@ class CheckSupportedPass(Pass):
             raise UnsupportedOpError("\n  ".join([f"{count}:", *reasons]))
         graphs = [model.graph, *(function.graph for function in model.functions.values())]
         imported = model.metadata_props.pop(origin.METADATA_KEY, None) is not None
-        model.meta[_COMPOSITE] = imported or any(True for graph in graphs for _ in composite_nodes(graph))
+        composite = any(True for graph in graphs for _ in composite_nodes(graph))
+        model.meta[_COMPOSITE] = self.everything or imported or composite
         return ir.passes.PassResult(model, modified=imported)
 
 

@@ -17,14 +17,18 @@ from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.driver import transform
+from lstm_lower.passes.loops.accumulator_joining import AccumulatorJoining
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
 from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
 from lstm_lower.passes.loops.bias_fusion import BiasFusion
 from lstm_lower.passes.loops.code_sinking import CodeSinking
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.concat_fusion import ConcatFusion
+from lstm_lower.passes.loops.contraction_layout import ContractionLayout
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
+from lstm_lower.passes.loops.final_values import FinalValues
 from lstm_lower.passes.loops.induction_variables import InductionVariables
+from lstm_lower.passes.loops.initial_addition import InitialAddition
 from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
@@ -114,6 +118,7 @@ class OptimizePass(Pass):
             # Of a Scan's results more is known, so that further Loops may be counted.
             modified |= self._fixed_point(model, [LoopToScan(context), *counting])
         if not self._flat and scans_of(model.graph):
+            modified |= self._fixed_point(model, [FinalValues(context), InitialAddition(context), *cleaning])
             if self.kind in ("auto", "chunk"):
                 modified |= self._run(model, StripMining(context, kind=self.kind, steps=self.block), 1)
             for group in self._loop_groups(context):
@@ -123,6 +128,11 @@ class OptimizePass(Pass):
             modified |= self._run(model, ProductSplitting(context), 1)
             modified |= self._run(model, ReductionToProduct(context), 1)
             modified |= self._run(model, OperandSwapping(context), 1)
+            modified |= self._fixed_point(model, cleaning)
+            # Only now do sums and products that read the same rows read one value.
+            modified |= self._run(model, ContractionLayout(context), 1)
+            modified |= self._fixed_point(model, cleaning)
+            modified |= self._run(model, AccumulatorJoining(context), 1)
             modified |= self._fixed_point(model, cleaning)
             if self.kind == "unroll":
                 modified |= self._run(model, LoopUnrolling(context), 1)
@@ -180,6 +190,8 @@ class OptimizePass(Pass):
             return False
         self._count_change(step)
         self.trace.changed(step.name, number, before, dump(model) if self.trace.dump else None)
+        if self.trace.watch is not None:
+            self.trace.watch(step.name, number, model)
         return True
 
     def _count_change(self, step: LoopPass) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import onnx_ir as ir
 
@@ -41,8 +42,15 @@ class Trace:
         notes: why loops are as they were, for a reader who expected more.
     """
 
-    def __init__(self, *, dump: bool = False) -> None:
+    def __init__(self, *, dump: bool = False, watch: Callable[[str, int, ir.Model], object] | None = None) -> None:
+        """Begins.
+
+        Args:
+            dump: see above.
+            watch: told of every pass that changed the model: its name, the round, and the model as it left it.
+        """
         self.dump = dump
+        self.watch = watch
         self.changes: list[Change] = []
         self.notes: list[str] = []
         self._refusals: dict[Refusal, None] = {}

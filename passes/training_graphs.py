@@ -27,6 +27,7 @@ _IN_PLACE: Mapping[str, Mapping[int, int]] = {
     ort_updates.InPlaceAccumulatorV2.op_type: {0: 1},
     ort_updates.AdamWOptimizer.op_type: {2: 1, 4: 2, 5: 3},
     ort_updates.SGDOptimizerV2.op_type: {1: 1},
+    ort_updates.InplaceClipGradNorm.op_type: {0: 0},
 }
 
 
@@ -77,7 +78,7 @@ class TrainingGraphPass(Pass):
             if len(node.outputs) <= target:
                 node.resize_outputs(target + 1)
             output = node.outputs[target]
-            if output.name or output.is_graph_output():
+            if output.is_graph_output():
                 continue
             output.name = Names.of(model).fresh(f"{operand.name}.updated")
             output.type, output.shape = operand.type, operand.shape

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
-from lstm_lower.errors import InvalidModelError
+from lstm_lower.errors import InvalidModelError, LstmLowerWarning
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.graph.values import Partial, declared_shape, stated
+
+
+class WrongShapeWarning(LstmLowerWarning):
+    """A model declares an output with a shape that it cannot have; the right one is declared in the result."""
+
 
 # Views read the forms that operators have from this opset on; older models are verified once they are raised to it.
 OLDEST_VIEWED = 13
@@ -25,8 +31,12 @@ def verify_declared(graph: ir.Graph, facts: Facts, *, correcting: bool = False) 
     Args:
         graph: a model's main graph.
         facts: what is known of the model's values.
-        correcting: whether wrong shapes are put right, but for those of the graph's own outputs. Nothing depends on
-            them (runtimes warn at most), and onnx's own inference declares some.
+        correcting: whether wrong shapes are put right. Nothing depends on them (runtimes warn at most), and onnx's own
+            inference declares some; of a wrong one of the graph's own outputs, as exporters of PyTorch wrote them, the
+            user is told.
+
+    Warns:
+        WrongShapeWarning: the shape of one of the graph's outputs was put right.
 
     Returns:
         Whether a shape was wrong.
@@ -40,9 +50,12 @@ def verify_declared(graph: ir.Graph, facts: Facts, *, correcting: bool = False) 
             if value.type is None and value.shape is None:
                 continue
             for what, declared, known in _contradictions(value.type, declared_shape(value), value, facts):
-                if correcting and what == "shape" and value not in graph.outputs:
+                if correcting and what == "shape":
                     value.shape = stated(facts.shape(value) or ())
                     corrected = True
+                    if value in graph.outputs:
+                        text = f"output '{value.name}' is declared with shape {declared}, but it is made with {known}"
+                        warnings.warn(text, WrongShapeWarning, stacklevel=2)
                     continue
                 text = f"{what} {known}, which follows from the operands, got {declared} in the model's declarations"
                 label = f"{node.op_type} '{node_label(node)}'"

@@ -44,6 +44,17 @@ def dump(
     return "\n".join(writer.lines(graph)) + "\n"
 
 
+def attribute_text(attribute: ir.Attr) -> str:
+    """An attribute's value, large tensors as type and hash; a graph is not one."""
+    return _Writer(node_names=False, hashes={})._attribute(attribute)
+
+
+def constant_text(value: ir.Value | None) -> str | None:
+    """A constant, a large one as type and hash; `None` for what is no constant, or an input's default."""
+    tensor = None if value is None or value.is_graph_input() else _constant_of(value)
+    return None if tensor is None else _Writer(node_names=False, hashes={})._constant(tensor)
+
+
 def type_text(value: ir.Value) -> str:
     """The type of a value, for example `f32[T,B,512]`; `?` for what is unknown."""
     if value.type is not None and not isinstance(value.type, ir.TensorType):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach, redirect
 from lstm_lower.graph.facts import Facts
@@ -64,7 +65,7 @@ class Constants:
         assert self.graph is not None
         last = next((value.producer() for value in reversed(self.values.values())), None)
         before = next(iter(self.graph), None) if last is None else None
-        return Emitter(user.space, self.graph, before=before, after=last, scope=user.scope)
+        return Emitter(user.space, self.graph, before=before, after=last, scope=user.scope, stands_for=user.stands_for)
 
 
 class Emitter:
@@ -75,6 +76,7 @@ class Emitter:
         graph: the graph that nodes are emitted into.
         scope: what names of nodes begin with.
         emitted: the nodes emitted so far, in order.
+        stands_for: the source nodes that what is emitted stands for: those of the node at which it is.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Emitter:
         after: ir.Node | None = None,
         scope: str = "loop",
         constants: Constants | None = None,
+        stands_for: provenance.Sources = (),
     ) -> None:
         self.space = space
         self.graph = graph
@@ -94,12 +97,14 @@ class Emitter:
         self._constants = constants
         self._before = before
         self._after = after
+        self.stands_for = stands_for or provenance.sources(before or after)
 
     def go_before(self, node: ir.Node, scope: str) -> None:
         """Emits before another node of the graph from now on."""
         self._before, self._after, self._constants = node, None, None
         self.scope = scope
         self.emitted = []
+        self.stands_for = provenance.sources(node)
 
     @property
     def constants(self) -> Constants:
@@ -147,7 +152,9 @@ class Emitter:
         """Emits a node of the same operator with other operands; `changed` attributes replace its own, `None` drops."""
         attributes = {**node.attributes, **changed}
         kept = {key: value for key, value in attributes.items() if value is not None}
-        return self.node(std.VIEWS[node.op_type], inputs, len(node.outputs), **kept)
+        made = self.node(std.VIEWS[node.op_type], inputs, len(node.outputs), **kept)
+        provenance.inherit(made, node)
+        return made
 
     def repeat(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> list[ir.Value]:
         """Emits a node of any operator again with other operands; returns its outputs."""
@@ -159,6 +166,7 @@ class Emitter:
         )
         for value in outputs:
             self.declare(value)
+        provenance.inherit(outputs[0].producer(), node)
         return outputs
 
     def op(self, op: type[std.Standard], *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
@@ -168,6 +176,9 @@ class Emitter:
     def place(self, *nodes: ir.Node) -> None:
         """Puts existing nodes that stand in no graph at the place where nodes are emitted."""
         self.facts.enter(*[node for node in nodes if node.attributes.data])
+        if self.stands_for:
+            for node in nodes:
+                provenance.record(node, self.stands_for)
         if self._before is not None:
             self.graph.insert_before(self._before, nodes)
         elif self._after is not None and nodes:
@@ -266,6 +277,7 @@ class Emitter:
 
 def replace(old: ir.Value, new: ir.Value, space: Workspace) -> None:
     """Lets every reader of `old` read `new`, see `Emitter.replace`."""
+    provenance.join(new.producer(), provenance.sources(old.producer()))
     graph = old.graph if old.is_graph_output() else None
     positions = [] if graph is None else [index for index, output in enumerate(graph.outputs) if output is old]
     known_better = space.facts.replaced(old, new)

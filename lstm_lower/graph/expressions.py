@@ -210,7 +210,8 @@ class Builder:
         """Emits into a new graph, a body or a branch."""
         scope = f"{self.scope}/{role}"
         graph = ir.Graph([], [], nodes=[], name=self.names.fresh(scope))
-        return Builder(Emitter(self.emitter.space, graph, scope=scope), outer=self)
+        stands_for = self.emitter.stands_for
+        return Builder(Emitter(self.emitter.space, graph, scope=scope, stands_for=stands_for), outer=self)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Dead code elimination: nodes, outputs and states that nobody reads go; a constant state becomes a captured value."""
+"""Dead code elimination: nodes, outputs, states and sequences that nobody reads go; a constant state is captured."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from lstm_lower.passes.loops.views.while_loop import all_loops
 
 
 class DeadCodeElimination(LoopPass):
-    """Removes dead nodes, outputs and states.
+    """Removes dead nodes, outputs, states and sequences walked along.
 
-    Postcondition: every node, scan output and state of a loop serves an output of the model.
+    Postcondition: every node, scan output and state of a loop serves an output of the model; a step reads every
+    sequence, but for one that only tells the number of steps.
     """
 
     one_walk = True
@@ -37,7 +38,7 @@ class DeadCodeElimination(LoopPass):
                 return modified
 
     def ensures(self, model: ir.Model) -> None:
-        """Every node, and every output and state of a loop, serves an output of the model.
+        """Every node, and every output and state of a loop, serves an output of the model, and sequences are read.
 
         Raises:
             ir.passes.PostconditionError: one does not.
@@ -51,11 +52,13 @@ class DeadCodeElimination(LoopPass):
             idle += [state.final for state in (*_unchanging(loop), *_dead(loop))]
             for value in idle:
                 raise self.broken(loop.node, f"outputs and states that serve the model's, got '{value.name}'")
+            for x in loop.unread_inputs():
+                raise self.broken(loop.node, f"sequences that a step reads, got '{x.sequence.name}'")
 
     def rewrite(self, loop: Loop) -> bool:
         """Cleans one loop."""
         modified = any(not (x.sequence.uses() or x.sequence.is_graph_output()) for x in loop.outputs)
-        modified |= merge_outputs(loop)
+        modified |= merge_outputs(loop) or bool(loop.unread_inputs())
         for state in _unchanging(loop):
             loop.substitute(state.parameter, state.initial)
             replace(state.final, state.initial, loop.space)

@@ -17,6 +17,7 @@ from collections.abc import Hashable, Sequence
 
 import onnx_ir as ir
 
+from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach, operands
 from lstm_lower.graph.emit import replace
@@ -211,6 +212,7 @@ def _absorb(host: _Recurrence, other: _Recurrence, needed: list[ir.Node], order:
             host.classes.update({} if number is None else {state: number})
     loop.outputs += old.outputs
     loop.commit()
+    provenance.join(loop.node, provenance.sources(old.node))
     for final, state in same:
         replace(final, state.final, loop.space)
     host.walks |= other.walks

@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, replace
@@ -133,6 +134,7 @@ class LoopToScan(OnGraphs, LoopPass):
             name=node.name,
             metadata_props=dict(node.metadata_props),
         )
+        provenance.inherit(scan, node)
         space.facts.enter(scan)
         node.graph.insert_before(node, scan)
         for old, new in zip(node.outputs, scan.outputs, strict=True):

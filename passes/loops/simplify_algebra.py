@@ -125,11 +125,12 @@ def _reduce(op: std.Reduction, e: Emitter) -> ir.Value | None:
 
 @simplifies(std.MatMul)
 def _matmul(op: std.MatMul, e: Emitter) -> ir.Value | None:
-    """A transposed matrix times a vector is the vector times the matrix; halves are transposed behind the product.
+    """A computed matrix times a vector is a product of matrices; halves are transposed behind the product.
 
-    onnxruntime fuses the Transpose into the product, and reads the matrix wrongly where the right operand is a vector;
-    of halves times a constant matrix it dies, and so it does where a Cast stands between a Transpose of other axes than
-    the last two and the product. A matrix times what is transposed so is computed in float32, as on CPUs anyway.
+    onnxruntime fuses a Transpose into the product, from behind other nodes too, and reads the matrix wrongly where the
+    right operand is a vector. A transposed matrix is the vector times the matrix. Of halves times a constant matrix it
+    dies, and so it does where a Cast stands between a Transpose of other axes than the last two and the product. A
+    matrix times what is transposed so is computed in float32, as on CPUs anyway.
     """
     widened = [_cast_first(value, op, e) for value in op.inputs]
     if tuple(widened) != op.inputs:
@@ -143,10 +144,17 @@ def _matmul(op: std.MatMul, e: Emitter) -> ir.Value | None:
     if halves and any(_moves_batch(op.facts.maker(value)) for value in op.inputs):
         wide = (e.op(std.Cast, value, to=int(ir.DataType.FLOAT)) for value in op.inputs)
         return e.op(std.Cast, e.op(std.MatMul, *wide), to=int(ir.DataType.FLOAT16))
-    if inner is None or perm is None or len(perm) < 2:
+    if op.rank(1) != 1 or op.rank(0) == 1 or inner is None or isinstance(inner, std.Constant) or _counts(op):
         return None
-    swapped = op.rank(1) == 1 and perm == (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2)
-    return e.op(std.MatMul, op.b, inner.inputs[0]) if swapped else None
+    if perm is not None and len(perm) >= 2 and perm == (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2):
+        return e.op(std.MatMul, op.b, inner.inputs[0])
+    return e.squeeze(e.op(std.MatMul, op.a, e.unsqueeze(op.b, 1)), -1)
+
+
+def _counts(op: std.MatMul) -> bool:
+    """Whether a product is one of integers, which nothing is fused into."""
+    dtype = op.dtype()
+    return dtype is not None and dtype.is_integer()
 
 
 def _cast_first(value: ir.Value | None, op: std.MatMul, e: Emitter) -> ir.Value | None:

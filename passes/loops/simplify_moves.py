@@ -51,7 +51,27 @@ def _unsqueezed_in_order(inner: std.Unsqueeze, e: Emitter, perm: tuple[int, ...]
 
 @simplifies(std.Reshape)
 def _reshape(op: std.Reshape, _: Emitter) -> ir.Value | None:
-    return fits(op.data, op)
+    """A chain that keeps the elements in their order and ends in the shape that it began with."""
+    value: ir.Value | None = op.data
+    while value is not None:
+        if (same := fits(value, op)) is not None:
+            return same
+        maker = op.facts.maker(value)
+        value = maker.inputs[0] if maker is not None and _keeps_order(maker) else None
+    return None
+
+
+def _keeps_order(op: std.Standard) -> bool:
+    """Whether elements stay in their order in memory."""
+    match op:
+        case std.Reshape() | std.Flatten() | std.Squeeze() | std.Unsqueeze():
+            return True
+        case std.Transpose(perm=tuple() as perm):
+            # Axes of size 1 may go anywhere.
+            shape = op.shape()
+            wide = [axis for axis in perm if shape is None or shape[axis] != 1]
+            return wide == sorted(wide)
+    return False
 
 
 @simplifies(std.Concat)
@@ -133,8 +153,11 @@ def _to_the_beginning(op: std.Slice, ends: Array, steps: tuple[int, ...], e: Emi
 
 @simplifies(std.Gather)
 def _gather(op: std.Gather, e: Emitter) -> ir.Value | None:
-    """All elements of an axis in their order."""
+    """All elements of an axis in their order; the only element of an axis that was just put in."""
     shape, axis = op.shape(), op.axis
+    put_in, place = op.facts.maker(op.data), op.constant(1)
+    if isinstance(put_in, std.Unsqueeze) and put_in.axes == (axis,) and place is not None and place.ndim == 0:
+        return fits(put_in.data, op)
     if shape is not None and axis is not None and _counts(op.facts, op.indices, shape[axis]):
         return op.data
     return _turned_back(op, e)

@@ -3,7 +3,8 @@
 Precondition: any Scan that is not a loop over blocks itself. Hoisted and sunk work of the inner loop then stops at
 the block: what it keeps for all steps it keeps for K of them, and a block's intermediates stay in cache. Accumulators
 are added once per block. The number of steps need not be a multiple of K, nor be known: the last block is shorter
-then, and its outputs are padded and cut.
+then, and its outputs are padded and cut. A sequence that is another one moved by a step is not made as a whole: a block
+reads its part of the original.
 
 Postcondition: the outer Scan is marked, so that other passes leave the blocks together.
 """
@@ -13,9 +14,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.dims import Dim
+from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter, replace
@@ -25,6 +28,7 @@ from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.schedule import block_steps
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import BLOCKS, Loop, ScanInput, ScanOutput
+from lstm_lower.passes.loops.views.segments import Segment, cut, segments_of
 
 # Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
 MOST_PADDED = 1 << 16
@@ -93,11 +97,21 @@ def chunk(loop: Loop, steps: int) -> ir.Node:
 
 
 @dataclasses.dataclass
-class _Block:
-    """A sequence's part in the outer loop: what it is fed and what the inner loop reads."""
+class _Walk:
+    """A sequence that the loop walks along, time on axis 0, and what it is joined from, see `segments_of`."""
 
     sequence: ir.Value
     reverse: bool
+    segments: list[Segment]
+
+
+@dataclasses.dataclass
+class _Fed:
+    """What the outer loop walks along: its body's input, and the sequence of blocks or of their numbers."""
+
+    parameter: ir.Value
+    sequence: ir.Value
+    reverse: bool = False
 
 
 class _Chunking:
@@ -111,7 +125,8 @@ class _Chunking:
         self.is_even = isinstance(self.length, int) and self.length % steps == 0
         self.outside = loop.before("blocks")
         self.graph = ir.Graph([], [], nodes=[], name=self.names.fresh(loop.scope("blocks")))
-        self.inside = Emitter(loop.space, self.graph, scope=loop.scope("block"))
+        stands_for = provenance.sources(loop.node)
+        self.inside = Emitter(loop.space, self.graph, scope=loop.scope("block"), stands_for=stands_for)
 
     def run(self) -> ir.Node:
         """Builds the two loops in the place of the one."""
@@ -131,47 +146,55 @@ class _Chunking:
         dtypes = {self.facts.dtype(output.step) for output in loop.outputs}
         if not self.is_even and dtypes - PADDED:
             raise NotChunkable("onnxruntime cannot pad a shorter last block of one of the outputs' dtypes")
-        sequences = [_Block(self._time_first(x), x.reverse) for x in loop.inputs]
+        walks = [self._walk(x) for x in loop.inputs]
         states = [self._parameter(state.initial.type, self.facts.shape(state.parameter)) for state in loop.states]
-        if self.is_even:
-            fed, blocks = self._even_blocks(sequences)
-        else:
-            fed, blocks = self._sliced_blocks(sequences)
+        fed: list[_Fed] = []
+        if not self.is_even or any(walk.segments for walk in walks):
+            fed.append(self._number_blocks(walks))
+        blocks = [self._block(walk, fed) for walk in walks]
         inner = self._inner_loop(states, blocks)
         finals, made = list(inner.outputs[: len(states)]), list(inner.outputs[len(states) :])
         if not self.is_even:
             made = [self._padded(value, output) for value, output in zip(made, loop.outputs, strict=True)]
-        parameters = [value for value, _ in fed]
-        self.graph.inputs.extend([*states, *parameters])
+        self.graph.inputs.extend([*states, *(x.parameter for x in fed)])
         self.graph.outputs.extend([*finals, *made])
-        return self._outer_loop([value for _, value in fed], [x.reverse for x in sequences])
+        return self._outer_loop(fed)
 
     def _rank(self, role: ScanInput | ScanOutput) -> int | None:
         """The rank of a sequence."""
         rank = self.facts.rank(role.parameter if isinstance(role, ScanInput) else role.step)
         return self.facts.rank(role.sequence) if rank is None else rank + 1
 
-    def _time_first(self, x: ScanInput) -> ir.Value:
+    def _walk(self, x: ScanInput) -> _Walk:
         rank = self._rank(x)
-        return x.sequence if rank is None else self.outside.move_axis(x.sequence, x.axis, 0, rank)
+        first = x.sequence if rank is None else self.outside.move_axis(x.sequence, x.axis, 0, rank)
+        return _Walk(first, x.reverse, segments_of(self.facts, first))
 
     def _parameter(self, type_: ir.TypeProtocol | None, shape: Sequence[Dim | None] | None) -> ir.Value:
         return self.space.value(self.loop.scope("block/input"), type_, shape)
 
-    def _even_blocks(self, sequences: list[_Block]) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
-        """Parameters of the outer body with what they are fed, and the blocks that the inner loop walks along."""
-        e = self.outside
+    def _block(self, walk: _Walk, fed: list[_Fed]) -> ir.Value:
+        """What the inner loop walks along: a block of a sequence, all of them fed to the outer loop or cut out here."""
+        shape = self.facts.shape(walk.sequence)
+        inner = self.inside
+        if walk.segments or not self.is_even:
+            bounds = self.backward if walk.reverse else self.forward
+            if not walk.segments:
+                return inner.slice(walk.sequence, *bounds, 0)
+            block = cut(inner, walk.segments, *bounds)
+            return inner.state(block, (self.steps if self.is_even else None, *shape[1:])) if shape else block
+        e, count = self.outside, self._count()
+        split = self._divided(e, e.unsqueeze(walk.sequence, 0), e.ints(count, self.steps))
+        if shape is not None:
+            e.state(split, (count, self.steps, *shape[1:]))
+        parameter = self._parameter(walk.sequence.type, None if shape is None else (self.steps, *shape[1:]))
+        fed.append(_Fed(parameter, split, walk.reverse))
+        return parameter
+
+    def _count(self) -> int:
+        """The number of even blocks."""
         assert isinstance(self.length, int)
-        count = self.length // self.steps
-        fed: list[tuple[ir.Value, ir.Value]] = []
-        for block in sequences:
-            shape = self.facts.shape(block.sequence)
-            split = self._divided(e, e.unsqueeze(block.sequence, 0), e.ints(count, self.steps))
-            if shape is not None:
-                e.state(split, (count, self.steps, *shape[1:]))
-            parameter = self._parameter(block.sequence.type, None if shape is None else (self.steps, *shape[1:]))
-            fed.append((parameter, split))
-        return fed, [parameter for parameter, _ in fed]
+        return self.length // self.steps
 
     def _divided(self, e: Emitter, value: ir.Value, steps: ir.Value) -> ir.Value:
         """A value with other sizes of its first two axes.
@@ -182,25 +205,25 @@ class _Chunking:
         rest = e.slice(e.op(std.Shape, value), 2, END, 0) if rank is None else e.ints(*[0] * (rank - 2))
         return e.op(std.Reshape, value, e.op(std.Concat, steps, rest, axis=0))
 
-    def _sliced_blocks(self, sequences: list[_Block]) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
-        """The same where the last block may be shorter: blocks are cut out of the whole sequence inside."""
+    def _number_blocks(self, walks: list[_Walk]) -> _Fed:
+        """Numbers of the blocks in the order in which they run, and the bounds of a block of each direction."""
         e, inner, steps = self.outside, self.inside, self.steps
-        self.total = e.size(sequences[0].sequence, 0)
-        last = e.op(std.Div, e.op(std.Add, self.total, e.ints(steps - 1)), e.ints(steps))
-        self.count = last
-        scalars = [e.constant(0), e.op(std.Squeeze, last, e.ints(0)), e.constant(1)]
-        numbers = e.op(std.Range, *scalars)
+        if self.is_even:
+            self.total = e.ints(self._count() * steps)
+            numbers = e.constant(np.arange(self._count()))
+        else:
+            self.total = e.size(walks[0].sequence, 0)
+            self.count = e.op(std.Div, e.op(std.Add, self.total, e.ints(steps - 1)), e.ints(steps))
+            numbers = e.op(std.Range, e.constant(0), e.op(std.Squeeze, self.count, e.ints(0)), e.constant(1))
         number = self._parameter(ir.TensorType(ir.DataType.INT64), ())
         start = inner.op(std.Mul, inner.unsqueeze(number, 0), inner.ints(steps))
-        end = inner.op(std.Min, inner.op(std.Add, start, inner.ints(steps)), self.total)
-        self.missing = inner.op(std.Sub, inner.ints(steps), inner.op(std.Sub, end, start))
-        backward = inner.op(std.Sub, self.total, end), inner.op(std.Sub, self.total, start)
-        blocks = []
-        for block in sequences:
-            bounds = backward if block.reverse else (start, end)
-            cut = inner.slice(block.sequence, *bounds, 0)
-            blocks.append(cut)
-        return [(number, numbers)], blocks
+        end = inner.op(std.Add, start, inner.ints(steps))
+        if not self.is_even:
+            end = inner.op(std.Min, end, self.total)
+            self.missing = inner.op(std.Sub, inner.ints(steps), inner.op(std.Sub, end, start))
+        self.forward = start, end
+        self.backward = inner.op(std.Sub, self.total, end), inner.op(std.Sub, self.total, start)
+        return _Fed(number, numbers)
 
     def _inner_loop(self, states: list[ir.Value], blocks: list[ir.Value]) -> ir.Node:
         """The loop over a block's steps: the original body."""
@@ -238,12 +261,12 @@ class _Chunking:
         shape = self.facts.shape(value)
         return padded if shape is None else inner.state(padded, (self.steps, *shape[1:]))
 
-    def _outer_loop(self, fed: list[ir.Value], reverse: list[bool]) -> ir.Node:
+    def _outer_loop(self, fed: list[_Fed]) -> ir.Node:
         loop, old = self.loop, self.loop.node
         attributes: list[ir.Attr] = [
             ir.AttrGraph("body", self.graph),
             ir.AttrInt64("num_scan_inputs", len(fed)),
-            ir.AttrInt64s("scan_input_directions", [int(x) for x in reverse] if self.is_even else [0]),
+            ir.AttrInt64s("scan_input_directions", [int(x.reverse) for x in fed]),
             ir.AttrInt64s("scan_output_directions", [int(x.reverse) for x in loop.outputs]),
         ]
         results = [self._result(state.final) for state in loop.states]
@@ -251,13 +274,14 @@ class _Chunking:
         node = ir.Node(
             "",
             std.Scan.op_type,
-            [*(state.initial for state in loop.states), *fed],
+            [*(state.initial for state in loop.states), *(x.sequence for x in fed)],
             [a for a in attributes if _is_needed(a)],
             outputs=results,
             name=old.name,
             metadata_props=dict(old.metadata_props),
         )
         node.meta[BLOCKS] = self.steps
+        provenance.inherit(node, old)
         self.facts.enter(node)
         loop.graph.insert_before(old, node)
         after = Emitter(loop.space, loop.graph, after=node, scope=old.name or "loop")

@@ -53,7 +53,8 @@ def _formula(site: Site) -> Sequence[Expr | None] | None:
     """What the node's decomposition makes."""
     view = site.operator.of(site.node, site.builder.facts)
     rule = decomposes.of(site.operator)
-    return None if view is None or rule is None else rule(view, site.builder)[: len(site.node.outputs)]
+    made = None if view is None or rule is None else rule(view, site.builder)
+    return None if made is None else made[: len(site.node.outputs)]
 
 
 @before(18, std.GroupNormalization)

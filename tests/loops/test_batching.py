@@ -122,3 +122,28 @@ def test_a_transposed_matrix_times_a_vector(shape: tuple[int, ...]) -> None:
     # onnxruntime reads the matrix wrongly in the original.
     after = ll.optimize(case.model)
     assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=True))
+
+
+@pytest.mark.parametrize("between", ["Add(t, t)", "Relu(t)", "Identity(t)"])
+def test_a_computed_matrix_times_a_vector(between: str) -> None:
+    case = parsed(
+        f"loops (float[3,2] a, float[3] v) => (float[2] y) {{ "
+        f"t = Transpose <perm = [1, 0]> (a) m = {between} y = MatMul(m, v) }}",
+        a=(3, 2),
+        v=(3,),
+    )
+    check(case, AlgebraicSimplification(), applies=True)
+    # onnxruntime moves the Transpose behind an Add, and then reads the matrix wrongly in the original.
+    after = ll.optimize(case.model)
+    assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=True))
+
+
+def test_padded_terms_that_are_repeated_are_not_joined() -> None:
+    case = parsed(
+        """loops (float[1,2] a, float[4,1] b) => (float[4,3] y) {
+            left = Constant <value_ints = [0, 0, 0, 1]> () right = Constant <value_ints = [0, 2, 0, 0]> ()
+            p = Pad(a, left) q = Pad(b, right) y = Add(p, q) }""",
+        a=(1, 2),
+        b=(4, 1),
+    )
+    check(case, AlgebraicSimplification(), applies=False)

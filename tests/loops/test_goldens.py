@@ -95,5 +95,24 @@ def test_schedule(golden: Golden) -> None:
     check(golden, model(STEP["strip-mining"]), StripMining(kind="chunk", steps=1))
 
 
+MOVED = """
+<ir_version: 8, opset_import: ["" : 18]>
+loops (float[4,3] xs, float[1,3] before, float[3] first) => (float[3] last, float[4,3] made)
+<int64[1] zero = {0}, int64[1] minus_one = {-1}>
+{
+  joined = Concat <axis = 0> (before, xs) moved = Slice(joined, zero, minus_one, zero)
+  last, made = Scan <num_scan_inputs = 2, body = step (float[3] s, float[3] x, float[3] m) => (float[3] u, float[3] y)
+    { a = Mul(s, m) u = Add(a, x) y = Neg(u) }> (first, xs, moved)
+}"""
+
+
+def test_blocks_of_a_sequence_that_is_another_one_moved_by_a_step(golden: Golden) -> None:
+    work = ir.from_proto(onnx.parser.parse_model(MOVED))
+    InferShapesPass()(work)
+    before = dump(work)
+    assert StripMining(kind="chunk", steps=2)(work).modified
+    golden("loop_strip-mining_moved", before=before, after=dump(work))
+
+
 def test_orient(golden: Golden) -> None:
     check(golden, model(STEP["operand-swapping"], batch=16, units=256), OperandSwapping())

@@ -30,6 +30,10 @@ def loop(step: str, *, before: str = "", sequence: str = "xs", after: str = "") 
 PLAIN = "u = Add(s, x) y = Neg(u)"
 TURNED = "i = Constant <value = int64[4] {3, 2, 1, 0}> () turned = Gather <axis = 0> (xs, i) "
 TWICE = TURNED + "again = Gather <axis = 0> (turned, i) once = Gather <axis = 0> (again, i)"
+UNREAD = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[4,2,3] xs, float[4,2] unread, float[2,3] first) => (float[2,3] last) {
+  last = Scan <num_scan_inputs = 2, body = step (float[2,3] s, float[2,3] x, float[2] r) => (float[2,3] u)
+    { u = Add(s, x) }> (first, xs, unread) }"""
 SUM = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[400,8,64] xs, float[8,64] first, float[400,8,3] hs) => (float[8,64] last, float[64] b) {
   last, ys = Scan <num_scan_inputs = 1, body = step (float[8,64] s, float[8,64] x) => (float[8,64] u, float[8,64] y)
@@ -62,6 +66,7 @@ BROKEN = {
     "dead node": (DeadCodeElimination, loop(PLAIN + " d = Tanh(s)"), "Tanh"),
     "dead node outside": (DeadCodeElimination, loop(PLAIN, after="d = Tanh(last)"), "Tanh"),
     "state that stays": (DeadCodeElimination, loop("u = Identity(s) y = Add(s, x)"), "Scan"),
+    "sequence that no step reads": (DeadCodeElimination, UNREAD, "Scan"),
     "turned sequence": (LoopReversal, loop(PLAIN, before=TURNED, sequence="turned"), "Scan"),
     "sequence turned three times": (LoopReversal, loop(PLAIN, before=TWICE, sequence="once"), "Scan"),
     "loop": (LoopToScan, TRIPS, "Loop"),

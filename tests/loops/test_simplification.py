@@ -35,6 +35,11 @@ LEFT = {
         "Shape Concat ConstantOfShape Mul",
     "h = Expand(k, rest) s = Shape(xs) e = ConstantOfShape <value = float[1] {2.0}> (s) y = PRelu(e, h)":
         "Expand Shape ConstantOfShape PRelu",
+    "a = Unsqueeze(xs, axis1) t = Transpose <perm = [1, 0, 2, 3]> (a) s = Shape(xs) y = Reshape(t, s)": "",
+    "s = Constant <value = int64[2] {-1, 8}> () f = Reshape(xs, s) t = Shape(xs) y = Reshape(f, t)": "",
+    "t = Transpose <perm = [0, 2, 1]> (xs) s = Shape(xs) y = Reshape(t, s)": "Transpose Shape Reshape",
+    "a = Unsqueeze(xs, axis1) y = Gather <axis = 1> (a, zero)": "",
+    "a = Unsqueeze(xs, axis1) y = Gather <axis = 0> (a, zero)": "Unsqueeze Gather",
     # Another order, another number, or another axis.
     "b = Sub(steps, one) t = Neg(one) back = Range(b, t, t) y = Gather(xs, back)":
         "Shape Squeeze Sub Range Gather",

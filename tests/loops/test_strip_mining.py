@@ -77,3 +77,58 @@ def test_steps_beyond_int64_are_not_rounded_up() -> None:
         {{ d = Identity(c) t = Tanh(s) y = Neg(t) }}> (n, yes, first) }}"""
     after = ll.optimize(onnx.parser.parse_model(text), "chunk:8")
     assert after.ByteSize() < 10_000
+
+
+# Sequences that are another one moved by a step, or joined of more: what the graph makes of xs, zs and ws.
+MOVED = {
+    "before": ("whole = Concat <axis = 0> (first, xs) moved = Slice(whole, zero, minus_one, zero)", 2),
+    "before, cut first": ("kept = Slice(xs, zero, minus_one, zero) moved = Concat <axis = 0> (first, kept)", 2),
+    "behind": ("whole = Concat <axis = 0> (xs, first) moved = Slice(whole, one, end, zero)", 2),
+    "behind, cut first": ("kept = Slice(xs, one, end, zero) moved = Concat <axis = 0> (kept, first)", 2),
+    "by two": (
+        """
+      pair = Concat <axis = 0> (first, first, xs) whole = Slice(pair, zero, minus_two, zero)
+      moved = Identity(whole)""",
+        3,
+    ),
+    "in three parts": (
+        """
+      kept = Slice(xs, one, minus_one, zero) moved = Concat <axis = 0> (first, kept, first)""",
+        3,
+    ),
+    "joined alone": ("kept = Tanh(xs) part = Slice(kept, zero, one, one) moved = Concat <axis = 1> (part, part)", 0),
+    "read twice": ("whole = Concat <axis = 0> (first, xs) moved = Slice(whole, zero, minus_one, zero)", 0),
+}
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize(("length", "steps"), [(6, 2), (6, 4), (5, 2), (6, 1), (5, 3)])
+@pytest.mark.parametrize("form", MOVED)
+def test_a_sequence_moved_by_a_step_is_cut_out_of_the_original(
+    form: str, length: int, steps: int, reverse: int
+) -> None:
+    nodes, count = MOVED[form]
+    also = "also = Neg(moved)" if form == "read twice" else "also = Neg(xs)"
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
+    loops (float[{length},2] xs, float[1,2] first, float[2] start) => (float[2] last, float[{length},2] ys, also)
+    <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] minus_one = {{-1}}, int64[1] minus_two = {{-2}},
+     int64[1] end = {{9223372036854775807}}>
+    {{
+      {nodes}
+      {also}
+      last, ys = Scan <num_scan_inputs = 2, scan_input_directions = [{reverse}, 0],
+        body = step (float[2] s, float[2] m, float[2] x) => (float[2] s2, float[2] y)
+        {{ t = Mul(s, m) s2 = Add(t, x) y = Tanh(s2) }}> (start, moved, xs)
+    }}""")
+    random = np.random.default_rng(0)
+    shapes = {"xs": (length, 2), "first": (1, 2), "start": (2,)}
+    feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    after = ll.optimize(model, f"chunk:{steps}", verify_each=True)
+    outer = next(node for node in after.graph.node if node.op_type == "Scan")
+    body = next(attribute.g for attribute in outer.attribute if attribute.name == "body")
+    cuts = {name for node in body.node if node.op_type == "Slice" for name in node.output}
+    joined = [node for node in body.node if node.op_type == "Concat" and {*node.input} <= cuts]
+    assert [len(node.input) for node in joined] == ([count] if count else [])
+    for optimised in (False, True):
+        for a, b in zip(run(model, feeds, optimised=optimised), run(after, feeds, optimised=optimised), strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-6)

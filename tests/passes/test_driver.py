@@ -12,6 +12,7 @@ import pytest
 from onnx import parser
 
 import lstm_lower as ll
+from lstm_lower.graph.declared import WrongShapeWarning
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.structure import nesting
 from lstm_lower.passes.base import Pass
@@ -200,10 +201,13 @@ CONTRADICTION = """g (float[2] x) => (float[9, 2] y) <int64 n = {3}, bool go = {
 }"""
 
 
-def test_contradictions_that_a_pass_brings_to_light_are_errors_of_ours() -> None:
+@pytest.mark.parametrize("verify_each", [False, True])
+def test_a_wrong_shape_that_a_pass_brings_to_light_is_put_right(*, verify_each: bool) -> None:
     model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> {CONTRADICTION}')
-    with pytest.raises(ll.LstmLowerError, match=r"\[3, 2\].*got \[9, 2\]"):
-        ll.optimize(model, verify_each=True)
+    with pytest.warns(WrongShapeWarning, match=r"\[9, 2\].*made with \[3, 2\]"):
+        optimized = ll.optimize(model, verify_each=verify_each)
+    onnx.checker.check_model(optimized, full_check=True)
+    assert [dim.dim_value for dim in optimized.graph.output[0].type.tensor_type.shape.dim] == [3, 2]
 
 
 @pytest.mark.parametrize("imports", ['["": 11, "tf": 1]', '["tf": 1]'])

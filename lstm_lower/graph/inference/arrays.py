@@ -234,14 +234,14 @@ def _constant(op: std.Constant) -> Inferred:
 
 @infers(std.Pad)
 def _pad(op: std.Pad) -> Inferred:
-    shape, pads = op.shape(), op.pads
-    if shape is None or pads is None:
+    shape, widths = op.shape(), op.widths
+    if shape is None or widths is None:
         return [(op.dtype(), None if shape is None else (None,) * len(shape))]
-    return [(op.dtype(), tuple(_padded(dim, *sides) for dim, sides in zip(shape, pads, strict=True)))]
+    return [(op.dtype(), tuple(_padded(dim, *sides) for dim, sides in zip(shape, widths, strict=True)))]
 
 
-def _padded(dim: Dim, before: int, after: int) -> Dim | None:
-    if isinstance(dim, int):
+def _padded(dim: Dim, before: Dim, after: Dim) -> Dim | None:
+    if isinstance(dim, int) and isinstance(before, int) and isinstance(after, int):
         return dim + before + after
     return dim if before == after == 0 else None
 

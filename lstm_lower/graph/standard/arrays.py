@@ -14,7 +14,7 @@ from lstm_lower.graph.standard.base import (
     counted,
     text,
 )
-from lstm_lower.graph.values import Array
+from lstm_lower.graph.values import Array, Dim
 
 
 class Moving(Standard, abstract=True):
@@ -228,13 +228,21 @@ class Pad(Standard):
         return None if pads is None else tuple(range(len(pads) // 2))
 
     @property
-    def pads(self) -> tuple[tuple[int, int], ...] | None:
-        """Elements before and after, for each axis of the operand; `None` when not known."""
-        given, axes, rank = self.ints(1, "pads"), self.axes, self.rank()
+    def widths(self) -> tuple[tuple[Dim, Dim], ...] | None:
+        """Elements before and after, for each axis of the operand, as far as they are known; `None` without axes."""
+        given, axes, rank = self.facts.entries(self.operand(1)), self.axes, self.rank()
         if given is None or axes is None or rank is None or len(given) != 2 * len(axes):
             return None
         pairs = dict(zip(axes, zip(given[: len(axes)], given[len(axes) :], strict=True), strict=True))
         return tuple(pairs.get(axis, (0, 0)) for axis in range(rank))
+
+    @property
+    def pads(self) -> tuple[tuple[int, int], ...] | None:
+        """Elements before and after, for each axis of the operand; `None` when not all are known."""
+        known = [
+            (before, after) for before, after in self.widths or () if isinstance(before, int) and isinstance(after, int)
+        ]
+        return None if self.widths is None or len(known) < len(self.widths) else tuple(known)
 
 
 class Shape(Standard):

@@ -13,6 +13,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import captures, detach, redirect, remove_unread
 from lstm_lower.graph.emit import Emitter, Workspace, replace
@@ -183,7 +184,8 @@ class Loop:
 
     def inside(self, before: ir.Node | None = None, scope: str = "body") -> Emitter:
         """Emits in the body, at its end or before one of its nodes."""
-        return Emitter(self.space, self.body, before=before, scope=self.scope(scope))
+        stands_for = provenance.sources(before or self.node)
+        return Emitter(self.space, self.body, before=before, scope=self.scope(scope), stands_for=stands_for)
 
     def captures(self) -> list[ir.Value]:
         """Values of outer scopes that the body reads."""
@@ -266,12 +268,17 @@ class Loop:
         inputs = [(x.sequence, x.parameter, x.axis, x.reverse) for x in self.inputs]
         return [states, inputs, [(x.sequence, x.axis, x.reverse) for x in self.outputs]]
 
-    def _drop_unread_inputs(self) -> None:
+    def unread_inputs(self) -> list[ScanInput]:
+        """Sequences that no step reads, but for the one that tells the number of steps."""
         results = set(self.results())
         unread = [x for x in self.inputs if not x.parameter.uses() and x.parameter not in results]
         # A Scan needs one sequence to know the number of its steps: the one that costs least stays.
         if len(unread) == len(self.inputs) and unread:
             unread.remove(min(unread, key=self._size))
+        return unread
+
+    def _drop_unread_inputs(self) -> None:
+        unread = self.unread_inputs()
         self.inputs = [x for x in self.inputs if x not in unread]
 
     def _size(self, x: ScanInput) -> tuple[bool, int, int]:

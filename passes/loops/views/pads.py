@@ -1,4 +1,4 @@
-"""Sums of tensors padded with zeros: the gradient of a cut, written by those who have no better word for it.
+"""Tensors padded with zeros: the gradient of a cut.
 
 `pad(a, behind) + pad(b, before)`, where the parts lie side by side, is `concat(a, b)`.
 """
@@ -34,6 +34,31 @@ def joined_pads(e: Emitter, node: ir.Node) -> ir.Value | None:
     return e.op(std.Concat, *(value for *_, value in placed), axis=axis)
 
 
+def lone_element(facts: Facts, sequence: ir.Value, *, last: bool) -> ir.Value | None:
+    """What stands in the last place of a sequence of zeros, or in the first one, with an axis of time of one step.
+
+    Args:
+        facts: what is known of the sequence.
+        sequence: time on axis 0, at least one step.
+        last: which of the two places.
+
+    Returns:
+        `None` where it is not known to be such a sequence.
+    """
+    pad = std.Pad.of(sequence.producer(), facts)
+    if pad is None or not _fills_with_zeros(pad):
+        return None
+    shape, widths = pad.shape(), pad.widths
+    if not shape or shape[0] != 1 or widths is None:
+        return None
+    (before, behind), *others = widths
+    return pad.data if (behind if last else before) == 0 and all(sides == (0, 0) for sides in others) else None
+
+
+def _fills_with_zeros(pad: std.Pad) -> bool:
+    return pad.mode == "constant" and (pad.value is None or pad.facts.uniform(pad.value) == 0.0)
+
+
 def _feeds_sum(facts: Facts, node: ir.Node) -> bool:
     uses = list(node.outputs[0].uses())
     if len(uses) != 1 or node.outputs[0].is_graph_output():
@@ -58,7 +83,8 @@ def _leaves(facts: Facts, node: ir.Node) -> list[tuple[int, int, int, ir.Value]]
                 return []
             if std.Add.matches(maker) and maker.graph is node.graph and _is_lone(value):
                 waiting.append(maker)
-            elif (place := _place(facts, value)) is not None:
+            # What is repeated along another axis cannot be joined.
+            elif facts.same_shape(value, node.outputs[0]) and (place := _place(facts, value)) is not None:
                 found.append(place)
             else:
                 return []
@@ -72,7 +98,7 @@ def _is_lone(value: ir.Value) -> bool:
 def _place(facts: Facts, value: ir.Value) -> tuple[int, int, int, ir.Value] | None:
     """Axis, start and size of what a Pad puts among zeros, and that itself."""
     pad = std.Pad.of(value.producer(), facts)
-    if pad is None or pad.mode != "constant" or (pad.value is not None and facts.uniform(pad.value) != 0.0):
+    if pad is None or not _fills_with_zeros(pad):
         return None
     shape, pads = pad.shape(), pad.pads
     if shape is None or pads is None or any(min(sides) < 0 for sides in pads):

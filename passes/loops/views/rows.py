@@ -43,10 +43,12 @@ class Code:
         reads: what each node reads, itself or in graphs that it holds.
         readers: the nodes that read a value so.
         kinds: what nodes that may stand in one row have in common.
+        weights: names of initializers that shall be learnt.
     """
 
-    def __init__(self, graph: ir.Graph) -> None:
+    def __init__(self, graph: ir.Graph, weights: frozenset[str] = frozenset()) -> None:
         self.graph = graph
+        self.weights = weights
         self.reads = {node: operands(node) for node in graph}
         self.kinds = {node: node_kind(node) for node in graph}
         self.readers: dict[ir.Value, list[ir.Node]] = {}
@@ -217,7 +219,7 @@ class Rows:
         return None
 
     def _constant(self, values: Tuple) -> Constant | Numbers | None:
-        arrays = [self.facts.constant(value) for value in values]
+        arrays = [None if self._is_learnt(value) else self.facts.constant(value) for value in values]
         known = [array for array in arrays if array is not None]
         dtype = self.facts.dtype(values[0])
         if len(known) < len(arrays) or dtype is None or any(self.facts.dtype(value) != dtype for value in values):
@@ -227,6 +229,22 @@ class Rows:
         if all(array.tobytes() == known[0].tobytes() for array in known):
             return Constant(known[0], dtype)
         return Numbers(np.stack(known), dtype) if known[0].size == 1 else None
+
+    def _is_learnt(self, value: ir.Value | None) -> bool:
+        """Whether a value is or follows from a weight that shall be learnt, by other than its sizes."""
+        waiting = [] if value is None or not self.code.weights else [value]
+        seen = set(waiting)
+        while waiting:
+            value = waiting.pop()
+            if value.name in self.code.weights and value.is_initializer():
+                return True
+            node = value.producer()
+            if node is None or std.Shape.matches(node) or std.Size.matches(node):
+                continue
+            more = [operand for operand in node.inputs if operand is not None and operand not in seen]
+            seen.update(more)
+            waiting += more
+        return False
 
     def _element(self, values: Tuple) -> Element | None:
         found = [element_of(value, self.facts) for value in values]

@@ -1,0 +1,74 @@
+"""Sizes that a model leaves open, fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.graph.subgraphs import with_inner
+from lstm_lower.passes.base import Pass
+
+
+class FixedSizesPass(Pass):
+    """Gives open sizes of a model's inputs, which are known by name, numbers."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        """Prepares.
+
+        Raises:
+            InvalidInputError: a size is no number.
+        """
+        super().__init__()
+        for name, size in sizes.items():
+            number: object = size
+            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                raise InvalidInputError(f"sizes require numbers, got {size!r} for '{name}'")
+        self.sizes = dict(sizes)
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Fixes them wherever they are declared.
+
+        Raises:
+            InvalidInputError: no input has an open size of a name.
+        """
+        open_sizes = {
+            size.value
+            for value in model.graph.inputs
+            if value.shape is not None
+            for size in value.shape
+            if isinstance(size, ir.SymbolicDim) and size.value is not None
+        }
+        for name in self.sizes:
+            if name not in open_sizes:
+                raise InvalidInputError(f"sizes require names of open sizes, {sorted(open_sizes)}, got '{name}'")
+        modified = False
+        for graph in with_inner(model.graph):
+            for value in [*graph.inputs, *graph.outputs, *(out for node in graph for out in node.outputs)]:
+                modified |= self._fix(value)
+        return ir.passes.PassResult(model, modified)
+
+    def _fix(self, value: ir.Value) -> bool:
+        shape = value.shape
+        if shape is None:
+            return False
+        sizes = [
+            self.sizes.get(size.value, size) if isinstance(size, ir.SymbolicDim) and size.value is not None else size
+            for size in shape
+        ]
+        if sizes == list(shape):
+            return False
+        value.shape = ir.Shape(sizes)
+        return True
+
+    def ensures(self, model: ir.Model) -> None:
+        """None of them is open any more.
+
+        Raises:
+            ir.passes.PostconditionError: one is.
+        """
+        for value in model.graph.inputs:
+            for size in value.shape or ():
+                if isinstance(size, ir.SymbolicDim) and size.value in self.sizes:
+                    raise ir.passes.PostconditionError(f"{self.name}: '{value.name}' requires fixed sizes")

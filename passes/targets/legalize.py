@@ -1,0 +1,119 @@
+"""The passes that make a lowered model one that a target runs, and the check that it is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph.edit import captures
+from lstm_lower.graph.form import node_label
+from lstm_lower.graph.subgraphs import all_nodes, with_inner
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.decompositions.decompose import DecomposePass
+from lstm_lower.passes.loops.closed_bodies import ClosedBodies
+from lstm_lower.passes.loops.views.loop import is_scan, scans_of
+from lstm_lower.passes.targets.table import Target
+
+# Of a model that a target cannot run at all, nobody reads every node.
+_NAMED = 8
+
+
+class DecomposeForTargetPass(DecomposePass):
+    """Writes operators that a target lacks in simpler ones, where a formula is known."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(self._is_lacking)
+        self.target = target
+
+    def _is_lacking(self, node: ir.Node) -> bool:
+        view = self.context.space.facts.view(node)
+        return view is not None and self.target.fault(view) is not None
+
+
+def legalizing_passes(target: Target) -> list[Pass]:
+    """What makes an optimised model one for a target, and refuses it where that is not certain."""
+    closing: list[Pass] = [ClosedBodies()] if target.closed_bodies else []
+    return [DecomposeForTargetPass(target), *closing, CheckTargetPass(target)]
+
+
+class CheckTargetPass(Pass):
+    """Refuses a model that a target does not run, and changes nothing.
+
+    Attributes:
+        target: the target.
+        silent: whether only what it would compute otherwise without a word is refused.
+    """
+
+    preserves = True
+
+    def __init__(self, target: Target, *, silent: bool = False) -> None:
+        super().__init__()
+        self.target = target
+        self.silent = silent
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Checks.
+
+        Raises:
+            UnsupportedOpError: names the nodes that are in the way, and what to do.
+        """
+        faults = [*self._types(model), *self._nodes(model)]
+        if not self.silent:
+            # What computes open sizes is gone once they are known.
+            made = [output for node in all_nodes(model.graph) for output in node.outputs]
+            faults = self._sizes(model.graph.inputs) or [*faults, *self._loops(model), *self._sizes(made)]
+        if faults:
+            more = [f"and {len(faults) - _NAMED} more"] if len(faults) > _NAMED else []
+            what = f"target '{self.target.name}' requires another model, it has"
+            raise UnsupportedOpError("\n  ".join([what, *faults[:_NAMED], *more]))
+        return ir.passes.PassResult(model, modified=False)
+
+    def _nodes(self, model: ir.Model) -> list[str]:
+        facts = self.context.space.facts
+        found = []
+        for node in all_nodes(model.graph):
+            view = facts.view(node)
+            fault = None if view is None else self.target.fault(view, silent=self.silent)
+            if fault is not None:
+                loop = "; sizes={...} or --dim fixes the number of its steps" if is_scan(node) else ""
+                found.append(f"{fault}, which '{node_label(node)}' is{loop}")
+        return found
+
+    def _loops(self, model: ir.Model) -> list[str]:
+        """What of the loops that the target runs is not as it must be."""
+        scans = scans_of(model.graph)
+        inner = {node for scan in scans for node in all_nodes(scan.attributes["body"].as_graph())}
+        found = []
+        for scan in scans:
+            if not self.target.nested_loops and scan in inner:
+                found.append(f"no loop in a loop, which '{node_label(scan)}' is; schedule unroll takes them apart")
+            if self.target.closed_bodies and (read := captures(scan)):
+                found.append(f"no loop that reads from outside, as '{node_label(scan)}' reads '{read[0].name}'")
+        return found
+
+    def _types(self, model: ir.Model) -> list[str]:
+        """Element types that it does not have as they are, but for scalars inside, such as an optimizer's constants."""
+        facts = self.context.space.facts
+        interface = {*model.graph.inputs, *model.graph.outputs}
+        found: dict[ir.DataType, ir.Value] = {}
+        for graph in with_inner(model.graph):
+            values = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
+            for value in values:
+                dtype = facts.dtype(value)
+                narrowed = dtype in self.target.narrowed and (value in interface or facts.elements(value) > 1)
+                if dtype is not None and (narrowed or (dtype in self.target.without and not self.silent)):
+                    found.setdefault(dtype, value)
+        return [f"no {dtype.name.lower()}, which '{value.name}' is" for dtype, value in found.items()]
+
+    def _sizes(self, values: Iterable[ir.Value]) -> list[str]:
+        """The first of the values with an open size, where sizes have to be known."""
+        for value in values if self.target.fixed_sizes else ():
+            shape = self.context.space.facts.shape(value)
+            if shape is None or not all(isinstance(size, int) for size in shape):
+                written = "unknown" if shape is None else list(map(str, shape))
+                return [
+                    f"no sizes that are open, as those of '{value.name}', {written}; sizes={{...}} or --dim fixes them"
+                ]
+        return []

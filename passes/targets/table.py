@@ -1,0 +1,221 @@
+"""What each target cannot run, a row each; schedules and legalising passes follow from it.
+
+What stands of OpenVINO and ggml here was found by running onnx's own node tests on them: what they claim and compute
+otherwise, what they fail on, and what they leave to the processor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.graph import standard as std
+
+Views = tuple[type[std.Standard], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lack:
+    """A form of an operator that a target does not run.
+
+    Attributes:
+        op: the operator, or a kind of operators.
+        what: of it, for a message.
+        where: whether a node is of that form; `None` where all are.
+        silent: whether the target computes it otherwise without a word, instead of leaving it to others or failing.
+    """
+
+    op: type[std.Standard]
+    what: str = ""
+    where: Callable[[Any], bool] | None = None
+    silent: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A runtime.
+
+    Attributes:
+        name: what it is called.
+        runs: the operators that it runs; none for all but those that it lacks.
+        lacks: forms that it does not run, or computes otherwise without a word.
+        without: element types that it does not have.
+        narrowed: element types that it computes in fewer digits without a word.
+        closed_bodies: whether a Scan's body may read nothing from outside.
+        nested_loops: whether it runs loops in loops.
+        fixed_sizes: whether every size has to be known beforehand.
+    """
+
+    name: str
+    runs: Views = ()
+    lacks: tuple[Lack, ...] = ()
+    without: frozenset[ir.DataType] = frozenset()
+    narrowed: frozenset[ir.DataType] = frozenset()
+    closed_bodies: bool = False
+    nested_loops: bool = True
+    fixed_sizes: bool = False
+
+    def schedule(self, wanted: str) -> str:
+        """The schedule under which loops are lowered.
+
+        Raises:
+            InvalidInputError: the wanted one leaves loops that the target does not run.
+        """
+        loops = not any(issubclass(std.Scan, lack.op) for lack in self.lacks)
+        allowed = ["scan", "unroll"] if loops else ["unroll"]
+        if loops and self.nested_loops:
+            return wanted
+        if wanted not in ("auto", *allowed):
+            raise InvalidInputError(f"target '{self.name}' requires a schedule of {allowed}, got {wanted!r}")
+        return allowed[0] if wanted == "auto" else wanted
+
+    def fault(self, view: std.Standard, *, silent: bool = False) -> str | None:
+        """Why the target does not run a node, if so.
+
+        Args:
+            view: of the node.
+            silent: look only for what it computes otherwise without a word.
+        """
+        for lack in self.lacks:
+            if silent and not lack.silent:
+                continue
+            if isinstance(view, lack.op) and (lack.where is None or lack.where(view)):
+                return f"no {view.op_type}{f' {lack.what}' if lack.what else ''}"
+        if self.runs and not silent and not isinstance(view, self.runs):
+            return f"no {view.op_type}"
+        return None
+
+
+_WIDE = frozenset({ir.DataType.DOUBLE})
+_SMALL_FLOATS = frozenset(
+    {
+        ir.DataType.FLOAT8E4M3FN,
+        ir.DataType.FLOAT8E4M3FNUZ,
+        ir.DataType.FLOAT8E5M2,
+        ir.DataType.FLOAT8E5M2FNUZ,
+        ir.DataType.FLOAT4E2M1,
+    }
+)
+_OTHER_INTEGERS = frozenset(
+    {ir.DataType.INT8, ir.DataType.INT16, ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64}
+)
+
+
+def _open_choice(view: std.Where) -> bool:
+    """Whether it chooses among floats of which one may be infinite or none."""
+    dtype = view.dtype(1)
+    return (dtype is None or dtype.is_floating_point()) and not (
+        view.facts.finite(view.yes) and view.facts.finite(view.no)
+    )
+
+
+def _other_pad(view: std.Pad) -> bool:
+    return view.operand(3) is not None or view.mode != "constant"
+
+
+def _several(view: std.Standard) -> bool:
+    return len(view.inputs) != 2
+
+
+# Operands that onnxruntime's kernels for GPUs read on the host; what the device computes is copied there first.
+_ON_THE_HOST: dict[type[std.Standard], tuple[int, ...]] = {
+    std.ConstantOfShape: (0,),
+    std.CumSum: (1,),
+    std.Expand: (1,),
+    std.OneHot: (1,),
+    std.Pad: (1, 3),
+    std.Range: (0, 1, 2),
+    std.Reduction: (1,),
+    std.Reshape: (1,),
+    std.Slice: (1, 2, 3, 4),
+    std.Split: (1,),
+    std.Squeeze: (1,),
+    std.Tile: (1,),
+    std.TopK: (1,),
+    std.Unsqueeze: (1,),
+}
+
+
+def _computed(view: std.Standard) -> bool:
+    positions = next(places for op, places in _ON_THE_HOST.items() if isinstance(view, op))
+    return any(view.operand(place) is not None and view.constant(place) is None for place in positions)
+
+
+_GGML: Views = (
+    *(std.Abs, std.Add, std.And, std.Atan, std.Cast, std.Ceil, std.Clip, std.Concat, std.Constant, std.ConstantOfShape),
+    *(std.Cos, std.CumSum, std.Div, std.Elu, std.Equal, std.Exp, std.Expand, std.Flatten, std.Floor, std.Gather),
+    *(std.GatherElements, std.Gemm, std.Greater, std.GreaterOrEqual, std.Identity, std.IsNaN, std.LeakyRelu, std.Less),
+    *(std.LessOrEqual, std.Log, std.MatMul, std.Max, std.Min, std.Mul, std.Neg, std.Not, std.Or, std.Pad, std.Pow),
+    *(std.Range, std.Reciprocal, std.ReduceLogSum, std.ReduceMax, std.ReduceMean, std.ReduceMin, std.ReduceProd),
+    *(std.ReduceSum, std.Relu, std.Reshape, std.Round, std.ScatterElements, std.ScatterND, std.Shape, std.Sigmoid),
+    *(std.Sin, std.Slice, std.Softmax, std.Split, std.Sqrt, std.Squeeze, std.Sub, std.Tanh, std.TopK, std.Transpose),
+    *(std.Unsqueeze, std.Where),
+)
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target(
+            "openvino",
+            lacks=(
+                Lack(std.LSTM, "with peepholes", lambda view: view.peepholes is not None, silent=True),
+                Lack(std.BitShift, silent=True),
+                Lack(std.TopK, "whose order among equal numbers is told", silent=True),
+                Lack(std.Tile, silent=True),
+                Lack(std.SpaceToDepth, silent=True),
+                Lack(std.SequenceMap),
+            ),
+            # Integers of 64 bits are of 32 there: random numbers, which are made of them, come from unsigned ones.
+            without=_SMALL_FLOATS,
+            narrowed=_WIDE | {ir.DataType.UINT64, ir.DataType.UINT32},
+            closed_bodies=True,
+            nested_loops=False,
+        ),
+        Target(
+            "ggml",
+            runs=_GGML,
+            lacks=(
+                Lack(std.ControlFlow),
+                Lack(std.Max, "of other than two operands", _several, silent=True),
+                Lack(std.Min, "of other than two operands", _several, silent=True),
+                Lack(std.Pad, "with axes, or with another thing than a constant", _other_pad),
+                # It multiplies both by zeros and ones.
+                Lack(std.Where, "among numbers that may not be finite", _open_choice, silent=True),
+                Lack(std.Scatter, "with a reduction", lambda view: view.attribute("reduction", "none") != "none"),
+            ),
+            without=_SMALL_FLOATS | _OTHER_INTEGERS | {ir.DataType.BFLOAT16, ir.DataType.STRING},
+            narrowed=_WIDE,
+        ),
+        # Loops and branches are decided on the host: a capture of what the device does cannot hold them.
+        Target(
+            "cuda-graph",
+            lacks=(
+                *(Lack(std.ControlFlow), Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress), Lack(std.Shape)),
+                Lack(std.Size),
+                *(Lack(op, "whose sizes, places or axes are computed by the device", _computed) for op in _ON_THE_HOST),
+            ),
+            without=frozenset({ir.DataType.STRING}),
+            fixed_sizes=True,
+        ),
+        Target(
+            "webgpu",
+            lacks=(Lack(std.ControlFlow), Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress)),
+            without=_WIDE | _SMALL_FLOATS | _OTHER_INTEGERS | {ir.DataType.BFLOAT16, ir.DataType.STRING},
+        ),
+    )
+}
+
+
+def target_of(name: str) -> Target:
+    """A target by name.
+
+    Raises:
+        InvalidInputError: there is none of that name.
+    """
+    if str(name) not in TARGETS:
+        raise InvalidInputError(f"target requires one of {sorted(TARGETS)}, got {name!r}")
+    return TARGETS[name]

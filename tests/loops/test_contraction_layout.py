@@ -1,0 +1,217 @@
+"""Products over many rows take their first operand laid out, where that is known to pay."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lstm_lower.graph.dump import dump
+from lstm_lower.graph.verify import verify
+from lstm_lower.passes.base import Context
+from lstm_lower.passes.loops.contraction_layout import ContractionLayout
+from lstm_lower.passes.shapes import InferShapesPass
+from tests.conftest import Golden
+from tests.support.loop_checks import assert_same, run
+
+# A product over the steps and rows of a sequence beside the loop that makes it.
+MODEL = """
+<ir_version: 8, opset_import: ["" : 18]>
+loops ({kind}[{sizes},{width}] xs, {kind}[{rows},{columns}] g, {kind}[{width}] first)
+  => ({kind}[{width}] last, {kind}[K,N] w)
+{{
+  last, ys = Scan <num_scan_inputs = 1, body = step ({kind}[{width}] s, {kind}[{batch},{width}] x)
+    => ({kind}[{width}] u, {kind}[{batch},{width}] y)
+    {{ axes = Constant <value = int64[1] {{0}}> () m = ReduceMean <keepdims = 0> (x, axes) u = Add(s, m) y = Neg(x) }}>
+    (first, xs)
+  shape = Constant <value = int64[2] {{-1, {width}}}> ()
+  flat = {flatten}
+  {product}
+}}"""
+FLATTEN = {"Flatten": "Flatten <axis = 2> (ys)", "Reshape": "Reshape(ys, shape)"}
+PRODUCTS = {
+    "Gemm": "w = Gemm <transA = 1> (flat, g)",
+    "MatMul": "t = Transpose <perm = [1, 0]> (flat) w = MatMul(t, g)",
+    "scaled": "w = Gemm <transA = 1, alpha = 0.5> (flat, g)",
+    "both transposed": "gt = Transpose <perm = [1, 0]> (g) w = Gemm <transA = 1, transB = 1> (flat, gt)",
+}
+
+
+def case(
+    steps: int = 40,
+    width: int = 3,
+    columns: int = 1024,
+    kind: str = "float",
+    product: str = "Gemm",
+    flatten: str = "Flatten",
+    *,
+    is_open: bool = False,
+    sum_of_rows: str = "",
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """The model, and values for its inputs."""
+    batch, rows = 2, "R" if is_open else steps * 2
+    text = MODEL.format(
+        kind=kind, width=width, columns=columns, batch="B" if is_open else batch, flatten=FLATTEN[flatten],
+        sizes="T,B" if is_open else f"{steps},{batch}", rows=rows, product=sum_of_rows or PRODUCTS[product],
+    )  # fmt: skip
+    if sum_of_rows:
+        text = text.replace("[K,N] w)", "[K,N] w, float[L,M] c)")
+    dtype = np.float32 if kind == "float" else np.float64
+    random = np.random.default_rng(0)
+    shapes = {"xs": (steps, batch, width), "g": (steps * batch, columns), "first": (width,)}
+    return onnx.parser.parse_model(text), {k: random.standard_normal(v).astype(dtype) for k, v in shapes.items()}
+
+
+ONES = "size = Shape <start = 0, end = 1> (g) one = Constant <value = int64[1] {1}> () "
+ONES += "sizes = Concat <axis = 0> (one, size) ones = ConstantOfShape <value = float[1] {1.0}> (sizes) "
+# Where the sum stands, and the operators that are left of it and the product.
+SUMS = {
+    "behind": ("w = Gemm <transA = 1> (flat, g) b = MatMul(ones, g) c = Neg(b)", ["MatMul"]),
+    "before": ("b = MatMul(ones, g) c = Neg(b) w = Gemm <transA = 1> (flat, g)", ["MatMul"]),
+    "before its rows": (
+        "b = MatMul(ones, g) c = Neg(b) again = Flatten <axis = 2> (ys) w = Gemm <transA = 1> (again, g)",
+        ["MatMul"],
+    ),
+    "before other rows": (
+        "b = MatMul(ones, g) c = Neg(b) other = Sin(flat) w = Gemm <transA = 1> (other, g)",
+        ["MatMul", "Gemm"],
+    ),
+    "of other rows": ("k = Neg(g) b = MatMul(ones, k) c = Neg(b) w = Gemm <transA = 1> (flat, g)", ["MatMul", "Gemm"]),
+    "twos": (
+        "t = Add(ones, ones) b = MatMul(t, g) c = Neg(b) w = Gemm <transA = 1> (flat, g)",
+        ["MatMul", "Gemm"],
+    ),
+}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("form", SUMS)
+def test_sum_of_the_same_rows(form: str, is_open: bool) -> None:
+    """A sum becomes one more row of the product, which alone would be too narrow."""
+    text, left = SUMS[form]
+    model, feeds = case(columns=384, product="Gemm", is_open=is_open, sum_of_rows=ONES + text)
+    modified, _, operators = applied(model, feeds)
+    assert modified == (left == ["MatMul"])
+    assert [name for name in operators if name in ("MatMul", "Gemm")] == left
+
+
+# Products of several operands with the same matrix, and how many products are left.
+JOINED = {
+    "two": ("w = Gemm <transA = 1> (flat, g) k = Sin(flat) c = Gemm <transA = 1> (k, g)", 2),
+    "two at hand": ("k = Sin(flat) w = Gemm <transA = 1> (flat, g) c = Gemm <transA = 1> (k, g)", 1),
+    "rows laid out later": (
+        "w = Gemm <transA = 1> (flat, g) k = Flatten <axis = 2> (ys) c = Gemm <transA = 1> (k, g)",
+        1,
+    ),
+    "a wide one": (
+        """
+      k = Concat <axis = 1> (flat, g) w = Gemm <transA = 1> (flat, g) c = Gemm <transA = 1> (k, g)""",
+        2,
+    ),
+    "a wide one first": (
+        """
+      k = Concat <axis = 1> (flat, g) w = Gemm <transA = 1> (k, g) c = Gemm <transA = 1> (flat, g)""",
+        2,
+    ),
+    "two and a sum": (
+        """
+      k = Sin(flat) w = Gemm <transA = 1> (flat, g) t = Transpose <perm = [1, 0]> (k) p = MatMul(t, g)
+      b = MatMul(ones, g) c = Add(p, b)""",
+        1,
+    ),
+    "the same rows otherwise": (
+        """
+      thrice = Unsqueeze(g, one) again = Flatten <axis = 2> (thrice)
+      w = Gemm <transA = 1> (flat, g) c = Gemm <transA = 1> (flat, again)""",
+        1,
+    ),
+    "other rows": (
+        """
+      k = Sin(flat) other = Neg(g) w = Gemm <transA = 1> (flat, g) c = Gemm <transA = 1> (k, other)""",
+        2,
+    ),
+    "the first one's result": (
+        """
+      w = Gemm <transA = 1> (flat, g) part = Slice(w, zero, one, one) k = Mul(flat, part)
+      c = Gemm <transA = 1> (k, g)""",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("form", JOINED)
+def test_products_with_the_same_matrix_become_one(form: str, is_open: bool) -> None:
+    text, left = JOINED[form]
+    zero = "zero = Constant <value = int64[1] {0}> () "
+    model, feeds = case(columns=512, width=1, is_open=is_open, sum_of_rows=zero + ONES + text)
+    modified, _, operators = applied(model, feeds)
+    assert modified
+    assert sum(name in ("MatMul", "Gemm") for name in operators) == left
+
+
+def applied(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> tuple[bool, list[str], list[str]]:
+    """Whether the pass changed something, why not, and the operators that are left; results are as before."""
+    work = ir.from_proto(model)
+    InferShapesPass()(work)
+    context = Context(work)
+    step = ContractionLayout(context)
+    step.verify_each = True
+    modified = step(work).modified
+    verify(work)
+    after = ir.to_proto(work)
+    onnx.checker.check_model(after, full_check=True)
+    for optimised in (False, True):
+        assert_same(run(model, feeds, optimised=optimised), run(after, feeds, optimised=optimised))
+    reasons = [refusal.reason for refusal in context.trace.refusals]
+    return modified, reasons, [node.op_type for node in after.graph.node]
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_results_are_kept(data: st.DataObject) -> None:
+    model, feeds = case(
+        width=data.draw(st.sampled_from([1, 3, 8])),
+        product=data.draw(st.sampled_from(["Gemm", "MatMul"])),
+        flatten=data.draw(st.sampled_from(list(FLATTEN))),
+        is_open=data.draw(st.booleans()),
+    )
+    assert applied(model, feeds)[0]
+
+
+@pytest.mark.parametrize(
+    ("forms", "reason"),
+    [
+        ({"steps": 4}, "few rows"),
+        ({"columns": 500}, "not known to cost less"),
+        ({"width": 1500}, "not known to cost less"),
+        ({"kind": "double"}, "only products of float32"),
+        ({"product": "scaled"}, None),
+        ({"product": "both transposed"}, None),
+    ],
+    ids=str,
+)
+def test_others_are_left_alone(forms: dict[str, object], reason: str | None) -> None:
+    modified, refusals, _ = applied(*case(**forms))  # type: ignore[arg-type]
+    assert not modified
+    assert len(refusals) == (reason is not None)
+    assert reason is None or reason in refusals[0]
+
+
+def test_joined_golden(golden: Golden) -> None:
+    work = ir.from_proto(case(columns=384, sum_of_rows=ONES + JOINED["two and a sum"][0])[0])
+    InferShapesPass()(work)
+    before = dump(work)
+    assert ContractionLayout()(work).modified
+    golden("loop_contraction-layout_joined", before=before, after=dump(work))
+
+
+def test_golden(golden: Golden) -> None:
+    work = ir.from_proto(case()[0])
+    InferShapesPass()(work)
+    before = dump(work)
+    assert ContractionLayout()(work).modified
+    golden("loop_contraction-layout", before=before, after=dump(work))

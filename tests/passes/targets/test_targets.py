@@ -1,0 +1,175 @@
+"""Models for a target: what it lacks is written otherwise or named, and its provider runs the whole graph."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import captures
+from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.passes.loops.views.loop import scans_of
+from lstm_lower.passes.targets.fixed_sizes import FixedSizesPass
+from lstm_lower.passes.targets.table import TARGETS
+from lstm_lower.runtime.placement import placement
+from lstm_lower.runtime.provider_table import row_of
+from tests.support.command_line import TRAIN, fail, succeed
+from tests.support.provider_plugins import needs
+
+RECORDED = dict(np.load(TRAIN.with_suffix(".npz")))
+FEEDS = {name.removeprefix("in:"): array for name, array in RECORDED.items() if name.startswith("in:")}
+BATCH = {"batch": FEEDS["ids:0"].shape[1]}
+LOOP = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[T,3] x, float[3] h) => (float[3] last)
+{ last = Scan<num_scan_inputs = 1, body = b (float[3] a, float[3] e) => (float[3] s)
+  { p = Mul(a, e) s = Tanh(p) }>(h, x) }"""
+NESTED = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[4,5,3] x, float[3] h) => (float[3] last)
+{ last = Scan<num_scan_inputs = 1, body = b (float[3] a, float[5,3] e) => (float[3] s)
+  { s = Scan<num_scan_inputs = 1, body = c (float[3] d, float[3] f) => (float[3] t)
+    { m = Mul(d, f) t = Tanh(m) }>(a, e) }>(h, x) }"""
+
+
+def one(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g {text}')
+
+
+@functools.cache
+def lowered(target: str, schedule: str = "auto") -> onnx.ModelProto:
+    sizes = BATCH if TARGETS[target].fixed_sizes else None
+    return ll.lower(TRAIN, schedule=schedule, target=target, sizes=sizes)
+
+
+def error(session: ll.Session) -> float:
+    """The largest error against TensorFlow's recorded results, relative to an output's largest magnitude."""
+    found = session.run(FEEDS)
+    pairs = [(found[name.removeprefix("out:")], array) for name, array in RECORDED.items() if name.startswith("out:")]
+    return max(float(np.abs(got - array).max() / np.abs(array).max()) for got, array in pairs)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_processor_runs_it_too(target: str) -> None:
+    assert error(ll.Session(lowered(target))) < 2e-6
+
+
+@pytest.mark.parametrize(("target", "schedule"), [("ggml", "auto"), ("openvino", "auto"), ("openvino", "unroll")])
+def test_the_provider_runs_every_node(target: str, schedule: str) -> None:
+    needs(target)
+    found = placement(lowered(target, schedule), target)
+    found.require_whole()
+    assert len(found.nodes[row_of(target).name]) > 100
+    assert error(ll.Session(lowered(target, schedule), target)) < 2e-6
+
+
+@pytest.mark.parametrize("target", ["ggml", "openvino"])
+def test_a_session_lowers_for_its_provider(target: str) -> None:
+    needs(target)
+    assert error(ll.Session(TRAIN, [target])) < 2e-6
+
+
+def test_loops_for_openvino_read_nothing_from_outside() -> None:
+    scans = scans_of(ir.from_proto(lowered("openvino")).graph)
+    assert len(scans) == 2
+    assert not any(map(captures, scans))
+
+
+@pytest.mark.parametrize("target", ["ggml", "cuda-graph", "webgpu"])
+def test_targets_without_loops(target: str) -> None:
+    nodes = list(all_nodes(ir.from_proto(lowered(target)).graph))
+    assert not any(std.ControlFlow.matches(node) for node in nodes)
+    with pytest.raises(InvalidInputError, match=rf"target '{target}' requires a schedule of \['unroll'\], got 'scan'"):
+        ll.lower(TRAIN, schedule="scan", target=target)
+
+
+def test_models_without_recurrent_ops_are_written_for_a_target_too() -> None:
+    model = onnx.parser.parse_model(LOOP)
+    unrolled = ll.lower(model, target="ggml", sizes={"T": 4}, verify_each=True)
+    assert [node.op_type for node in unrolled.graph.node].count("Tanh") == 4
+    feeds = {"x": np.arange(12, dtype=np.float32).reshape(4, 3), "h": np.ones(3, np.float32)}
+    np.testing.assert_allclose(ll.Session(unrolled).run(feeds)["last"], ll.Session(model).run(feeds)["last"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "message"),
+    [
+        (LOOP, "ggml", r"no Scan, which 'last' is; sizes=\{\.\.\.\} or --dim fixes the number of its steps"),
+        (LOOP, "cuda-graph", r"no sizes that are open, as those of 'x', \['T', '3'\]; sizes=\{\.\.\.\} or --dim"),
+        (NESTED, "openvino", r"no loop in a loop, which 's' is; schedule unroll takes them apart"),
+        ("(double[3] x) => (double[3] y) { y = Exp(x) }", "openvino", "no double, which 'x' is"),
+        ("(float[3] x) => (float[3] y) { d = Cast<to = 11>(x) e = Exp(d) y = Cast<to = 1>(e) }", "ggml", "no double"),
+        ("(float[3] x) => (float[3] y) { y = Asinh(x) }", "ggml", "no Asinh, which 'y' is"),
+        ("(float[3,4] x, int64[2] s) => (float[2,6] y) { y = Reshape(x, s) }", "cuda-graph",
+         "no Reshape whose sizes, places or axes are computed by the device"),
+        ("(float[3,4] x) => (int64[2] y) { y = Shape(x) }", "cuda-graph", None),
+        ("(int64[3] x) => (int64[K] y) { n = NonZero(x) y = Shape(n) }", "webgpu", "no NonZero, which 'n' is"),
+    ],
+)  # fmt: skip
+def test_what_a_target_cannot_run_is_named(model: str, target: str, message: str | None) -> None:
+    proto = onnx.parser.parse_model(model) if "ir_version" in model else one(model)
+    if message is None:
+        ll.lower(proto, target=target)
+        return
+    with pytest.raises(UnsupportedOpError, match=message):
+        ll.lower(proto, target=target)
+
+
+def test_loops_in_loops_are_taken_apart() -> None:
+    model = ll.lower(onnx.parser.parse_model(NESTED), target="openvino", schedule="unroll", verify_each=True)
+    assert not any(node.op_type == "Scan" for node in model.graph.node)
+
+
+def test_bad_options() -> None:
+    with pytest.raises(InvalidInputError, match=r"target requires one of \['cuda-graph', 'ggml', .+ got 'abacus'"):
+        ll.lower(TRAIN, target="abacus")
+    with pytest.raises(InvalidInputError, match=r"sizes require names of open sizes, \['batch'\], got 'T'"):
+        ll.lower(TRAIN, sizes={"T": 3})
+    with pytest.raises(InvalidInputError, match="sizes require numbers, got True for 'batch'"):
+        ll.lower(TRAIN, sizes={"batch": True})
+
+
+def test_fixed_sizes() -> None:
+    work = ir.from_proto(onnx.load(TRAIN))
+    step = FixedSizesPass({"batch": 3})
+    step.verify_each = True
+    assert step(work).modified
+    assert [list(value.shape) for value in work.graph.inputs if value.name == "ids:0"] == [[20, 3]]
+    model = ll.lower(TRAIN, sizes={"batch": 3})
+    assert not any(size.dim_param for value in model.graph.input for size in value.type.tensor_type.shape.dim)
+
+
+@pytest.mark.parametrize(
+    ("text", "provider", "message"),
+    [
+        ("(float[3] x) => (float[3] y) { a = Neg(x) b = Exp(x) y = Max(x, a, b) }", "ggml", "no Max of other than two"),
+        ("(bool[3] c, float[3] x) => (float[3] y) { l = Log(x) y = Where(c, l, x) }", "ggml", "no Where among numbers"),
+        ("(double[3] x) => (double[3] y) { y = Exp(x) }", "openvino", "no double"),
+        ("(double[3] x) => (double[3] y) { y = Exp(x) }", "ggml", "no double"),
+    ],
+)
+def test_a_session_refuses_what_its_provider_would_compute_otherwise(text: str, provider: str, message: str) -> None:
+    needs(provider)
+    with pytest.raises(UnsupportedOpError, match=message):
+        ll.Session(one(text), [provider])
+
+
+def test_a_model_for_the_processor_on_openvino() -> None:
+    needs("openvino")
+    with pytest.raises(InvalidModelError, match=r"lower\(model, target='openvino'\) writes it for this provider"):
+        ll.Session(ll.lower(TRAIN), ["openvino"])
+
+
+def test_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "low.onnx"
+    assert "0 loops" in succeed("lower", TRAIN, "-o", path, "--target", "cuda-graph", "--dim", "batch=4")
+    assert error(ll.Session(path)) < 2e-6
+    assert "requires another model" in fail("lower", TRAIN, "-o", tmp_path / "x.onnx", "--target", "cuda-graph")
+    assert not (tmp_path / "x.onnx").exists()
