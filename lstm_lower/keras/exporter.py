@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
-from unittest import mock
 
 import keras
 import onnx
@@ -16,11 +16,12 @@ import tensorflow as tf
 from keras.src.backend import numpy as keras_numpy
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
-from lstm_lower.keras import legacy, objective, operands, optimizers, own_steps
+from lstm_lower.keras import evaluation, legacy, objective, operands, optimizers, own_steps
 from lstm_lower.keras.tracing import as_loops
 from lstm_lower.records import casts
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import Role, TrainingState
+from lstm_lower.replacement import replaced
 from lstm_lower.tensorflow.importer import from_tensorflow
 
 What = Literal["train", "gradients", "input_gradient"]
@@ -70,7 +71,8 @@ def from_keras(
         A model with inputs `x` and `y` (`x/<input>`, `y/<output>` where there are several; outputs without loss and
         metrics have no target), weights and optimizer state as inputs with their present values. Outputs: `loss`, the
         metrics, `<output>_loss` where several outputs have one, `grad/<weight>` or `grad/<input>`, and the new state,
-        all recorded in the metadata (`lstm_lower.state`).
+        all recorded in the metadata (`lstm_lower.state`); so is what evaluates the step (`lstm_lower.evaluation`): the
+        model with `training=False`, whose outputs have Keras' names, its loss without class weights, and its metrics.
 
     Raises:
         InvalidInputError: an argument is missing or does not fit.
@@ -119,10 +121,9 @@ def from_keras(
         watched = [x for x in inputs if x.dtype.is_floating] if what == "input_gradient" else []
         with tf.GradientTape() as tape:
             tape.watch(watched)
-            predictions = _called(model, taken.packed_inputs(inputs), training=training)
+            predictions = evaluation.called(model, taken.packed_inputs(inputs), training=training)
             value, results = measure(expected, predictions, weights)
-            for extra in model.losses:
-                value += tf.cast(tf.reduce_sum(extra), value.dtype)
+            value = evaluation.with_penalties(value, model)
             scaled = value if rule is None else rule.scale_loss(value)
         results = {"loss": value} | results
         if what == "input_gradient":
@@ -144,19 +145,10 @@ def from_keras(
             rule.apply(whole, variables)
         return results
 
-    held = [variable.numpy() for variable in model.variables]
     traced = own_steps.step_of(model, rule, taken, targets, weight) if own else step
-    function = tf.function(traced, input_signature=specs, autograph=False)
-    try:
-        with as_loops(model), mock.patch.object(keras_numpy, "argmax", _argmax):
-            concrete = function.get_concrete_function()
-    finally:
-        for variable, value in zip(model.variables, held, strict=True):
-            variable.assign(value)
-    with contextlib.ExitStack() as renamed:
-        for variable in [*model.variables, *(rule.variables if rule is not None else [])]:
-            renamed.enter_context(mock.patch.object(variable.value, "_handle_name", f"{state[id(variable)]}:0"))
-        exported = ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset))
+    held = [*model.variables, *(rule.variables if rule is not None else [])]
+    exporting = functools.partial(_exported, model, specs, [(v, state[id(v)]) for v in held], opset)
+    exported = exporting(traced)
     # The updates of a scaled loss, or of single occurrences, read other gradients than those among the outputs.
     scaled = rule is not None and (hasattr(rule, "inner_optimizer") or rule.loss_scale_factor is not None)
     hidden = scaled or own or what == "input_gradient"
@@ -165,7 +157,31 @@ def from_keras(
     rate = None if rule is None else state.get(id(getattr(rule, "inner_optimizer", rule)._learning_rate))
     _record(exported, rate, shown, set() if rule is None else {state[id(variable)] for variable in rule.variables})
     casts.write(exported, [spec.name for spec in specs])
+    if what != "input_gradient":
+        evaluation.Evaluation(model, taken, targets, measure).record(exported, exporting)
     return ir.to_proto(exported)
+
+
+def _exported(
+    model: keras.Model,
+    specs: Sequence[tf.TensorSpec],
+    names: Sequence[tuple[Any, str]],
+    opset: int,
+    traced: Callable[..., dict[str, Any]],
+) -> ir.Model:
+    """A function of flat tensors as a model, in which variables have the names given."""
+    held = [variable.numpy() for variable in model.variables]
+    function = tf.function(traced, input_signature=specs, autograph=False)
+    try:
+        with as_loops(model), replaced(keras_numpy, "argmax", _argmax):
+            concrete = function.get_concrete_function()
+    finally:
+        for variable, value in zip(model.variables, held, strict=True):
+            variable.assign(value)
+    with contextlib.ExitStack() as renamed:
+        for variable, name in names:
+            renamed.enter_context(replaced(variable.value, "_handle_name", f"{name}:0"))
+        return ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset))
 
 
 def _check(model: keras.Model) -> None:
@@ -177,10 +193,6 @@ def _check(model: keras.Model) -> None:
                 f"importer and onnxruntime's CPU kernels lack bfloat16, got '{layer.dtype_policy.name}'; its weights "
                 "are float32 all the same: build the model with another policy and set_weights"
             )
-
-
-def _called(model: keras.Model, inputs: Any, *, training: bool) -> Any:
-    return model(inputs, training=training) if model._call_has_training_arg else model(inputs)
 
 
 def _argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> tf.Tensor:

@@ -49,32 +49,52 @@ def step_of(
         targets: specs of the targets; none for a model that is trained on inputs alone.
         weight: spec of the samples' weights, or `None`.
     """
-
-    def batch(given: Sequence[Any]) -> Any:
-        rest = list(given)
-        parts = [operands.packed_inputs([rest.pop(0) for _ in operands.inputs])]
-        if targets:
-            parts.append(keras.tree.pack_sequence_as(operands.outputs, [rest.pop(0) for _ in targets]))
-        return (*parts, *rest) if targets else parts[0]
-
-    def step(*given: tf.Tensor) -> dict[str, Any]:
-        # Metrics are those of one batch alone.
-        model.reset_metrics()
-        logs = model.train_step(batch(given))
-        if not isinstance(logs, Mapping) or "loss" not in logs:
-            raise InvalidInputError(
-                f"train_step of model '{model.name}' requires to return a dictionary with a 'loss', got {logs!r}"
-            )
-        return dict(_flat(logs))
-
     with _optimizer(model, rule):
-        model._symbolic_build(data_batch=batch([*operands.inputs, *targets, *([weight] if weight is not None else [])]))
+        specs = [*operands.inputs, *targets, *([weight] if weight is not None else [])]
+        model._symbolic_build(data_batch=_batch(operands, targets, specs))
 
     def traced(*given: tf.Tensor) -> dict[str, Any]:
         with _optimizer(model, rule):
-            return step(*given)
+            return _logs(model, "train_step", _batch(operands, targets, given))
 
     return traced
+
+
+def evaluation_of(
+    model: keras.Model, operands: Operands, targets: Sequence[tf.TensorSpec], given: Sequence[tf.Tensor]
+) -> dict[str, Any]:
+    """What the model's `test_step` makes of flat tensors; nothing where it has no loss to compute.
+
+    Args:
+        model: a model whose step has been made.
+        operands: of the model.
+        targets: specs of the targets.
+        given: the tensors.
+    """
+    own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in ("test_step", "compute_loss"))
+    if not own and model._compile_loss is None:
+        return {}
+    return _logs(model, "test_step", _batch(operands, targets, given))
+
+
+def _batch(operands: Operands, targets: Sequence[tf.TensorSpec], given: Sequence[Any]) -> Any:
+    """Flat tensors as Keras hands them to a step."""
+    rest = list(given)
+    parts = [operands.packed_inputs([rest.pop(0) for _ in operands.inputs])]
+    if targets:
+        parts.append(keras.tree.pack_sequence_as(operands.outputs, [rest.pop(0) for _ in targets]))
+    return (*parts, *rest) if targets else parts[0]
+
+
+def _logs(model: keras.Model, method: str, batch: Any) -> dict[str, Any]:
+    # Metrics are those of one batch alone.
+    model.reset_metrics()
+    logs = getattr(model, method)(batch)
+    if not isinstance(logs, Mapping) or "loss" not in logs:
+        raise InvalidInputError(
+            f"{method} of model '{model.name}' requires to return a dictionary with a 'loss', got {logs!r}"
+        )
+    return dict(_flat(logs))
 
 
 def _flat(logs: Mapping[str, Any]) -> Iterator[tuple[str, tf.Tensor]]:

@@ -14,6 +14,7 @@ from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.gradients.preparation import preparing_passes
+from lstm_lower.passes.training.evaluation import EvaluationPass
 from lstm_lower.passes.training.layers import LayerStatePass
 from lstm_lower.passes.training.losses import Loss
 from lstm_lower.passes.training.objective import LossFunction, ObjectivePass, Trainable
@@ -66,8 +67,8 @@ def from_onnx(
         optimizer: an optimizer of `lstm_lower.passes.training`, its name (`sgd`, `momentum`, `adam`, `adamw`,
             `rmsprop`) or groups of weights with one each. `None` leaves it to the trainer.
         trainable: names or patterns (`encoder.*`) of weights, or a predicate on names; `None` for every initializer of
-            a floating dtype that the loss varies with, but for single numbers of rank 0 and statistics of batch
-            normalization. Others stay constants.
+            a floating dtype that the loss varies with, but for single numbers of rank 0, statistics of batch
+            normalization and masks of infinities. Others stay constants.
         what: `train` for a step that updates its state, `gradients` for `loss` and `grad/<weight>`, `input_gradient`
             for `loss` and `grad/<input>`, `forward` for `loss`.
 
@@ -75,7 +76,8 @@ def from_onnx(
         A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model, to be handed to `ll.Trainer` or
         `ll.lower`. Inputs are the model's, `target` (`target_0`, ... where there are several) and the weights with
         their values as defaults; outputs are `loss`, the model's own, `grad/<name>` and the new state, all recorded in
-        the metadata (`lstm_lower.state`).
+        the metadata (`lstm_lower.state`); so is what evaluates it, the model in its form for inference with its loss
+        (`lstm_lower.evaluation`), of a step that trains.
 
     Raises:
         InvalidModelError: the model is malformed.
@@ -97,4 +99,5 @@ def training_passes(
     what: What = "train",
 ) -> list[Pass]:
     """The passes that `from_onnx` runs, for a pipeline of one's own."""
-    return [*preparing_passes(), LayerStatePass(), ObjectivePass(loss, trainable, what), TrainingOptionsPass(optimizer)]
+    making: list[Pass] = [LayerStatePass(), ObjectivePass(loss, trainable, what)]
+    return [*preparing_passes(), EvaluationPass(loss, what, making), TrainingOptionsPass(optimizer)]

@@ -5,7 +5,7 @@ Symbols: R rank of a result, N entries of a slice specification.
 
 from __future__ import annotations
 
-from lstm_lower.dims import Dim, starts
+from lstm_lower.dims import Dim, starts, unknown_sizes
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import ANY
 
@@ -17,7 +17,7 @@ def said_shape(call: Call) -> tuple[Dim, ...] | None:
     value, rank = call.operands["shape"].value, call.sizes.get("R")
     if value is not None:
         return tuple(int(size) for size in value)
-    return (None,) * rank if isinstance(rank, int) else None
+    return unknown_sizes(rank)
 
 
 class StridedSliceGrad(OpDef):
@@ -94,7 +94,7 @@ class MirrorPadGrad(OpDef):
         """The input's shape less the paddings."""
         shape, paddings = call.operands["input"].shape, call.operands["paddings"].value
         rank = len(shape) if shape is not None else call.sizes.get("R")
-        dims: tuple[Dim, ...] | None = (None,) * rank if isinstance(rank, int) else None
+        dims: tuple[Dim, ...] | None = unknown_sizes(rank)
         if shape is not None and paddings is not None:
             dims = tuple(
                 size - int(row.sum()) if isinstance(size, int) else (None if row.any() else size)

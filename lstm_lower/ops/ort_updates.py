@@ -47,6 +47,28 @@ class _Optimizer(TrainingOp, abstract=True):
         return [TensorInfo(DType.BOOL, (1,)), *(TensorInfo(None, None) for _ in cls.outputs[1:])]
 
 
+class InplaceClipGradNorm(TrainingOp):
+    """Gradients times one factor, so that the norm of all their elements together is at most `max_norm`."""
+
+    class Inputs:
+        gradients = operand(None, "float32", sequence=True)
+
+    class Outputs:
+        clipped_gradients = operand(None, "float32", sequence=True)
+
+    class Attrs:
+        max_norm = attr(float, 1.0)
+        norm_type = attr(str, "fro", choices=("fro",))
+
+    class Types:
+        pass
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """A sequence."""
+        return [TensorInfo(None, None)]
+
+
 class SGDOptimizerV2(_Optimizer):
     """weight - rate * gradient."""
 

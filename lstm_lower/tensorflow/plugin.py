@@ -22,12 +22,14 @@ def custom_ops() -> dict[str, str]:
 
 
 def tf2onnx_ops() -> dict[str, Any]:
-    """The arguments that make any of tf2onnx's converters keep our ops as nodes, to be lowered afterwards.
+    """The arguments that make any of tf2onnx's converters keep our ops as nodes.
+
+    They are lowered afterwards::
 
         model, _ = tf2onnx.convert.from_keras(keras_model, **lstm_lower.tf2onnx_ops())
         lowered = lstm_lower.lower(model)
 
-    `extra_opset` belongs to it: without it tf2onnx ignores `custom_ops` without a word.
+    `extra_opset` is among them: without it tf2onnx silently ignores `custom_ops`.
 
     Raises:
         MissingPackageError: tf2onnx is not installed.

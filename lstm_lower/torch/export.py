@@ -13,6 +13,7 @@ from typing import Any, Literal
 import onnx_ir as ir
 import torch
 from torch import Tensor, nn
+from torch.backends import opt_einsum
 
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
 from lstm_lower.graph import standard as std
@@ -43,6 +44,43 @@ class Exported:
     fixed: dict[str, dict[int, str]]
 
 
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A module as PyTorch traces it.
+
+    Attributes:
+        step: the module with flat tensors in and out.
+        program: the trace.
+        names: of its inputs.
+        reasons: input -> axis whose size is that of the example -> why, as far as tracing tells.
+        wanted: which axes are to be open.
+    """
+
+    step: Step
+    program: torch.export.ExportedProgram
+    names: list[str]
+    reasons: dict[str, dict[int, str]]
+    wanted: DynamicShapes
+
+    def same_as(self, other: Traced) -> bool:
+        """Whether two traces of a module compute the same."""
+        constants, others = self.program.constants, other.program.constants
+        return (
+            _code(self.program) == _code(other.program)
+            and constants.keys() == others.keys()
+            and all(_equal(value, others[name]) for name, value in constants.items())
+        )
+
+
+def _code(program: torch.export.ExportedProgram) -> list[str]:
+    """What a trace and the traces within it compute, as Python."""
+    return [part.code for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b))
+
+
 def export(
     module: nn.Module,
     example_inputs: Any,
@@ -52,7 +90,29 @@ def export(
     example_targets: Sequence[Tensor] = (),
     target_names: Sequence[str] = (),
 ) -> Exported:
-    """Exports a module in the mode that it is in, training or evaluation.
+    """Exports a module in the mode that it is in, training or evaluation; see `trace`."""
+    return write(
+        trace(
+            module,
+            example_inputs,
+            dynamic_shapes,
+            loss=loss,
+            example_targets=example_targets,
+            target_names=target_names,
+        )
+    )
+
+
+def trace(
+    module: nn.Module,
+    example_inputs: Any,
+    dynamic_shapes: DynamicShapes = "auto",
+    *,
+    loss: Any = None,
+    example_targets: Sequence[Tensor] = (),
+    target_names: Sequence[str] = (),
+) -> Traced:
+    """Traces a module in the mode that it is in, training or evaluation.
 
     Args:
         module: the module; it is not changed.
@@ -65,13 +125,25 @@ def export(
 
     Raises:
         InvalidInputError: the example inputs do not fit.
-        UnsupportedOpError: PyTorch cannot export it.
+        UnsupportedOpError: PyTorch cannot trace it.
     """
     operands = Operands.of(module, example_inputs)
     names = [*operands.names, *target_names]
-    tensors = [*operands.tensors, *example_targets]
+    # A view cannot be traced everywhere.
+    tensors = [tensor.detach().clone() for tensor in (*operands.tensors, *example_targets)]
     step = Step(module, operands, loss)
     program, reasons = _traced(step, names, tensors, dynamic_shapes)
+    return Traced(step, program, names, reasons, dynamic_shapes)
+
+
+def write(traced: Traced) -> Exported:
+    """Writes a trace as a model.
+
+    Raises:
+        InvalidInputError: axes that are to be open cannot be.
+        UnsupportedOpError: PyTorch cannot write it.
+    """
+    step, program, names = traced.step, traced.program, traced.names
     with _quiet():
         try:
             exported = torch.onnx.export(
@@ -85,17 +157,17 @@ def export(
             )
         except Exception as error:
             raise UnsupportedOpError(
-                f"{type(module).__name__} requires operations that torch.onnx can write, got: {_cause(error)}; the "
-                "same by other operations of PyTorch is a way around it"
+                f"{type(step.module).__name__} requires operations that torch.onnx can write, got: {_cause(error)}; "
+                "the same by other operations of PyTorch is a way around it"
             ) from error
     assert exported is not None
     model: ir.Model = exported.model
-    _rename(model)
+    _rename(model, step.module)
     fixed = {
-        name: {axis: reasons.get(name, {}).get(axis, _BY_ITSELF) for axis in axes}
+        name: {axis: traced.reasons.get(name, {}).get(axis, _BY_ITSELF) for axis in axes}
         for name, axes in _name_dimensions(model).items()
     }
-    _check_wanted(dynamic_shapes, fixed)
+    _check_wanted(traced.wanted, fixed)
     translate(model, recurrent.FORMULAS)
     states = _changed(model, step.names.states)
     return Exported(model, states, fixed)
@@ -144,9 +216,16 @@ def _choices(
 ) -> Iterator[list[set[int]]]:
     """Which axes of each input to leave open, in the order in which to try."""
     if dynamic_shapes == "auto":
-        most = max(tensor.dim() for tensor in tensors)
-        for count in dict.fromkeys((most, 2, 1, 0)):
-            yield [set(range(min(count, tensor.dim()))) for tensor in tensors]
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        most = max(map(len, shapes))
+        # Often one axis alone must have a size: one that is repeated, or a height that convolutions bring down to 1.
+        single = [frozenset(axis for axis, size in enumerate(shape) if axis == 0 or size != 1) for shape in shapes]
+        without = (frozenset(range(most)) - {closed} for closed in range(1, most))
+        first = (frozenset(range(count)) for count in (2, 1, 0))
+        same = ([open_] * len(shapes) for open_ in (frozenset(range(most)), *without, *first))
+        chosen = [[open_ & set(range(len(shape))) for open_, shape in zip(each, shapes, strict=True)] for each in same]
+        for each in dict.fromkeys(map(tuple, (chosen[0], single, *chosen[1:]))):
+            yield [set(open_) for open_ in each]
         return
     wanted = _wanted(dynamic_shapes)
     unknown = [name for name in wanted if name not in names]
@@ -178,6 +257,8 @@ def _tracing() -> Iterator[None]:
     with (
         torch.enable_grad(),
         torch.fx.experimental._config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
+        # Which order of products is best depends on sizes, which would be fixed by that.
+        opt_einsum.flags(enabled=False),
         unchecked_packs(),
         own_gradients_refused(),
         masks_unread(),
@@ -211,12 +292,15 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(". :")
 
 
-def _rename(model: ir.Model) -> None:
-    """Gives initializers the names that parameters and buffers have in the module itself."""
+def _rename(model: ir.Model, module: nn.Module) -> None:
+    """Gives initializers the names that parameters and buffers have in the module itself, shared ones their first."""
+    first: dict[int, str] = {}
+    names = {name: first.setdefault(id(x), name) for name, x in module.named_parameters(remove_duplicate=False)}
     for name in list(model.graph.initializers):
         if name.startswith("module."):
             value = model.graph.initializers.pop(name)
-            value.name = name.removeprefix("module.")
+            own = name.removeprefix("module.")
+            value.name = names.get(own, own)
             model.graph.initializers[value.name] = value
 
 

@@ -6,7 +6,6 @@ What no gradient goes through becomes an Identity with a mark, see `std.Identity
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.replacement import replaced
 from lstm_lower.torch.nodes import DOMAIN
 
 
@@ -177,6 +177,20 @@ def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor
     return node(f"{DOMAIN}::RollingProduct", [x], {"axis": dim % x.dim()}, [(x, x.shape)])[0]
 
 
+def _arange(*bounds: Any, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    """Numbers in a floating dtype, of which the exporter writes bounds of two dtypes where they are given so."""
+    if dtype is None and any(isinstance(bound, float) for bound in bounds):
+        dtype = torch.get_default_dtype()
+    if dtype is None or not dtype.is_floating_point:
+        return NotImplemented
+    if not any(isinstance(bound, torch.SymInt) for bound in bounds):
+        return torch.arange(*map(float, bounds), dtype=dtype, **options)
+    whole = [int(bound) if isinstance(bound, float) and bound.is_integer() else bound for bound in bounds]
+    if any(isinstance(bound, (float, torch.SymFloat)) for bound in whole):
+        return NotImplemented
+    return torch.arange(*whole, **options).to(dtype)
+
+
 def _gumbel_softmax(
     logits: Tensor,
     tau: float = 1,
@@ -192,47 +206,10 @@ def _gumbel_softmax(
     return torch.zeros_like(soft).scatter(dim, soft.argmax(dim, keepdim=True), 1.0) - stopped(soft) + soft
 
 
-def _gaussian_nll_loss(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    var: Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
-) -> Tensor:
-    """Without the look at variances below zero, which a trace cannot take; the least one stops no gradient."""
-    if not isinstance(var, Tensor):
-        var = torch.full_like(input, var)
-    if var.dim() == input.dim() - 1:
-        var = var.unsqueeze(-1)
-    var = var + stopped(var.clamp(min=eps) - var)
-    each = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
-    return _reduced(each + 0.5 * math.log(2 * math.pi) if full else each, reduction)
-
-
-def _multilabel_margin_loss(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    size_average: bool | None = None,  # noqa: ARG001
-    reduce: bool | None = None,  # noqa: ARG001
-    reduction: str = "mean",
-) -> Tensor:
-    """Targets are classes up to the first negative one, which the exporter overlooks."""
-    named = (target < 0).to(torch.int64).cumsum(-1) == 0
-    classes = target.clamp(min=0)
-    wanted = torch.zeros_like(input).scatter_add(-1, classes, named.to(input.dtype)) > 0
-    excess = (1 - input.gather(-1, classes).unsqueeze(-1) + input.unsqueeze(-2)).clamp(min=0)
-    counted = torch.where(named.unsqueeze(-1) & ~wanted.unsqueeze(-2), excess, 0.0)
-    return _reduced(counted.sum((-1, -2)) / input.shape[-1], reduction)
-
-
-def _reduced(each: Tensor, reduction: str) -> Tensor:
-    return each if reduction == "none" else each.sum() if reduction == "sum" else each.mean()
-
-
 HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.cumprod: _cumprod,
     torch.cumprod: _cumprod,
+    torch.arange: _arange,
     torch.cdist: _cdist,
     Tensor.detach: stopped,
     torch.detach: stopped,
@@ -240,10 +217,8 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     functional.batch_norm: _batch_norm,
     functional.embedding: _embedding,
     functional.embedding_bag: _embedding_bag,
-    functional.gaussian_nll_loss: _gaussian_nll_loss,
     functional.gumbel_softmax: _gumbel_softmax,
     functional.instance_norm: _instance_norm,
-    functional.multilabel_margin_loss: _multilabel_margin_loss,
 }
 
 
@@ -261,11 +236,8 @@ def own_gradients_refused() -> Iterator[None]:
             "one of its own; write it in operations of tensors, with detach() where nothing shall flow"
         )
 
-    try:
-        setattr(kind, "apply", classmethod(refuse))  # noqa: B010 (a method, for the type checker)
+    with replaced(kind, "apply", classmethod(refuse)):
         yield
-    finally:
-        setattr(kind, "apply", before)  # noqa: B010
 
 
 @contextlib.contextmanager

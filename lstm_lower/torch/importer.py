@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import json
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import onnx
 import onnx_ir as ir
 from torch import nn
 
-from lstm_lower.errors import InvalidInputError, some
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.driver import transform
+from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradients.preparation import preparing_passes
 from lstm_lower.passes.loops.rerolling import LoopRerolling
+from lstm_lower.passes.training import evaluation
+from lstm_lower.passes.training.evaluation import EvaluationPass
 from lstm_lower.passes.training.layers import LayerStatePass
 from lstm_lower.passes.training.losses import BY_NAME, Loss, resolve
 from lstm_lower.passes.training.objective import ObjectivePass
@@ -26,7 +31,12 @@ from lstm_lower.records import origin
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair
 from lstm_lower.torch import losses, optimizers
-from lstm_lower.torch.export import DynamicShapes, Exported, export
+from lstm_lower.torch.export import DynamicShapes, Exported, Traced, trace, write
+
+
+class FixedStepsWarning(LstmLowerWarning):
+    """A loop in Python fixes how long sequences are."""
+
 
 # Metadata: input -> axis -> why its size is fixed, as JSON.
 FIXED_AXES = "lstm_lower.fixed_axes"
@@ -65,6 +75,7 @@ def from_torch(
         A model to be handed to `ll.Trainer` or `ll.lower`. Inputs are named after `forward`'s parameters, targets
         `target` (`target_0`, ... where there are several), the state after parameters and buffers; outputs are `loss`,
         the module's own (`output`, `output_0`, ..., or the names of fields and keys), `grad/<name>` and the new state.
+        What evaluates a step that trains is the module in evaluation mode with its loss (`lstm_lower.evaluation`).
         The metadata say under `lstm_lower.fixed_axes` which axes of inputs have the example's size, and why.
 
     Raises:
@@ -80,7 +91,8 @@ def from_torch(
     targets = losses.tensors_of(example_targets)
     names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
     formula, traced = _loss(loss, has_targets=example_targets is not None)
-    exported = export(
+    tracing = functools.partial(
+        trace,
         module,
         example_inputs,
         dynamic_shapes,
@@ -88,20 +100,78 @@ def from_torch(
         example_targets=targets if traced is not None else (),
         target_names=names if traced is not None else (),
     )
-    exported.model.metadata_props[FIXED_AXES] = json.dumps(exported.fixed)
+    trained_form = tracing()
+    exported = write(trained_form)
     if isinstance(formula, Loss) and targets:
         formula = losses.WithExamples(loss=formula, examples=targets)
     trained = _trained(module, exported.model, optimizer) if what in ("train", "gradients") else set()
+    changing = trained | set(exported.states)
+    making: list[Pass] = [LayerStatePass(), ObjectivePass(formula, trained.__contains__, what)]
+    evaluated = _evaluated_form(module, trained_form, tracing) if what in ("train", "gradients") else None
+    if evaluated is trained_form:
+        making = [EvaluationPass(formula, what, making)]
+    rerolling = LoopRerolling(changing)
     passes: list[Pass] = [
-        *preparing_passes(),
-        # A loop in Python comes as its steps.
-        LoopRerolling(),
-        LayerStatePass(),
-        ObjectivePass(formula, trained.__contains__, what),
+        *_preparing_passes(rerolling),
+        *making,
         BuffersPass(exported.states if what == "train" else {}),
         OptimizerPass(module, optimizer),
     ]
-    return ir.to_proto(transform(_with_states(exported, keep=what == "train"), passes))
+    step = run_passes(_with_states(exported, keep=what == "train"), passes)
+    _tell_fixed_steps(module, step, exported.fixed, rerolling.steps)
+    if evaluated is not None and evaluated is not trained_form:
+        _record_evaluation(step, evaluated, formula, changing)
+    return ir.to_proto(step)
+
+
+def _evaluated_form(module: nn.Module, trained_form: Traced, tracing: Callable[[], Traced]) -> Traced | None:
+    """The module in evaluation mode: the same object where it is the same; `None` where it cannot be traced."""
+    with evaluation_mode(module) as changed:
+        if not changed:
+            return trained_form
+        try:
+            other = tracing()
+        except UnsupportedOpError:
+            # The step trains all the same; whoever evaluates it hears what is missing.
+            return None
+    return trained_form if other.same_as(trained_form) else other
+
+
+def _preparing_passes(rerolling: LoopRerolling) -> list[Pass]:
+    """The passes in front of a gradient; a loop in Python comes as its steps."""
+    return [*preparing_passes(), rerolling]
+
+
+def _tell_fixed_steps(
+    module: nn.Module, step: ir.Model, fixed: dict[str, dict[int, str]], steps: Collection[int]
+) -> None:
+    """Records why axes of inputs have the example's size, and says so where a loop in Python goes along them."""
+    rolled = []
+    for value in step.graph.inputs:
+        for axis in fixed.get(str(value.name), {}):
+            size = value.shape[axis] if value.shape is not None else None
+            if isinstance(size, int) and size in steps:
+                fixed[str(value.name)][axis] = f"a loop in Python goes over {size} steps"
+                rolled.append(f"axis {axis} of '{value.name}'")
+    step.metadata_props[FIXED_AXES] = json.dumps(fixed)
+    if rolled:
+        warnings.warn(
+            f"{type(module).__name__} has a loop in Python, which was made a Scan again, but whose number of steps is "
+            f"the example's: {some(rolled)} cannot be of another size; nn.LSTM, nn.GRU and nn.RNN leave it open",
+            FixedStepsWarning,
+            stacklevel=3,
+        )
+
+
+def _record_evaluation(step: ir.Model, evaluated: Traced, loss: Loss | str, changing: Collection[str]) -> None:
+    """Records a trace in evaluation mode, with the loss, as what evaluates the step."""
+    try:
+        model = write(evaluated).model
+        outputs = [str(value.name) for value in model.graph.outputs]
+        made = run_passes(model, [*_preparing_passes(LoopRerolling(changing)), ObjectivePass(loss, None, "forward")])
+    except UnsupportedOpError:
+        return
+    evaluation.record(step, made, None if loss in outputs else outputs)
 
 
 def _loss(loss: Any, *, has_targets: bool) -> tuple[Loss | str, Any]:
@@ -144,6 +214,19 @@ def parameter_names(module: nn.Module, model: ir.Model) -> dict[int, str]:
         if id(parameter) not in names or name in model.graph.initializers:
             names[id(parameter)] = name
     return names
+
+
+@contextlib.contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[bool]:
+    """A module in evaluation mode, and whether it was in another; each part has its own mode again afterwards."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield bool(training)
+    finally:
+        for part in training:
+            part.training = True
 
 
 def _with_states(exported: Exported, *, keep: bool) -> ir.Model:

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.replacement import replaced
 from lstm_lower.torch.functions import HANDLERS, all_stopped, node, stopped
+from lstm_lower.torch.loss_functions import LOSSES
 from lstm_lower.torch.nodes import DOMAIN
 
 
@@ -37,6 +39,7 @@ class Interception(TorchFunctionMode):
             variants._pad_packed_sequence: self._pad_packed,
             Tensor.__getitem__: self._item,
             **HANDLERS,
+            **LOSSES,
         }
         for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             self._handlers[getattr(variants, kind)] = self._layer(kind)
@@ -137,13 +140,10 @@ def unchecked_packs() -> Iterator[None]:
 
         return checked
 
-    try:
+    with contextlib.ExitStack() as held:
         for kind, check in checks.items():
-            setattr(kind, "check_forward_args", unless_packed(check))  # noqa: B010 (a method, for the type checker)
+            held.enter_context(replaced(kind, "check_forward_args", unless_packed(check)))
         yield
-    finally:
-        for kind, check in checks.items():
-            setattr(kind, "check_forward_args", check)  # noqa: B010
 
 
 def _rnn(

@@ -57,7 +57,7 @@ def groups_of(optimizer: Any, names: Mapping[int, str], used: Callable[[str], bo
     if kind is None:
         raise UnsupportedOpError(
             f"optimizer requires one of {sorted(known.__name__ for known in _KINDS)}, got {type(optimizer).__name__}; "
-            "what='gradients' makes a step for an optimizer of one's own"
+            "what='gradients' makes a step for an optimizer that you write yourself"
         )
     groups = []
     for options in optimizer.param_groups:

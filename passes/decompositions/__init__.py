@@ -1,5 +1,12 @@
 """Operators as formulas of simpler ones: what a gradient, or a target without the operator, is made of."""
 
-from lstm_lower.passes.decompositions import attention, deformable, images, normalization, recurrent  # noqa: F401 (fills the registry)
+from lstm_lower.passes.decompositions import (  # noqa: F401 (fills the registry)
+    arrays,
+    attention,
+    deformable,
+    images,
+    normalization,
+    recurrent,
+)
 from lstm_lower.passes.decompositions.registry import Decomposition as Decomposition
 from lstm_lower.passes.decompositions.registry import decomposes as decomposes

@@ -217,7 +217,7 @@ def _layer(
         states = [state[index] for state in initial]
         results.append(sequences.run(cell_of(direction), states, backwards=backwards[index]))
     y, *finals = zip(*results, strict=True)
-    joined = [_stacked(y, 1), *(_stacked(final, 0) for final in finals)]
+    joined = [stacked(y, 1), *(stacked(final, 0) for final in finals)]
     if view.layout:
         joined = [each.transpose(*order) for each, order in zip(joined, _BATCH_FIRST, strict=False)]
     return [result.cast(dtype) for result in joined]
@@ -284,7 +284,8 @@ class _Sequences:
         return b.op(std.GatherND, sequence, places)
 
 
-def _stacked(parts: Sequence[Expr], axis: int) -> Expr:
+def stacked(parts: Sequence[Expr], axis: int) -> Expr:
+    """Joins expressions along a new axis."""
     return concat([part.unsqueeze(axis) for part in parts], axis)
 
 

@@ -18,7 +18,6 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.rules.indexing import reshape_to
-from lstm_lower.passes.rules.sizes import Size
 
 if TYPE_CHECKING:
     from lstm_lower.passes.gradients.reverse import Reverse
@@ -69,6 +68,11 @@ class Adjoint:
     def y(self, index: int = 0) -> Expr:
         """An output."""
         return self.b.wrap(self.op.node.outputs[index])
+
+    def again(self, operands: Sequence[Expr | ir.Value | None], **changed: Any) -> Expr:
+        """The first output of the same operator on other operands; `changed` attributes replace its own."""
+        values = [x.value if isinstance(x, Expr) else x for x in operands]
+        return self.b.wrap(self.b.emitter.again(self.op.node, values, **changed).outputs[0])
 
     def output(self, index: int) -> Expr:
         """An output that may be left out; then the node makes it from now on."""
@@ -187,16 +191,6 @@ def expanded_like(x: Expr, like: Expr) -> Expr:
     if x.builder.facts.same_shape(x.value, like.value):
         return x
     return _like(x.builder.op(std.Expand, x, shape_of(like)), like)
-
-
-def padded(x: Expr, axis: int, before: Size, after: Size) -> Expr:
-    """Zeros around x along an axis."""
-    rank = len(x.shape or ())
-    widths: list[Size] = [0] * (2 * rank)
-    widths[axis], widths[axis + rank] = before, after
-    if all(isinstance(width, int) and not width for width in widths):
-        return x
-    return x.builder.op(std.Pad, x, x.builder.sizes(widths))
 
 
 def unbroadcast(gradient: Expr, operand: Expr) -> Expr:

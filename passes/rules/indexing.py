@@ -232,8 +232,8 @@ def _unfold(gradient: Expr, axis: int, before: Size, after: Size, shift: int) ->
     middle = gradient.slice(before, before + inner, axis=axis)
     left = _turned(gradient.slice(0, before, axis=axis), axis)
     right = _turned(gradient.slice(before + inner, size, axis=axis), axis)
-    left = _placed(left, axis, shift, inner - before - shift)
-    right = _placed(right, axis, inner - after - shift, shift)
+    left = padded(left, axis, shift, inner - before - shift)
+    right = padded(right, axis, inner - after - shift, shift)
     return b.op(std.Add, b.op(std.Add, middle, left), right)
 
 
@@ -242,9 +242,11 @@ def _turned(x: Expr, axis: int) -> Expr:
     return b.op(std.Slice, x, b.ints(-1), b.ints(-(2**31)), b.ints(axis), b.ints(-1))
 
 
-def _placed(x: Expr, axis: int, before: Size, after: Size) -> Expr:
-    """Zeros around x along an axis."""
+def padded(x: Expr, axis: int, before: Size, after: Size) -> Expr:
+    """Zeros around x along an axis; nothing is emitted for none."""
     assert x.shape is not None
     widths: list[Size] = [0] * (2 * len(x.shape))
     widths[axis], widths[axis + len(x.shape)] = before, after
+    if all(isinstance(width, int) and not width for width in widths):
+        return x
     return x.builder.op(std.Pad, x, x.builder.sizes(widths))

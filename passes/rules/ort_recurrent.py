@@ -13,6 +13,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
 from lstm_lower.ops.ort_recurrent import GRUGrad, GRUTraining, LSTMGrad, LSTMTraining
+from lstm_lower.passes.decompositions.recurrent import stacked
 from lstm_lower.passes.rules.cudnn_cells import gates_and_last
 from lstm_lower.passes.rules.lstm_step import LSTMStep, Peephole, lstm_step, lstm_step_grad
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -96,10 +97,6 @@ def _entry(stacked: Expr, index: int, axis: int) -> Expr:
     return stacked.slice(index, index + 1, axis=axis).squeeze(axis)
 
 
-def _stack(parts: Sequence[Expr], axis: int) -> Expr:
-    return concat([part.unsqueeze(axis) for part in parts], axis)
-
-
 def _directions(n: Node, *functions: type[std.Unary]) -> list[_Direction]:
     """The directions of a node.
 
@@ -146,11 +143,11 @@ def lstm_training(n: Node) -> dict[str, Expr]:
         results.append((*sequences, *final))
     hidden, cell, iofc, final_hidden, final_cell = zip(*results, strict=True)
     return {
-        "all_hidden": _stack(hidden, 1),
-        "all_cell": _stack(cell, 1),
-        "iofc": _stack(iofc, 1),
-        "final_hidden": _stack(final_hidden, 0),
-        "final_cell": _stack(final_cell, 0),
+        "all_hidden": stacked(hidden, 1),
+        "all_cell": stacked(cell, 1),
+        "iofc": stacked(iofc, 1),
+        "final_hidden": stacked(final_hidden, 0),
+        "final_cell": stacked(final_cell, 0),
     }
 
 
@@ -198,7 +195,7 @@ def lstm_grad(n: Node) -> dict[str, Expr]:
     dx, *others = zip(*results, strict=True)
     first, *more = dx
     names = ("dW", "dR", "dB", "dH0", "dC0", "dP")
-    return {"dX": sum(more, first)} | {name: _stack(part, 0) for name, part in zip(names, others, strict=False)}
+    return {"dX": sum(more, first)} | {name: stacked(part, 0) for name, part in zip(names, others, strict=False)}
 
 
 def _over_steps(gates: Expr, rows: Expr) -> Expr:
@@ -244,7 +241,7 @@ def gru_training(n: Node) -> dict[str, Expr]:
         (final,), (hidden, zrh) = d.walk(body, [d.state("initial_h")], [gates])
         results.append((hidden, zrh, final))
     hidden, zrh, final = zip(*results, strict=True)
-    return {"all_hidden": _stack(hidden, 1), "zrh": _stack(zrh, 1), "final_hidden": _stack(final, 0)}
+    return {"all_hidden": stacked(hidden, 1), "zrh": stacked(zrh, 1), "final_hidden": stacked(final, 0)}
 
 
 @lowers(GRUGrad)
@@ -281,5 +278,5 @@ def gru_grad(n: Node) -> dict[str, Expr]:
     dx, *others = zip(*results, strict=True)
     first, *more = dx
     return {"dX": sum(more, first)} | {
-        name: _stack(part, 0) for name, part in zip(("dW", "dR", "dB", "dH0"), others, strict=True)
+        name: stacked(part, 0) for name, part in zip(("dW", "dR", "dB", "dH0"), others, strict=True)
     }

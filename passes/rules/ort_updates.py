@@ -44,26 +44,40 @@ def _each(n: Node, sequences: Sequence[str], shared: Sequence[Expr], update: Upd
     Raises:
         UnsupportedOpError: the opset has no map over sequences.
     """
+    signal = n.get("update_signal", None)
+    operands = [n.moved(name) for name in sequences]
+    if signal is None:
+        return _mapped(n, operands, shared, update)
+
+    def updated(*values: Expr) -> list[Expr]:
+        elements = values[: len(sequences)]
+        old = [elements[0], *elements[2:]]
+        return [n.builder.where(values[-1], *pair) for pair in zip(update(*values[:-1]), old, strict=True)]
+
+    return _mapped(n, operands, [*shared, signal], updated)
+
+
+def _mapped(n: Node, sequences: Sequence[Expr], shared: Sequence[Expr], formula: Update) -> list[Expr]:
+    """Sequences of what a formula makes of elements in the same place and of numbers that all share.
+
+    Raises:
+        UnsupportedOpError: the opset has no map over sequences.
+    """
     b = n.builder
     if b.opset < _MAP_SINCE:
         raise n.unsupported(
             "the model", f"opset {_MAP_SINCE} or newer, as lower(..., opset={_MAP_SINCE}) makes it", b.opset
         )
-    signal = n.get("update_signal", None)
-    scalars = [x.reshape() for x in (*shared, *([] if signal is None else [signal]))]
+    scalars = [x.reshape() for x in shared]
     # A map's body knows nothing of what is around it, constants neither.
     graph = ir.Graph([], [], nodes=[], name=b.names.fresh(f"{b.scope}/update"))
     inner = Builder(Emitter(b.emitter.space, graph, scope=str(graph.name)))
-    elements = [inner.wrap(_parameter(inner, name, ir.DataType.FLOAT, None)) for name in sequences]
+    elements = [inner.wrap(_parameter(inner, f"element_{i}", ir.DataType.FLOAT, None)) for i in range(len(sequences))]
     numbers = [inner.wrap(_parameter(inner, "number", x.dtype, ())) for x in scalars]
-    new = update(*elements, *numbers[: len(shared)])
-    old = [elements[0], *elements[2:]]
-    if signal is not None:
-        new = [inner.where(numbers[-1], *pair) for pair in zip(new, old, strict=True)]
+    new = formula(*elements, *numbers)
     graph.inputs.extend([x.value for x in (*elements, *numbers)])
     graph.outputs.extend(inner.results(new))
-    operands = [*(n.moved(name) for name in sequences), *scalars]
-    return b.ops(std.SequenceMap, *operands, outputs=len(new), body=graph)
+    return b.ops(std.SequenceMap, *sequences, *scalars, outputs=len(new), body=graph)
 
 
 def _parameter(inner: Builder, name: str, dtype: ir.DataType, shape: Sequence[int] | None) -> ir.Value:
@@ -74,6 +88,16 @@ def _done(n: Node) -> Expr:
     """Whether weights were updated."""
     signal = n.get("update_signal", None)
     return n.builder.constant([True], ir.DataType.BOOL) if signal is None else signal.reshape(1)
+
+
+@lowers(ops.InplaceClipGradNorm)
+def inplace_clip_grad_norm(n: Node) -> dict[str, Expr]:
+    """Onnxruntime's kernel adds 1e-6 to the norm that it divides by."""
+    b, gradients = n.builder, n.moved("gradients")
+    (squares,) = _mapped(n, [gradients], [], lambda g: [g.builder.op(std.ReduceSumSquare, g, keepdims=0)])
+    norm = b.op(std.ReduceSum, b.op(std.ConcatFromSequence, squares, axis=0, new_axis=1), keepdims=0).sqrt()
+    factor = (n.max_norm / (norm + 1e-6)).minimum(1.0)
+    return {"clipped_gradients": _mapped(n, [gradients], [factor], lambda g, factor: [g * factor])[0]}
 
 
 @lowers(ops.SGDOptimizerV2)

@@ -7,6 +7,7 @@ import fnmatch
 import inspect
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, some
@@ -57,25 +58,26 @@ class ObjectivePass(Pass):
         inputs = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
         carried = training_state.read(model).pairs
         loss = self._add_loss(model)
-        assert loss.name is not None
+        # What decomposes the node that makes it gives its name to another value.
+        name = str(loss.name)
         if self.what == "input_gradient":
             facts = self.context.space.facts
             names = [str(x.name) for x in inputs if (dtype := facts.dtype(x)) and dtype.is_floating_point()]
             if not names:
                 raise InvalidInputError("input_gradient requires an input of a floating dtype, got none")
-            self._differentiate(model, loss.name, names)
-            training_state.write(model, TrainingState(carried, loss.name))
+            self._differentiate(model, name, names)
+            training_state.write(model, TrainingState(carried, name))
         elif self.what == "forward":
-            training_state.write(model, TrainingState(carried, loss.name))
+            training_state.write(model, TrainingState(carried, name))
         else:
             weights = [str(weight.name) for weight in self._weights(model, loss)]
-            self._differentiate(model, loss.name, weights)
-            for name in weights:
-                value = model.graph.initializers[name]
+            self._differentiate(model, name, weights)
+            for weight in weights:
+                value = model.graph.initializers[weight]
                 if value not in model.graph.inputs:
                     model.graph.inputs.append(value)
-            pairs = [StatePair(name, None, "weight", f"grad/{name}", name) for name in weights]
-            training_state.write(model, TrainingState((*pairs, *carried), loss.name))
+            pairs = [StatePair(weight, None, "weight", f"grad/{weight}", weight) for weight in weights]
+            training_state.write(model, TrainingState((*pairs, *carried), name))
         model.metadata_props[origin.METADATA_KEY] = "onnx"
         return ir.passes.PassResult(model, modified=True)
 
@@ -173,12 +175,21 @@ class ObjectivePass(Pass):
             # What is not asked for by name needs no gradient that is zero everywhere.
             return [value for value in _chosen(floating, self.trainable) if value in reached]
         fixed = {x for node in all_nodes(model.graph) if std.BatchNormalization.matches(node) for x in node.inputs[3:]}
-        found = [value for value in floating if value in reached and value not in fixed and facts.rank(value)]
+        found = [
+            value
+            for value in floating
+            if value in reached and value not in fixed and facts.rank(value) and _is_finite(value)
+        ]
         if not found:
             raise InvalidInputError(
                 "training requires weights that the loss varies with, got none; trainable names others"
             )
         return found
+
+
+def _is_finite(value: ir.Value) -> bool:
+    """Whether an array may be a weight; a mask of infinities is none."""
+    return value.const_value is None or bool(np.isfinite(value.const_value.numpy()).all())
 
 
 def _chosen(values: list[ir.Value], trainable: Trainable) -> list[ir.Value]:

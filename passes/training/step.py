@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class TrainingStep:
         self._space = Workspace.of(model)
         self._outputs = {value.name: value for value in model.graph.outputs}
         self.gradients: dict[str, ir.Value] = {
-            pair.input: _source(self._outputs[pair.gradient]) for pair in state.pairs if pair.gradient is not None
+            pair.input: _typed_source(self._outputs[pair.gradient]) for pair in state.pairs if pair.gradient is not None
         }
 
     @property
@@ -69,8 +69,9 @@ class TrainingStep:
             change: given the gradients in the order of `gradients`, returns those to be read instead.
 
         Raises:
-            InvalidModelError: a weight's update does not read its gradient.
+            InvalidModelError: a weight's update does not read its gradient, or reads what that is computed from.
         """
+        before = list(self.gradients.values())
         readers = {name: list(_readers(value)) for name, value in self.gradients.items()}
         with self.building(scope) as builder:
             old = [builder.wrap(value) for value in self.gradients.values()]
@@ -88,6 +89,35 @@ class TrainingStep:
                     f"{scope} '{pair.input}': the update requires to read the gradient '{pair.gradient}', got one that "
                     "reads another value; edit the model before it is lowered"
                 )
+        self._check_bypasses(scope, before)
+
+    def _check_bypasses(self, scope: str, before: Sequence[ir.Value]) -> None:
+        """Refuses updates that read a replaced gradient's factors as well: a copy in another layout, or a product's.
+
+        Args:
+            scope: for the message.
+            before: the gradients that were replaced.
+        """
+        data = [value for value in self.inputs.values() if value.name not in self._carried() and value.shape != ()]
+        varying = self.dependents(data)
+        factors = {value for value in needed(before) if value in varying and _is_floating(value)}
+        cut = {*before, *self.gradients.values()}
+        found = factors - cut
+        for node in self.model.graph:
+            # What is asked of a value is no gradient: its size, or whether it is finite.
+            if not std.Shape.matches(node) and any(value in found for value in operands(node)):
+                found.update(value for value in node.outputs if value not in cut and _is_floating(value))
+        late = self.dependents(self.gradients.values())
+        for pair in self.state.pairs:
+            if pair.output is not None and self.outputs[pair.output] in found & late:
+                raise InvalidModelError(
+                    f"{scope} '{pair.input}': new values require to read the gradients among the outputs alone, got "
+                    "one that reads what a gradient is computed from as well; edit the model before it is lowered or "
+                    "optimised, or use the options of its own optimizer"
+                )
+
+    def _carried(self) -> set[str | None]:
+        return {self.state.learning_rate, *(pair.input for pair in self.state.pairs)}
 
     def add_input(self, hint: str, initial: np.ndarray[Any, Any]) -> ir.Value:
         """Adds an input with a default value."""
@@ -152,18 +182,38 @@ def zeros_of(value: ir.Value, dtype: ir.DataType) -> np.ndarray[Any, Any]:
     return np.zeros(sizes, dtype.numpy())
 
 
-def _source(value: ir.Value) -> ir.Value:
-    """The value behind a chain of Identity nodes; it gets the dtype and shape of the graph output."""
-    dtype, shape = value.dtype, value.shape
+def needed(values: Iterable[ir.Value]) -> set[ir.Value]:
+    """All values of the main graph that some of its values are computed from, these included."""
+    found: set[ir.Value] = set()
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if value in found:
+            continue
+        found.add(value)
+        node = value.producer()
+        if node is not None:
+            waiting += operands(node)
+    return found
+
+
+def source_of(value: ir.Value) -> ir.Value:
+    """The value behind a chain of Identity nodes."""
     node = value.producer()
     while std.Identity.matches(node) and node.inputs[0] is not None:
         value = node.inputs[0]
         node = value.producer()
-    if value.type is None and dtype is not None:
-        value.type = ir.TensorType(dtype)
-    if value.shape is None:
-        value.shape = shape
     return value
+
+
+def _typed_source(value: ir.Value) -> ir.Value:
+    """The value behind a chain of Identity nodes; it gets the dtype and shape of the graph output."""
+    source = source_of(value)
+    if source.type is None and value.dtype is not None:
+        source.type = ir.TensorType(value.dtype)
+    if source.shape is None:
+        source.shape = value.shape
+    return source
 
 
 def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
@@ -173,3 +223,7 @@ def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
             yield from _readers(node.outputs[0])
         else:
             yield node, index
+
+
+def _is_floating(value: ir.Value) -> bool:
+    return value.dtype is None or value.dtype.is_floating_point()

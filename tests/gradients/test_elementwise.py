@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 
 import lstm_lower as ll
 from tests.support.differences import Array, run
 from tests.support.operator_gradients import NEWEST, check_node, evaluated, model_of, random
+
+torch = pytest.importorskip("torch")
 
 X = random(3, 4) + 0.05
 INSIDE = np.tanh(X) * 0.9

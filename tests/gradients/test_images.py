@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import lstm_lower as ll
 from tests.support.differences import check, run
 from tests.support.one_node import check_node, one_node
+
+torch = pytest.importorskip("torch")
 
 MODES = [("linear", 4), ("nearest", 4), ("cubic", 4), ("linear", 5), ("nearest", 5)]
 

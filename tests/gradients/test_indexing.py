@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
-import torch
 
 import lstm_lower as ll
 from tests.support.differences import run
 from tests.support.one_node import check_node, one_node
+
+torch = pytest.importorskip("torch")
 
 
 def _random(*shape: int) -> np.ndarray[Any, Any]:
@@ -29,6 +31,25 @@ X = _random(3, 4, 2)
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3)])
 def test_gather(axis: int, shape: tuple[int, ...], opset: int) -> None:
     check_node("Gather", [X, _places(X.shape[axis], *shape)], axis=axis, opset=opset, twice=len(shape) == 2)
+
+
+@pytest.mark.parametrize("place", [0, 1, -1, -2])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("sizes", ["3,4,2", "T,B,2"])
+def test_gather_of_one_element(sizes: str, axis: int, place: int) -> None:
+    """Zeros around its gradient: nothing needs to be added up."""
+    text = f"""<ir_version: 8, opset_import: ["" : 18]> one (double[{sizes}] x) => (double loss) {{
+      place = Constant <value = int64 {{{place}}}> ()
+      element = Gather <axis = {axis}> (x, place) y = Sin(element) loss = ReduceSum <keepdims = 0> (y) }}"""
+    model = ll.gradient(onnx.parser.parse_model(text), of="loss", wrt=["x"])
+    operators = [node.op_type for node in model.graph.node]
+    assert operators.count("Pad") == 1
+    assert not any("Scatter" in operator for operator in operators)
+    at = [slice(None)] * 3
+    at[axis] = slice(place, place + 1 or None)
+    expected = np.zeros_like(X)
+    expected[tuple(at)] = np.cos(X[tuple(at)])
+    np.testing.assert_allclose(run(model, {"x": X})["grad/x"], expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("opset", [13, 18])

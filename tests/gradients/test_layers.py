@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import onnx.parser
 import pytest
-import torch
 
 import lstm_lower as ll
 from tests.support.differences import Array, check, run
 from tests.support.operator_gradients import NEWEST, check_node, given, model_of, random
+
+torch = pytest.importorskip("torch")
 
 X = random(6, 50)
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import lstm_lower as ll
 from tests.support.differences import Array, run
 from tests.support.operator_gradients import NEWEST, check_node, model_of, random
+
+torch = pytest.importorskip("torch")
 
 X = random(3, 2, 4)
 POSITIVE = np.abs(X) + 0.2

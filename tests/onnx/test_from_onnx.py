@@ -84,6 +84,13 @@ def test_trainable(trainable: Any, chosen: set[str]) -> None:
     assert {value.name for value in step.graph.input} == {"x", "target"} | chosen
 
 
+def test_a_mask_of_infinities_is_no_weight() -> None:
+    model = _model(LAYER.replace("MatMul(x, w)", "MatMul(masked, w)").replace("{ a", "{ masked = Max(x, mask)  a"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-np.inf, 0, 0], np.float32), "mask"))
+    step = ll.from_onnx(model, "mse", what="gradients")
+    assert {value.name for value in step.graph.output} == {"loss", "y", "grad/w", "grad/b"}
+
+
 def test_gradients_of_inputs() -> None:
     step = ll.from_onnx(_model(LAYER), "mse", what="input_gradient")
     assert [value.name for value in step.graph.output] == ["loss", "y", "grad/x"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -109,3 +111,25 @@ def test_only_our_errors(op: type[OpDef]) -> None:
             assert all(not isinstance(dim, int) or dim >= 0 for dim in info.shape or ())
 
     check()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_sizes_of_any_magnitude_take_no_memory(op: type[OpDef]) -> None:
+    operands: Arranged[TensorInfo | None] = Arranged()
+    for declared in op.inputs:
+        dims = declared.spec.dims if declared.spec is not None else ()
+        symbols = {symbol for dim in dims for symbol, _ in dim.terms}
+        shape = tuple(dim.value(dict.fromkeys(symbols, 2**40)) for dim in dims)
+        info = TensorInfo(op.types.get(declared.dtype, [DTYPES.get(declared.dtype)])[0], shape)
+        if declared.variadic:
+            operands.lists[declared.name] = [info]
+        else:
+            operands.single[declared.name] = info
+    attributes = {x.name: 1 for x in op.attributes if x.required and x.type is int}
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(ll.InvalidModelError):
+            op.bind("node", operands, attributes)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()

@@ -31,7 +31,23 @@ def projected_loss(result: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
-@pytest.mark.parametrize("name", ["lstm_packed_short", "lstm_projected", "embedding_padded", "detach", "no_grad"])
+@pytest.mark.filterwarnings("ignore::lstm_lower.torch.importer.FixedStepsWarning")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lstm_packed_short",
+        "lstm_projected",
+        "embedding_padded",
+        "detach",
+        "no_grad",
+        "cells_batch_norm",
+        "teacher_forcing",
+        "learnt_start",
+        "text_reader",
+        "quantiles",
+        "cross_entropy_weighted",
+    ],
+)
 def test_gradients_equal_autograd_at_other_sizes(name: str) -> None:
     case: Case = BY_NAME[name]
     torch.manual_seed(2)
@@ -108,6 +124,11 @@ def test_goes_on_where_an_optimizer_with_groups_and_a_schedule_stands() -> None:
         if not name.startswith("unused"):
             np.testing.assert_allclose(copy.state_dict()[name], value, rtol=1e-4, atol=1e-6)
     assert torch.equal(copy.unused.weight, untouched)
+    by_hand = Classifier()
+    by_hand.unused = copy.unused
+    by_hand.load_state_dict({name: torch.from_numpy(x) for name, x in trainer.state_dict().items()}, strict=False)
+    for name, value in copy.state_dict().items():
+        assert torch.equal(by_hand.state_dict()[name], value), name
     with pytest.raises(InvalidInputError, match=r"module requires the weights .* got one without 'lstm.weight_ih_l0'"):
         trainer.to_torch(nn.Linear(2, 2))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lstm_lower.dims import Dim
+from lstm_lower.dims import Dim, unknown_sizes
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.indexing import INDEX
 from lstm_lower.ops.ordinary.kinds import EVERYTHING, NUMBERS
@@ -67,8 +67,7 @@ def said(call: Call, name: str) -> tuple[Dim, ...] | None:
     sizes = numbers(call, name)
     if sizes is not None:
         return tuple(sizes)
-    rank = length_of(call, name)
-    return (None,) * rank if rank is not None and rank <= 64 else None
+    return unknown_sizes(length_of(call, name))
 
 
 def times(size: Dim, factor: Dim) -> Dim:

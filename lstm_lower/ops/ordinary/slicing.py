@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lstm_lower.dims import Dim
+from lstm_lower.dims import MAX_RANK, Dim
 from lstm_lower.opdef import Call, TensorInfo, attr, operand
 from lstm_lower.ops.ordinary.bases import (
     ALL,
@@ -96,7 +96,8 @@ class StridedSlice(Reshaped):
         if strides is not None and 0 in strides:
             raise call.error("strides", "no stride of 0", f"{strides}")
         masks = call.attributes["ellipsis_mask"] | call.attributes["new_axis_mask"]
-        count = sum(1 for entry in range(length_of(call, "begin") or 0) if not masks >> entry & 1)
+        entries = length_of(call, "begin") or 0
+        count = entries - sum(masks >> entry & 1 for entry in range(min(entries, MAX_RANK)))
         if shape is not None and count > len(shape):
             raise call.error("begin", f"entries for at most {len(shape)} axes", f"{count}")
 
@@ -104,7 +105,7 @@ class StridedSlice(Reshaped):
     def output_infos(cls, call: Call) -> list[TensorInfo]:
         """What is left of each axis."""
         shape, count, masks = shape_of(call, "input"), length_of(call, "begin"), call.attributes
-        if shape is None or count is None or count > 64:
+        if shape is None or count is None or count > MAX_RANK:
             return result(call, None)
         begins, ends = (_bounds(call, name, count) for name in ("begin", "end"))
         strides: Sequence[int | None] = numbers(call, "strides") or [None] * count

@@ -143,7 +143,7 @@ def parse(kind: Any, content: bytes, what: str) -> Any:
     try:
         message.ParseFromString(content)
     except Exception as error:
-        raise InvalidModelError(f"{what}: a {_name(kind)} is required, got a file that is none ({error})") from error
+        raise InvalidModelError(f"{what}: a {_name(kind)} is required, got another kind of file ({error})") from error
     return message
 
 
@@ -154,7 +154,7 @@ def parse_text(kind: Any, text: bytes, what: str) -> Any:
         google.protobuf.text_format.Parse(text.decode("utf-8"), message)
     except Exception as error:
         # Beside its own error the parser lets others through: of conversions, and of texts that nest too deep.
-        raise InvalidModelError(f"{what}: a {_name(kind)} is required, got a file that is none ({error})") from error
+        raise InvalidModelError(f"{what}: a {_name(kind)} is required, got another kind of file ({error})") from error
     return message
 
 

@@ -105,7 +105,7 @@ def _content(path: Path) -> Content:
         raise InvalidModelError(f"{path}: a graph is required, got {got}; checkpoint= takes values for a graph")
     if path.is_dir():
         raise InvalidModelError(f"{path}: a SavedModel is required, got a folder without saved_model.pb")
-    raise InvalidModelError(f"{path}: a GraphDef is required, got a file that is none")
+    raise InvalidModelError(f"{path}: a GraphDef is required, got another kind of file")
 
 
 def _with_checkpoint(file: GraphFile, asked: Path | None, beside: Path | None) -> GraphFile:

@@ -8,7 +8,6 @@ from lstm_lower.passes.gradients.registry import (
     Adjoint,
     Gradients,
     differentiates,
-    padded,
     reshaped_like,
     stops,
     summed,
@@ -16,7 +15,7 @@ from lstm_lower.passes.gradients.registry import (
     widened,
 )
 from lstm_lower.passes.gradients.rules.moving import from_places
-from lstm_lower.passes.rules.indexing import add_rows, flatten_rows
+from lstm_lower.passes.rules.indexing import add_rows, flatten_rows, padded
 from lstm_lower.passes.rules.sizes import Size, at_least, at_most, entries, from_end, up_to, wide
 
 stops(std.Shape, std.Size, std.ConstantOfShape, std.EyeLike, std.NonZero, std.Random)
@@ -103,6 +102,9 @@ def _gather(op: std.Gather, n: Adjoint) -> Gradients:
     rank, places = n.rank(), n.rank(1)
     if axis is None:
         raise n.unsupported("axis, for the gradient,", "to be one of the operand's", "another")
+    place = n.b.facts.constant(op.indices)
+    if place is not None and not places and x.shape is not None and n.dy.shape is not None:
+        return [_one_element(n, axis, int(place))]
     # The axes of the indices stand where the axis stood: bring them to the front.
     order = [*range(axis, axis + places), *range(axis), *range(axis + places, rank - 1 + places)]
     rows = flatten_rows(n.b.wrap(n.b.emitter.transpose(n.dy.value, order)), places)
@@ -113,3 +115,12 @@ def _gather(op: std.Gather, n: Adjoint) -> Gradients:
     total = add_rows(widened(rows), numbers, size).cast(x.dtype)
     back = sorted(range(rank), key=[axis, *(i for i in range(rank) if i != axis)].__getitem__)
     return [reshaped_like(n.b.wrap(n.b.emitter.transpose(total.value, back)), x)]
+
+
+def _one_element(n: Adjoint, axis: int, place: int) -> Expr:
+    """Zeros around the gradient of the one element that was read."""
+    x = n.x()
+    size = x.size(axis)
+    before, behind = (place, size - 1 - place) if place >= 0 else (size + place, -1 - place)
+    assert x.shape is not None
+    return n.b.set_shape(padded(n.dy.unsqueeze(axis), axis, before, behind), x.shape)

@@ -54,7 +54,7 @@ def _top_k(op: std.TopK, n: Adjoint) -> Gradients:
 def _one_hot(op: std.OneHot, n: Adjoint) -> Gradients:
     """The sums of what is off and of what is on."""
     inputs = [*op.node.inputs[:2], n.b.constant([0, 1], n.dy.dtype).value]
-    hot = n.b.wrap(n.b.emitter.again(op.node, inputs).outputs[0])
+    hot = n.again(inputs)
     parts = [widened(n.b.where(hot > 0, *chosen)) for chosen in ((0, n.dy), (n.dy, 0))]
     totals = [n.b.op(std.ReduceSum, part, keepdims=0).reshape(1) for part in parts]
     return None, None, n.b.concat(totals, 0).cast(n.dy.dtype)
@@ -66,7 +66,7 @@ def _tensor_scatter(op: std.TensorScatter, n: Adjoint) -> Gradients:
     data, updates = n.x(), n.x(1)
 
     def written(into: Expr, what: Expr) -> Expr:
-        return n.b.wrap(n.b.emitter.again(op.node, [into.value, what.value, *op.node.inputs[2:]]).outputs[0])
+        return n.again([into, what, *op.node.inputs[2:]])
 
     found = None
     if n.needs(1):
@@ -124,8 +124,7 @@ def _extremes(op: std.Scatter, n: Adjoint) -> Gradients:
 
 def _with_operands(n: Adjoint, data: Expr, updates: Expr, **changed: str) -> Expr:
     """The same scatter of other updates into other data."""
-    indices = n.op.node.inputs[1]
-    return n.b.wrap(n.b.emitter.again(n.op.node, [data.value, indices, updates.value], **changed).outputs[0])
+    return n.again([data, n.op.node.inputs[1], updates], **changed)
 
 
 def _found(op: std.Scatter, n: Adjoint, data: Expr) -> Expr:

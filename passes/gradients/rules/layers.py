@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, padded, stops, summed
+from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, stops, summed
+from lstm_lower.passes.rules.indexing import padded
 from lstm_lower.passes.rules.sizes import divided
 
 stops(std.QuantizeLinear)
@@ -28,7 +29,7 @@ def _dequantize(op: std.DequantizeLinear, n: Adjoint) -> Gradients:
         return []
     scale = n.x(1)
     whole = n.b.op(std.Expand, scale.like(1), n.b.op(std.Shape, scale))
-    steps = n.b.wrap(n.b.emitter.again(op.node, [op.data, whole.value, op.zero_point]).outputs[0])
+    steps = n.again([op.data, whole, op.zero_point])
     slope, rank = n.dy * steps, n.rank()
     if n.rank(1) == 0:
         return None, summed(slope, range(rank))

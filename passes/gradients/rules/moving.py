@@ -27,7 +27,7 @@ def from_places(n: Adjoint, *, zeros: bool = False) -> Expr:
     size = n.b.op(std.Size, x).reshape(1)
     numbers = up_to(n.b, size)
     numbers = reshape_to(numbers - size if zeros else numbers, shape_of(x))
-    taken = n.b.wrap(n.b.emitter.again(n.op.node, [numbers.value, *n.op.node.inputs[1:]]).outputs[0])
+    taken = n.again([numbers, *n.op.node.inputs[1:]])
     # A zero that is no element's number becomes that behind all, which is lost.
     taken = taken + size if zeros else taken
     total = add_rows(widened(n.dy).reshape(-1, 1), taken.reshape(-1), size)
@@ -66,7 +66,7 @@ def _reverse_sequence(op: std.ReverseSequence, n: Adjoint) -> Gradients:
 
 def _again(n: Adjoint) -> Expr:
     """The operator on its result's gradient."""
-    return n.b.wrap(n.b.emitter.again(n.op.node, [n.dy.value, *n.op.node.inputs[1:]]).outputs[0])
+    return n.again([n.dy, *n.op.node.inputs[1:]])
 
 
 @differentiates(std.DepthToSpace)

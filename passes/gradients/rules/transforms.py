@@ -30,7 +30,7 @@ def _dft(op: std.DFT, n: Adjoint) -> Gradients:
     dy = n.dy if half else _fitted(n.dy, axis, length)
     inputs = [dy.value, None, *op.node.inputs[2:]]
     changed = {"inverse": int(not op.inverse), "onesided": int(half)}
-    dx = n.b.wrap(n.b.emitter.again(op.node, inputs, **changed).outputs[0])
+    dx = n.again(inputs, **changed)
     number = scalar(n.b, length).cast(x.dtype) if isinstance(length, Expr) else float(length)
     dx = dx / number if op.inverse else dx * number
     if half:

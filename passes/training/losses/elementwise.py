@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.training.losses.base import Loss, check_number, check_option, weighted, weights_of
@@ -67,7 +68,9 @@ class Huber(Loss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("Huber", "delta", self.delta, math.ulp(0.0))
+        check_number("Huber", "delta", self.delta, 0)
+        if self.delta == 0:
+            raise InvalidInputError("Huber: delta requires a number above 0, got 0")
 
     def value(self, prediction: Expr, *targets: Expr) -> Expr:
         difference = prediction - targets[0]

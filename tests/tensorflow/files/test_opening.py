@@ -213,7 +213,7 @@ def test_values_of_another_checkpoint_of_the_objects() -> None:
             ll.InvalidModelError,
             "got values of a checkpoint, whose graph is in model.ckpt",
         ),
-        ("values.npz", {}, ll.InvalidModelError, "a GraphDef is required, got a file that is none"),
+        ("values.npz", {}, ll.InvalidModelError, "a GraphDef is required, got another kind of file"),
         ("saved_2", {"signature": "serve"}, ll.InvalidInputError, "signature requires one of train of .*, got 'serve'"),
         ("step", {"signature": "x"}, ll.InvalidInputError, "signature requires"),
         ("step", {"checkpoint": "nothing"}, ll.InvalidInputError, "checkpoint requires a prefix with nothing.index"),

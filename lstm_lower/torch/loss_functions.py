@@ -1,0 +1,120 @@
+"""Losses of PyTorch that its exporter loses options of, or cannot trace: the same of other operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lstm_lower.torch.functions import stopped
+
+
+def _cross_entropy(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    """Of classes with labels smoothed (Szegedy et al., 2016), which the exporter leaves out; of their probabilities."""
+    reduction = _chosen(reduction, size_average, reduce)
+    if not target.is_floating_point() and not label_smoothing and reduction != "none":
+        return NotImplemented
+    axis = min(1, input.dim() - 1)
+    logarithms = torch.log_softmax(input, axis)
+    share = label_smoothing / input.shape[axis]
+    weighted = logarithms
+    if weight is not None:
+        weighted = logarithms * weight.reshape([-1] + [1] * (input.dim() - axis - 1))
+    if target.is_floating_point():
+        each = -(weighted * (target * (1 - label_smoothing) + share)).sum(axis)
+        return each.mean() if reduction == "mean" else _reduced(each, reduction)
+    kept = target != ignore_index
+    classes = torch.where(kept, target, 0)
+    named = weighted.gather(axis, classes.unsqueeze(axis)).squeeze(axis)
+    each = torch.where(kept, -(1 - label_smoothing) * named - share * weighted.sum(axis), 0.0)
+    if reduction != "mean":
+        return _reduced(each, reduction)
+    counted = torch.ones_like(each) if weight is None else weight[classes]
+    return each.sum() / torch.where(kept, counted, 0.0).sum()
+
+
+def _nll_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Any:
+    """The loss of each element, which the exporter says to be one number."""
+    if _chosen(reduction, size_average, reduce) != "none":
+        return NotImplemented
+    axis = min(1, input.dim() - 1)
+    kept = target != ignore_index
+    classes = torch.where(kept, target, 0)
+    named = -input.gather(axis, classes.unsqueeze(axis)).squeeze(axis)
+    return torch.where(kept, named if weight is None else named * weight[classes], 0.0)
+
+
+def _gaussian_nll_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """Without the look at variances below zero, which a trace cannot take; the least one stops no gradient."""
+    if not isinstance(var, Tensor):
+        var = torch.full_like(input, var)
+    if var.dim() == input.dim() - 1:
+        var = var.unsqueeze(-1)
+    var = var + stopped(var.clamp(min=eps) - var)
+    each = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    return _reduced(each + 0.5 * math.log(2 * math.pi) if full else each, reduction)
+
+
+def _multilabel_margin_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    size_average: bool | None = None,  # noqa: ARG001
+    reduce: bool | None = None,  # noqa: ARG001
+    reduction: str = "mean",
+) -> Tensor:
+    """Targets are classes up to the first negative one, which the exporter overlooks."""
+    named = (target < 0).to(torch.int64).cumsum(-1) == 0
+    classes = target.clamp(min=0)
+    wanted = torch.zeros_like(input).scatter_add(-1, classes, named.to(input.dtype)) > 0
+    excess = (1 - input.gather(-1, classes).unsqueeze(-1) + input.unsqueeze(-2)).clamp(min=0)
+    counted = torch.where(named.unsqueeze(-1) & ~wanted.unsqueeze(-2), excess, 0.0)
+    return _reduced(counted.sum((-1, -2)) / input.shape[-1], reduction)
+
+
+def _chosen(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction, which two older options may stand for."""
+    if size_average is None and reduce is None:
+        return reduction
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
+
+
+def _reduced(each: Tensor, reduction: str) -> Tensor:
+    return each if reduction == "none" else each.sum() if reduction == "sum" else each.mean()
+
+
+LOSSES: dict[Any, Callable[..., Any]] = {
+    functional.cross_entropy: _cross_entropy,
+    functional.gaussian_nll_loss: _gaussian_nll_loss,
+    functional.multilabel_margin_loss: _multilabel_margin_loss,
+    functional.nll_loss: _nll_loss,
+}

@@ -1,0 +1,115 @@
+"""Operators on arrays that targets lack, in those that every target has."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.passes.decompositions.registry import decomposes
+
+INT64 = ir.DataType.INT64
+
+
+@decomposes(std.Size)
+def size(view: std.Size, b: Builder) -> list[Expr]:
+    """The product of all sizes; of a scalar, which has none, one."""
+    if view.rank() == 0:
+        return [b.constant(1, INT64)]
+    return [b.op(std.Shape, b.wrap(view.data)).reduce(std.ReduceProd, 0, keepdims=False)]
+
+
+@decomposes(std.Tile)
+def tile(view: std.Tile, b: Builder) -> list[Expr] | None:
+    """Repetition along an axis: the array beside itself, as often as is known."""
+    repeats = view.constant(1)
+    if repeats is None or any(count < 1 for count in repeats):
+        return None
+    result = b.wrap(view.data)
+    for axis, count in enumerate(repeats):
+        result = result if count == 1 else b.concat([result] * int(count), axis)
+    return [b.op(std.Identity, result) if result.value is view.data else result]
+
+
+def _chained(step: Callable[[Expr, Expr], Expr], operands: Sequence[ir.Value | None], b: Builder) -> Expr:
+    parts = [b.wrap(operand) for operand in operands if operand is not None]
+    return b.op(std.Identity, parts[0]) if len(parts) == 1 else functools.reduce(step, parts)
+
+
+@decomposes(std.Max)
+def largest(view: std.Max, b: Builder) -> list[Expr]:
+    """Of several operands, two by two."""
+    return [_chained(Expr.maximum, view.inputs, b)]
+
+
+@decomposes(std.Min)
+def smallest(view: std.Min, b: Builder) -> list[Expr]:
+    """Of several operands, two by two."""
+    return [_chained(Expr.minimum, view.inputs, b)]
+
+
+@decomposes(std.Sum)
+def total(view: std.Sum, b: Builder) -> list[Expr]:
+    """Of several operands, two by two."""
+    return [_chained(Expr.__add__, view.inputs, b)]
+
+
+@decomposes(std.Mean)
+def mean(view: std.Mean, b: Builder) -> list[Expr]:
+    """The sum over the number of operands."""
+    return [_chained(Expr.__add__, view.inputs, b) / len(view.inputs)]
+
+
+@decomposes(std.ScatterND)
+def adding_scatter(view: std.ScatterND, b: Builder) -> list[Expr] | None:
+    """Rows added to those that numbers name: to each row, all that are meant for it, and zeros for the others.
+
+    A product with a matrix of ones and zeros would take less memory, but spread what is not finite.
+    """
+    forms = view.shape(0), view.shape(1), view.shape(2)
+    if view.attribute("reduction", "none") != "add" or None in forms:
+        return None
+    data, numbers, rows = b.wrap(view.data), b.wrap(view.indices), b.wrap(view.updates)
+    assert numbers.shape is not None
+    assert rows.shape is not None
+    if len(numbers.shape) != 2 or numbers.shape[1] != 1:
+        return None
+    count = data.size(0)
+    zero, one = b.constant(0, INT64), b.constant(1, INT64)
+    places = b.op(std.Range, zero, b.constant(count, INT64) if isinstance(count, int) else count.squeeze(0), one)
+    flat = numbers.cast(INT64).squeeze(1)
+    flat = b.where(flat < 0, flat + count, flat)
+    meant = b.op(std.Equal, places.unsqueeze(1), flat.unsqueeze(0))
+    mask = meant.unsqueeze(*range(2, 1 + len(rows.shape))) if len(rows.shape) > 1 else meant
+    return [data + b.where(mask, rows.unsqueeze(0), 0).sum(1)]
+
+
+@decomposes(std.Where)
+def choice(view: std.Where, b: Builder) -> list[Expr]:
+    """Each element from where it stands in one of the two, laid one on the other.
+
+    For runtimes that multiply both by zeros and ones and add them, which makes a number of none that is not finite.
+    """
+    yes, no = b.wrap(view.yes), b.wrap(view.no)
+    zero = b.constant(0, INT64)
+    places = b.op(std.Not, b.wrap(view.condition)).cast(INT64)
+    for part in (yes, no):
+        places = places + b.op(std.Expand, zero, b.op(std.Shape, part))
+    whole = b.op(std.Shape, places)
+    both = b.concat([b.op(std.Expand, part, whole).unsqueeze(0) for part in (yes, no)], 0)
+    return [b.op(std.GatherElements, both, places.unsqueeze(0), axis=0).squeeze(0)]
+
+
+@decomposes(std.ArgMax, std.ArgMin)
+def place(view: std.Arg, b: Builder) -> list[Expr] | None:
+    """Where the first of the sorted stands; equal ones stand in their order."""
+    axis = view.attribute("axis", 0)
+    if view.attribute("select_last_index", 0):
+        return None
+    _, found = b.ops(
+        std.TopK, b.wrap(view.data), b.ints(1), outputs=2, axis=axis, largest=int(isinstance(view, std.ArgMax))
+    )
+    return [found if view.keepdims else found.squeeze(axis)]

@@ -1,0 +1,97 @@
+"""What evaluates a step of a Keras model, against Keras' own `evaluate` and `predict`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.passes.training.evaluation import evaluation_of, predictions_of
+from lstm_lower.records import model_files
+
+tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+keras = pytest.importorskip("keras", reason="Keras is not installed")
+
+
+def _classifier() -> Any:
+    keras.utils.set_random_seed(0)
+    x = keras.Input((6, 3))
+    hidden = keras.layers.LSTM(5, dropout=0.2, recurrent_dropout=0.2, kernel_regularizer="l2")(x)
+    hidden = keras.layers.Dropout(0.5)(keras.layers.BatchNormalization()(hidden))
+    return keras.Model(x, keras.layers.Dense(3, activation="softmax", name="classes")(hidden))
+
+
+def _two_outputs() -> Any:
+    keras.utils.set_random_seed(1)
+    x = keras.Input((6, 3))
+    hidden = keras.layers.Dropout(0.5)(keras.layers.GRU(4)(x))
+    outputs = [keras.layers.Dense(2, name="x")(hidden), keras.layers.Dense(1, name="second")(hidden)]
+    return keras.Model(x, outputs)
+
+
+class OwnStep(keras.Model):
+    """Trains by itself, and is evaluated as Keras does it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = keras.layers.Dense(2)
+        self.drop = keras.layers.Dropout(0.5)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.drop(self.layer(x), training=training)
+
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+def _evaluated(step: Any, feeds: dict[str, Any]) -> dict[str, Any]:
+    trainer = ll.Trainer(step)
+    found = evaluation_of(model_files.load(step))
+    inputs = {value.name for value in found.graph.inputs}
+    state = {name: value for name, value in trainer.state_dict().items() if name in inputs}
+    made = ll.Session(found).run({name: x for name, x in feeds.items() if name in inputs} | state)
+    return made | {"predictions": predictions_of(found)}
+
+
+def test_equals_evaluate_and_predict() -> None:
+    model = _classifier()
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal((8, 6, 3), np.float32), random.integers(0, 3, 8)
+    # Statistics move.
+    model.train_on_batch(x, y)
+    wanted = model.evaluate(x, y, verbose=0, return_dict=True)
+    # Feeds are cast as those of the step are.
+    made = _evaluated(ll.from_keras(model, class_weight={0: 2.0}), {"x": x.astype(np.float64), "y": y.astype(np.int32)})
+    np.testing.assert_allclose(made["loss"], wanted["loss"], rtol=1e-5)
+    np.testing.assert_allclose(made["accuracy"], wanted["accuracy"])
+    assert made["predictions"] == ["classes"]
+    np.testing.assert_allclose(made["classes"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-7)
+
+
+def test_several_outputs() -> None:
+    model = _two_outputs()
+    step = ll.from_keras(model, ["mse", "mse"], "sgd", loss_weights=[1.0, 0.5])
+    x = np.random.default_rng(0).standard_normal((4, 6, 3), np.float32)
+    targets = {"y/x": np.zeros((4, 2), np.float32), "y/second": np.ones((4, 1), np.float32)}
+    made = _evaluated(step, {"x": x, **targets})
+    first, second = model.predict(x, verbose=0)
+    assert made["predictions"] == ["x_output", "second"]
+    np.testing.assert_allclose(made["x_loss"], (first**2).mean(), rtol=1e-5)
+    np.testing.assert_allclose(made["loss"], (first**2).mean() + 0.5 * ((second - 1) ** 2).mean(), rtol=1e-5)
+    np.testing.assert_allclose(made["x_output"], first, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(made["second"], second, rtol=1e-5, atol=1e-6)
+
+
+def test_model_with_a_step_of_its_own() -> None:
+    keras.utils.set_random_seed(0)
+    model = OwnStep()
+    x, y = np.random.default_rng(0).standard_normal((4, 3), np.float32), np.zeros((4, 2), np.float32)
+    model.compile("sgd", "mse")
+    model.train_on_batch(x, y)
+    made = _evaluated(ll.from_keras(model, input_spec=tf.TensorSpec([None, 3])), {"x": x, "y": y})
+    np.testing.assert_allclose(made["loss"], model.evaluate(x, y, verbose=0), rtol=1e-5)
+    (name,) = made["predictions"]
+    np.testing.assert_allclose(made[name], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,106 @@
+"""Trained weights go back into Keras models: the same, loaded, built anew; and through safetensors."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+
+keras = pytest.importorskip("keras")
+pytest.importorskip("tensorflow")
+safetensors = pytest.importorskip("safetensors.numpy")
+
+X = np.random.default_rng(0).standard_normal((8, 5, 3)).astype(np.float32)
+Y = np.arange(8, dtype=np.float32)[:, None] / 8
+
+
+@contextlib.contextmanager
+def keras_own_warnings() -> Iterator[None]:
+    """Keras' files are written in a way that numpy will not go on with."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def built(units: int = 4) -> Any:
+    """Two equal recurrent layers, running statistics, dropout."""
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((5, 3)),
+            layers.LSTM(units, return_sequences=True),
+            layers.LSTM(units),
+            layers.BatchNormalization(),
+            layers.Dropout(0.25),
+            layers.Dense(1),
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[ll.Trainer, Any, Path]:
+    model = built()
+    path = tmp_path_factory.mktemp("keras") / "model.keras"
+    with keras_own_warnings():
+        model.save(path)
+    trainer = ll.Trainer(ll.from_keras(model, "mse", keras.optimizers.Adam(0.01)))
+    for _ in range(3):
+        trainer.step({"x": X, "y": Y})
+    return trainer, model, path
+
+
+def expected(trainer: ll.Trainer) -> Any:
+    (predicted,) = trainer.predict({"x": X}).values()
+    return predicted
+
+
+@pytest.mark.parametrize("kind", ["same", "loaded", "anew"])
+def test_weights_go_back(kind: str, trained: tuple[ll.Trainer, Any, Path]) -> None:
+    trainer, same, path = trained
+    with keras_own_warnings():
+        model = {"same": lambda: same, "loaded": lambda: keras.models.load_model(path), "anew": built}[kind]()
+    if kind == "anew":
+        assert {x.path for x in model.weights} != {x.path for x in same.weights}
+    before = model(X).numpy()
+    trainer.to_keras(model)
+    np.testing.assert_allclose(model(X).numpy(), expected(trainer), rtol=1e-5, atol=1e-6)
+    assert np.abs(model(X).numpy() - before).max() > 1e-3
+
+
+def test_an_uncertain_match_is_refused(trained: tuple[ll.Trainer, Any, Path]) -> None:
+    trainer, *_ = trained
+    wider, deeper = built(6), keras.Sequential([keras.Input((5, 3)), keras.layers.LSTM(4), keras.layers.Dense(1)])
+    before = [x.numpy() for x in wider.weights]
+    with pytest.raises(ll.InvalidInputError, match=re.escape("of shape [3, 16], got [3, 24]")):
+        trainer.to_keras(wider)
+    for variable, value in zip(wider.weights, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    with pytest.raises(ll.InvalidInputError, match="model requires the variables sequential"):
+        trainer.to_keras(deeper)
+    with pytest.raises(ll.InvalidInputError, match="a built Keras 3 model"):
+        trainer.to_keras({})
+
+
+def test_safetensors_have_the_names_of_keras(trained: tuple[ll.Trainer, Any, Path], tmp_path: Path) -> None:
+    trainer, model, _ = trained
+    trainer.save_weights(tmp_path / "weights.safetensors")
+    held = safetensors.load_file(tmp_path / "weights.safetensors")
+    assert set(held) == {variable.path for variable in model.weights}
+    other = ll.Trainer(ll.from_keras(model, "mse", keras.optimizers.Adam(0.01)))
+    moments = {pair.input for pair in other.state.pairs if "momentum" in pair.input}
+    assert moments
+    other.load_weights(tmp_path / "weights.safetensors")
+    np.testing.assert_array_equal(expected(other), expected(trainer))
+    for name in moments:
+        assert not other.state_dict()[name].any()
+    safetensors.save_file({"kernel": np.zeros(3)}, tmp_path / "other.safetensors")
+    with pytest.raises(ll.InvalidInputError, match="a file with '"):
+        other.load_weights(tmp_path / "other.safetensors")
