@@ -128,6 +128,8 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
         try:
             with np.load(stream, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
+        except MemoryError:
+            raise
         except Exception as error:
             # Bytes that are none break zipfile, zlib and numpy in a dozen ways.
             raise InvalidInputError(

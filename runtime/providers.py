@@ -1,4 +1,4 @@
-"""Execution providers of onnxruntime, by short or full name."""
+"""Execution providers of onnxruntime, by short or full name: those it is built with, and plug-ins."""
 
 from __future__ import annotations
 
@@ -8,54 +8,124 @@ from typing import Any
 import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError
-
-_SHORT_NAMES = {
-    "cpu": "CPUExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
-    "openvino": "OpenVINOExecutionProvider",
-    "directml": "DmlExecutionProvider",
-    "coreml": "CoreMLExecutionProvider",
-    "rocm": "ROCMExecutionProvider",
-}
-_HINTS = {
-    "CUDAExecutionProvider": "install onnxruntime-gpu in place of onnxruntime (docs/install.md)",
-}
+from lstm_lower.runtime import provider_plugins
+from lstm_lower.runtime.provider_table import ROWS, Row, row_of
 
 Provider = str | tuple[str, dict[str, Any]]
+Resolved = tuple[str, dict[str, Any]]
+
+# Session options that hold providers say here which, so that they can open a second session.
+_ATTACHED = "lstm_lower.providers"
 
 
-def resolve(providers: Sequence[Provider] | Provider | None) -> list[Provider]:
+def resolve(
+    providers: Sequence[Provider] | Provider | None,
+    precision: str | None = None,
+    options: ort.SessionOptions | None = None,
+) -> list[Resolved]:
     """Full names of the wanted providers, with their options, each checked to be there.
 
+    What it returned may be given to it again.
+
     Args:
-        providers: short names (`cpu`, `cuda`), full names, or pairs of a name and options; `None` means `cpu`.
+        providers: short names (`cpu`, `cuda`, `openvino`), full names, or pairs of one and options; `None` means `cpu`.
+        precision: in which a provider multiplies and adds, `float32` or a lower one that a provider offers by name.
+        options: session options, whose own providers count where none are named here.
 
     Raises:
-        InvalidInputError: a provider is not part of the installed onnxruntime, or none is named.
+        InvalidInputError: a provider is not installed, has no device on this machine, or does not offer the precision.
     """
     if providers is None:
-        return ["CPUExecutionProvider"]
+        if options is not None and options.has_providers():
+            return []
+        providers = "cpu"
     if isinstance(providers, str) or (
         isinstance(providers, tuple) and len(providers) == 2 and isinstance(providers[1], dict)
     ):
         providers = [providers]
     if not isinstance(providers, (list, tuple)):
         raise InvalidInputError(f"providers require a list of names, got {providers!r}")
+    rows = [_named(provider) for provider in providers]
+    if precision is not None and not any(precision in row.precisions for row, _ in rows):
+        offered = sorted({name for row, _ in rows for name in row.precisions})
+        raise InvalidInputError(
+            f"precision requires one of {offered}, which {[row.short for row, _ in rows]} offer, got {precision!r}"
+        )
+    return [(row.name, row.configure(given, precision)) for row, given in rows]
+
+
+def _named(provider: Any) -> tuple[Row, dict[str, Any]]:
+    """The row of a provider that is there, and the options that were given with it."""
+    match provider:
+        case str(name) | (str(name), None):
+            options: dict[str, Any] = {}
+        case (str(name), dict(options)):
+            pass
+        case _:
+            raise InvalidInputError(f"a provider requires a name, alone or with options, got {provider!r}")
+    row = row_of(name)
     available = ort.get_available_providers()
-    resolved: list[Provider] = []
-    for provider in providers:
-        named: tuple[Any, ...] = (provider, None) if isinstance(provider, str) else provider
-        match named:
-            case (str(name), None | dict()):
-                options = named[1]
-            case _:
-                raise InvalidInputError(f"a provider requires a name, alone or with options, got {provider!r}")
-        full = _SHORT_NAMES.get(name.lower(), name)
-        if full not in available:
-            hint = f"; {_HINTS[full]}" if full in _HINTS else ""
-            raise InvalidInputError(
-                f"provider {name!r} requires one of {available}, which is all that is installed{hint}"
-            )
-        resolved.append(full if options is None else (full, options))
-    return resolved
+    plugin = provider_plugins.plugin_of(row)
+    if plugin is not None:
+        provider_plugins.devices(row, plugin, options)
+    elif row.name not in available:
+        known = [other.short for other in ROWS if other.plugin is not None]
+        hint = f"; {row.hint}" if row.hint else ""
+        raise InvalidInputError(
+            f"provider {name!r} requires one of {available}, which is all that is installed, or a plug-in of {known}"
+            f"{hint}"
+        )
+    return row, options
+
+
+def attach(options: ort.SessionOptions, providers: Sequence[Resolved]) -> list[Resolved] | None:
+    """Puts providers into session options where one of them is a plug-in.
+
+    Args:
+        options: changed; the same providers may be attached again.
+        providers: as `resolve` returns them.
+
+    Returns:
+        What `ort.InferenceSession` has to be given besides: the providers, or `None` where the options hold them.
+
+    Raises:
+        InvalidInputError: the options hold other providers.
+    """
+    plugins = {name: provider_plugins.plugin_of(row_of(name)) for name, _ in providers}
+    if not any(plugins.values()):
+        return list(providers) or None
+    wanted = repr(list(providers))
+    if options.has_providers():
+        if _attached(options) == wanted:
+            return None
+        raise InvalidInputError("session options that hold providers require the same, or None, got others")
+    for name, given in providers:
+        plugin = plugins[name]
+        if plugin is None:
+            options.add_provider(name, {key: str(value) for key, value in given.items()})
+        else:
+            options.add_provider_for_devices(*provider_plugins.devices(row_of(name), plugin, given))
+    options.add_session_config_entry(_ATTACHED, wanted)
+    return None
+
+
+def _attached(options: ort.SessionOptions) -> str | None:
+    try:
+        return str(options.get_session_config_entry(_ATTACHED))
+    except RuntimeError:
+        return None
+
+
+def target_of(providers: Sequence[Resolved]) -> str | None:
+    """What `lower` calls the first of the providers, which is to run as much as it can."""
+    if not providers:
+        return None
+    row = row_of(providers[0][0])
+    return row.captures[1] if row.captures is not None and is_captured(providers) else row.target
+
+
+def is_captured(providers: Sequence[Resolved]) -> bool:
+    """Whether the first of the providers is told to capture a run and to repeat it."""
+    name, options = providers[0] if providers else ("", {})
+    captures = row_of(name).captures
+    return captures is not None and str(options.get(captures[0], 0)).lower() in ("1", "true")

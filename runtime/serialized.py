@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import onnxruntime as ort
 
 from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.records import model_files as model_io
+from lstm_lower.runtime.providers import Resolved, attach
 
 # Smaller weights travel inside the bytes; shapes and axes must, since onnxruntime reads them while it optimises.
 _LARGE_BYTES = 1 << 20
@@ -69,20 +71,44 @@ def serialize(model: ir.Model) -> tuple[bytes, dict[str, Array]]:
             value.const_value = tensor
 
 
+def default_options() -> ort.SessionOptions:
+    """The session options used when none are given."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    # Gradients that vanish over many steps become denormal numbers, on which processors are several times slower.
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    return options
+
+
 def open_session(
-    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, options: ort.SessionOptions, providers: list[Any]
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    options: ort.SessionOptions,
+    providers: Sequence[Resolved],
 ) -> Any:
     """Opens an onnxruntime session.
 
     Args:
         model: a path is opened by onnxruntime itself; the other forms as `serialize` divides them.
-        options: session options; large weights are added to them.
-        providers: full names of execution providers.
+        options: session options; large weights are added to them, and plug-ins.
+        providers: as `providers.resolve` returns them.
     """
     if isinstance(model, (str, os.PathLike)):
-        return ort.InferenceSession(os.fspath(model), options, providers=providers)
-    data, weights = serialize(model if isinstance(model, ir.Model) else model_io.load(model))
+        return _session(os.fspath(model), options, providers)
+    return open_serialized(
+        *serialize(model if isinstance(model, ir.Model) else model_io.load(model)), options, providers
+    )
+
+
+def open_serialized(
+    data: bytes, weights: Mapping[str, Array], options: ort.SessionOptions, providers: Sequence[Resolved]
+) -> ort.InferenceSession:
+    """Opens a session on what `serialize` returned; the large weights are added to the options."""
     if weights:
         values = [ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for array in weights.values()]
         options.add_external_initializers(list(weights), values)
-    return ort.InferenceSession(data, options, providers=providers)
+    return _session(data, options, providers)
+
+
+def _session(source: str | bytes, options: ort.SessionOptions, providers: Sequence[Resolved]) -> ort.InferenceSession:
+    # A provider that fails is not to be replaced by the processor without a word.
+    return ort.InferenceSession(source, options, providers=attach(options, providers), enable_fallback=0)

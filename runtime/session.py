@@ -14,20 +14,23 @@ import onnxruntime as ort
 
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.structure import verify_structure
-from lstm_lower.passes.composites import unsupported_nodes
+from lstm_lower.passes.composites import is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
+from lstm_lower.passes.targets.legalize import CheckTargetPass
+from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
-from lstm_lower.records import casts, contracts, origin
+from lstm_lower.records import casts, contracts
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers as provider_names
-from lstm_lower.runtime.serialized import open_session
+from lstm_lower.runtime.serialized import default_options, open_session
 from lstm_lower.runtime.values import as_array, dtype_of
 
 Array = np.ndarray[Any, Any]
+
+__all__ = ["Session", "default_options"]
 
 
 class Session:
@@ -47,30 +50,37 @@ class Session:
         model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model,
         providers: Sequence[provider_names.Provider] | provider_names.Provider | None = None,
         session_options: ort.SessionOptions | None = None,
+        *,
+        precision: str | None = None,
     ) -> None:
         """Loads a model.
 
         Args:
             model: a path, serialized bytes, a protobuf or an onnx_ir model.
-            providers: execution providers by short (`"cpu"`, `"cuda"`) or full name, in order of preference.
+            providers: execution providers by short (`"cpu"`, `"cuda"`, `"openvino"`, `"ggml"`) or full name, alone or
+                with options, in order of preference.
             session_options: passed through; `None` for onnxruntime's own defaults and those of `default_options`.
+                Plug-ins are added to them.
+            precision: in which the provider computes with floats, such as `"bfloat16"`; `None` for `"float32"`,
+                whatever the provider's own default is.
 
         Raises:
-            InvalidInputError: a provider is not installed.
+            InvalidInputError: a provider is not installed, has no device here, or does not offer the precision.
             InvalidModelError: the model is malformed, or onnxruntime refuses it.
             UnsupportedOpError: the model holds ops that cannot be lowered.
         """
-        names = provider_names.resolve(providers)
         options = default_options() if session_options is None else session_options
+        chosen = provider_names.resolve(providers, precision, options)
         if isinstance(model, bytes):
             model = _parse(model)
         with malformed_models_explained(model):
-            self.ort = _open(_loadable(model), options, names)
-        missing = [name for name in map(_provider_name, names) if name not in self.ort.get_providers()]
+            self.ort = _open(_loadable(model, chosen), options, chosen)
+        missing = [name for name, _ in chosen if name not in self.ort.get_providers()]
         if missing:
             raise InvalidInputError(
                 f"provider {missing[0]!r} requires a working installation, got one that fails to load"
             )
+        self._captured = provider_names.is_captured(chosen)
         initialized = {value.name for value in self.ort.get_overridable_initializers()}
         self._inputs = {value.name: value for value in self.ort.get_inputs()}
         self._optional = {value.name: value for value in self.ort.get_overridable_initializers()}
@@ -94,8 +104,14 @@ class Session:
             Output name -> array.
 
         Raises:
-            InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value.
+            InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value, or the session captures
+                what it runs.
         """
+        if self._captured:
+            raise InvalidInputError(
+                "a session that captures what it runs requires buffers that stay where they are, got feeds; bind them "
+                "with session.ort.io_binding()"
+            )
         wanted = self.outputs if outputs is None else list(outputs)
         unknown = [name for name in wanted if name not in self.outputs]
         if unknown:
@@ -144,30 +160,24 @@ class Session:
         return arrays
 
 
-def default_options() -> ort.SessionOptions:
-    """The session options used when none are given."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    # Gradients that vanish over many steps become denormal numbers, on which processors are several times slower.
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
-    return options
-
-
-def _provider_name(provider: provider_names.Provider) -> str:
-    return provider if isinstance(provider, str) else provider[0]
-
-
 def _loadable(
-    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, providers: Sequence[provider_names.Resolved]
 ) -> str | os.PathLike[str] | ir.Model:
-    """What onnxruntime can open; composite ops are lowered on the way."""
+    """What onnxruntime can open; composite ops are lowered on the way, for the provider that is to run them.
+
+    Raises:
+        UnsupportedOpError: there are ops that cannot be lowered, or that the provider would compute otherwise.
+    """
     # onnxruntime puts nodes in order itself, and bears with wrong declarations. It ends the process on malformed nodes.
     modified: list[bool] = []
     loaded = run_passes(model, [SortPass(), NameOutputsPass()], lambda _, result: modified.append(result.modified))
     verify_structure(loaded)
-    graphs = [loaded.graph, *(function.graph for function in loaded.functions.values())]
-    if origin.METADATA_KEY in loaded.metadata_props or any(True for graph in graphs for _ in composite_nodes(graph)):
-        return lower(loaded)
+    target = provider_names.target_of(providers)
+    if is_to_lower(loaded):
+        return lower(loaded, target=target)
+    if target is not None:
+        # What a capture cannot hold would fail in the run.
+        CheckTargetPass(target_of(target), silent=not provider_names.is_captured(providers))(loaded)
     # A pipe cannot be read again.
     return model if isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified) else loaded
 
@@ -177,20 +187,24 @@ def _parse(data: bytes) -> onnx.ModelProto:
     try:
         proto.ParseFromString(data)
     except Exception as error:
-        raise InvalidModelError("an ONNX model is required, got bytes that are none") from error
+        raise InvalidModelError("an ONNX model is required, got bytes that are not one") from error
     return proto
 
 
 def _open(
-    source: str | os.PathLike[str] | ir.Model, options: ort.SessionOptions, names: Sequence[provider_names.Provider]
+    source: str | os.PathLike[str] | ir.Model, options: ort.SessionOptions, providers: Sequence[provider_names.Resolved]
 ) -> Any:
     try:
-        return open_session(source, options, list(names))
+        return open_session(source, options, providers)
+    except InvalidInputError:
+        raise
     except Exception as error:
         # It has operators of its own: only what it names as unknown is for others to define.
         model = source if isinstance(source, ir.Model) else load(source)
         unknown = next((f"; {reason}" for reason in unsupported_nodes(model) if reason.split()[0] in str(error)), "")
-        raise InvalidModelError(f"onnxruntime refuses the model: {error}{unknown}") from error
+        target = provider_names.target_of(providers)
+        way = f"; lower(model, target='{target}') writes it for this provider" if target is not None else ""
+        raise InvalidModelError(f"onnxruntime refuses the model: {error}{unknown}{way}") from error
 
 
 def _check_shapes(arrays: Mapping[str, Array], declared: Mapping[str, Any]) -> None:

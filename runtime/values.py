@@ -56,3 +56,8 @@ def as_array(value: Any, dtype: np.dtype[Any] | None, what: str) -> Array:
     if dtype.kind in "iu" and not np.array_equal(converted, array):
         raise InvalidInputError(f"{what} requires numbers that {dtype} holds, got {value}")
     return converted
+
+
+def shortest(number: Array) -> float:
+    """The number with the fewest digits that is this one in its dtype: 0.005, not 0.004999999888."""
+    return float(str(number.reshape(-1)[0]))

@@ -54,7 +54,9 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         try:
             proto.ParseFromString(path.read_bytes())
         except google.protobuf.message.DecodeError as error:
-            raise InvalidModelError(f"{label}: an ONNX model is required, got bytes that are none ({error})") from error
+            raise InvalidModelError(
+                f"{label}: an ONNX model is required, got bytes that are not one ({error})"
+            ) from error
     if not proto.HasField("graph"):
         raise InvalidModelError(f"{label}: an ONNX model is required, got one without a graph")
     if not proto.opset_import:
@@ -255,6 +257,9 @@ def save(
             read_attributes(as_ir)
             with _writing():
                 ir.save(as_ir, temporary, external_data=f"{path.name}.data")
+            beside = temporary.with_name(f"{path.name}.data")
+            if beside.exists() and not beside.stat().st_size:
+                beside.unlink()  # small weights stay in the model, and a runtime in a browser refuses an empty file
         else:
             read_all(as_ir)
             temporary.write_bytes(as_proto(as_ir).SerializeToString())

@@ -50,3 +50,30 @@ def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
             length, position = varint(content, position)
         yield number, content[position : position + length]
         position += length
+
+
+def places(content: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Field numbers of a message and where the bytes of each value that has bytes begin and end.
+
+    Raises:
+        DamageError: the bytes are no message.
+    """
+    position = start
+    while position < end:
+        tag, position = _varint_at(content, position, end)
+        number, kind = tag >> 3, tag & 7
+        if number == 0 or kind not in (0, 1, 2, 5):
+            raise DamageError(f"a field {number} of type {kind} is none")
+        value, behind = _varint_at(content, position, end) if kind in (0, 2) else ({1: 8, 5: 4}[kind], position)
+        if kind == 0:
+            position = behind
+            continue
+        if behind + value > end:
+            raise DamageError(f"a field {number} has no end")
+        yield number, behind, behind + value
+        position = behind + value
+
+
+def _varint_at(content: memoryview, position: int, end: int) -> tuple[int, int]:
+    value, length = varint(bytes(content[position : min(position + 10, end)]), 0)
+    return value, position + length

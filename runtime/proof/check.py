@@ -20,16 +20,17 @@ import onnxruntime as ort
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
+from lstm_lower.passes.randomness import random_outputs
 from lstm_lower.passes.training_graphs import TrainingGraphPass
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import feeds as feeds_module
+from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.proof import reference
+from lstm_lower.runtime.proof.comparison import allowed, coarsest_dtype, errors, shape_or_dtype_fault, tolerance
 from lstm_lower.runtime.proof.oracles import finite_differences
 from lstm_lower.runtime.providers import Provider
-from lstm_lower.runtime.randomness import random_outputs
 from lstm_lower.runtime.session import Session, default_options
 
 Array = np.ndarray[Any, Any]
@@ -39,16 +40,6 @@ LEVELS = {
     "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
     "default": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
-
-# Relative and absolute tolerance by the coarsest floating dtype of the model: some units in the last place, since sums
-# over time and batch round at every step, and about one unit for outputs that cancel to nothing.
-TOLERANCES = {
-    ir.DataType.DOUBLE: (1e-13, 2.3e-16),
-    ir.DataType.FLOAT: (1e-5, 1.2e-7),
-    ir.DataType.FLOAT16: (1e-2, 1e-3),
-    ir.DataType.BFLOAT16: (8e-2, 8e-3),
-}
-_COARSENESS = [ir.DataType.DOUBLE, ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +114,7 @@ def check(
     opset: int | None = None,
     schedule: str = "auto",
     providers: Sequence[Provider] | Provider | None = None,
+    precision: str | None = None,
     finite_differences: bool = False,
 ) -> Report:
     """Checks a lowered model against the model that it was lowered from.
@@ -140,6 +132,7 @@ def check(
         opset: of the lowered model, when it is made here.
         schedule: likewise.
         providers: execution providers to run the lowered model with.
+        precision: in which they compute, see `Session`.
         finite_differences: whether to compare the backward ops' oracles with central differences.
 
     Raises:
@@ -149,13 +142,14 @@ def check(
     """
     source = copy_model(model) if isinstance(model, ir.Model) else load(model)
     TrainingGraphPass()(source)
-    target = lower(source, opset, schedule) if lowered is None else lowered
+    aim = provider_names.target_of(provider_names.resolve(providers, precision))
+    target = lower(source, opset, schedule, target=aim) if lowered is None else lowered
     if feeds is None:
         feeds = feeds_module.random_feeds(source, sizes, seed)
-    results = {level: _run(target, feeds, providers, value) for level, value in LEVELS.items()}
+    results = {level: _run(target, feeds, providers, precision, value) for level, value in LEVELS.items()}
     with malformed_models_explained(source):
         expected = reference.evaluate(source, feeds)
-    default_rtol, default_atol = TOLERANCES[_coarsest(source)]
+    default_rtol, default_atol = tolerance(coarsest_dtype(source))
     rtol, atol = default_rtol if rtol is None else rtol, default_atol if atol is None else atol
     drawn = random_outputs(source)
     rows = []
@@ -174,22 +168,15 @@ def check(
 
 
 def _run(
-    model: Model, feeds: Mapping[str, Array], providers: Sequence[Provider] | Provider | None, level: Any
+    model: Model,
+    feeds: Mapping[str, Array],
+    providers: Sequence[Provider] | Provider | None,
+    precision: str | None,
+    level: Any,
 ) -> dict[str, Array]:
     options = default_options()
     options.graph_optimization_level = level
-    return Session(model, providers, options).run(feeds)
-
-
-def _coarsest(model: ir.Model) -> ir.DataType:
-    """The coarsest floating dtype of any value that the graph comes with."""
-    dtypes = {ir.DataType.DOUBLE}
-    for graph in all_graphs(model):
-        values = [*graph.inputs, *graph.initializers.values(), *graph.outputs]
-        dtypes |= {value.dtype for value in values if value.dtype in _COARSENESS and value.dtype is not None}
-        for node in graph:
-            dtypes |= {value.dtype for value in node.outputs if value.dtype in _COARSENESS and value.dtype is not None}
-    return max(dtypes, key=_COARSENESS.index)
+    return Session(model, providers, options, precision=precision).run(feeds)
 
 
 def _row(
@@ -206,61 +193,21 @@ def _row(
     relative: dict[str, float] = {}
     verdict = "random" if drawn else "ok"
     for level, array in actual.items():
-        fault = _shape_or_dtype_fault(array, expected, dtype)
+        fault = shape_or_dtype_fault(array, expected, dtype)
         if fault is not None:
             verdict = fault
             continue
         absolute[level], relative[level] = errors(array, expected)
-        if verdict == "ok" and not absolute[level] <= _allowed(expected, rtol, atol):
+        if verdict == "ok" and not absolute[level] <= allowed(expected, rtol, atol):
             verdict = "out of tolerance"
     original = None
     if recorded is not None and recorded.shape == expected.shape:
         difference, original = errors(recorded, expected)
-        if verdict == "ok" and not difference <= _allowed(expected, rtol, atol):
+        if verdict == "ok" and not difference <= allowed(expected, rtol, atol):
             verdict = "recorded result differs"
     elif recorded is not None:
         verdict = f"recorded result has shape {list(recorded.shape)}"
     return OutputRow(name, str(actual["default"].dtype), expected.shape, absolute, relative, original, verdict)
-
-
-def _shape_or_dtype_fault(actual: Array, expected: Array, dtype: ir.DataType | None) -> str | None:
-    if actual.shape != expected.shape:
-        return f"shape {list(actual.shape)}, not {list(expected.shape)}"
-    if dtype not in (None, ir.DataType.UNDEFINED) and actual.dtype != dtype.numpy():
-        return f"dtype {actual.dtype}, not {dtype.numpy()}"
-    return None
-
-
-def _allowed(expected: Array, rtol: float, atol: float) -> float:
-    if expected.dtype.kind not in "fc":
-        return 0.0
-    return rtol * _magnitude(expected) + atol
-
-
-def _magnitude(array: Array) -> float:
-    finite = np.abs(array[np.isfinite(array)])
-    return float(finite.max()) if finite.size else 0.0
-
-
-def errors(actual: Array, expected: Array) -> tuple[float, float]:
-    """Largest absolute error, and the same over the largest magnitude expected.
-
-    Infinities and NaN must stand in the same places, otherwise the error is infinite. So it is when nothing finite is
-    expected at all, since that proves nothing.
-    """
-    if expected.size == 0:
-        return 0.0, 0.0
-    if expected.dtype.kind not in "fc":
-        wrong = float(np.count_nonzero(actual != expected))
-        return wrong, wrong / expected.size
-    wide = np.asarray(actual, np.float64)
-    finite = np.isfinite(expected)
-    special = np.array_equal(wide[~finite], expected[~finite], equal_nan=True)
-    if not special or not finite.any() or not np.isfinite(wide[finite]).all():
-        return float("inf"), float("inf")
-    absolute = float(np.abs(wide[finite] - expected[finite]).max())
-    magnitude = _magnitude(expected)
-    return absolute, absolute / magnitude if magnitude else absolute
 
 
 def gradient_rows(model: ir.Model) -> list[GradientRow]:

@@ -88,18 +88,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
         InvalidInputError: it is no checkpoint, or damaged; the message names the one before it, if there is one.
         FileNotFoundError: there is no such file.
     """
-    safetensors = _safetensors()
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such checkpoint")
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (a file, not a dict)
-    except PermissionError:
-        raise
-    except Exception as error:
-        raise _damaged(path, error) from error
+    arrays, metadata = read_arrays(path)
     if FORMAT not in metadata:
         raise InvalidInputError(f"{path}: a checkpoint of a trainer is required, got one with {sorted(metadata)}")
     try:
@@ -109,6 +99,40 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
     if not isinstance(notes, dict):
         raise _damaged(path, f"its notes are {type(notes).__name__}, not an object")
     return arrays, notes
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> None:
+    """Writes arrays alone, whole or not at all.
+
+    Raises:
+        MissingPackageError: safetensors is not installed.
+        OSError: nothing can be written there, or the disk is full; what was there is as it was.
+    """
+    with files.atomic_path(Path(path)) as complete:
+        _save(arrays, complete, {})
+
+
+def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
+    """Reads any safetensors file.
+
+    Returns:
+        The arrays and the metadata.
+
+    Raises:
+        InvalidInputError: it is none, or damaged.
+        FileNotFoundError: there is no such file.
+    """
+    safetensors = _safetensors()
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except PermissionError:
+        raise
+    except Exception as error:
+        raise _damaged(path, error) from error
 
 
 def _damaged(path: Path, reason: object) -> InvalidInputError:

@@ -6,6 +6,7 @@ have run when the new one is written. So the two change places after each step, 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,9 +18,24 @@ from lstm_lower.records.state import StatePair
 from lstm_lower.runtime.values import as_array
 
 Array = np.ndarray[Any, Any]
-Device = tuple[str, int]
 
-HOST: Device = ("cpu", 0)
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """Where a buffer lies.
+
+    Attributes:
+        kind: onnxruntime's name of the device, of memory that the host shares with a device the name of that memory.
+        number: of the device among those of its kind.
+        shared: onnxruntime's description of such memory, by which a buffer in it is made.
+    """
+
+    kind: str
+    number: int = 0
+    shared: Any = dataclasses.field(default=None, compare=False)
+
+
+HOST = Device("cpu")
 # onnxruntime's names of memory -> its names of devices; pinned memory is the host's.
 _DEVICES = {"cpu": "cpu", "cuda": "cuda", "cudapinned": "cpu", "dml": "dml", "hip": "hip", "cann": "cann"}
 
@@ -28,20 +44,40 @@ def input_devices(session: ort.InferenceSession) -> dict[str, Device]:
     """Input name -> where the session wants it to be.
 
     An input that lies elsewhere would be copied when it is bound, and the copy would not see later changes.
+
+    Raises:
+        InvalidInputError: the session wants it in memory that is neither the host's, nor shared with it, nor of a
+            device that onnxruntime makes buffers on by name.
     """
-    infos = session.get_input_memory_infos()
-    devices = {}
-    for value, info in zip(session.get_inputs(), infos, strict=True):
-        kind = _DEVICES.get(info.name.lower())
-        if kind is None:
-            raise InvalidInputError(f"input '{value.name}' requires a device of {sorted(_DEVICES)}, got {info.name!r}")
-        devices[value.name] = (kind, info.device_id if kind != "cpu" else 0)
-    return devices
+    return _devices(session.get_inputs(), session.get_input_memory_infos())
+
+
+def output_devices(session: ort.InferenceSession) -> dict[str, Device]:
+    """Output name -> where the session makes it. Errors are those of `input_devices`."""
+    return _devices(session.get_outputs(), session.get_output_memory_infos())
+
+
+def _devices(values: Sequence[Any], infos: Sequence[Any]) -> dict[str, Device]:
+    return {value.name: _device(value.name, info) for value, info in zip(values, infos, strict=True)}
+
+
+def _device(name: str, info: Any) -> Device:
+    kind = _DEVICES.get(info.name.lower())
+    if kind is not None:
+        return Device(kind, info.device_id if kind != "cpu" else 0)
+    # Plug-ins name their memory as they like.
+    if info.device_mem_type.name == "HOST_ACCESSIBLE":
+        return Device(info.name, info.device_id, info)
+    raise InvalidInputError(f"'{name}' requires memory of the host or of one of {sorted(_DEVICES)}, got {info.name!r}")
 
 
 def buffer(array: Array, device: Device) -> ort.OrtValue:
     """A buffer on a device that holds a copy of an array; its memory is onnxruntime's, aligned as kernels like it."""
-    value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype.type, *device)
+    form = (list(array.shape), array.dtype.type)
+    if device.shared is None:
+        value = ort.OrtValue.ortvalue_from_shape_and_type(*form, device.kind, device.number)
+    else:
+        value = ort.OrtValue.ortvalue_from_shape_and_type(*form, memory_info=device.shared)
     if array.size:
         value.update_inplace(np.asarray(array, order="C"))
     return value
@@ -72,9 +108,15 @@ class DeviceState:
             second = first if pair.output is None else buffer(np.zeros_like(values[pair.input]), devices[pair.input])
             self._buffers[pair.input] = (first, second)
 
-    def bind(self, binding: ort.IOBinding, turn: int) -> None:
-        """Binds the buffers for a step that reads the values of one turn and writes those of the other."""
-        for pair in self.pairs:
+    def bind(self, binding: ort.IOBinding, turn: int, pairs: Sequence[StatePair] | None = None) -> None:
+        """Binds the buffers for a step that reads the values of one turn and writes those of the other.
+
+        Args:
+            binding: of the step's session.
+            turn: which buffers it reads.
+            pairs: what the session reads and writes of the state; `None` for all.
+        """
+        for pair in self.pairs if pairs is None else pairs:
             buffers = self._buffers[pair.input]
             binding.bind_ortvalue_input(pair.input, buffers[turn])
             if pair.output is not None:
@@ -88,6 +130,10 @@ class DeviceState:
         """Copies the current values to the host."""
         wanted = self._buffers if names is None else names
         return {name: host_copy(self._buffers[name][self.turn]) for name in wanted}
+
+    def current(self) -> dict[str, ort.OrtValue]:
+        """The buffers that hold the values now; the next step but one writes to them."""
+        return {name: buffers[self.turn] for name, buffers in self._buffers.items()}
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Copies values from the host in place of the current ones.
@@ -107,6 +153,10 @@ class DeviceState:
             shape = self._forms[name][1]
             if array.shape != shape:
                 raise InvalidInputError(f"state '{name}' requires shape {list(shape)}, got {list(array.shape)}")
+        self.assign(arrays)
+
+    def assign(self, arrays: Mapping[str, Array]) -> None:
+        """Copies arrays of the right dtypes and shapes in place of some of the current values."""
         for name, array in arrays.items():
             if array.size:
                 self._buffers[name][self.turn].update_inplace(np.asarray(array, order="C"))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -37,30 +37,24 @@ from lstm_lower.records.model_files import read_all
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.session import Session
-from lstm_lower.runtime.training import checkpoint, modules
-from lstm_lower.runtime.training.device_state import HOST, DeviceState, buffer, host_copy, input_devices
-from lstm_lower.runtime.values import as_array, number_dtype
+from lstm_lower.runtime.training import checkpoint
+from lstm_lower.runtime.training.bindings import Bindings
+from lstm_lower.runtime.training.device_state import DeviceState, input_devices
+from lstm_lower.runtime.training.diagnosis import Diagnosed
+from lstm_lower.runtime.training.evaluator import Evaluator
+from lstm_lower.runtime.training.finite import updates
+from lstm_lower.runtime.training.learner import OnNan, StepResult
+from lstm_lower.runtime.training.portable import Portable
+from lstm_lower.runtime.training.summary import summary
+from lstm_lower.runtime.training.trainable import Trainable
+from lstm_lower.runtime.values import as_array, dtype_of, number_dtype, shortest
 
 Array = np.ndarray[Any, Any]
-
-OnNan = Literal["stop", "skip", "ignore"]
 
 __all__ = ["OnNan", "StepResult", "Trainer"]
 
 
-class StepResult(NamedTuple):
-    """What a step returns.
-
-    Attributes:
-        loss: the loss before the update; NaN for a model without one.
-        outputs: the chosen outputs by name, copies that later steps do not change.
-    """
-
-    loss: float
-    outputs: dict[str, Array]
-
-
-class Trainer:
+class Trainer(Portable, Diagnosed, Trainable):
     """A training step in onnxruntime, with its state.
 
     Attributes:
@@ -69,8 +63,11 @@ class Trainer:
         outputs: names of the outputs that a step can return.
         on_nan: what becomes of a step whose loss is infinite or no number: `stop` raises, `skip` leaves its update out,
             `ignore` updates the state as ever.
+        trace_nan: whether the error of a step that stops for its loss names the node that made the first such number.
         steps: steps done so far, those before a checkpoint that was resumed included.
+        model: the step with its options, and state as inputs without defaults.
         session: the session behind it.
+        providers: full names of its providers, each with its options; none where the session options hold them.
     """
 
     def __init__(
@@ -88,6 +85,7 @@ class Trainer:
         clip_value: float | None = None,
         accumulate: int = 1,
         on_nan: OnNan = "stop",
+        precision: str | None = None,
     ) -> None:
         """Loads a model and puts its state on the device.
 
@@ -105,6 +103,7 @@ class Trainer:
             clip_value: limit every element of the gradients to this magnitude.
             accumulate: average the gradients of this many steps into one update.
             on_nan: see the attribute.
+            precision: as for `Session`.
 
         Raises:
             InvalidModelError: the model is malformed, has no state, or does not fit the options.
@@ -127,7 +126,17 @@ class Trainer:
         _check_state(self.state)
         defaults = training_state.detach_initial_values(edited)
         read_all(edited)
-        self.session = Session(edited, providers, session_options)
+        self.model = edited
+        self.providers = provider_names.resolve(providers, precision, session_options)
+        if provider_names.is_captured(self.providers):
+            raise InvalidInputError(
+                "a trainer requires a provider that does not capture what it runs, since state changes places after "
+                "each step; leave enable_cuda_graph away"
+            )
+        self.session = Session(edited, self.providers or None, session_options)
+        # What evaluates is looked for when somebody evaluates.
+        self._session_options = session_options
+        self._evaluator: Evaluator | None = None
 
         self._inputs = {value.name: value for value in self.session.ort.get_inputs()}
         state_inputs = [pair.input for pair in self.state.pairs]
@@ -145,20 +154,18 @@ class Trainer:
         if missing:
             raise InvalidInputError(f"state '{missing[0]}' requires an initial value, got none (missing: {missing})")
         values = {name: self._initial_value(name, given.get(name), defaults.get(name)) for name in state_inputs}
-        self._devices = input_devices(self.session.ort)
+        devices = input_devices(self.session.ort)
         # Stands for the state in checks of shapes, and takes no memory.
         self._shapes = {
             name: np.broadcast_to(np.zeros((), values[name].dtype), values[name].shape) for name in state_inputs
         }
-        self._device_state = DeviceState(self.state.pairs, values, self._devices)
+        self._device_state = DeviceState(self.state.pairs, values, devices)
 
         rules = contracts.read(self.session.ort.get_modelmeta().custom_metadata_map)
         # Feeds of recurrent ops' operands, whose values matter where they are lengths.
         self._valued = {name for rule in rules for name in rule.feeds} & set(self.inputs)
         self._checked: set[tuple[Any, ...]] = set()
-        self._feeds: dict[str, tuple[tuple[int, ...], ort.OrtValue]] = {}
-        self._bindings: dict[tuple[str, ...], tuple[ort.IOBinding, ort.IOBinding]] = {}
-        self._loss = buffer(np.zeros((), _scalar_dtype(self.session, self.state.loss)), HOST)
+        self._bindings = Bindings(self.session, self._device_state, self.state.loss, devices)
         self._learning_rate = float("nan")
         self._set_first_rate(learning_rate, defaults)
 
@@ -181,8 +188,38 @@ class Trainer:
         if not math.isfinite(rate):
             raise InvalidInputError(f"learning_rate requires a finite number, got {rate}")
         if rate != self._learning_rate:
-            self._feed(name, np.asarray(rate, number_dtype(self._inputs[name])))
+            self._bindings.feed(name, np.asarray(rate, number_dtype(self._inputs[name])))
             self._learning_rate = rate
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the model has a loss."""
+        return self.state.loss is not None
+
+    @property
+    def data_inputs(self) -> list[Any]:
+        """The data inputs as the session declares them."""
+        return [self._inputs[name] for name in self.inputs]
+
+    @property
+    def metrics(self) -> list[str]:
+        """Outputs that are scalars and neither loss, state nor gradients."""
+        apart = {self.state.loss, *self._read_as, *(pair.gradient for pair in self.state.pairs)}
+        declared = {value.name: value for value in self.session.ort.get_outputs()}
+        return [name for name in self.outputs if name not in apart and _is_number(declared[name])]
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """What evaluates and predicts with the state as it is now.
+
+        Raises:
+            InvalidModelError: what the model records of its evaluation is malformed.
+            UnsupportedOpError: it records none, and its own forward part is none with certainty.
+        """
+        if self._evaluator is None:
+            held = self._device_state.current
+            self._evaluator = Evaluator(self.model, held, self.providers or None, self._session_options)
+        return self._evaluator
 
     def step(self, feeds: Mapping[str, Any], outputs: Sequence[str] = ()) -> StepResult:
         """Runs one step.
@@ -196,35 +233,33 @@ class Trainer:
             NotFiniteError: the loss is infinite or no number, and `on_nan` is `stop`.
             After any error the state is as it was before.
         """
-        data = {name: value for name, value in feeds.items() if name != self.state.learning_rate}
-        arrays = self._check_feeds(data)
-        if len(data) < len(feeds):
-            self.learning_rate = feeds[self.state.learning_rate or ""]
-        for name, array in arrays.items():
-            self._feed(name, array)
+        for name, array in self.checked(feeds).items():
+            self._bindings.feed(name, array)
         # State is not fetched but read from its buffer, and only if it is asked for.
         fetched = tuple(name for name in outputs if name not in self._read_as and name != self.state.loss)
-        binding = self._binding(fetched)[self._device_state.turn]
-        # A bound output without a buffer keeps the one of its last run, which may be of another size.
-        for name in fetched:
-            binding.bind_output(name, *HOST)
-        try:
-            self.session.ort.run_with_iobinding(binding)
-        except Exception as error:
-            raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
-        loss = host_copy(self._loss) if self.state.loss is not None else np.asarray(np.nan)
-        finite = self.state.loss is None or bool(np.isfinite(loss))
-        if not finite and self.on_nan == "stop":
-            raise NotFiniteError(
-                f"step {self.steps + 1}: the loss requires to be finite, got {loss}; the state is as before that step. "
-                "A smaller learning rate or clip_norm may prevent it; on_nan 'skip' leaves such steps out, 'ignore' "
-                "goes on regardless"
-            )
+        binding = self._bindings.run(fetched)
+        loss = self._bindings.loss()
+        trace = (lambda: self.first_nonfinite(feeds)) if self.trace_nan else None
         # What the step wrote lies beside the state; a step that is left out changes nothing.
-        if finite or self.on_nan == "ignore":
+        if self.state.loss is None or updates(float(loss), self.steps + 1, self.on_nan, trace):
             self._device_state.flip()
         self.steps += 1
-        return StepResult(float(loss), self._results(binding, outputs, fetched, loss) if outputs else {})
+        if not outputs:
+            return StepResult(float(loss), {})
+        results = self._bindings.fetched(binding, fetched)
+        held = self._device_state.read(self._read_as[name] for name in outputs if name in self._read_as)
+        results |= {name: held[self._read_as[name]] for name in outputs if name in self._read_as}
+        return StepResult(float(loss), {name: loss if name == self.state.loss else results[name] for name in outputs})
+
+    def all_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """Data, the state and the learning rate as they are now, by input.
+
+        Raises:
+            InvalidInputError: a feed does not fit.
+        """
+        data, rate = self.checked(feeds), self.state.learning_rate
+        rates = {} if rate is None else {rate: np.asarray(self._learning_rate, number_dtype(self._inputs[rate]))}
+        return {**self.state_dict(), **rates, **data}
 
     def state_dict(self) -> dict[str, Array]:
         """The state by input name, copied to the host: later steps do not change it."""
@@ -251,17 +286,14 @@ class Trainer:
         """
         self._device_state.write(values)
 
-    def to_torch(self, module: Any) -> None:
-        """Copies weights and buffers into a PyTorch module, those that it has under the same names.
-
-        Args:
-            module: an `nn.Module`, such as the one that the step was made of.
-
-        Raises:
-            InvalidInputError: it has none of them, or one of another shape; nothing is changed.
-        """
-        weights = [pair.input for pair in self.state.pairs if pair.role == "weight"]
-        modules.copy_into(module, self.state_dict(), weights)
+    def __repr__(self) -> str:
+        sizes = {name: array.dtype.itemsize * array.size for name, array in self._shapes.items()}
+        now = {
+            "learning rate": self._learning_rate,
+            "steps": self.steps,
+            "provider": self.session.ort.get_providers()[0],
+        }
+        return summary(self.state, self.data_inputs, self.metrics, sizes, now)
 
     def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
         """Writes a checkpoint, whole or not at all; the one before it stays as `<path>.previous`.
@@ -297,6 +329,18 @@ class Trainer:
             self.learning_rate = learning_rate
         return notes
 
+    def checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """The data among a step's feeds as arrays; a learning rate among them is set.
+
+        Raises:
+            InvalidInputError: as `step`.
+        """
+        data = {name: value for name, value in feeds.items() if name != self.state.learning_rate}
+        arrays = self._check_feeds(data)
+        if len(data) < len(feeds):
+            self.learning_rate = feeds[self.state.learning_rate or ""]
+        return arrays
+
     def _check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """The feeds as arrays; what was seen before is not checked again, except where values matter."""
         feeds = self.session.fitted(feeds)
@@ -330,71 +374,26 @@ class Trainer:
             raise InvalidInputError(f"state '{name}' requires shape {dims}, got {list(array.shape)}")
         return array
 
-    def _feed(self, name: str, array: Array) -> None:
-        """Copies an array into the input's buffer; a new size gets a new buffer, bound everywhere."""
-        held = self._feeds.get(name)
-        if held is not None and held[0] == array.shape:
-            if array.size:
-                held[1].update_inplace(array if array.flags.c_contiguous else np.asarray(array, order="C"))
-            return
-        value = buffer(array, self._devices[name])
-        self._feeds[name] = (array.shape, value)
-        for bindings in self._bindings.values():
-            for binding in bindings:
-                binding.bind_ortvalue_input(name, value)
-
-    def _binding(self, fetched: tuple[str, ...]) -> tuple[ort.IOBinding, ort.IOBinding]:
-        """The bindings of both turns for a choice of outputs."""
-        if fetched not in self._bindings:
-            unknown = [name for name in fetched if name not in self.outputs]
-            if unknown:
-                raise InvalidInputError(f"output '{unknown[0]}' requires to be one of {self.outputs}")
-            made = (self.session.ort.io_binding(), self.session.ort.io_binding())
-            for turn, binding in enumerate(made):
-                self._device_state.bind(binding, turn)
-                for name, (_, value) in self._feeds.items():
-                    binding.bind_ortvalue_input(name, value)
-                if self.state.loss is not None:
-                    binding.bind_ortvalue_output(self.state.loss, self._loss)
-            self._bindings[fetched] = made
-        return self._bindings[fetched]
-
-    def _results(
-        self, binding: ort.IOBinding, outputs: Sequence[str], fetched: Sequence[str], loss: Array
-    ) -> dict[str, Array]:
-        made = binding.get_outputs()
-        # Outputs come in the order of binding, those of the state and the loss first.
-        results = dict(zip(fetched, (host_copy(value) for value in made[len(made) - len(fetched) :]), strict=True))
-        for name in outputs:
-            if name == self.state.loss:
-                results[name] = loss
-            elif name in self._read_as:
-                results[name] = self._device_state.read([self._read_as[name]])[self._read_as[name]]
-        return {name: results[name] for name in outputs}
-
     def _set_first_rate(self, learning_rate: float | None, defaults: Mapping[str, ir.TensorProtocol]) -> None:
         name = self.state.learning_rate
         if learning_rate is None and name is None:
             return
         if learning_rate is None and name not in defaults:
             raise InvalidInputError(f"learning_rate requires a value, since the model's '{name}' has no default")
-        self.learning_rate = defaults[name or ""].numpy() if learning_rate is None else learning_rate
+        self.learning_rate = shortest(defaults[name or ""].numpy()) if learning_rate is None else learning_rate
 
 
 def _check_state(state: TrainingState) -> None:
     if not state.pairs:
         raise InvalidModelError(
-            "a trainer requires a model that records its state, or whose outputs are named 'new_<input>' or "
-            "'grad_<input>', got neither; state=TrainingState(...) says what is what"
+            "a trainer requires a training step: a model that records its state, or whose outputs are named "
+            "'new_<input>' or 'grad_<input>', got neither. ll.from_onnx(model, loss, optimizer) makes a step of a "
+            "model, ll.gradient(model) adds gradients, ll.from_keras and ll.from_torch export whole steps, and "
+            "state=TrainingState(...) describes the state of any other step"
         )
     if all(pair.output is None for pair in state.pairs):
         raise InvalidModelError("a model without updates requires optimizer='sgd', 'adam' or another one, got none")
 
 
-def _scalar_dtype(session: Session, loss: str | None) -> Any:
-    for value in session.ort.get_outputs():
-        if value.name == loss:
-            if list(value.shape):
-                raise InvalidModelError(f"loss '{loss}' requires a scalar, got shape {value.shape}")
-            return number_dtype(value)
-    return np.dtype("float32")
+def _is_number(declared: Any) -> bool:
+    return not declared.shape and dtype_of(declared) is not None

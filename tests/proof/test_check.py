@@ -16,7 +16,8 @@ import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
 from lstm_lower.registry import key_of
 from lstm_lower.runtime.feeds import read_arrays
-from lstm_lower.runtime.proof.check import Report, check, errors
+from lstm_lower.runtime.proof.check import Report, check
+from lstm_lower.runtime.proof.comparison import errors
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.cudnn_cases import Case
 from tests.support.models import single_node_model

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx.parser
+import onnx_ir as ir
 import pytest
 from typer.testing import CliRunner
 
@@ -153,15 +154,29 @@ def test_the_mode_of_a_file_is_kept(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
 
 
+def wide() -> ir.Model:
+    """A model whose weight is too large to stay where external data are asked for."""
+    text = '<ir_version: 8, opset_import: ["" : 18]> wide (float[1000] x) => (float[1000] y) { y = Add(x, w) }'
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.arange(1000, dtype=np.float32), "w"))
+    return model_files.load(proto)
+
+
 def test_external_data_lie_beside_a_link(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "m.onnx").symlink_to(tmp_path / "b" / "m.onnx")
-    model_files.save(quadratic(), tmp_path / "a" / "m.onnx", external_data=True)
+    model_files.save(wide(), tmp_path / "a" / "m.onnx", external_data=True)
     loaded = model_files.load(tmp_path / "a" / "m.onnx")
-    np.testing.assert_array_equal(loaded.graph.initializers["w"].const_value.numpy(), [1, 2, 3])  # type: ignore[union-attr]
+    np.testing.assert_array_equal(loaded.graph.initializers["w"].const_value.numpy(), np.arange(1000))  # type: ignore[union-attr]
     with pytest.raises(OSError, match="a regular file is required"):
-        model_files.save(quadratic(), Path(os.devnull), external_data=True)
+        model_files.save(wide(), Path(os.devnull), external_data=True)
+
+
+def test_without_large_weights_nothing_lies_beside(tmp_path: Path) -> None:
+    model_files.save(quadratic(), tmp_path / "m.onnx", external_data=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+    assert model_files.load(tmp_path / "m.onnx").graph.initializers["w"].const_value is not None
 
 
 def test_notes_must_be_json(tmp_path: Path) -> None:

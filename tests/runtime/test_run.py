@@ -14,7 +14,11 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, NotFiniteError
 from lstm_lower.runtime.training import checkpoint
-from lstm_lower.runtime.training.run import Plan, Run, Samples
+from lstm_lower.runtime.training.data.layout import Layout
+from lstm_lower.runtime.training.data.opening import open_data
+from lstm_lower.runtime.training.data.source import Order
+from lstm_lower.runtime.training.fitting import Fit
+from lstm_lower.runtime.training.run import Run
 from tests.support.training_models import quadratic
 
 Array = np.ndarray[Any, Any]
@@ -30,9 +34,15 @@ def data(bad: int | None = None) -> Array:
     return x
 
 
-def run(folder: Path, x: Array, **options: Any) -> Run:
+def run(folder: Path, x: Array, **options: Any) -> Fit:
     trainer = ll.Trainer(quadratic(), optimizer="sgd", learning_rate=0.1, **options)
-    return Run(trainer, Samples(trainer, {"x": x}), folder, Plan(batch_size=1, shuffle=False))
+    source = open_data({"x": x}, Layout(trainer.data_inputs))
+    return Fit(trainer, source, Order(batch_size=1, shuffle=False), folder=folder)
+
+
+def files(fit: Fit) -> Run:
+    assert fit.run is not None
+    return fit.run
 
 
 def state_after(x: Array) -> dict[str, Array]:
@@ -83,12 +93,12 @@ def test_a_run_stops_and_its_checkpoint_stays(tmp_path: Path, save_every: int) -
     ):
         stopped.go(1, save_every)
     last = 4 // save_every * save_every
-    assert stopped.checkpoint.exists() == bool(last)
+    assert files(stopped).checkpoint.exists() == bool(last)
     with run(tmp_path, data()) as resumed:
         assert resumed.trainer.steps == last
         resumed.go(1, save_every)
     assert equal(resumed.trainer.state_dict(), state_after(data()))
-    assert [line["step"] for line in resumed.losses()] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in files(resumed).losses()] == [1, 2, 3, 4, 5, 6]
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
@@ -97,7 +107,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
         stopped.trainer.learning_rate = 2e38
         with pytest.raises(NotFiniteError, match=r"after step 1 state 'w' requires to be finite.*was not yet written"):
             stopped.go(1, 1)
-    assert not stopped.checkpoint.exists()
+    assert not files(stopped).checkpoint.exists()
 
 
 OTHER = """
@@ -140,7 +150,7 @@ def test_a_run_that_cannot_be_opened_lets_go_of_its_folder(tmp_path: Path) -> No
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with run(tmp_path, data()) as stopped:
         stopped.go(1, 2)
-    kept = stopped.checkpoint.read_bytes()
+    kept = files(stopped).checkpoint.read_bytes()
 
     def full(*args: object, **kwargs: object) -> None:
         Path(str(args[1])).write_bytes(b"half")
@@ -150,15 +160,17 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(checkpoint._safetensors().numpy, "save_file", full)
         with pytest.raises(OSError, match=r"cannot be written.*No space left on device.*checkpoint .* is as it was"):
             stopped.go(2, 2)
-    assert stopped.checkpoint.read_bytes() == kept
+    assert files(stopped).checkpoint.read_bytes() == kept
     assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {
+        "best.safetensors",
         "checkpoint.safetensors",
         "checkpoint.safetensors.previous",
+        "epochs.jsonl",
         "metrics.jsonl",
     }
     with run(tmp_path, data()) as resumed:
         assert resumed.go(2, 2)
-    assert len(resumed.losses()) == 2 * STEPS
+    assert len(files(resumed).losses()) == 2 * STEPS
 
 
 @pytest.mark.parametrize(
@@ -166,16 +178,21 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         {},
         {"epoch": "one", "batch": 0},
-        {"epoch": 0, "batch": STEPS + 1},
+        {"epoch": 0, "batch": STEPS + 1, "history": []},
         {"epoch": -1, "batch": 0},
-        {"epoch": 0, "batch": None},
+        {"epoch": 0, "batch": None, "history": []},
+        {"sums": {"loss": [1.0]}},
+        {"history": [3]},
+        {"best": "first"},
+        {"callbacks": [{}]},
     ],
 )
 def test_a_checkpoint_of_something_else(tmp_path: Path, notes: dict[str, object]) -> None:
     with run(tmp_path, data()) as first:
         first.go(1, 100)
-    plan = {**first.plan.notes(), "samples": STEPS}
-    first.trainer.save(first.checkpoint, {**plan, **notes})
+    kept = checkpoint.read(files(first).checkpoint)[1]["notes"]
+    plan = {name: value for name, value in kept.items() if name not in first.progress.notes()}
+    first.trainer.save(files(first).checkpoint, {**(kept if notes else plan), **notes})
     with pytest.raises(InvalidInputError, match="a checkpoint of a run is required"):
         run(tmp_path, data())
 
@@ -184,8 +201,8 @@ def test_a_checkpoint_of_something_else(tmp_path: Path, notes: dict[str, object]
 def test_a_log_that_somebody_wrote_into(tmp_path: Path, line: bytes) -> None:
     with run(tmp_path, data()) as first:
         first.go(1, 100)
-        first.log.write_bytes(first.log.read_bytes() + line + b"\n")
+        files(first).log.write_bytes(files(first).log.read_bytes() + line + b"\n")
         with pytest.raises(InvalidInputError, match=r"metrics.jsonl: line 7 requires a step and a loss"):
-            first.losses()
+            files(first).losses()
     with run(tmp_path, data()) as second:
-        assert [json.dumps(entry["step"]) for entry in second.losses()] == list("123456")
+        assert [json.dumps(entry["step"]) for entry in files(second).losses()] == list("123456")

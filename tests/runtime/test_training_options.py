@@ -16,6 +16,7 @@ from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import SGD, Adam, Optimizer, RMSprop
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.records import state
+from lstm_lower.records.state import StatePair, TrainingState
 from tests.support.training_models import char_lstm, quadratic
 
 Array = np.ndarray[Any, Any]
@@ -230,6 +231,48 @@ def test_update_that_reads_something_else_is_refused() -> None:
     state.write(model, state.read(stateful()))
     with pytest.raises(InvalidModelError, match="'w': the update requires to read the gradient 'grad_w'"):
         TrainingOptionsPass(clip_norm=1.0)(model)
+
+
+_TRANSPOSED = """<ir_version: 8, opset_import: ["" : 18]>
+step (float[N, 3] x, float[3, 2] w, float[2, 3] v)
+    => (float loss, float[3, 2] grad_w, float[3, 2] new_w, float[2, 3] new_v)
+{
+    y = MatMul (x, w)
+    square = Mul (y, y)
+    loss = ReduceSum <keepdims = 0> (square)
+    y_t = Transpose <perm = [1, 0]> (y)
+    half = MatMul (y_t, x)
+    g_t = Add (half, half)
+    grad_w = Transpose <perm = [1, 0]> (g_t)
+    new_v = Add (v, VELOCITY)
+    v_t = Transpose <perm = [1, 0]> (new_v)
+    both = Add (grad_w, v_t)
+    new_w = Sub (w, both)
+}"""
+
+
+@pytest.mark.parametrize("options", [{"clip_norm": 1.0}, {"clip_value": 1.0}, {"accumulate": 2}])
+def test_update_that_reads_the_gradient_before_it_is_changed_is_refused(options: dict[str, Any]) -> None:
+    model = ir.from_proto(onnx.parser.parse_model(_TRANSPOSED.replace("VELOCITY", "g_t")))
+    state.write(model, _transposed_state())
+    with pytest.raises(InvalidModelError, match="new values require to read the gradients among the outputs alone"):
+        TrainingOptionsPass(**options)(model)
+
+
+def test_update_that_reads_the_gradient_in_another_layout_is_changed() -> None:
+    text = _TRANSPOSED.replace("new_v = Add", "again = Transpose <perm = [1, 0]> (grad_w)  new_v = Add")
+    model = ir.from_proto(onnx.parser.parse_model(text.replace("VELOCITY", "again")))
+    state.write(model, _transposed_state())
+    values = {"w": np.ones((3, 2), np.float32), "v": np.zeros((2, 3), np.float32)}
+    trainer = ll.Trainer(model, initial_values=values, clip_value=1.0)
+    trainer.step({"x": np.ones((4, 3), np.float32)})
+    np.testing.assert_array_equal(trainer.state_dict()["v"], np.ones((2, 3)))
+    np.testing.assert_array_equal(trainer.state_dict()["w"], -np.ones((3, 2)))
+
+
+def _transposed_state() -> TrainingState:
+    pairs = (StatePair("w", "new_w", "weight", "grad_w"), StatePair("v", "new_v", "slot"))
+    return TrainingState(pairs, "loss")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,156 @@
+"""`training.json`: what is in a bundle, for programs in any language. docs/bundle.md describes its form."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from lstm_lower.graph.values import declared_shape
+from lstm_lower.records import evaluation
+from lstm_lower.records import state as training_state
+from lstm_lower.records.files import write_text
+from lstm_lower.records.wire import places
+
+NAME = "training.json"
+FORMAT = "lstm-lower.bundle"
+VERSION = 1
+
+# Fields of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.name and .raw_data.
+_GRAPH, _INITIALIZER, _TENSOR_NAME, _RAW_DATA = 7, 5, 8, 9
+
+
+def file_name(file: str) -> str:
+    """What a file of a bundle is called."""
+    return f"{file}.onnx"
+
+
+def describe(step: ir.Model, rate: float | None, models: Mapping[str, ir.Model], folder: Path) -> dict[str, Any]:
+    """What is in a bundle.
+
+    Args:
+        step: the training step, with its record of state; inputs have no defaults.
+        rate: the learning rate, or `None`.
+        models: file -> its model, as written.
+        folder: where the files lie.
+    """
+    state = training_state.of(step)
+    inputs = {str(value.name): value for value in step.graph.inputs}
+    pairs = {pair.input: pair for pair in state.pairs}
+    apart = {state.loss, *(name for pair in state.pairs for name in (pair.output, pair.gradient))}
+    located = _weights(folder, file_name("predict")) if "predict" in models else {}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "files": {file: _file(folder, file_name(file)) for file in models},
+        "loss": state.loss,
+        "learning_rate": None
+        if state.learning_rate is None
+        else {**_tensor(inputs[state.learning_rate]), "value": rate},
+        "state": [
+            {
+                **_tensor(inputs[pair.input], "input"),
+                "output": pair.output,
+                "role": pair.role,
+                "gradient": pair.gradient,
+                "variable": pair.variable,
+                "predict": located.get(pair.input),
+            }
+            for pair in state.pairs
+        ],
+        "data": [_tensor(x) for name, x in inputs.items() if name not in pairs and name != state.learning_rate],
+        "outputs": [_tensor(value) for value in step.graph.outputs if value.name not in apart],
+        **{file: _part(models[file], set(pairs)) for file in ("eval", "predict") if file in models},
+    }
+
+
+def publish(made: Path, folder: Path, description: Mapping[str, Any]) -> None:
+    """Moves complete files into a bundle's folder, the description last.
+
+    Whenever the process ends, a folder with a description is whole: that of the bundle before leaves first.
+
+    Args:
+        made: a folder on the same file system with the new files.
+        folder: the bundle's.
+        description: of the new bundle.
+    """
+    stale = _listed(folder / NAME)
+    (folder / NAME).unlink(missing_ok=True)
+    new = sorted(path.name for path in made.iterdir())
+    for name in stale - set(new):
+        (folder / name).unlink(missing_ok=True)
+    for name in new:
+        (made / name).replace(folder / name)
+    write_text(folder / NAME, json.dumps(description, indent=1, allow_nan=False) + "\n")
+
+
+def _listed(path: Path) -> set[str]:
+    """Names of the files that a description lists, as far as they are a bundle's."""
+    with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError, TypeError, KeyError):
+        files = json.loads(path.read_text(encoding="utf-8"))["files"]
+        names = [name for entry in files.values() for name in (entry["model"], *entry["data"])]
+        return {name for name in names if isinstance(name, str) and name.split(".onnx")[0] in files}
+    return set()
+
+
+def _file(folder: Path, name: str) -> dict[str, Any]:
+    data = f"{name}.data"
+    return {"model": name, "data": [data] if (folder / data).exists() else []}
+
+
+def _part(model: ir.Model, state: set[str]) -> dict[str, Any]:
+    named = evaluation.predictions(model) or []
+    inputs, outputs = model.graph.inputs, model.graph.outputs
+    loss = training_state.read(model).loss
+    return {
+        "state": [value.name for value in inputs if value.name in state],
+        "data": [_tensor(value) for value in inputs if value.name not in state],
+        "metrics": [_tensor(x) for x in outputs if x.name not in named and x.name != loss],
+        "predictions": [_tensor(value) for value in outputs if value.name in named],
+    }
+
+
+def _tensor(value: ir.Value, key: str = "name") -> dict[str, Any]:
+    shape = declared_shape(value)
+    dtype = value.dtype
+    return {
+        key: value.name,
+        "dtype": None if dtype is None else _dtype(dtype),
+        "shape": None if shape is None else list(shape),
+    }
+
+
+def _dtype(dtype: ir.DataType) -> str:
+    return "string" if dtype == ir.DataType.STRING else str(dtype.numpy().name)
+
+
+def _weights(folder: Path, name: str) -> dict[str, dict[str, Any]]:
+    """Initializer -> where its bytes lie: file, first byte, and how many."""
+    content = memoryview((folder / name).read_bytes())
+    proto = onnx.ModelProto.FromString(content)
+    found: dict[str, dict[str, Any]] = {
+        weight: {"file": name, "offset": start, "length": end - start} for weight, start, end in _raw(content)
+    }
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            offset, length = int(entries.get("offset", "0")), int(entries["length"])
+            found[tensor.name] = {"file": entries["location"], "offset": offset, "length": length}
+    return found
+
+
+def _raw(content: memoryview) -> Iterator[tuple[str, int, int]]:
+    for number, start, end in places(content, 0, len(content)):
+        if number != _GRAPH:
+            continue
+        for inner, first, last in places(content, start, end):
+            if inner == _INITIALIZER:
+                fields = {field: (begin, stop) for field, begin, stop in places(content, first, last)}
+                if _TENSOR_NAME in fields and _RAW_DATA in fields:
+                    begin, stop = fields[_TENSOR_NAME]
+                    yield bytes(content[begin:stop]).decode(), *fields[_RAW_DATA]

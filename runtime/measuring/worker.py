@@ -1,0 +1,195 @@
+"""What is measured runs in a process of its own and is asked over a pipe.
+
+Sessions of onnxruntime spin against each other inside one process, frameworks bring thread pools of their own, and
+memory belongs to a process; processes that take turns do not disturb each other. This file imports nothing heavy: a
+process sets its number of threads before it imports what it measures.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime.measuring.memory import peak_memory
+
+# A process that does not end by itself within this many seconds is killed.
+_PATIENCE = 10.0
+
+
+class Measured(abc.ABC):
+    """What can be run again and again; a process makes one and answers by its methods.
+
+    Attributes:
+        facts: what was learned while it was made, by name.
+    """
+
+    facts: Mapping[str, Any]
+
+    @abc.abstractmethod
+    def run(self) -> object:
+        """Runs it once and waits for the results."""
+
+    def run_lean(self) -> object:
+        """The same run with no memory kept for the next one, where that has to be asked for."""
+        return self.run()
+
+    def times(self, count: int) -> list[float]:
+        """Seconds of some runs, after one that is not counted: others had the processor and its caches in between."""
+        self.run()
+        return [self._time() for _ in range(count)]
+
+    def _time(self) -> float:
+        start = time.perf_counter()
+        result = self.run()
+        seconds = time.perf_counter() - start
+        del result
+        return seconds
+
+    def memory(self) -> int | None:
+        """Bytes that a run needs at its peak beyond what is there before it, see `peak_memory`."""
+        return peak_memory(self.run_lean)
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """Why there is nothing to measure.
+
+    Attributes:
+        kind: the name of the exception.
+        text: its message.
+        is_import: whether a module is missing.
+    """
+
+    kind: str
+    text: str
+    is_import: bool = False
+
+    def __str__(self) -> str:
+        return self.text if self.is_import else f"{self.kind}: {self.text}"
+
+
+class Worker:
+    """A process that makes something to measure, and measures it when asked.
+
+    Attributes:
+        facts: what was learned while it was made.
+        refusal: why it was not made; such a process is not asked.
+    """
+
+    def __init__(self, make: Callable[..., Measured], *arguments: Any, threads: int, **options: Any) -> None:
+        """Starts the process and waits until it has made what it measures and run it once.
+
+        Args:
+            make: a function of a module, called in the process.
+            arguments: what it is called with; they are pickled.
+            threads: of OpenMP in the process.
+            options: what it is called with by name; pickled, too.
+        """
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, threads), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.facts: Mapping[str, Any] = {}
+        self.refusal: Refusal | None = None
+        try:
+            self._connection.send((make, arguments, options))
+            self.facts = self._answer()
+        except WorkerError as error:
+            self.refusal = error.refusal
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of what is measured.
+
+        Raises:
+            WorkerError: it failed, or the process ended.
+        """
+        with contextlib.suppress(BrokenPipeError):  # of a process that has ended; reading says how
+            self._connection.send((method, arguments))
+        return self._answer()
+
+    def times(self, count: int) -> list[float]:
+        """Seconds of some runs.
+
+        Raises:
+            WorkerError: a run failed, or the process ended.
+        """
+        found: list[float] = self.ask("times", count)
+        return found
+
+    def _answer(self) -> Any:
+        try:
+            answer = self._connection.recv()
+        except (EOFError, ConnectionResetError) as error:
+            self._process.join(_PATIENCE)
+            refusal = Refusal("ProcessError", f"its process ended with exit code {self._process.exitcode}")
+            raise WorkerError(refusal) from error
+        if isinstance(answer, Refusal):
+            raise WorkerError(answer)
+        return answer
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._connection.close()
+        self._process.join(_PATIENCE)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._process.close()
+
+
+class WorkerError(InvalidInputError):
+    """What is measured failed in its process.
+
+    Attributes:
+        refusal: how.
+    """
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+def _serve(connection: Connection, threads: int) -> None:
+    """Makes what is asked for, then answers until the other end is closed."""
+    # What libraries print belongs to nobody: standard output may be read by a program.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        measured = _attempt(connection, lambda: _made(*connection.recv()))
+        if measured is None:
+            return
+        connection.send(measured.facts)
+        while True:
+            method, arguments = connection.recv()
+            answer = _attempt(connection, lambda: (getattr(measured, method)(*arguments),))  # noqa: B023 (called at once)
+            if answer is not None:
+                connection.send(answer[0])
+
+
+def _made(make: Callable[..., Measured], arguments: tuple[Any, ...], options: dict[str, Any]) -> Measured:
+    measured = make(*arguments, **options)
+    measured.run()
+    return measured
+
+
+def _attempt(connection: Connection, action: Callable[[], Any]) -> Any:
+    """What an action returns; a failure is told to the other end, and `None`."""
+    try:
+        return action()
+    except Exception as error:  # noqa: BLE001 (whatever a library raises is for the other process to judge)
+        connection.send(Refusal(type(error).__name__, str(error), isinstance(error, ImportError)))
+        return None

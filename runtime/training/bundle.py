@@ -1,0 +1,260 @@
+"""`export_training`: a training step as a folder that every onnxruntime understands, whatever its language.
+
+An input that is also an initializer is read differently by every binding of onnxruntime: Node's drops such a feed
+without a word and trains nothing, the web's refuses it. So state leaves Python as required inputs, and its first
+values as a model of their own. docs/bundle.md describes the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, some
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.copies import copy_model
+from lstm_lower.graph.emit import Emitter, Workspace
+from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.values import stated
+from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.lower import lower
+from lstm_lower.passes.malformed import malformed_models_explained
+from lstm_lower.passes.tidy import SortPass
+from lstm_lower.passes.training.evaluation import evaluation_of, prediction_of
+from lstm_lower.records import manifest
+from lstm_lower.records import state as training_state
+from lstm_lower.records.model_files import save
+from lstm_lower.records.state import TrainingState
+from lstm_lower.runtime.loadable import check_loadable
+from lstm_lower.runtime.training.trainer import Trainer
+from lstm_lower.runtime.values import shortest
+
+File = Literal["init", "train", "eval", "predict"]
+FILES: tuple[File, ...] = get_args(File)
+
+Array = np.ndarray[Any, Any]
+
+
+def export_training(
+    step_or_trainer: str | os.PathLike[str] | onnx.ModelProto | ir.Model | Trainer,
+    folder: str | os.PathLike[str],
+    *,
+    files: Sequence[File] = FILES,
+    opset: int | None = None,
+    schedule: str = "auto",
+    external_data: bool | None = None,
+) -> Path:
+    """Writes a training step as plain ONNX files, and a description that any language can read.
+
+    Args:
+        step_or_trainer: a training step with updates, as a path, a protobuf or an onnx_ir model, whose state starts at
+            the values that it has; or a trainer, whose state starts where it is now.
+        folder: where to; it is made where there is none. Files of a bundle that is there are replaced, others stay.
+        files: which models to write: `init` (no inputs, the first state), `train` (state and data in, state and loss
+            out), `eval` (loss, metrics and predictions; nothing changes), `predict` (predictions, weights inside).
+            `training.json` is always written.
+        opset: as for `lower`.
+        schedule: as for `lower`.
+        external_data: keep weights in `<file>.data`; `None` where protobuf's 2 GB would not hold them.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InvalidModelError: the model is malformed, or no training step with updates.
+        InvalidInputError: an option is none of the allowed ones, or `init` or `predict` lack values of the state.
+        UnsupportedOpError: the model holds ops that cannot be lowered, or nothing certain evaluates it.
+        OSError: nothing can be written there.
+    """
+    wanted = _wanted(files)
+    parts = _Parts.of(step_or_trainer)
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder}: a folder is required, got a file")
+    models: dict[File, ir.Model] = {}
+    with malformed_models_explained(parts.step):
+        if "init" in wanted:
+            models["init"] = parts.initial()
+        if "train" in wanted:
+            models["train"] = parts.step
+        if "eval" in wanted or "predict" in wanted:
+            evaluation = parts.evaluation(wanted)
+            if "eval" in wanted:
+                models["eval"] = evaluation
+            if "predict" in wanted:
+                models["predict"] = prediction_of(evaluation)
+    lowered: dict[str, ir.Model] = {file: lower(model, opset, schedule) for file, model in models.items()}
+    if "predict" in lowered:
+        # Only now, so that weights stay as they are in the state, each in one place.
+        parts.fill(lowered["predict"])
+    with _made(folder), tempfile.TemporaryDirectory(prefix=".bundle.", dir=folder) as made:
+        for file, model in lowered.items():
+            path = Path(made) / manifest.file_name(file)
+            save(model, path, external_data=external_data, check=check_loadable)
+        description = manifest.describe(parts.step, parts.rate, lowered, Path(made))
+        manifest.publish(Path(made), folder, description)
+    return folder
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """A folder, which is gone again where it was not there before and nothing comes into it."""
+    was_there = folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _wanted(files: Sequence[File]) -> list[File]:
+    given: list[str] = [files] if isinstance(files, str) else list(files)
+    unknown = [file for file in given if file not in FILES]
+    if unknown or not given:
+        raise InvalidInputError(f"files requires some of {FILES}, got {unknown[0] if unknown else 'none'!r}")
+    return [file for file in FILES if file in given]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """What a bundle is made of.
+
+    Attributes:
+        step: the step; its state, and every other input, has no default.
+        state: what is what.
+        values: state input -> its value, as far as there are values.
+        rate: the learning rate, or `None` for a step without such an input.
+    """
+
+    step: ir.Model
+    state: TrainingState
+    values: Mapping[str, Array]
+    rate: float | None
+
+    @classmethod
+    def of(cls, source: str | os.PathLike[str] | onnx.ModelProto | ir.Model | Trainer) -> _Parts:
+        """Takes a step or a trainer apart."""
+        if isinstance(source, Trainer):
+            rate = None if source.state.learning_rate is None else source.learning_rate
+            step = copy_model(source.model)
+            training_state.write(step, source.state)
+            return cls(step, source.state, source.state_dict(), rate)
+        step = run_passes(source, [SortPass()])
+        with malformed_models_explained(step):
+            state = training_state.of(step)
+            training_state.write(step, state)
+        if all(pair.output is None for pair in state.pairs):
+            raise InvalidModelError(
+                "a bundle requires a training step with updates, got "
+                + ("one that ends at its gradients" if state.pairs else "a model without state")
+                + "; ll.Trainer(step, optimizer='sgd') adds updates and can be exported, and ll.from_onnx, "
+                "ll.from_torch and ll.from_keras make steps of models"
+            )
+        values = {name: tensor.numpy() for name, tensor in training_state.detach_initial_values(step).items()}
+        rate = values.pop(state.learning_rate or "", None)
+        pairs = {pair.input for pair in state.pairs}
+        return cls(
+            step,
+            state,
+            {name: x for name, x in values.items() if name in pairs},
+            None if rate is None else shortest(rate),
+        )
+
+    def initial(self) -> ir.Model:
+        """A model without inputs whose outputs are the state."""
+        self._check_values([pair.input for pair in self.state.pairs], "init")
+        graph = ir.Graph([], [], nodes=[], name="init", opset_imports={"": self.step.graph.opset_imports.get("", 18)})
+        model = ir.Model(graph, ir_version=self.step.ir_version, producer_name="lstm-lower")
+        b = Builder(Emitter(Workspace.of(model), graph, scope="init"))
+        for pair in self.state.pairs:
+            tensor = self._tensor(pair.input, f"{pair.input}/first")
+            value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=stated(tensor.shape.numpy()))
+            value.const_value = tensor
+            graph.register_initializer(value)
+            # An initializer that is an output as well is read by few.
+            output = b.op(std.Identity, b.wrap(value)).value
+            output.name, output.type, output.shape = pair.input, value.type, value.shape
+            graph.outputs.append(output)
+        return model
+
+    def evaluation(self, wanted: Sequence[File]) -> ir.Model:
+        """What evaluates the step.
+
+        Raises:
+            UnsupportedOpError: nothing certain does.
+        """
+        left_out = "eval' and 'predict"
+        try:
+            found = evaluation_of(self.step)
+            left_out = "predict"
+            if "predict" in wanted:
+                prediction_of(found)
+        except (InvalidModelError, UnsupportedOpError) as error:
+            raise type(error)(f"{error}; '{left_out}' can be left out of files") from error
+        return found
+
+    def fill(self, prediction: ir.Model) -> None:
+        """Puts the values of the state into a model in place of inputs."""
+        names = {pair.input for pair in self.state.pairs}
+        read = [value for value in prediction.graph.inputs if value.name in names]
+        self._check_values([str(value.name) for value in read], "predict")
+        for value in read:
+            assert value.name is not None
+            prediction.graph.inputs.remove(value)
+            value.const_value = self._tensor(value.name, value.name)
+            prediction.graph.register_initializer(value)
+
+    def _tensor(self, name: str, own: str) -> ir.TensorProtocol:
+        declared = next(value.dtype for value in self.step.graph.inputs if value.name == name)
+        return ir.Tensor(
+            np.ascontiguousarray(self.values[name]).reshape(self.values[name].shape), dtype=declared, name=own
+        )
+
+    def _check_values(self, names: Sequence[str], file: File) -> None:
+        missing = [name for name in names if name not in self.values]
+        if missing:
+            raise InvalidInputError(
+                f"{file} requires a value of every state, got none of {some(missing)}; ll.Trainer(step, "
+                f"initial_values=...) has them and can be exported; '{file}' can be left out of files"
+            )
+
+
+def export_prediction(
+    trainer: Trainer,
+    path: str | os.PathLike[str],
+    *,
+    opset: int | None = None,
+    schedule: str = "auto",
+    external_data: bool | None = None,
+) -> None:
+    """Writes what a bundle calls `predict`, alone: predictions of data, with the weights of a trainer inside.
+
+    Args:
+        trainer: the trainer.
+        path: the file.
+        opset: as for `export_training`.
+        schedule: as for `export_training`.
+        external_data: as for `export_training`.
+
+    Raises:
+        InvalidModelError: the step has no predictions.
+        UnsupportedOpError: nothing certain evaluates the step.
+        OSError: nothing can be written there.
+    """
+    parts = _Parts.of(trainer)
+    with malformed_models_explained(parts.step):
+        model = lower(prediction_of(parts.evaluation(("predict",))), opset, schedule)
+    parts.fill(model)
+    save(model, path, external_data=external_data, check=check_loadable)

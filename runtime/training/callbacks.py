@@ -1,0 +1,255 @@
+"""What may happen beside the steps of a run: early stopping, learning rates, event files, or one's own.
+
+A callback's numbers are part of the checkpoint, so that a resumed run equals one that was not interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime.training.history import Logs
+from lstm_lower.runtime.training.rates import Rate
+
+if TYPE_CHECKING:
+    from lstm_lower.runtime.training.fitting import Fit
+
+Mode = Literal["min", "max"]
+
+LOSSES = ("loss", "val_loss")
+
+
+class Callback:
+    """Does nothing; a subclass does something in one of these places.
+
+    `fit` is the run: `fit.trainer`, `fit.progress`, `fit.stop(reason)`.
+    """
+
+    def begin(self, fit: Fit) -> None:
+        """Before the first step, of a resumed run too; what it was before is loaded already."""
+
+    def before_step(self, fit: Fit) -> None:
+        """Before a step."""
+
+    def after_step(self, fit: Fit, values: Logs) -> None:
+        """After a step, with its loss and metrics."""
+
+    def after_epoch(self, fit: Fit, logs: Logs) -> None:
+        """After an epoch and its validation, with what the history gets."""
+
+    def end(self, fit: Fit) -> None:
+        """When the run ends, however it does."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it must know to go on in another process, in what JSON can hold; empty for nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state_dict`."""
+
+
+class Watch:
+    """Whether a value gets better from epoch to epoch.
+
+    Attributes:
+        monitor: name in the epoch's logs.
+        mode: which way is better.
+        min_delta: by how much it must get better to count.
+        best: the best value, or `None`.
+        waited: epochs since.
+    """
+
+    def __init__(self, monitor: str, mode: Mode | None = None, min_delta: float = 0.0) -> None:
+        """Starts without a value.
+
+        Raises:
+            InvalidInputError: it does not go without saying which way is better.
+        """
+        if mode is None and monitor not in LOSSES:
+            raise InvalidInputError(f"mode requires 'min' or 'max' for the monitor '{monitor}', got none")
+        if mode not in (None, "min", "max"):
+            raise InvalidInputError(f"mode requires 'min' or 'max', got {mode!r}")
+        if not (math.isfinite(min_delta) and min_delta >= 0):
+            raise InvalidInputError(f"min_delta requires a number that is not negative, got {min_delta}")
+        self.monitor, self.mode, self.min_delta = monitor, mode or "min", min_delta
+        self.best: float | None = None
+        self.waited = 0
+
+    def better(self, logs: Logs) -> bool:
+        """Takes an epoch's value; one that is no number is not better."""
+        value = logs[self.monitor]
+        sign = 1.0 if self.mode == "min" else -1.0
+        improved = math.isfinite(value) and (self.best is None or sign * value < sign * self.best - self.min_delta)
+        self.best, self.waited = (value, 0) if improved else (self.best, self.waited + 1)
+        return improved
+
+    def check(self, names: list[str]) -> None:
+        """Raises an InvalidInputError where the value is none that a run's epochs have."""
+        if self.monitor not in names:
+            raise InvalidInputError(f"monitor requires one of {names}, got '{self.monitor}'")
+
+
+class _Watched:
+    """What a callback watches: its own monitor, or the run's.
+
+    Attributes:
+        watch: of the run that has begun.
+    """
+
+    def __init__(self, monitor: str | None, mode: Mode | None, min_delta: float) -> None:
+        self._monitor, self._mode, self._min_delta = monitor, mode, min_delta
+        self.watch = Watch(monitor or "loss", mode, min_delta)
+        self._loaded: Mapping[str, Any] = {}
+
+    def begin(self, fit: Fit) -> None:
+        """Starts without a value, or from what was loaded."""
+        given = (fit.watch.monitor, fit.watch.mode) if self._monitor is None else (self._monitor, self._mode)
+        self.watch = Watch(*given, self._min_delta)
+        self.watch.check(fit.names)
+        if self._loaded:
+            self.watch.best, self.watch.waited = self._loaded["best"], self._loaded["waited"]
+        self._loaded = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.watch.best, "waited": self.watch.waited}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        best = state["best"]
+        self._loaded = {"best": None if best is None else float(best), "waited": int(state["waited"])}
+
+
+class EarlyStopping(Callback):
+    """Ends a run that gets no better.
+
+    The values of the best epoch are put back at the end unless `restore_best` is false.
+    """
+
+    def __init__(
+        self,
+        patience: int,
+        *,
+        monitor: str | None = None,
+        mode: Mode | None = None,
+        min_delta: float = 0.0,
+        restore_best: bool = True,
+    ) -> None:
+        """Says what counts.
+
+        Args:
+            patience: epochs in a row that may be no better.
+            monitor: what is watched, such as `val_loss`; `None` for what the run watches.
+            mode: whether less or more of it is better; needed for what is no loss.
+            min_delta: by how much an epoch must be better to count.
+            restore_best: whether the state of the best epoch, as the run watches it, is put back at the end.
+
+        Raises:
+            InvalidInputError: one of them is out of range.
+        """
+        if patience < 1:
+            raise InvalidInputError(f"patience requires at least 1 epoch, got {patience}")
+        self.patience, self.restore_best = patience, restore_best
+        self._watched = _Watched(monitor, mode, min_delta)
+
+    def begin(self, fit: Fit) -> None:
+        self._watched.begin(fit)
+        if self.restore_best:
+            fit.keep_best = fit.restore_best = True
+
+    def after_epoch(self, fit: Fit, logs: Logs) -> None:
+        watch = self._watched.watch
+        if not watch.better(logs) and watch.waited >= self.patience:
+            fit.stop(f"{watch.monitor} got no better for {self.patience} epochs")
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._watched.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._watched.load_state_dict(state)
+
+
+class LearningRate(Callback):
+    """Sets the learning rate before every step.
+
+    `LearningRate(rates.cosine(1000, warmup=50))`, or a function of one's own of the steps done and the rate at the
+    beginning. Schedules that are part of the graph need no callback (`lstm_lower.passes.training.schedules`).
+    """
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
+        self._first: float | None = None
+
+    def begin(self, fit: Fit) -> None:
+        if self._first is None:
+            self._first = _rate_of(fit)
+
+    def before_step(self, fit: Fit) -> None:
+        assert self._first is not None
+        fit.trainer.learning_rate = self._rate(fit.trainer.steps, self._first)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"first": self._first}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._first = float(state["first"])
+
+
+class ReduceOnPlateau(Callback):
+    """Lowers the learning rate when a run gets no better, as Keras' and PyTorch's do."""
+
+    def __init__(
+        self,
+        *,
+        factor: float = 0.1,
+        patience: int = 10,
+        monitor: str | None = None,
+        mode: Mode | None = None,
+        min_delta: float = 1e-4,
+        least: float = 0.0,
+    ) -> None:
+        """Says when and by how much.
+
+        Args:
+            factor: what the rate is multiplied by.
+            patience: epochs in a row that may be no better.
+            monitor: as for `EarlyStopping`.
+            mode: as for `EarlyStopping`.
+            min_delta: as for `EarlyStopping`.
+            least: the rate goes no lower.
+
+        Raises:
+            InvalidInputError: one of them is out of range.
+        """
+        if not 0 < factor < 1 or patience < 1:
+            raise InvalidInputError(
+                f"a plateau requires 0 < factor < 1 and a patience of at least 1, got {factor} and {patience}"
+            )
+        self._factor, self._patience, self._least = factor, patience, least
+        self._watched = _Watched(monitor, mode, min_delta)
+
+    def begin(self, fit: Fit) -> None:
+        _rate_of(fit)
+        self._watched.begin(fit)
+
+    def after_epoch(self, fit: Fit, logs: Logs) -> None:
+        watch = self._watched.watch
+        if not watch.better(logs) and watch.waited >= self._patience:
+            fit.trainer.learning_rate = max(self._least, fit.trainer.learning_rate * self._factor)
+            watch.waited = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._watched.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._watched.load_state_dict(state)
+
+
+def _rate_of(fit: Fit) -> float:
+    rate = fit.trainer.learning_rate
+    if not math.isfinite(rate):
+        raise InvalidInputError(
+            "a schedule requires a model with a learning-rate input, got one without; "
+            "ll.Trainer(..., learning_rate_input='<constant>') makes one, and schedules can be part of the graph"
+        )
+    return rate

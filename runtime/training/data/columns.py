@@ -1,0 +1,155 @@
+"""Tables in columns: Parquet and Arrow files, a column per input, read a row group or a record batch at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.extras import needed_by
+from lstm_lower.runtime.training.data.layout import Array, Field, Layout
+from lstm_lower.runtime.training.data.table import Padding, Ragged, Table
+
+PARQUET = (".parquet", ".pq")
+ARROW = (".arrow", ".feather", ".ipc")
+
+
+class ColumnShards:
+    """Row groups of Parquet files and record batches of Arrow files.
+
+    A row is a sample. A column of lists is an input with further axes; lists of different lengths are sequences to pad.
+    """
+
+    def __init__(self, paths: Sequence[Path], layout: Layout, padding: Padding) -> None:
+        """Reads how many rows there are.
+
+        Raises:
+            InvalidInputError: a file is malformed or lacks a column.
+            MissingPackageError: pyarrow is not installed.
+        """
+        self.layout, self._padding = layout, padding
+        self._names = [name for name in layout.fields if name not in padding.lengths]
+        self._parts: list[tuple[Path, int]] = []
+        self.counts: list[int] = []
+        self.unread: list[str] = []
+        for path in paths:
+            with _explained(path), _opened(path) as file:
+                missing = [name for name in self._names if name not in file.names]
+                if missing:
+                    raise InvalidInputError(
+                        f"{path} requires a column '{missing[0]}' {layout.fields[missing[0]].signature}, "
+                        f"got {sorted(file.names)}"
+                    )
+                self.unread = sorted(set(file.names) - set(layout.fields))
+                for part, count in enumerate(file.counts):
+                    self._parts.append((path, part))
+                    self.counts.append(count)
+
+    def load(self, number: int) -> Table:
+        path, part = self._parts[number]
+        with _explained(path), _opened(path) as file:
+            table = file.read(part, self._names)
+            columns = {
+                name: _as_input(to_numpy(table.column(name), f"{path}: column '{name}'"), self.layout.fields[name])
+                for name in self._names
+            }
+        return Table.of(self.layout, columns, self._padding, str(path))
+
+
+def _as_input(column: Array | Ragged, field: Field) -> Array | Ragged:
+    if isinstance(column, Ragged) or field.axis == 0 or column.ndim <= field.axis:
+        return column
+    return np.moveaxis(column, 0, field.axis)
+
+
+def to_numpy(column: Any, what: str) -> Array | Ragged:
+    """A column of Arrow with samples along the first axis; lists of different lengths stay apart.
+
+    Raises:
+        InvalidInputError: it holds nulls or what is no number, or more than its outer lists differ in length.
+    """
+    import pyarrow as pa
+
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if array.null_count:
+        raise InvalidInputError(f"{what} requires numbers in every row, got {array.null_count} nulls")
+    if isinstance(array, pa.FixedShapeTensorArray):
+        tensor: Array = array.to_numpy_ndarray()
+        return tensor
+    kind = array.type
+    if pa.types.is_fixed_size_list(kind):
+        inner = to_numpy(array.flatten(), what)
+        if isinstance(inner, Ragged):
+            raise InvalidInputError(f"{what} requires lists that differ in length at the outer level only, got {kind}")
+        return inner.reshape(len(array), kind.list_size, *inner.shape[1:])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = to_numpy(array.flatten(), what)
+        if isinstance(inner, Ragged):
+            raise InvalidInputError(f"{what} requires lists that differ in length at the outer level only, got {kind}")
+        ends = np.asarray(array.offsets, np.int64) - array.offsets[0].as_py() if len(array) else np.zeros(1, np.int64)
+        lengths = np.diff(ends)
+        if len(set(lengths.tolist())) <= 1:
+            return inner.reshape(len(array), lengths[0] if len(lengths) else 0, *inner.shape[1:])
+        return Ragged(np.split(inner, ends[1:-1]))
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise InvalidInputError(f"{what} requires numbers or lists of them, got {kind}")
+    numbers: Array = array.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+class _ParquetFile:
+    def __init__(self, path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        self._file = pq.ParquetFile(path)
+        self.names = self._file.schema_arrow.names
+        self.counts = [self._file.metadata.row_group(part).num_rows for part in range(self._file.num_row_groups)]
+
+    def read(self, part: int, names: Sequence[str]) -> Any:
+        return self._file.read_row_group(part, columns=list(names))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _ArrowFile:
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        self._stream = pa.memory_map(str(path))
+        self._file = pa.ipc.open_file(self._stream)
+        self.names = self._file.schema.names
+        self.counts = [self._file.get_batch(part).num_rows for part in range(self._file.num_record_batches)]
+
+    def read(self, part: int, names: Sequence[str]) -> Any:
+        return self._file.get_batch(part).select(list(names))
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    with needed_by(f"{path}: a table in columns"):
+        import pyarrow as pa  # noqa: F401 (the message comes before any file is opened)
+    with contextlib.closing(_ParquetFile(path) if path.suffix in PARQUET else _ArrowFile(path)) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Says of bytes that are no such file which file it is."""
+    try:
+        yield
+    except (InvalidInputError, FileNotFoundError, PermissionError, MemoryError):
+        raise
+    except Exception as error:
+        raise InvalidInputError(
+            f"{path}: a Parquet or Arrow file is required, got one that fails to load: {error}"
+        ) from error

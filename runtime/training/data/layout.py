@@ -1,0 +1,142 @@
+"""What a model's data inputs look like, and along which axis of each the samples lie."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lstm_lower.dtypes import native
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime.values import number_dtype, signature
+
+Array = np.ndarray[Any, Any]
+Batch = dict[str, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A data input.
+
+    Attributes:
+        name: the input's name.
+        dtype: its dtype.
+        shape: its axes; a name or `None` where the model leaves the size open.
+        axis: the one along which samples lie.
+        signature: dtype and shape for messages, such as `float32[batch, 8, 8]`.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...]
+    axis: int
+    signature: str
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples per batch where the model fixes them."""
+        size = self.shape[self.axis]
+        return size if isinstance(size, int) else None
+
+    @property
+    def sample_shape(self) -> tuple[int | str | None, ...]:
+        """The axes of one sample."""
+        return self.shape[: self.axis] + self.shape[self.axis + 1 :]
+
+    def checked(self, value: Any, where: str = "data") -> Array:
+        """A value as an array that fits, with any number of samples.
+
+        Raises:
+            InvalidInputError: it has another dtype, rank or size.
+        """
+        # What numpy makes of others' tensors it makes of PyTorch's on the host and without gradients only.
+        plain = value.detach().cpu() if hasattr(value, "detach") else value
+        array = native(plain, f"{where} '{self.name}'")
+        if array.ndim != len(self.shape) or not array.ndim:
+            raise InvalidInputError(
+                f"{where} '{self.name}' requires rank {max(1, len(self.shape))}, {self.signature}, "
+                f"got {list(array.shape)}"
+            )
+        self.check_dtype(array.dtype, where)
+        self.check_sizes(array.shape, where)
+        return array
+
+    def check_dtype(self, dtype: np.dtype[Any], where: str) -> None:
+        """Raises an InvalidInputError for another dtype than the input's."""
+        if dtype != self.dtype:
+            raise InvalidInputError(
+                f"{where} '{self.name}' requires {self.signature}, got {dtype.name}; "
+                f"array.astype('{self.dtype}') converts it"
+            )
+
+    def check_sizes(self, shape: tuple[int, ...], where: str) -> None:
+        """Raises an InvalidInputError for a size that the model fixes to another one, that of the samples aside."""
+        for axis, (size, got) in enumerate(zip(self.shape, shape, strict=True)):
+            if isinstance(size, int) and size != got and axis != self.axis:
+                raise InvalidInputError(
+                    f"{where} '{self.name}' requires {self.signature}, got {list(shape)} (axis {axis})"
+                )
+
+
+class Layout:
+    """The data inputs that a model is fed with.
+
+    Attributes:
+        fields: input name -> what it looks like, in the order of the model's inputs.
+        batch_size: samples per batch where the model fixes them, else `None`.
+    """
+
+    def __init__(self, declared: Iterable[Any], sample_axis: Mapping[str, int] | None = None) -> None:
+        """Finds the samples' axis of each input.
+
+        It is the one of the dimension that all inputs have by name (`batch` in `x[time, batch, 8]` and `y[batch]`);
+        where there is none such, or several, the first axis whose size is open, or else the first one.
+
+        Args:
+            declared: inputs as an onnxruntime session declares them.
+            sample_axis: input name -> axis, where it is another one.
+
+        Raises:
+            InvalidInputError: `sample_axis` names no input or no axis, or batch sizes contradict each other.
+        """
+        given = dict(sample_axis or {})
+        values = {value.name: value for value in declared}
+        unknown = [name for name in given if name not in values]
+        if unknown:
+            raise InvalidInputError(f"sample_axis '{unknown[0]}' requires to be one of the inputs {sorted(values)}")
+        shared = _shared_symbol(value.shape for value in values.values())
+        self.fields: dict[str, Field] = {}
+        for name, value in values.items():
+            shape = tuple(value.shape)
+            axis = given.get(name, _axis(shape, shared))
+            if not -len(shape) <= axis < max(1, len(shape)):
+                raise InvalidInputError(f"sample_axis of '{name}' requires an axis of {signature(value)}, got {axis}")
+            self.fields[name] = Field(name, number_dtype(value), shape, axis % max(1, len(shape)), signature(value))
+        sizes = {field.batch_size for field in self.fields.values() if field.shape and field.batch_size is not None}
+        if len(sizes) > 1:
+            raise InvalidInputError(
+                f"data inputs require one number of samples per batch, got {', '.join(map(str, sorted(sizes)))}; "
+                "sample_axis={'<input>': axis} says along which axis samples lie"
+            )
+        self.batch_size = next(iter(sizes), None)
+
+    def samples(self, batch: Mapping[str, Array]) -> int:
+        """How many samples a batch holds."""
+        for name, field in self.fields.items():
+            if name in batch and np.ndim(batch[name]) > field.axis:
+                return int(np.shape(batch[name])[field.axis])
+        return 1
+
+
+def _shared_symbol(shapes: Iterable[Any]) -> str | None:
+    names = [{size for size in shape if isinstance(size, str)} for shape in shapes]
+    shared = set.intersection(*names) if names else set()
+    return shared.pop() if len(shared) == 1 else None
+
+
+def _axis(shape: tuple[int | str | None, ...], shared: str | None) -> int:
+    if shared is not None:
+        return shape.index(shared)
+    return next((axis for axis, size in enumerate(shape) if not isinstance(size, int)), 0)

@@ -1,0 +1,258 @@
+"""Where the first infinite number, or the first that is none, of a step comes from.
+
+The step runs once more without optimisation. Every floating value brings two numbers along, which tell whether all its
+elements are finite, and whether one of them is no number. Values of a loop's body bring them for each of its steps.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import operands
+from lstm_lower.graph.emit import Emitter, Workspace
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.passes.lower import lower
+from lstm_lower.records import state as training_state
+from lstm_lower.runtime.session import Session, default_options
+
+Array = np.ndarray[Any, Any]
+Kind = Literal["nan", "infinity"]
+
+FLOAT = ir.DataType.FLOAT
+
+
+@dataclasses.dataclass(frozen=True)
+class NonFinite:
+    """What is not finite first.
+
+    Attributes:
+        kind: what it holds: numbers that are none, or infinite ones alone.
+        value: its name: a feed, a value of the state, or what the node makes.
+        op_type: the operator of the node; `None` for a feed or the state.
+        node: the node's name; `None` for a feed or the state.
+        steps: the number of the step, counted from 0, of each loop that the node is in, the outermost first.
+    """
+
+    kind: Kind
+    value: str
+    op_type: str | None = None
+    node: str | None = None
+    steps: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        if self.op_type is None:
+            return f"'{self.value}' holds {self.kind} before the step"
+        where = "".join(f" in step {step} of its loop" for step in reversed(self.steps))
+        return f"{self.op_type} '{self.node}' makes the first {self.kind}, in '{self.value}'{where}"
+
+
+def first_nonfinite(step: ir.Model, feeds: Mapping[str, Array]) -> NonFinite | None:
+    """Looks for the first node, in the order of computation, whose result is not finite though its operands are.
+
+    Only nodes on whose results the loss depends, or where it is finite another output that is not, count; and only
+    through values that are not finite themselves. Where what comes in is infinite, such as the constants of a mask, it
+    is the first node that makes what is no number of numbers; and if there is none, what came in.
+
+    Args:
+        step: a training step. It is not changed.
+        feeds: input -> value, state included.
+
+    Returns:
+        What was found; `None` where all is finite.
+
+    Raises:
+        InvalidInputError: a feed does not fit.
+    """
+    model = lower(step, optimize=False)
+    flags = _Flags(model)
+    options = default_options()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = Session(model, "cpu", options)
+    wanted = [name for name in flags.names if name in session.outputs]
+    flags.results = session.run({name: feeds[name] for name in session.inputs if name in feeds}, wanted)
+    return _found(flags, model.graph, flags.ends, ())
+
+
+class Diagnosed(abc.ABC):
+    """Whoever has a step and its state can say where the first such number comes from.
+
+    Attributes:
+        model: the step.
+        trace_nan: whether the error of a step that stops for its loss says it.
+    """
+
+    model: ir.Model
+    trace_nan: bool = False
+
+    @abc.abstractmethod
+    def all_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """Data, the state and the learning rate as they are now, by input."""
+
+    def first_nonfinite(self, feeds: Mapping[str, Any]) -> NonFinite | None:
+        """The node that makes the first infinite number, or the first that is none, in a step with the present state.
+
+        The step runs once more, in the form that it had before it was optimised; nothing changes.
+
+        Args:
+            feeds: data input -> array.
+
+        Returns:
+            The node, and in which steps of the loops that it is in; or the feed or value of the state that holds such
+            numbers already; `None` where the loss and everything else that the step returns is finite.
+
+        Raises:
+            InvalidInputError: a feed does not fit.
+        """
+        return first_nonfinite(self.model, self.all_feeds(feeds))
+
+
+class _Flags:
+    """What is added to a model, and what came of it.
+
+    Attributes:
+        ends: the outputs that the model had, the first of them the loss.
+        names: the outputs that were added.
+        results: their values.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self._space = Workspace.of(model)
+        loss = training_state.of(model).loss
+        self.ends = sorted(model.graph.outputs, key=lambda value: value.name != loss)
+        self.results: Mapping[str, Array] = {}
+        # Value -> outputs of the graph that hold the two numbers.
+        self._outputs: dict[ir.Value, tuple[str, str]] = {}
+        added = self._add(model.graph)
+        for value, pair in added.items():
+            names = []
+            for flag in pair:
+                flag.name = flag.name or self._space.names.fresh("flag")
+                model.graph.outputs.append(flag)
+                names.append(str(flag.name))
+            self._outputs[value] = (names[0], names[1])
+        self.names = [name for pair in self._outputs.values() for name in pair]
+
+    def state(self, value: ir.Value, steps: tuple[int, ...]) -> Kind | None:
+        """What a value holds that is not finite, in a step of each loop that it is in; `None` where all is finite."""
+        constant = self._space.facts.constant(value) if value not in self._outputs else None
+        if constant is not None and constant.dtype.kind == "f" and not np.isfinite(constant).all():
+            return "nan" if np.isnan(constant).any() else "infinity"
+        if value not in self._outputs:
+            return None
+        sums, nans = (np.asarray(self.results[name]) for name in self._outputs[value])
+        # A value of an outer graph has fewer steps than the node that reads it.
+        place = steps[: sums.ndim]
+        return None if np.isfinite(sums[place]) else "nan" if nans[place] > 0 else "infinity"
+
+    def count(self, graph: ir.Graph, steps: tuple[int, ...]) -> int:
+        """How many steps a loop took whose body this is, in a step of each loop around it."""
+        counts = [
+            np.asarray(self.results[self._outputs[value][0]])[steps].shape[0]
+            for value in _values(graph)
+            if value in self._outputs
+        ]
+        return min(counts, default=0)
+
+    def _add(self, graph: ir.Graph) -> dict[ir.Value, tuple[ir.Value, ir.Value]]:
+        """Adds flags to a graph, and those of the bodies in it to the loops' results."""
+        found: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+        values, nodes = list(_values(graph)), list(graph)
+        b = Builder(Emitter(self._space, graph, scope="finite"))
+        for node in nodes:
+            if not std.Repeated.matches(node) or std.SequenceMap.matches(node):
+                continue
+            (body,) = subgraphs_of(node)
+            inner = self._add(body)
+            for value, pair in inner.items():
+                outer = []
+                for flag in pair:
+                    body.outputs.append(flag)
+                    node.resize_outputs(len(node.outputs) + 1)
+                    node.outputs[-1].name = self._space.names.fresh("flag")
+                    outer.append(node.outputs[-1])
+                found[value] = (outer[0], outer[1])
+            _say_defaults(node, 2 * len(inner))
+        for value in values:
+            dtype = self._space.facts.dtype(value)
+            if dtype is None or not dtype.is_floating_point():
+                continue
+            x = b.wrap(value)
+            if dtype not in (FLOAT, ir.DataType.DOUBLE):
+                x = x.cast(FLOAT)
+            found[value] = (_sum(x * 0.0).value, _sum(b.op(std.IsNaN, x).cast(FLOAT)).value)
+        graph.sort()
+        return found
+
+
+def _sum(x: Expr) -> Expr:
+    """What is infinite times zero is no number."""
+    return x.builder.op(std.ReduceSum, x, keepdims=0)
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    for node in graph:
+        yield from (value for value in node.outputs if value.name)
+
+
+def _say_defaults(node: ir.Node, added: int) -> None:
+    """Further sequences that a Scan makes need their place in its lists of directions and axes, where it has any."""
+    for name in ("scan_output_directions", "scan_output_axes"):
+        attribute = node.attributes.get(name)
+        if attribute is not None and std.Scan.matches(node):
+            node.attributes[name] = ir.AttrInt64s(name, [*attribute.as_ints(), *[0] * added])
+
+
+def _found(flags: _Flags, graph: ir.Graph, ends: Sequence[ir.Value], steps: tuple[int, ...]) -> NonFinite | None:
+    """The first one in a graph, in a step of each loop that it is in."""
+    bad = [value for value in ends if flags.state(value, steps) is not None]
+    if not bad:
+        return None
+    path = _path(flags, bad[:1], steps)
+    nodes = [node for node in graph if any(value in path for value in node.outputs)]
+    finite = [node for node in nodes if all(flags.state(x, steps) is None for x in operands(node))]
+    numbers = [
+        node
+        for node in nodes
+        if any(flags.state(x, steps) == "nan" for x in node.outputs)
+        and all(flags.state(x, steps) != "nan" for x in operands(node))
+    ]
+    node = next((node for node in (*finite, *numbers) if not std.Constant.matches(node)), None)
+    if node is None:
+        value = next((x for x in graph.inputs if x in path), bad[0])
+        return NonFinite(flags.state(value, steps) or "nan", str(value.name))
+    if std.Repeated.matches(node) and not std.SequenceMap.matches(node):
+        (body,) = subgraphs_of(node)
+        inner = [value for inside in body for value in inside.outputs if value.name]
+        for step in range(flags.count(body, steps)):
+            deeper = _found(flags, body, [x for x in inner if flags.state(x, (*steps, step))], (*steps, step))
+            if deeper is not None:
+                return deeper
+    value = next(x for x in node.outputs if x in path)
+    kind = flags.state(value, steps)
+    assert kind is not None
+    return NonFinite(kind, str(value.name), node.op_type, node.name, steps)
+
+
+def _path(flags: _Flags, ends: Sequence[ir.Value], steps: tuple[int, ...]) -> set[ir.Value]:
+    """Values that are not finite and that lead to the ends through others like them."""
+    found: set[ir.Value] = set()
+    waiting = list(ends)
+    while waiting:
+        value = waiting.pop()
+        if value in found or flags.state(value, steps) is None:
+            continue
+        found.add(value)
+        node = value.producer()
+        if node is not None:
+            waiting += operands(node)
+    return found

@@ -1,0 +1,1 @@
+"""Data-parallel training: one step on several machines, each with a shard of the batch."""

@@ -1,0 +1,74 @@
+"""Ray: a cluster to run on, quietly."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.extras import needed_by
+
+# Ray takes no less.
+_SMALLEST_STORE = 80 << 20
+
+
+def ray_module() -> Any:
+    """The package.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    # Nothing is reported to anybody unless the user has said otherwise, and errors are those that the pool raises: what
+    # one died of and another was to read is dealt with.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    with needed_by("training on several workers"):
+        import ray
+    return ray
+
+
+def connect(address: str | None, cpus: int, traffic: int) -> bool:
+    """Connects to a cluster, or starts one of processes on this machine.
+
+    Args:
+        address: `host:port` of a cluster's head, `auto` for the one of this machine, `None` for one of our own; a
+            connection that this process has already is used.
+        cpus: how many are needed.
+        traffic: bytes that lie in shared memory at once, for a cluster of our own.
+
+    Returns:
+        Whether the connection was made here, and is to be ended by who asked for it.
+
+    Raises:
+        InvalidInputError: there is no such cluster, or it has fewer processors.
+    """
+    ray = ray_module()
+    made = not ray.is_initialized()
+    if made:
+        quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+        store = max(_SMALLEST_STORE, 2 * traffic)
+        own = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": store} if address is None else {}
+        try:
+            ray.init(address=address or "local", **quiet, **own)
+            # Ray writes to standard output that a worker died, and knows no option against it; the pool deals with it.
+            ray._private.worker.print_to_stdstream = _unsaid
+        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+            where = "a cluster on this machine" if address is None else f"a cluster of Ray at {address!r}"
+            raise InvalidInputError(f"training on several workers requires {where}, got: {_line(error)}") from error
+    there = int(ray.cluster_resources().get("CPU", 0))
+    if there < cpus:
+        if made:
+            ray.shutdown()
+        raise InvalidInputError(f"workers require {cpus} processors of the cluster, got {there}")
+    return made
+
+
+def _unsaid(*_: object, **__: object) -> None:
+    """Prints nothing."""
+
+
+def _line(error: BaseException) -> str:
+    """What went wrong, and by what: Ray says that a token is missing in the cause only."""
+    line = str(error).strip().partition("\n")[0]
+    return line if error.__cause__ is None else f"{line}: {_line(error.__cause__)}"

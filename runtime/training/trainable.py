@@ -1,0 +1,190 @@
+"""`fit`, `evaluate` and `predict`, for whoever can do a step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning
+from lstm_lower.runtime.training import signals
+from lstm_lower.runtime.training.callbacks import Callback, Mode
+from lstm_lower.runtime.training.data.layout import Layout
+from lstm_lower.runtime.training.data.opening import Data, open_data
+from lstm_lower.runtime.training.data.source import Order
+from lstm_lower.runtime.training.data.table import Padding
+from lstm_lower.runtime.training.fitting import Fit
+from lstm_lower.runtime.training.history import History
+from lstm_lower.runtime.training.learner import Array, Learner
+from lstm_lower.runtime.training.parallel.shards import Reduction
+from lstm_lower.runtime.training.parallel.spread import spread
+from lstm_lower.runtime.training.progress_bar import progress_on
+
+
+class Trainable(Learner):
+    """A learner with the loops around its steps."""
+
+    def fit(
+        self,
+        data: Data,
+        *,
+        validation: Data | None = None,
+        epochs: int = 1,
+        batch_size: int = 32,
+        shuffle: bool = True,
+        seed: int = 0,
+        callbacks: Sequence[Callback] = (),
+        metrics: Sequence[str] | None = None,
+        monitor: str | None = None,
+        mode: Mode | None = None,
+        restore_best: bool = False,
+        folder: str | os.PathLike[str] | None = None,
+        save_every: int | None = None,
+        pad: Mapping[str, float] | None = None,
+        lengths: Mapping[str, str] | None = None,
+        buckets: Sequence[int] = (),
+        window: int = 1,
+        sample_axis: Mapping[str, int] | None = None,
+        progress: bool | None = None,
+        workers: int | None = None,
+        address: str | None = None,
+        reduction: Reduction | None = None,
+    ) -> History:
+        """Trains for some epochs, counted from the beginning of the run.
+
+        Args:
+            data: arrays, a path, or an iterable of batches; see `data.opening.open_data`.
+            validation: the same, to evaluate on after each epoch.
+            epochs: passes over the data; those that a run in the folder has done count.
+            batch_size: samples per step, where the data are not batches already.
+            shuffle: whether to change the order of samples in every epoch.
+            seed: of that order.
+            callbacks: of `training.callbacks`, or one's own.
+            metrics: outputs of the step to log; `None` for its scalars that are neither state nor gradients.
+            monitor: what the best epoch has the least of; `None` for `val_loss`, or `loss` without validation.
+            mode: `min` or `max`; needed for a monitor that is no loss.
+            restore_best: whether the best epoch's state is put back at the end.
+            folder: where checkpoints and logs go, and from where a run goes on; `None` for nowhere.
+            save_every: steps between checkpoints, beside those at the end of each epoch.
+            pad: input -> what its sequences of different lengths are filled up with.
+            lengths: input that takes the lengths -> the input whose lengths they are.
+            buckets: lengths to which sequences are padded; a batch's samples come from one of them.
+            window: shards whose samples are mixed.
+            sample_axis: input -> axis along which its samples lie, where the model's shapes do not say it.
+            progress: whether to show a bar; `None` for one where standard error is a terminal.
+            workers: how many processes share each batch, see `parallel.trainer.DistributedTrainer`; `None` for this one
+                alone.
+            address: of the cluster of Ray that they run on; `None` for this machine.
+            reduction: whether the loss is the `mean` or the `sum` over a batch; `None` to find out.
+
+        Returns:
+            What came of the epochs.
+
+        Raises:
+            InvalidInputError: an option or the data do not fit, or the run in the folder has others.
+            NotFiniteError: the loss or a weight is no longer finite; the last checkpoint is as it was.
+            WorkersLostError: all workers died at once; the same call goes on from the last checkpoint in the folder.
+            OSError: the folder cannot be written.
+            KeyboardInterrupt: Ctrl-C; the step has ended by then, and the run is saved.
+        """
+        _check_count("epochs", epochs)
+        if save_every is not None:
+            _check_count("save_every", save_every)
+        padding = Padding(dict(pad or {}), dict(lengths or {}), tuple(buckets))
+        source = open_data(data, Layout(self.data_inputs, sample_axis), padding, window=window)
+        held_out = None if validation is None else self._held_out(validation, padding, sample_axis)
+        console = Console(file=sys.stderr, highlight=False)
+        shown = [progress_on(console)] if progress or (progress is None and console.is_terminal) else []
+        with (
+            spread(self, workers, address=address, reduction=reduction, sample_axis=sample_axis) as learner,
+            Fit(
+                learner,
+                source,
+                Order(batch_size, shuffle, seed),
+                validation=held_out,
+                metrics=metrics,
+                callbacks=[*callbacks, *shown],
+                monitor=monitor,
+                mode=mode,
+                restore_best=restore_best,
+                folder=folder,
+                options={"window": window, "pad": padding.values, "buckets": list(padding.buckets)},
+            ) as run,
+            signals.collected([signal.SIGINT]) as caught,
+        ):
+            if run.run is not None and run.run.note is not None:
+                warnings.warn(run.run.note, LstmLowerWarning, stacklevel=2)
+            if not run.go(epochs, save_every, lambda: bool(caught)):
+                raise KeyboardInterrupt
+            return run.history
+
+    def evaluate(
+        self,
+        data: Data,
+        *,
+        batch_size: int = 32,
+        pad: Mapping[str, float] | None = None,
+        lengths: Mapping[str, str] | None = None,
+        sample_axis: Mapping[str, int] | None = None,
+    ) -> dict[str, float]:
+        """Loss and metrics on data: means over batches, weighted by their numbers of samples.
+
+        Nothing of the state changes; dropout is off, and normalizations use their running statistics.
+
+        Args:
+            data: as for `fit`.
+            batch_size: as for `fit`.
+            pad: as for `fit`.
+            lengths: as for `fit`.
+            sample_axis: as for `fit`.
+
+        Returns:
+            `loss`, and metrics by name.
+
+        Raises:
+            InvalidModelError: nothing is known of how this model is evaluated; the message says what helps.
+            InvalidInputError: the data do not fit.
+        """
+        padding = Padding(dict(pad or {}), dict(lengths or {}))
+        scores = self.evaluator.evaluate(self._held_out(data, padding, sample_axis), batch_size)
+        return scores or {}
+
+    def predict(
+        self,
+        data: Data,
+        *,
+        batch_size: int = 32,
+        pad: Mapping[str, float] | None = None,
+        lengths: Mapping[str, str] | None = None,
+        sample_axis: Mapping[str, int] | None = None,
+    ) -> dict[str, Array]:
+        """The model's own outputs for data, by name, in the data's order.
+
+        Args:
+            data: as for `fit`; targets need not be there.
+            batch_size: as for `fit`.
+            pad: as for `fit`.
+            lengths: as for `fit`.
+            sample_axis: as for `fit`.
+
+        Raises:
+            InvalidModelError: as for `evaluate`.
+            InvalidInputError: the data do not fit.
+        """
+        padding = Padding(dict(pad or {}), dict(lengths or {}))
+        names = [value.name for value in self.data_inputs]
+        return self.evaluator.predict(data, batch_size, padding, sample_axis=sample_axis, names=names)
+
+    def _held_out(self, data: Data, padding: Padding, sample_axis: Mapping[str, int] | None) -> Any:
+        names = [value.name for value in self.data_inputs]
+        return self.evaluator.scoring_source(data, padding, sample_axis=sample_axis, names=names)
+
+
+def _check_count(what: str, count: int) -> None:
+    if count < 1:
+        raise InvalidInputError(f"{what} requires at least 1, got {count}")

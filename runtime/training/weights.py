@@ -1,0 +1,163 @@
+"""What a trained model is, under the names of the framework that it came from: its weights, and what its layers keep.
+
+Optimizers' slots and counters belong to the training alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.errors import InvalidInputError, nearest, some
+from lstm_lower.passes.training.evaluation import evaluation_of
+from lstm_lower.records.state import StatePair, TrainingState
+from lstm_lower.runtime.training import checkpoint
+
+Array = np.ndarray[Any, Any]
+
+
+def names_of(step: ir.Model, state: TrainingState) -> dict[str, str]:
+    """State inputs that make up the model -> their names in its framework.
+
+    These are the weights, what the model's evaluation reads, and counters that layers keep beside it, such as PyTorch's
+    `num_batches_tracked`.
+
+    Raises:
+        UnsupportedOpError: it is not certain how the step is evaluated.
+    """
+    read = {str(value.name) for value in evaluation_of(step).graph.inputs}
+    found = {pair.input: _name(pair) for pair in state.pairs if pair.role == "weight" or pair.input in read}
+    layers = {_scope(_name(pair)) for pair in state.pairs if pair.role == "slot" and pair.input in found} - {""}
+    for pair in state.pairs:
+        if pair.role == "counter" and _scope(_name(pair)) in layers:
+            found[pair.input] = _name(pair)
+    return found
+
+
+def _name(pair: StatePair) -> str:
+    return pair.input if pair.variable is None else pair.variable
+
+
+def _scope(name: str) -> str:
+    """The layer that a variable belongs to, in PyTorch's or in TensorFlow's way of writing."""
+    return re.sub(r"[./][^./]*$", "", name) if re.search(r"[./]", name) else ""
+
+
+def save(path: str | os.PathLike[str], names: Mapping[str, str], values: Mapping[str, Array]) -> None:
+    """Writes values as safetensors under the names of the framework, whole or not at all.
+
+    Args:
+        path: the file.
+        names: state input -> name.
+        values: by state input.
+
+    Raises:
+        InvalidInputError: two values have one name.
+        OSError: nothing can be written there.
+    """
+    twice = sorted({name for name in names.values() if [*names.values()].count(name) > 1})
+    if twice:
+        raise InvalidInputError(f"weights require names of their own, got '{twice[0]}' for several")
+    checkpoint.write_arrays(path, {name: values[source] for source, name in names.items()})
+
+
+def load(path: str | os.PathLike[str], names: Mapping[str, str]) -> dict[str, Array]:
+    """Reads values that `save`, or PyTorch or Keras through safetensors, wrote under these names.
+
+    Returns:
+        Values by state input; what else the file holds is left out.
+
+    Raises:
+        InvalidInputError: the file is no safetensors file, or lacks a name.
+        FileNotFoundError: there is no such file.
+    """
+    arrays, _ = checkpoint.read_arrays(path)
+    missing = [name for name in names.values() if name not in arrays]
+    if missing:
+        raise InvalidInputError(
+            f"{Path(path)}: a file with '{missing[0]}' is required, got one with {some(list(arrays))}"
+            f"{nearest(missing[0], arrays)}"
+        )
+    return {source: arrays[name] for source, name in names.items()}
+
+
+def copy_into_keras(model: Any, values: Mapping[str, Array]) -> None:
+    """Copies values into the variables of a Keras model.
+
+    Args:
+        model: a built Keras 3 model: the one that the step was made of, one that was loaded, or one built anew by the
+            same code, whose layers Keras numbers on.
+        values: by Keras' path of each variable.
+
+    Raises:
+        InvalidInputError: it is no such model, or it is not certain which variable is which; nothing is changed.
+    """
+    variables = list(getattr(model, "weights", ()))
+    if not variables or not all(hasattr(variable, "path") and hasattr(variable, "assign") for variable in variables):
+        raise InvalidInputError(f"to_keras requires a built Keras 3 model with weights, got {model!r}")
+    sources = _matched(_numbered([str(variable.path) for variable in variables]), list(values))
+    for variable, source in zip(variables, sources, strict=True):
+        if tuple(variable.shape) != values[source].shape:
+            raise InvalidInputError(
+                f"model requires '{variable.path}' of shape {list(values[source].shape)}, got {list(variable.shape)}"
+            )
+    for variable, source in zip(variables, sources, strict=True):
+        variable.assign(values[source])
+
+
+def _numbered(paths: Sequence[str]) -> list[str]:
+    """Paths, numbered where several are the same, as `ll.from_keras` numbers them."""
+    found: dict[str, None] = {}
+    for path in paths:
+        candidates = itertools.chain([path], (f"{path}_{number}" for number in itertools.count(1)))
+        found[next(name for name in candidates if name not in found)] = None
+    return list(found)
+
+
+def _matched(paths: Sequence[str], known: Sequence[str]) -> list[str]:
+    """For each path of a model the known name that it stands for.
+
+    Where names differ, one may lack the name of the model in front, as Sequential models that were loaded do, and
+    layers may have other numbers: `lstm_3` for `lstm`. Among layers of one kind the order of their numbers is that in
+    which they were made.
+
+    Raises:
+        InvalidInputError: there is none, or there are others than the model has.
+    """
+    if set(paths) == set(known):
+        return list(paths)
+    for here, there in itertools.product((_by_kind(paths), _by_kind(paths, 1)), (_by_kind(known), _by_kind(known, 1))):
+        if {kind: len(found) for kind, found in here.items()} == {kind: len(found) for kind, found in there.items()}:
+            matches = {path: name for kind in here for path, name in zip(here[kind], there[kind], strict=True)}
+            return [matches[path] for path in paths]
+    raise InvalidInputError(f"model requires the variables {some(sorted(known), 12)}, got {some(sorted(paths), 12)}")
+
+
+_NUMBER = re.compile(r"_(\d+)(?=/|$)")
+
+
+def _by_kind(paths: Sequence[str], dropped: int = 0) -> dict[str, list[str]]:
+    """Paths without numbers -> the paths, in the order of their numbers.
+
+    Args:
+        paths: the paths.
+        dropped: how many names in front are left out, where all paths have the same.
+    """
+    if len({tuple(path.split("/")[:dropped]) for path in paths}) > 1:
+        dropped = 0
+    kinds: dict[str, list[str]] = {}
+    for path in paths:
+        kinds.setdefault(_NUMBER.sub("", "/".join(path.split("/")[dropped:])), []).append(path)
+    return {kind: sorted(found, key=_numbers) for kind, found in kinds.items()}
+
+
+def _numbers(path: str) -> list[int]:
+    parts = [_NUMBER.search(part) for part in path.split("/")]
+    return [-1 if part is None else int(part[1]) for part in parts]

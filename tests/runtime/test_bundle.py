@@ -1,0 +1,133 @@
+"""Bundles: steps as files that a plain onnxruntime trains, with nothing of ours."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime as ort
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError
+from lstm_lower.records import state
+from tests.support.bundles import batch, classifier, plain_loop
+from tests.support.training_models import quadratic
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_plain_loop_equals_the_trainer_bit_for_bit(tmp_path: Path, *, external: bool) -> None:
+    step = classifier()
+    assert ll.export_training(step, tmp_path / "bundle", external_data=external) == tmp_path / "bundle"
+    folder = tmp_path / "bundle"
+    suffixes = (".onnx.data",) if external else ()
+    names = {f"{name}.onnx" for name in ("init", "train", "eval", "predict")} | {"training.json"}
+    assert {path.name for path in folder.iterdir() if not path.name.endswith(suffixes or "-")} == names
+    losses, state, about = plain_loop(folder, 10)
+    trainer = ll.Trainer(step)
+    assert losses == [trainer.step(batch(number)).loss for number in range(10)]
+    trained = trainer.state_dict()
+    for name, value in state.items():
+        np.testing.assert_array_equal(value, trained[name])
+    assert len(set(losses)) == 10
+
+    evaluated = ort.InferenceSession(folder / "eval.onnx")
+    feeds = {name: state[name] for name in about["eval"]["state"]} | batch(99)
+    loss, logits = evaluated.run(["loss", "logits"], feeds)
+    assert [entry["name"] for entry in about["eval"]["predictions"]] == ["logits"]
+    # Weights go to where the description says, without protobuf.
+    contents = {}
+    for pair in about["state"]:
+        if (place := pair["predict"]) is not None:
+            content = contents.setdefault(place["file"], bytearray((folder / place["file"]).read_bytes()))
+            assert place["length"] == state[pair["input"]].nbytes
+            content[place["offset"] : place["offset"] + place["length"]] = state[pair["input"]].tobytes()
+    assert {pair["input"] for pair in about["state"] if pair["predict"]} == set(about["eval"]["state"])
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    onnx.checker.check_model(folder / "predict.onnx", full_check=True)
+    predict = ort.InferenceSession(folder / "predict.onnx")
+    assert [value.name for value in predict.get_inputs()] == ["x"]
+    np.testing.assert_allclose(predict.run(None, {"x": batch(99)["x"]})[0], logits, rtol=1e-6, atol=1e-6)
+
+    # The same as of a trainer that stands there.
+    ll.export_training(trainer, tmp_path / "trained", files=["predict", "init"])
+    again = ort.InferenceSession(tmp_path / "trained" / "predict.onnx")
+    np.testing.assert_array_equal(
+        again.run(None, {"x": batch(99)["x"]})[0], predict.run(None, {"x": batch(99)["x"]})[0]
+    )
+    first = ort.InferenceSession(tmp_path / "trained" / "init.onnx").run(["w"], {})[0]
+    np.testing.assert_array_equal(first, trained["w"])
+    assert not np.isnan(loss)
+
+
+def test_inputs_have_no_defaults(tmp_path: Path) -> None:
+    ll.export_training(classifier(), tmp_path)
+    for name in ("train", "eval", "predict"):
+        model = onnx.load(tmp_path / f"{name}.onnx")
+        assert not {tensor.name for tensor in model.graph.initializer} & {value.name for value in model.graph.input}
+        assert {entry.domain for entry in model.opset_import} == {""}
+    about = json.loads((tmp_path / "training.json").read_text())
+    assert (about["format"], about["version"]) == ("lstm-lower.bundle", 1)
+    assert about["data"] == [{"name": "x", "dtype": "float32", "shape": ["B", 6]},
+                             {"name": "target", "dtype": "int64", "shape": ["B"]}]  # fmt: skip
+    roles = {pair["input"]: pair["role"] for pair in about["state"]}
+    assert roles["w"] == "weight"
+    assert roles["mean"] == "slot"
+    assert roles["dropout_stream"] == "counter"
+
+
+def test_another_bundle_takes_the_place_of_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    ll.export_training(classifier(), tmp_path, external_data=True)
+    ll.export_training(classifier("sgd"), tmp_path, files="train")
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.txt", "train.onnx", "training.json"}
+    with pytest.raises(LstmLowerError):
+        ll.export_training(quadratic(), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.txt", "train.onnx", "training.json"}
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> None:
+        if path.name == "eval.onnx":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    ll.export_training(classifier(), tmp_path / "before")
+    monkeypatch.setattr("lstm_lower.runtime.training.bundle.check_loadable", full)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "before").iterdir()}
+    for name in ("before", "new"):
+        with pytest.raises(OSError, match="No space left"):
+            ll.export_training(classifier("sgd"), tmp_path / name)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "before").iterdir()} == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_cannot_be_a_bundle(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModelError, match=r"ends at its gradients.*ll\.Trainer\(step, optimizer='sgd'\)"):
+        ll.export_training(quadratic(), tmp_path / "a")
+    ll.export_training(ll.Trainer(quadratic(), optimizer="sgd"), tmp_path / "a")
+    with pytest.raises(InvalidInputError, match="files requires"):
+        ll.export_training(classifier(), tmp_path / "b", files=["predictions"])  # type: ignore[list-item]
+    without = ll.from_onnx(onnx.parser.parse_model(NOISY), "mse", "sgd")
+    with pytest.raises(LstmLowerError, match=r"random numbers.*'eval' and 'predict' can be left out of files"):
+        ll.export_training(without, tmp_path / "b")
+    ll.export_training(without, tmp_path / "b", files=("init", "train"))
+    unknown = ll.Trainer(quadratic(), optimizer="sgd").model
+    assert not state.initial_values(unknown)
+    with pytest.raises(InvalidInputError, match="init requires a value of every state"):
+        ll.export_training(unknown, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        ll.export_training(classifier(), tmp_path / "file")
+
+
+NOISY = """
+<ir_version: 8, opset_import: ["" : 17]>
+layer (float[B,3] x) => (float[B,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}>
+{ noise = RandomNormalLike(x)  n = Add(x, noise)  y = MatMul(n, w) }
+"""

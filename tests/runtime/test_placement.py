@@ -1,0 +1,76 @@
+"""Which provider runs which nodes, and captures by a GPU as far as they can be tested without one."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+from lstm_lower.runtime import providers, session
+from lstm_lower.runtime.placement import Placement, placement
+from tests.support.provider_plugins import needs
+
+CAPTURING = [("CUDAExecutionProvider", {"enable_cuda_graph": "1"})]
+STEPS = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[4,3] x, float[3] h) => (float[3] last)
+{ last = Scan<num_scan_inputs = 1, body = b (float[3] a, float[3] e) => (float[3] s)
+  { p = Mul(a, e) s = Tanh(p) }>(h, x) }"""
+
+
+def one(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g {text}')
+
+
+def test_the_processor_runs_everything() -> None:
+    found = placement(one("(float[3] x) => (float[3] y) { a = Neg(x) y = Exp(a) }"))
+    assert found.wanted == "CPUExecutionProvider"
+    assert [node.split()[0] for node in found.nodes[found.wanted]] == ["Neg", "Exp"]
+    assert found.elsewhere == []
+    found.require_whole()
+
+
+def test_what_runs_elsewhere_is_named() -> None:
+    needs("ggml")
+    # It takes a graph whole or not at all.
+    found = placement(one("(float[3] x) => (float[3] y) { a = Neg(x) y = Asinh(a) }"), "ggml")
+    with pytest.raises(InvalidInputError, match=r"requires to run every node, got elsewhere Neg .+, Asinh .+\(CPU"):
+        found.require_whole()
+
+
+def test_many_are_not_all_named() -> None:
+    found = Placement("a", {"a": ["Add 'n'"], "b": [f"Mul '{number}'" for number in range(20)]})
+    with pytest.raises(InvalidInputError, match="Mul '7' \\(b\\) and 12 more"):
+        found.require_whole()
+
+
+@pytest.mark.parametrize("value", ["1", 1, True, "true"])
+def test_a_provider_that_captures_has_a_target_of_its_own(value: object) -> None:
+    assert providers.target_of([("CUDAExecutionProvider", {"enable_cuda_graph": value})]) == "cuda-graph"
+    assert providers.target_of([("CUDAExecutionProvider", {"enable_cuda_graph": "0"})]) is None
+    assert providers.target_of([("CPUExecutionProvider", {"enable_cuda_graph": value})]) is None
+
+
+def test_a_session_that_captures_refuses_what_no_capture_holds() -> None:
+    """What would be opened on a GPU, told by the provider's options alone."""
+    loops = onnx.parser.parse_model(STEPS)
+    with pytest.raises(UnsupportedOpError, match="no Scan, which 'last' is"):
+        session._loadable(loops, CAPTURING)
+    unrolled = ll.lower(loops, target="cuda-graph")
+    assert session._loadable(unrolled, CAPTURING) is not None
+    feeds = {"x": np.ones((4, 3), np.float32), "h": np.ones(3, np.float32)}
+    np.testing.assert_allclose(ll.Session(unrolled).run(feeds)["last"], ll.Session(loops).run(feeds)["last"], rtol=1e-6)
+
+
+def test_feeds_move_and_captures_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "is_captured", lambda _: True)
+    opened = ll.Session(one("(float[3] x) => (float[3] y) { y = Neg(x) }"))
+    with pytest.raises(InvalidInputError, match="requires buffers that stay where they are, got feeds"):
+        opened.run({"x": np.ones(3, np.float32)})
+    step = ll.from_onnx(
+        one("(float[N,2] x) => (float[N,2] y) <float[2,2] w = {1,0,0,1}> { y = MatMul(x, w) }"), "mse", "sgd"
+    )
+    with pytest.raises(InvalidInputError, match="a trainer requires a provider that does not capture"):
+        ll.Trainer(step)

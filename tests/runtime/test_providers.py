@@ -1,0 +1,145 @@
+"""Providers by name: the table's rows, plug-ins on machines that have and have not got their devices, precision."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import onnx.numpy_helper as nh
+import onnxruntime as ort
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime import providers
+from lstm_lower.runtime.provider_table import row_of
+from tests.support.command_line import run, succeed
+from tests.support.provider_plugins import PLUGINS, needs, runs_here
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-1, 1, (8, 64)).astype(np.float32)
+W = RNG.uniform(-1, 1, (64, 16)).astype(np.float32)
+# What neither rounding to bfloat16 nor to halves leaves.
+CLOSE = 1e-5
+
+
+def product() -> onnx.ModelProto:
+    """`tanh(x @ w)`, the weight constant: some providers keep constants in fewer digits."""
+    nodes = [oh.make_node("MatMul", ["x", "w"], ["xw"]), oh.make_node("Tanh", ["xw"], ["y"])]
+    forms = [oh.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in (("x", ["N", 64]), ("y", ["N", 16]))]
+    graph = oh.make_graph(nodes, "product", forms[:1], forms[1:], [nh.from_array(W, "w")])
+    return oh.make_model(graph, opset_imports=[oh.make_opsetid("", 18)], ir_version=8)
+
+
+def error(session: ll.Session) -> float:
+    expected = np.tanh(X.astype(np.float64) @ W.astype(np.float64))
+    return float(np.abs(session.run({"x": X})["y"] - expected).max())
+
+
+@pytest.mark.parametrize("short", PLUGINS)
+def test_a_plugin_computes_in_float32(short: str) -> None:
+    needs(short)
+    session = ll.Session(product(), [short])
+    assert session.ort.get_providers() == [row_of(short).name, "CPUExecutionProvider"]
+    assert error(session) < CLOSE
+
+
+@pytest.mark.parametrize(("short", "precision"), [("openvino", "bfloat16"), ("ggml", "float16")])
+def test_a_lower_precision_is_asked_for_by_name(short: str, precision: str) -> None:
+    needs(short)
+    coarse = error(ll.Session(product(), [short], precision=precision))
+    assert coarse < 0.1
+    # A processor without such products computes in float32 all the same.
+    assert coarse > CLOSE or short == "openvino"
+
+
+@pytest.mark.parametrize("short", PLUGINS)
+def test_a_machine_without_the_device_is_named(short: str) -> None:
+    pytest.importorskip(row_of(short).plugin.package)  # type: ignore[union-attr]
+    with pytest.raises(
+        InvalidInputError, match=rf"provider '{short}' requires a device of type FPGA .+, got CPU by \w+"
+    ):
+        ll.Session(product(), [(short, {"device_type": "FPGA"})])
+    makers = {device.device.vendor for device in ort.get_ep_devices()}
+    if short == "openvino" and not any("Intel" in maker for maker in makers):
+        with pytest.raises(InvalidInputError, match=r"type CPU among Intel's .+ got CPU by \w+; providers=\['cpu'\]"):
+            ll.Session(product(), [short])
+    else:
+        assert runs_here(short)
+
+
+@pytest.mark.parametrize("short", PLUGINS)
+def test_a_plugin_trains_as_the_processor_does(short: str) -> None:
+    needs(short)
+    step = ll.from_onnx(product(), "mse", "adam")
+    losses = {}
+    for provider in ("cpu", short):
+        trainer = ll.Trainer(step, [provider], learning_rate=0.05)
+        x, target = trainer.inputs
+        losses[provider] = [float(trainer.step({x: X, target: X[:, :16] + k}).loss) for k in range(6)]
+        scores = trainer.evaluate({x: X, target: X[:, :16]})
+        losses[provider].append(scores["loss"])
+    assert losses[short] == pytest.approx(losses["cpu"], rel=1e-5)
+
+
+def test_precision_is_one_that_a_provider_offers() -> None:
+    with pytest.raises(InvalidInputError, match=r"precision requires one of \['float32'\], which \['cpu'\] offer"):
+        ll.Session(product(), precision="bfloat16")
+    assert error(ll.Session(product(), precision="float32")) < CLOSE
+
+
+@pytest.mark.parametrize("precision", [None, "float32", "bfloat16"])
+def test_openvino_is_told_its_precision_beside_what_it_is_told(precision: str | None, tmp_path: Path) -> None:
+    row = row_of("openvino")
+    hint = "bf16" if precision == "bfloat16" else "f32"
+    assert json.loads(row.configure({}, precision)["load_config"])["CPU"] == {"INFERENCE_PRECISION_HINT": hint}
+    text = json.dumps({"CPU": {"INFERENCE_NUM_THREADS": 2}})
+    (tmp_path / "config.json").write_text(text)
+    for given in (text, str(tmp_path / "config.json")):
+        config = json.loads(row.configure({"load_config": given}, precision)["load_config"])
+        assert config["CPU"] == {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": 2}
+    own = json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": "bf16"}})
+    assert json.loads(row.configure({"load_config": own})["load_config"])["CPU"]["INFERENCE_PRECISION_HINT"] == "bf16"
+
+
+@pytest.mark.parametrize("given", ["{", "[1]", "nowhere.json", '{"CPU": 1}', 5])
+def test_a_configuration_that_is_none(given: Any) -> None:
+    with pytest.raises(InvalidInputError, match="option 'load_config' requires JSON, or a file of it"):
+        row_of("openvino").configure({"load_config": given})
+
+
+def test_cuda_multiplies_with_all_digits() -> None:
+    assert row_of("cuda").configure({"device_id": 1}) == {"device_id": 1, "use_tf32": "0"}
+    assert row_of("cuda").configure({}, "tf32") == {"use_tf32": "1"}
+    assert row_of("CUDAExecutionProvider").configure({"use_tf32": "1"}) == {"use_tf32": "1"}
+
+
+def test_what_is_resolved_may_be_resolved_again() -> None:
+    for short in ("cpu", *filter(runs_here, PLUGINS)):
+        once = providers.resolve([short])
+        assert providers.resolve(once) == once == [(row_of(short).name, row_of(short).configure({}))]
+
+
+def test_session_options_open_several_sessions() -> None:
+    needs("ggml")
+    options = ort.SessionOptions()
+    for wanted in (["ggml"], ["ggml"], None):
+        session = ll.Session(product(), wanted, options)
+        assert session.ort.get_providers()[0] == "ggml"
+        assert error(session) < CLOSE
+    with pytest.raises(InvalidInputError, match="session options that hold providers require the same, or None, got"):
+        ll.Session(product(), ["ggml"], options, precision="float16")
+
+
+def test_command_line(tmp_path: Path) -> None:
+    needs("ggml")
+    path = tmp_path / "product.onnx"
+    onnx.save(product(), path)
+    assert " ms" in succeed("run", path, "-p", "ggml", "--dim", "N=2")
+    assert "passed" in succeed("check", path, "-p", "ggml")
+    # Halves are further from float64 than float32's tolerance allows.
+    assert run("check", path, "-p", "ggml", "--precision", "float16").exit_code == 1
