@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lstm_lower.passes.lower import lower as lower
     from lstm_lower.passes.pipeline import optimize as optimize
     from lstm_lower.runtime.session import Session as Session
+    from lstm_lower.runtime.training.bundle import export_training as export_training
     from lstm_lower.runtime.training.trainer import Trainer as Trainer
     from lstm_lower.tensorflow import from_tensorflow as from_tensorflow
     from lstm_lower.tensorflow import tf2onnx_ops as tf2onnx_ops
@@ -39,6 +40,7 @@ __all__ = [
     "Session",
     "Trainer",
     "UnsupportedOpError",
+    "export_training",
     "from_keras",
     "from_onnx",
     "from_tensorflow",
@@ -58,6 +60,7 @@ if not (Path(__file__).parent / "passes").is_dir():
 _LAZY = {
     "Session": "lstm_lower.runtime.session",
     "Trainer": "lstm_lower.runtime.training.trainer",
+    "export_training": "lstm_lower.runtime.training.bundle",
     "from_keras": "lstm_lower.keras",
     "from_onnx": "lstm_lower.onnx",
     "from_tensorflow": "lstm_lower.tensorflow",

@@ -26,6 +26,9 @@ class Identity:
 Dim = int | str | Identity | None
 Shape = Sequence[Dim]
 
+# More axes than any runtime's tensor has: what says more is damaged.
+MAX_RANK = 64
+
 _TERM = re.compile(r"(?:(\d+)\*)?([A-Za-z_]\w*)|(\d+)")
 
 
@@ -110,6 +113,11 @@ def parse_shape(text: str) -> ShapeSpec:
 def format_shape(shape: Shape) -> str:
     """`[T, 3, ?]`: known sizes, names of symbolic ones, `?` for nothing known."""
     return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
+
+
+def unknown_sizes(rank: Dim) -> tuple[Dim, ...] | None:
+    """A shape of which only the rank is known; `None` where that is not, or higher than that of any tensor."""
+    return (None,) * rank if isinstance(rank, int) and 0 <= rank <= MAX_RANK else None
 
 
 def agree(first: Shape | None, second: Shape | None) -> bool:

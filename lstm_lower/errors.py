@@ -48,6 +48,10 @@ class NotFiniteError(LstmLowerError):
     """The loss of a training step, or what training made of a weight, is infinite or no number."""
 
 
+class WorkersLostError(LstmLowerError):
+    """No worker is left that knows the state of a training on several; the last checkpoint does."""
+
+
 def requires(op: str, node: str | None, operand: str, what: str, got: object) -> str:
     """Returns the text of an error in the project's one form.
 

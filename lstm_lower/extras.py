@@ -10,7 +10,10 @@ from lstm_lower.errors import InvalidInputError
 # Package as it is imported -> the extra that brings it, see `pyproject.toml`.
 EXTRAS = {
     "keras": "tensorflow",
+    "onnxruntime_ep_openvino": "openvino",
+    "onnxruntime_ggml": "ggml",
     "onnxscript": "torch",
+    "pyarrow": "data",
     "tensorboard": "tensorflow-files",
     "tensorflow": "tensorflow",
     "tf2onnx": "tf2onnx",
@@ -18,6 +21,7 @@ EXTRAS = {
     "matplotlib": "train",
     "safetensors": "train",
     "filelock": "train",
+    "ray": "ray",
 }
 
 

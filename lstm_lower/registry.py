@@ -83,7 +83,7 @@ class Registry(Mapping[Op, V], Generic[V]):
         if other != module:
             domain, op_type = key
             text = f"{op_type} of domain '{domain}' requires one {self._what}, got one of {other} and one of {module}"
-            raise InvalidInputError(f"{text}; a domain of one's own keeps them apart")
+            raise InvalidInputError(f"{text}; give yours a domain of its own")
         self._entries[key] = entry
         plugins.contributes(module)
 

@@ -15,6 +15,7 @@ Golden = Callable[..., None]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write tests/golden/*.txt anew instead of comparing")
+    parser.addoption("--update-pictures", action="store_true", help="take docs/images/train_in_browser.png anew")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from lstm_lower.cli.options import (
     ModelArgument,
     OpsetOption,
     PluginOption,
+    PrecisionOption,
     ProviderOption,
     ScheduleOption,
     SeedOption,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def check(
     model: ModelArgument,
     lowered: Annotated[
-        Path | None, typer.Option("--lowered", help="The lowered model; made now without it.", show_default=False)
+        Path | None, typer.Option("--lowered", help="The lowered model [default: lowered now].", show_default=False)
     ] = None,
     inputs: InputsOption = None,
     dim: DimOption = None,
@@ -44,6 +45,7 @@ def check(
     opset: OpsetOption = None,
     schedule: ScheduleOption = "auto",
     provider: ProviderOption = None,
+    precision: PrecisionOption = None,
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,6 +73,7 @@ def check(
             opset=opset,
             schedule=schedule,
             providers=provider,
+            precision=precision,
             finite_differences=finite_differences,
         )
         if as_json:

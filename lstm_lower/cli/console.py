@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lstm_lower.errors import LstmLowerError
+from lstm_lower.errors import LstmLowerError, LstmLowerWarning
 from lstm_lower.plugins import load
 
 
@@ -58,22 +59,32 @@ def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = N
 
 
 @contextlib.contextmanager
-def errors(*, as_json: bool = False, plugins: Sequence[str] | None = None) -> Iterator[None]:
-    """Turns an error that the user can mend into one message and exit code 1; others keep their traceback.
+def errors(*, as_json: bool = False, plugins: Sequence[str] | None = None, code: int = 1) -> Iterator[None]:
+    """Turns an error that the user can mend into one message and an exit code; others keep their traceback.
+
+    What there is to know of a model is printed as lines, too.
 
     Args:
         as_json: print the error as JSON, too.
         plugins: modules and files with ops of others, which are imported first.
+        code: the exit code.
     """
     try:
-        load(plugins or ())
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", LstmLowerWarning)
+            warnings.showwarning = _warn
+            load(plugins or ())
+            yield
     except (LstmLowerError, OSError, MemoryError) as error:
         message = str(error) or "out of memory"
         if as_json:
             print_json({"error": {"type": type(error).__name__, "message": message}})
         err().print(f"[bold red]error:[/] {escape(message)}")
-        raise typer.Exit(1) from error
+        raise typer.Exit(code) from error
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    err().print(f"[bold yellow]warning:[/] {escape(str(message))}")
 
 
 def shape_text(shape: Sequence[object] | None) -> str:

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption
+from lstm_lower.cli.sources import StateFormOption, settle_state
 
 
 def gradient(
@@ -21,7 +22,7 @@ def gradient(
         typer.Option(
             "--wrt",
             metavar="NAME,...",
-            help="Inputs or initializers, with commas between; may be repeated [default: all weights that matter].",
+            help="Inputs or initializers, separated by commas; may be repeated [default: all weights that matter].",
             show_default=False,
         ),
     ] = None,
@@ -35,6 +36,7 @@ def gradient(
     external_data: Annotated[
         bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.data.")
     ] = False,
+    state: StateFormOption = None,
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,6 +56,7 @@ def gradient(
         names = None if wrt is None else [name for text in wrt for name in text.split(",")]
         result = add_gradients(source, of, names, seeds=seeds)
         seconds = time.perf_counter() - start
+        settle_state(result, state)
         save(result, target, external_data=external_data or None, check=check_loadable)
         added = [str(value.name) for value in result.graph.outputs[len(source.graph.outputs) :]]
         nodes = [sum(1 for _ in graph.all_nodes()) for graph in (source.graph, result.graph)]

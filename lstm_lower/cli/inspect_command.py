@@ -23,7 +23,7 @@ from lstm_lower.errors import InvalidInputError, LstmLowerError
 from lstm_lower.records.kinds import is_tensorflow
 
 if TYPE_CHECKING:
-    from lstm_lower.cli.summary import Composite, Summary
+    from lstm_lower.passes.summary import Composite, Summary
 
 # Operands that tell a recurrent op's sizes.
 _TELLING = ("x", "input", "w", "params", "h_prev", "input_h")
@@ -53,9 +53,9 @@ def inspect(
             return
         if checkpoint is not None:
             raise InvalidInputError(f"--checkpoint requires a TensorFlow graph, got {model}")
-        from lstm_lower.cli.summary import summarize
         from lstm_lower.passes.lower import lower
         from lstm_lower.passes.shapes import InferShapesPass
+        from lstm_lower.passes.summary import summarize
 
         source = open_model(model, ImportOptions(inputs, outputs, signature))
         fault, after = None, None

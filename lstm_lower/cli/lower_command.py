@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import collections
-import contextlib
+import dataclasses
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,19 +15,30 @@ from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.check_command import print_report, report_data
-from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, RepairOption, ScheduleOption
+from lstm_lower.cli.options import (
+    JsonOption,
+    ModelArgument,
+    OpsetOption,
+    PluginOption,
+    RepairOption,
+    ScheduleOption,
+    SizeOption,
+    TargetOption,
+    parse_dims,
+)
 from lstm_lower.cli.sources import (
     CheckpointOption,
     ImportOptions,
     InputsOption,
+    LoweredStateOption,
     OutputsOption,
     ShapesOption,
     SignatureOption,
-    StateOption,
     WeightsOption,
     open_model,
+    settle_state,
+    state_form,
 )
-from lstm_lower.errors import LstmLowerWarning
 from lstm_lower.records.files import write_text
 
 if TYPE_CHECKING:
@@ -47,11 +57,13 @@ def lower(
     ] = None,
     opset: OpsetOption = None,
     schedule: ScheduleOption = "auto",
+    target: TargetOption = None,
+    dim: SizeOption = None,
     check: Annotated[
         bool, typer.Option("--check", help="Check the result against float64 on random feeds before writing it.")
     ] = False,
     dump_passes: Annotated[
-        Path | None, typer.Option("--dump-passes", metavar="DIR", help="Write the graph's text after every pass there.")
+        Path | None, typer.Option("--dump-passes", metavar="DIR", help="Folder for the graph's text after every pass.")
     ] = None,
     external_data: Annotated[
         bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.data.")
@@ -64,7 +76,7 @@ def lower(
     weights: WeightsOption = None,
     checkpoint: CheckpointOption = None,
     shapes: ShapesOption = None,
-    state: StateOption = None,
+    state: LoweredStateOption = None,
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -75,37 +87,50 @@ def lower(
     The result is written only after onnx's checker has accepted it and onnxruntime has loaded it (and, under --check,
     its outputs are within tolerance). A failure leaves no file, and an existing one untouched.
     """
-    target = output if output is not None else model.parent / f"{model.stem}.lowered.onnx"
+    path = output if output is not None else model.parent / f"{model.stem}.lowered.onnx"
     report = None
-    with console.errors(as_json=as_json, plugins=plugin), _warnings_as_lines():
+    with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.records.model_files import save
         from lstm_lower.runtime.loadable import check_loadable
         from lstm_lower.runtime.proof.check import check as run_check
 
         start = time.perf_counter()
-        source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, state, opset))
-        lowered = _lower(source, opset, schedule, repair_v2_gradient, verify_each, dump_passes)
+        form, pairs = state_form(state)
+        source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, pairs, opset))
+        steps = _Steps(opset, schedule, target, parse_dims(dim), repair_v2_gradient, verify_each)
+        lowered = _lower(source, steps, dump_passes)
         if check:
             report = run_check(source, lowered)
         seconds = time.perf_counter() - start
+        settle_state(lowered, form)
         if report is None or report.passed:
-            save(lowered, target, external_data=external_data or None, check=check_loadable)
-        _print_result(source, lowered, target, seconds, report, as_json)
+            save(lowered, path, external_data=external_data or None, check=check_loadable)
+        _print_result(source, lowered, path, seconds, report, as_json)
     if report is not None and not report.passed:
         console.err().print("[bold red]error:[/] the lowered model is out of tolerance; nothing is written")
         raise typer.Exit(1)
 
 
-def _lower(
-    source: ir.Model, opset: int | None, schedule: str, repair: bool, verify_each: bool, dump_passes: Path | None
-) -> ir.Model:
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """What is asked of the lowering."""
+
+    opset: int | None
+    schedule: str
+    target: str | None
+    sizes: dict[str, int]
+    repair_v2_gradient: bool
+    verify_each: bool
+
+
+def _lower(source: ir.Model, asked: _Steps, dump_passes: Path | None) -> ir.Model:
     """Lowers as `passes.lower` does, with progress and dumps."""
     from lstm_lower.passes.driver import run_passes
     from lstm_lower.passes.lower import lowering_passes
     from lstm_lower.passes.trace import Trace
 
     trace = Trace(dump=dump_passes is not None)
-    steps = lowering_passes(opset, schedule, repair_v2_gradient=repair, verify_each=verify_each, trace=trace)
+    steps = lowering_passes(trace=trace, **dataclasses.asdict(asked))
     dumps = None if dump_passes is None else _Dumps(dump_passes, trace)
     return run_passes(source, _progress(steps), None if dumps is None else dumps.add)
 
@@ -153,22 +178,10 @@ def _progress(steps: Sequence[Pass]) -> Iterator[Pass]:
             progress.advance(task)
 
 
-@contextlib.contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Prints warnings about the model as lines on standard error."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", LstmLowerWarning)
-        try:
-            yield
-        finally:
-            for warning in caught:
-                console.err().print(f"[bold yellow]warning:[/] {escape(str(warning.message))}")
-
-
 def _print_result(
     source: ir.Model, lowered: ir.Model, target: Path, seconds: float, report: Report | None, as_json: bool
 ) -> None:
-    from lstm_lower.cli.summary import summarize
+    from lstm_lower.passes.summary import summarize
 
     before, after = summarize(source), summarize(lowered)
     written = report is None or report.passed

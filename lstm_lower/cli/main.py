@@ -9,12 +9,16 @@ from typing import Annotated
 import typer
 
 import lstm_lower
+from lstm_lower.cli.bench_command import bench
 from lstm_lower.cli.check_command import check
+from lstm_lower.cli.diff_command import diff
+from lstm_lower.cli.export_command import export
 from lstm_lower.cli.gradient_command import gradient
 from lstm_lower.cli.inspect_command import inspect
 from lstm_lower.cli.lower_command import lower
 from lstm_lower.cli.ops_command import ops
 from lstm_lower.cli.optimize_command import optimize
+from lstm_lower.cli.report_command import report
 from lstm_lower.cli.run_command import run
 from lstm_lower.cli.train_command import train
 
@@ -50,9 +54,13 @@ def _main(
 
 app.command()(lower)
 app.command()(gradient)
+app.command()(export)
 app.command()(inspect)
 app.command()(run)
 app.command()(train)
 app.command()(check)
+app.command()(bench)
 app.command()(ops)
 app.command()(optimize)
+app.command()(report)
+app.command()(diff)

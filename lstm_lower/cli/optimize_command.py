@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption, ScheduleOption
+from lstm_lower.cli.sources import StateFormOption, settle_state
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.records.files import write_text
 
@@ -27,13 +28,14 @@ def optimize(
     schedule: ScheduleOption = "auto",
     dump_passes: Annotated[
         Path | None,
-        typer.Option("--dump-passes", metavar="DIR", help="Write the graph's text around every pass there."),
+        typer.Option("--dump-passes", metavar="DIR", help="Folder for the graph's text before and after every pass."),
     ] = None,
     external_data: Annotated[
         bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.data.")
     ] = False,
     verify_each: Annotated[bool, typer.Option("--verify-each", help="Verify the graph after every pass.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Tell what was left alone, and why.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print what was left unchanged, and why.")] = False,
+    state: StateFormOption = None,
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -44,8 +46,8 @@ def optimize(
     """
     target = output if output is not None else model.parent / f"{model.stem}.optimized.onnx"
     with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.cli.summary import summarize
         from lstm_lower.passes.pipeline import optimize as run_optimizer
+        from lstm_lower.passes.summary import summarize
         from lstm_lower.passes.trace import Trace
         from lstm_lower.records.model_files import load, save
         from lstm_lower.runtime.loadable import check_loadable
@@ -61,6 +63,7 @@ def optimize(
         if after.composites:
             # onnxruntime does not know them: the file would be of no use.
             raise UnsupportedOpError("\n".join(trace.notes))
+        settle_state(optimized, state)
         save(optimized, target, external_data=external_data or None, check=check_loadable)
         if as_json:
             console.print_json(

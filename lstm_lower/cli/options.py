@@ -20,7 +20,7 @@ RepairOption = Annotated[
 ]
 InputsOption = Annotated[
     Path | None,
-    typer.Option("--inputs", "-i", help="Feeds in a .npz file; random ones without it.", show_default=False),
+    typer.Option("--inputs", "-i", help="Feeds in a .npz file [default: random ones].", show_default=False),
 ]
 DimOption = Annotated[
     list[str] | None,
@@ -28,10 +28,30 @@ DimOption = Annotated[
         "--dim", metavar="NAME=SIZE", help="Size of a symbolic dimension of random feeds.", show_default=False
     ),
 ]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        help="Runtime that the result is for: openvino, ggml, cuda-graph or webgpu [default: any].",
+        show_default=False,
+    ),
+]
+SizeOption = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=SIZE", help="Fix a symbolic dimension; may be repeated.", show_default=False),
+]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of random feeds.")]
 ProviderOption = Annotated[
     list[str] | None,
-    typer.Option("--provider", "-p", help="Execution provider, for example cpu or cuda; may be repeated."),
+    typer.Option("--provider", "-p", help="Execution provider, such as cpu, cuda, openvino, ggml; may be repeated."),
+]
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        help="Of the provider's arithmetic, such as bfloat16 [default: float32].",
+        show_default=False,
+    ),
 ]
 PluginOption = Annotated[
     list[str] | None,

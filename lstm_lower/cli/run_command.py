@@ -15,6 +15,7 @@ from lstm_lower.cli.options import (
     JsonOption,
     ModelArgument,
     PluginOption,
+    PrecisionOption,
     ProviderOption,
     SeedOption,
     parse_dims,
@@ -39,6 +40,7 @@ def run(
     seed: SeedOption = 0,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs; the fastest one's time is printed.")] = 1,
     provider: ProviderOption = None,
+    precision: PrecisionOption = None,
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,7 +59,7 @@ def run(
         given, recorded = (
             feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, parse_dims(dim), seed), {})
         )
-        session = Session(loaded, provider)
+        session = Session(loaded, provider, precision=precision)
         results: dict[str, Array] = {}
         times = []
         for _ in range(repeat):
@@ -101,7 +103,7 @@ def _row(name: str, array: Array, recorded: Array | None) -> dict[str, Any]:
 def _difference(array: Array, recorded: Array) -> float:
     if array.shape != recorded.shape:
         return float("inf")
-    from lstm_lower.runtime.proof.check import errors
+    from lstm_lower.runtime.proof.comparison import errors
 
     return errors(array, recorded)[1]
 

@@ -38,7 +38,7 @@ WeightsOption = Annotated[
     typer.Option(
         "--weights",
         metavar="inputs|initializers",
-        help="What becomes of a TensorFlow graph's variables [default: inputs of a training step, else initializers].",
+        help="What to make of a TensorFlow graph's variables [default: inputs of a training step, else initializers].",
         show_default=False,
     ),
 ]
@@ -60,6 +60,27 @@ StateOption = Annotated[
         show_default=False,
     ),
 ]
+LoweredStateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="inputs|defaults|INPUT=OUTPUT",
+        help="Whether inputs with initial values become required inputs of the result or keep them as defaults, which "
+        "onnxruntime-node and -web cannot feed [default: defaults]. INPUT=OUTPUT: an output of a TensorFlow graph that "
+        "is an input's next value; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
+StateFormOption = Annotated[
+    Literal["inputs", "defaults"] | None,
+    typer.Option(
+        help="Whether inputs of state with initial values become required inputs of the result or keep them as "
+        "defaults, which onnxruntime-node and -web cannot feed [default: defaults].",
+        show_default=False,
+    ),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +95,40 @@ class ImportOptions:
     shapes: Sequence[str] | None = None
     state: Sequence[str] | None = None
     opset: int | None = None
+
+
+def state_form(texts: Sequence[str] | None) -> tuple[Literal["inputs", "defaults"] | None, list[str]]:
+    """Divides the values of `--state`: what becomes of initial values, and pairs.
+
+    Raises:
+        InvalidInputError: a value is neither, or both forms are asked for.
+    """
+    forms: set[Literal["inputs", "defaults"]] = set()
+    pairs = []
+    for text in texts or ():
+        match text:
+            case "inputs" | "defaults":
+                forms.add(text)
+            case _ if "=" in text:
+                pairs.append(text)
+            case _:
+                raise InvalidInputError(f"--state requires inputs, defaults or INPUT=OUTPUT, got {text!r}")
+    if len(forms) > 1:
+        raise InvalidInputError("--state requires inputs or defaults, got both")
+    return (forms.pop() if forms else None), pairs
+
+
+def settle_state(model: ir.Model, form: Literal["inputs", "defaults"] | None) -> None:
+    """Takes initial values out where that is asked for; where nothing is, says who cannot feed such inputs."""
+    from lstm_lower.records import state
+
+    if form == "inputs":
+        state.detach_initial_values(model)
+    elif form is None and (count := len(state.initial_values(model))):
+        console.err().print(
+            f"state: {count} inputs with initial values, which onnxruntime-node and -web cannot feed (--state inputs: "
+            "required inputs; --state defaults: as they are; lstm-lower export: a folder for every runtime)"
+        )
 
 
 def open_model(path: Path, options: ImportOptions) -> ir.Model:

@@ -2,69 +2,132 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import math
 import signal
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import ModelArgument, PluginOption, ProviderOption
+from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption, PrecisionOption, ProviderOption
+from lstm_lower.cli.train_options import (
+    AxisOption,
+    BucketOption,
+    DataOption,
+    Decay,
+    LengthsOption,
+    PadOption,
+    WindowOption,
+    callbacks_of,
+    padding_of,
+    parse_named,
+)
+from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
 
 if TYPE_CHECKING:
-    from lstm_lower.runtime.training.run import Run
-    from lstm_lower.runtime.training.trainer import Trainer
-
-# Called with epoch and loss after every step.
-Report = Callable[[int, float], None]
+    from lstm_lower.runtime.training.fitting import Fit
 
 
 def train(
     model: ModelArgument,
-    data: Annotated[Path, typer.Option("--data", help="A .npz file with an array per data input.", show_default=False)],
+    data: DataOption,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The run's folder; a run there goes on.", show_default=False)
+        Path, typer.Option("--out", "-o", help="The run's folder; a run in it is continued.", show_default=False)
     ],
+    validation: Annotated[
+        Path | None,
+        typer.Option("--validation", help="Data to evaluate on after each epoch, as --data.", show_default=False),
+    ] = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data, from the run's start.")] = 1,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Samples per step.")] = 32,
     optimizer: Annotated[
         str | None, typer.Option(help="For a model without updates: sgd, momentum, adam, adamw or rmsprop.")
     ] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="In place of the model's own.")] = None,
-    clip_norm: Annotated[float | None, typer.Option(help="Limit of the norm of all gradients together.")] = None,
-    accumulate: Annotated[int, typer.Option(min=1, help="Steps whose gradients make one update.")] = 1,
+    learning_rate: Annotated[float | None, typer.Option(help="Replaces the model's learning rate.")] = None,
+    schedule: Annotated[
+        Decay,
+        typer.Option("--schedule", help="Of the learning rate: constant, cosine, linear, step or plateau."),
+    ] = "constant",
+    warmup: Annotated[int, typer.Option(min=0, help="Steps over which the learning rate rises to its value.")] = 0,
+    every: Annotated[
+        int,
+        typer.Option("--schedule-every", min=1, help="Epochs between steps, or that make a plateau."),
+    ] = 10,
+    factor: Annotated[float, typer.Option("--schedule-factor", help="Of the rate, at a step or on a plateau.")] = 0.1,
+    patience: Annotated[
+        int | None, typer.Option(min=1, help="End after so many epochs without progress.", show_default=False)
+    ] = None,
+    min_delta: Annotated[float, typer.Option("--min-delta", min=0.0, help="Least change that is progress.")] = 0.0,
+    monitor: Annotated[
+        str | None, typer.Option(help="The value that chooses the best epoch [default: val_loss, or loss].")
+    ] = None,
+    mode: Annotated[
+        Literal["min", "max"] | None,
+        typer.Option(help="Whether a small or a large value is better.", show_default=False),
+    ] = None,
+    clip_norm: Annotated[float | None, typer.Option(help="Limit of the norm over all gradients.")] = None,
+    accumulate: Annotated[int, typer.Option(min=1, help="Steps whose gradients are added up for one update.")] = 1,
     initial: Annotated[
         Path | None, typer.Option("--initial", help="A .npz file with initial values of the state.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order of samples.")] = 0,
     shuffle: Annotated[bool, typer.Option(help="Change the order in every epoch.")] = True,
+    window: WindowOption = 1,
+    pad: PadOption = None,
+    lengths: LengthsOption = None,
+    bucket: BucketOption = None,
+    sample_axis: AxisOption = None,
     save_every: Annotated[int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")] = 100,
     on_nan: Annotated[
         Literal["stop", "skip", "ignore"],
-        typer.Option("--on-nan", help="What becomes of a step whose loss is no finite number: stop, skip or ignore."),
+        typer.Option("--on-nan", help="After a step whose loss is not a finite number: stop, skip or ignore."),
     ] = "stop",
+    trace_nan: Annotated[
+        bool,
+        typer.Option("--trace-nan", help="Where a run stops for such a number, name the node that made the first one."),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes that share each batch (docs/distributed.md).", show_default=False),
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster for the workers, HOST:PORT or auto [default: this machine].")
+    ] = None,
+    reduction: Annotated[
+        Literal["mean", "sum"] | None,
+        typer.Option(help="Of the loss over a batch [default: determined by the first batch]."),
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write event files into OUT/events.")] = False,
     plot: Annotated[bool, typer.Option(help="Draw the loss into loss.png and loss.svg.")] = True,
+    as_json: JsonOption = False,
     provider: ProviderOption = None,
+    precision: PrecisionOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Train a model that holds one training step.
 
-    The folder gets checkpoint.safetensors, metrics.jsonl (a line per step) and a plot of the loss. Run the command
-    again to go on after an interruption; Ctrl-C saves first.
+    The folder gets checkpoint.safetensors, best.safetensors, metrics.jsonl (a line per step), epochs.jsonl and a plot
+    of the loss. Run the command again to go on after an interruption; Ctrl-C saves first.
     """
-    with console.errors(plugins=plugin):
+    with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.runtime import feeds
-        from lstm_lower.runtime.training.run import Plan, Run, Samples
+        from lstm_lower.runtime.training.data.layout import Layout
+        from lstm_lower.runtime.training.data.opening import open_data
+        from lstm_lower.runtime.training.data.source import Order
+        from lstm_lower.runtime.training.fitting import Fit
+        from lstm_lower.runtime.training.parallel.spread import spread
+        from lstm_lower.runtime.training.progress_bar import progress_on
+        from lstm_lower.runtime.training.tensorboard import TensorBoard
         from lstm_lower.runtime.training.trainer import Trainer
 
         _require_packages(plot=plot)
-        arrays, _ = feeds.read_arrays(data)
+        for path in filter(None, (data, validation)):
+            path.stat()  # what is not there is said before anything is made
+        padding = padding_of(pad, lengths, bucket)
+        axes = parse_named("--sample-axis", sample_axis, int)
         trainer = Trainer(
             model,
             provider,
@@ -74,40 +137,92 @@ def train(
             clip_norm=clip_norm,
             accumulate=accumulate,
             on_nan=on_nan,
+            precision=precision,
         )
-        samples = Samples(trainer, arrays)
-        options = {"optimizer": optimizer, "clip_norm": clip_norm, "accumulate": accumulate}
-        with Run(trainer, samples, out, Plan(batch_size, seed, shuffle, options)) as run:
-            unread = sorted(set(arrays) - set(trainer.inputs))
-            if unread:
-                _note(f"not read from {data}: {', '.join(unread)}")
-            finished = _go(run, epochs, save_every, learning_rate)
-            losses = run.losses()
-            if plot:
-                from lstm_lower.cli.loss_plot import draw
-
-                draw(losses, out)
-        loss = f", loss {_number(losses[-1]['loss'])}" if losses else ""
-        total = max(trainer.steps, epochs * run.steps_per_epoch)
-        console.out().print(f"step {trainer.steps} of {total}{loss}; {out}")
+        if trace_nan and workers is not None:
+            raise InvalidInputError(
+                "--trace-nan requires a run in one process, got --workers; run that step without it"
+            )
+        trainer.trace_nan = trace_nan
+        order = Order(batch_size, shuffle, seed)
+        unread: list[str] = []
+        source = open_data(data, Layout(trainer.data_inputs, axes), padding, window=window, unread=unread.append)
+        held_out = (
+            None if validation is None else trainer.evaluator.scoring_source(validation, padding, sample_axis=axes)
+        )
+        callbacks, options = callbacks_of(
+            schedule, warmup, every, factor, patience, min_delta, epochs, source.batches(order)
+        )
+        if tensorboard:
+            callbacks.append(TensorBoard(out / "events"))
+        options |= {"optimizer": optimizer, "clip_norm": clip_norm, "accumulate": accumulate, "monitor": monitor}
+        with (
+            spread(trainer, workers, address=address, reduction=reduction, sample_axis=axes) as learner,
+            Fit(
+                learner,
+                source,
+                order,
+                validation=held_out,
+                callbacks=[*callbacks, progress_on(console.err())],
+                monitor=monitor,
+                mode=mode,
+                folder=out,
+                options=options | {"window": window, "pad": padding.values, "buckets": list(padding.buckets)},
+            ) as run,
+        ):
+            for text in unread:
+                _note(f"not read from {text}")
+            finished = _go(run, epochs, save_every, None if options["schedule"] is not None else learning_rate)
+            _end(run, out, finished=finished, plot=plot, as_json=as_json)
         if not finished:
-            _note("interrupted and saved; the same command goes on")
+            _note("interrupted and saved; the same command continues")
             raise typer.Exit(130)
 
 
-def _go(run: Run, epochs: int, save_every: int, learning_rate: float | None) -> bool:
+def _go(run: Fit, epochs: int, save_every: int, learning_rate: float | None) -> bool:
     """Trains, with progress, until all epochs are done or somebody interrupts; whether all are done."""
-    trainer, total = run.trainer, epochs * run.steps_per_epoch
-    if run.resumed and trainer.steps >= total:
-        _note(f"nothing to do: the run in {run.folder} has done {trainer.steps} steps; more epochs would go on")
+    from lstm_lower.runtime.training import signals
+
+    assert run.run is not None
+    trainer, total = run.trainer, None if run.batches is None else epochs * run.batches
+    if run.run.note is not None:
+        _note(run.run.note)
+    if run.resumed and run.history.stopped is not None:
+        _note(f"nothing to do: the run in {run.run.folder} has ended early, {run.history.stopped}")
+        return True
+    if run.resumed and run.progress.epoch >= epochs:
+        _note(f"nothing to do: the run in {run.run.folder} has done {trainer.steps} steps; more epochs would go on")
         return True
     if run.resumed:
-        _note(f"resumed at step {trainer.steps} of {total}")
+        _note(f"resumed at step {trainer.steps}" + ("" if total is None else f" of {total}"))
         if learning_rate is not None and learning_rate != trainer.learning_rate:
             _note(f"learning rate {learning_rate} from here on, {trainer.learning_rate} before")
             trainer.learning_rate = learning_rate
-    with _stop_on_signal() as stopped, _progress(total, trainer.steps, epochs) as report:
-        return run.go(epochs, save_every, lambda: bool(stopped), _watched(trainer, report))
+    run.callbacks.append(_watch_finite())
+    with signals.collected([signal.SIGINT, signal.SIGTERM]) as caught:
+        return run.go(epochs, save_every, lambda: bool(caught))
+
+
+def _end(run: Fit, out: Path, *, finished: bool, plot: bool, as_json: bool) -> None:
+    """Says and draws what came of it."""
+    assert run.run is not None
+    losses, history, steps = run.run.losses(), run.history, run.trainer.steps
+    if plot:
+        from lstm_lower.cli.loss_plot import draw
+
+        draw(losses, out, history.epochs, run.batches)
+    if as_json:
+        best = None if history.best is None else {"epoch": history.best.epoch, run.watch.monitor: history.best.value}
+        result = {"steps": steps, "finished": finished, "stopped": history.stopped, "best": best, "out": str(out)}
+        console.print_json({**result, "loss": losses[-1]["loss"] if losses else None, "epochs": history.epochs})
+        return
+    loss = f", loss {_number(losses[-1]['loss'])}" if losses else ""
+    total = "" if run.batches is None else f" of {max(steps, run.epochs * run.batches)}"
+    best_text = ""
+    if history.best is not None and run.watch.monitor != "loss":
+        best_text = f", best {run.watch.monitor} {history.best.value:.6g} in epoch {history.best.epoch}"
+    stopped = "" if history.stopped is None else f", ended early: {history.stopped}"
+    console.out().print(f"step {steps}{total}{loss}{best_text}{stopped}; {out}", markup=False)
 
 
 def _require_packages(*, plot: bool) -> None:
@@ -128,86 +243,18 @@ def _number(loss: float | None) -> str:
     return "not a number" if loss is None else f"{loss:.6g}"
 
 
-def _watched(trainer: Trainer, report: Report) -> Report:
+def _watch_finite() -> Any:
     """Says once that the loss is no longer finite, where the run goes on all the same."""
-    said = False
+    from lstm_lower.runtime.training.callbacks import Callback
 
-    def watch(epoch: int, loss: float) -> None:
-        nonlocal said
-        if not said and not math.isfinite(loss) and trainer.state.loss is not None:
-            said = True
-            what = "; its update is left out" if trainer.on_nan == "skip" else ""
-            _note(f"warning: the loss is {loss} at step {trainer.steps}{what}")
-        report(epoch, loss)
+    class WatchFinite(Callback):
+        said = False
 
-    return watch
+        def after_step(self, fit: Fit, values: dict[str, float]) -> None:
+            loss = values.get("loss", 0.0)
+            if not self.said and not math.isfinite(loss):
+                self.said = True
+                what = "; its update is left out" if fit.trainer.on_nan == "skip" else ""
+                _note(f"warning: the loss is {loss} at step {fit.trainer.steps}{what}")
 
-
-@contextlib.contextmanager
-def _stop_on_signal() -> Iterator[list[int]]:
-    """Collects the first Ctrl-C or termination, so that the step can end; the next one ends the program."""
-    caught: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop(number: int, _: Any) -> None:
-        caught.append(number)
-        signal.signal(number, before[signal.Signals(number)])
-
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _progress(total: int, done: int, epochs: int) -> Iterator[Report]:
-    """A progress bar with loss, speed and the time that is left; where there is no terminal, a line per epoch."""
-    if not console.err().is_terminal:
-        yield _lines(total, done, epochs)
-        return
-    from rich import progress
-
-    columns = (
-        progress.TextColumn("epoch {task.fields[epoch]} of {task.fields[epochs]}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TextColumn("loss {task.fields[loss]:.4g}  {task.fields[speed]:.1f} steps/s"),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=console.err()) as bar:
-        fields: dict[str, Any] = {
-            "epoch": epochs * done // max(1, total) + 1,
-            "epochs": epochs,
-            "loss": math.nan,
-            "speed": 0.0,
-        }
-        task = bar.add_task("train", total=total, completed=done, **fields)
-
-        def report(epoch: int, loss: float) -> None:
-            bar.update(task, advance=1, epoch=epoch + 1, loss=loss, speed=bar.tasks[task].speed or 0.0)
-
-        yield report
-
-
-def _lines(total: int, done: int, epochs: int) -> Report:
-    """Writes a line at the end of every epoch: the mean of its losses, and the speed."""
-    per_epoch = total // epochs
-    losses: list[float] = []
-    step, since = done, time.monotonic()
-
-    def report(epoch: int, loss: float) -> None:
-        nonlocal step, since
-        step += 1
-        losses.append(loss)
-        if step % per_epoch == 0:
-            now = time.monotonic()
-            speed = len(losses) / max(now - since, 1e-9)
-            mean = sum(losses) / len(losses)
-            _note(f"epoch {epoch + 1} of {epochs}: step {step} of {total}, mean loss {mean:.4g}, {speed:.1f} steps/s")
-            losses.clear()
-            since = now
-
-    return report
+    return WatchFinite()

@@ -55,7 +55,7 @@ def test_train(tmp_path: Path) -> None:
     np.savez(tmp_path / "weights.npz", w=np.ones((3, 4), np.float32))
     words = ("--data", tmp_path / "data.npz", "--initial", tmp_path / "weights.npz", "-o", tmp_path / "run")
     words += ("--optimizer", "sgd", "--learning-rate", "0.1", "--batch-size", "2", "--no-plot")
-    assert "names it by --plugin" in fail("train", tmp_path / "step.onnx", *words)
+    assert "name it with --plugin" in fail("train", tmp_path / "step.onnx", *words)
     trained = run("train", tmp_path / "step.onnx", *words, *PLUGIN)
     assert trained.exit_code == 0
     assert "step 2 of 2" in trained.output
@@ -64,8 +64,8 @@ def test_train(tmp_path: Path) -> None:
 def test_without_the_plugin(tmp_path: Path) -> None:
     message = fail("lower", MODEL, "-o", tmp_path / "low.onnx")
     assert "LeakyIntegrator 'forward': domain 'com.example' is neither ai.onnx nor one of" in message
-    assert "names it by --plugin" in message
-    assert "names it by --plugin" in fail("run", MODEL)
+    assert "name it with --plugin" in message
+    assert "name it with --plugin" in fail("run", MODEL)
     assert not (tmp_path / "low.onnx").exists()
 
 

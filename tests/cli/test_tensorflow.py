@@ -122,7 +122,7 @@ def test_pairs_and_opsets(tmp_path: Path) -> None:
         (["--weights", "none"], "--weights requires inputs or initializers, got 'none'"),
         (["--shapes", "ids:0"], "--shapes requires NAME=SIZES, got 'ids:0'"),
         (["--shapes", "ids:0=8,?"], "shapes['ids:0'] requires 7 along axis 0, got 8"),
-        (["--state", "w:0"], "--state requires INPUT=OUTPUT, got 'w:0'"),
+        (["--state", "w:0"], "--state requires inputs, defaults or INPUT=OUTPUT, got 'w:0'"),
         (["--state", "w:0=x"], "state requires pairs of an input and an output"),
         (["--checkpoint", "/nowhere"], "nowhere"),
     ],

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from lstm_lower.cli.main import app
 from lstm_lower.runtime.training import checkpoint
-from lstm_lower.runtime.training import run as training_run
+from lstm_lower.runtime.training.trainer import Trainer
 from tests import kill_and_resume
 
 
@@ -39,6 +39,8 @@ def test_a_run_leaves_checkpoint_log_and_pictures(folder: Path) -> None:
     assert names == {
         "checkpoint.safetensors",
         "checkpoint.safetensors.previous",
+        "best.safetensors",
+        "epochs.jsonl",
         "metrics.jsonl",
         "loss.png",
         "loss.svg",
@@ -64,7 +66,7 @@ def test_more_epochs_go_on(folder: Path) -> None:
 def test_control_c_saves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert train(folder, "--no-plot").exit_code == 0
     (folder / "run").rename(folder / "whole")
-    step = training_run.Trainer.step
+    step = Trainer.step
 
     def interrupted(self: Any, *arguments: Any) -> Any:
         if self.steps == 4:
@@ -73,7 +75,7 @@ def test_control_c_saves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
-        patch.setattr(training_run.Trainer, "step", interrupted)
+        patch.setattr(Trainer, "step", interrupted)
         result = train(folder, "--no-plot")
     assert result.exit_code == 130
     assert "interrupted and saved" in result.stderr
@@ -145,6 +147,8 @@ def test_a_loss_that_is_no_number_is_said_once_and_drawn(folder: Path) -> None:
     assert stopped.exit_code == 1
     assert "step 1: the loss requires to be finite, got nan" in stopped.stderr
     assert "was not yet written" in stopped.stderr
+    traced = train(folder, "--trace-nan").stderr.replace("\n", "")
+    assert "got nan; 'dense_b:0' holds nan before the step" in traced
     skipped = train(folder, "--on-nan", "skip")
     assert skipped.exit_code == 1
     assert "after step 8 state 'dense_b:0' requires to be finite" in skipped.stderr
@@ -245,3 +249,57 @@ def test_a_run_of_another_model_is_refused(folder: Path) -> None:
     checkpoint.write(path, arrays, held)
     message = "the run there does not fit the model: state requires the 8 values 'emb:0', "
     assert message in train(folder, "--no-plot", epochs=2).stderr
+
+
+def test_shards_validation_and_an_early_end(folder: Path) -> None:
+    """What the command logs, keeps and prints for programs."""
+    words = ["--validation", folder / "data.npz", "--patience", 1, "--min-delta", 10, "--tensorboard", "--json"]
+    words += ["--schedule", "step", "--schedule-every", 1, "--schedule-factor", 0.5, "--warmup", 2]
+    words[:0] = ["--data", folder / "shards"]
+    result = train(folder, "--no-plot", *words, epochs=5)
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert printed["stopped"] == "val_loss got no better for 1 epochs"
+    assert printed["finished"]
+    assert printed["steps"] == 16
+    assert [logs["epoch"] for logs in printed["epochs"]] == [1, 2]
+    assert printed["best"] == {"epoch": 2, "val_loss": printed["epochs"][1]["val_loss"]}
+    np.testing.assert_allclose([logs["learning_rate"] for logs in printed["epochs"]], [0.5, 0.25], rtol=1e-6)
+    lines = [json.loads(line) for line in (folder / "run" / "epochs.jsonl").read_text().splitlines()]
+    assert lines == printed["epochs"]
+    assert checkpoint.read(folder / "run" / "best.safetensors")[1]["steps"] == 16
+    assert len(list((folder / "run" / "events").iterdir())) == 1
+    again = train(folder, "--no-plot", *words, epochs=5)
+    assert again.exit_code == 0
+    assert "has ended early, val_loss got no better for 1 epochs" in again.stderr
+
+
+def test_a_damaged_checkpoint_is_said_and_passed_over(folder: Path) -> None:
+    assert train(folder, "--no-plot", epochs=2).exit_code == 0
+    path = folder / "run" / "checkpoint.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    result = train(folder, "--no-plot", epochs=2)
+    assert result.exit_code == 0
+    assert "checkpoint.safetensors.previous; the run goes on from it" in result.stderr
+    assert "resumed at step 8 of 16" in result.stderr
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--schedule", "plateau", "--warmup", 2], "--warmup requires another --schedule than plateau"),
+        (["--schedule", "cosine", "--warmup", 16], "a schedule requires 0 <= warmup < total steps"),
+        (["--pad", "ids:0"], "--pad requires INPUT=VALUE, got 'ids:0'"),
+        (["--pad", "ids=0"], "pad requires names of data inputs"),
+        (["--sample-axis", "ids:0=4"], "sample_axis of 'ids:0' requires an axis of int32[20, batch], got 4"),
+        (["--monitor", "accuracy"], "mode requires 'min' or 'max' for the monitor 'accuracy'"),
+        (["--validation", "none.npz"], "none.npz"),
+    ],
+)
+def test_options_that_do_not_fit(folder: Path, more: list[object], message: str) -> None:
+    result = train(folder, "--no-plot", *more)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert not (folder / "run").exists()

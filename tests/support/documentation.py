@@ -18,29 +18,42 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted(EXAMPLES.rglob("README.md")),
+    EXAMPLES / "README.md",
+    *sorted(EXAMPLES.glob("*/README.md")),
 ]
 COMMANDS = "bash"
 PYTHON = "python"
+# tests/anywhere runs it.
+JAVASCRIPT = "js"
 # Languages that nobody runs. A block in any other language, or in none, is a fault.
-SHOWN = ("text", "mermaid", "toml", "json")
+SHOWN = ("text", "toml", "json")
 
 # The beginning of a command that is not run -> why. Whatever installs something changes the environment of the tests;
 # `.ci/run` does it in environments of its own.
 NOT_RUN = {
     "pip install": "changes the environment that the tests run in",
+    "npm install": "fetches packages; tests/anywhere says where they are missed",
+    "node ": "needs such packages; tests/anywhere runs the same",
+    "python -m http.server": "serves until it is stopped; tests/anywhere serves the page",
     "python -m venv": "makes an environment",
     "source ": "enters an environment",
     "python -m pytest": "runs the tests, of which this is one",
     "pytest": "runs the tests, of which this is one",
     "ruff ": "a step of .ci/run",
+    "python -m benchmarks distributed": "takes a minute; tests/runtime/parallel/test_workers.py runs it on one worker",
+    "python tests/kill_workers.py": "takes minutes; tests/runtime/parallel/test_workers.py kills two workers",
+    "python tests/several_hosts.py": "makes network namespaces, as root; tests/runtime/parallel compares workers",
     "python -m tests.fuzz": "runs for as long as it is told; tests/project/test_fuzz.py runs its parts",
+    "python -m sphinx": "a step of .ci/run",
     ".ci/typecheck": "a step of .ci/run",
     ".ci/run": "runs the tests, of which this is one",
 }
 
 # A command that takes minutes -> the same command with smaller sizes, which is run in its place.
 QUICKER = {
+    "python -m benchmarks providers --write": (
+        "python -m benchmarks providers --write --shape 4,2,3,4 --rounds 1 --provider cpu"
+    ),
     "python -m benchmarks pages": "python -m benchmarks pages --quick trainer",
     "python -m benchmarks pages backward memory": "python -m benchmarks pages --quick trainer",
     "python -m benchmarks foreign --shape 50,32,128,128 --shape 100,8,256,256 --shape 100,1,256,256 --float64": (
@@ -169,6 +182,6 @@ def run(command: Sequence[str], folder: Path, *, warnings: str = "error") -> str
 def place_to_run(folder: Path) -> Path:
     """Copies what commands name by a path of the repository, so that nothing of the repository is written to."""
     for name in ("examples", "benchmarks", "docs"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
     shutil.copy(ROOT / "README.md", folder)
     return folder

@@ -10,6 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.support.differences import Array, check, run
+from tests.support.operator_gradients import model_of
 
 
 def one_node(
@@ -33,27 +34,21 @@ def one_node(
         opset: of `ai.onnx`.
         attributes: of the node.
     """
-    names = ["" if array is None else f"x{i}" for i, array in enumerate(operands)]
-    inputs, initializers, feeds = [], [], {}
-    for i, (name, array) in enumerate(zip(names, operands, strict=True)):
-        if array is None:
-            continue
-        if i in constant:
-            initializers.append(numpy_helper.from_array(array, name))
-            continue
-        sizes = [None] * array.ndim if open_sizes and array.dtype.kind == "f" else array.shape
-        inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), sizes))
-        feeds[name] = array
+    named = {f"x{i}": array for i, array in enumerate(operands)}
+    dims = {
+        name: [None] * array.ndim if open_sizes and array.dtype.kind == "f" else array.shape
+        for name, array in named.items()
+        if array is not None
+    }
+    fixed = [f"x{i}" for i in constant]
     results = ["y", *(f"y{i}" for i in range(1, outputs))]
-    node = helper.make_node(op, names, results, "node", **attributes)
-    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=name) for name in results], initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
-    model = onnx.shape_inference.infer_shapes(model)
+    model = model_of(op, named, outputs=results, opset=opset, dims=dims, constants=fixed, **attributes)
     for name, value in zip(results, model.graph.output, strict=True):
         if not value.type.tensor_type.HasField("shape"):
             model.graph.initializer.append(numpy_helper.from_array(np.asarray([-1]), f"{name}/flat"))
             model.graph.node[0].output[results.index(name)] = f"{name}/unknown"
             model.graph.node.append(helper.make_node("Reshape", [f"{name}/unknown", f"{name}/flat"], [name]))
+    feeds = {name: array for name, array in named.items() if array is not None and name not in fixed}
     return onnx.shape_inference.infer_shapes(model), feeds
 
 

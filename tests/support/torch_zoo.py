@@ -27,6 +27,7 @@ from tests.support.torch_modules import (
     Translator,
     WithDataclass,
 )
+from tests.support.torch_network_cases import NETWORKS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +177,10 @@ def _layers() -> list[Case]:
     return [Case(name, make, inputs) for name, make, inputs in plain]
 
 
+def _classes(x: Tensor) -> Tensor:
+    return torch.arange(x.shape[1]) % x.shape[2]
+
+
 def _partly_without_gradients(x: Tensor) -> Tensor:
     with torch.no_grad():
         scale = x.abs().amax(-1, keepdim=True) + 1
@@ -256,6 +261,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "detach": lambda x: x * x.detach() + x.sigmoid().detach(),
     "no_grad": _partly_without_gradients,
     "straight_through": lambda x: x + (x.round() - x).detach(),
+    "cross_entropy_smoothed": lambda x: F.cross_entropy(x[0], _classes(x), label_smoothing=0.2, ignore_index=1),
+    "cross_entropy_weighted": lambda x: F.cross_entropy(
+        x[0], _classes(x), torch.arange(1.0, 1 + I), label_smoothing=0.2, reduction="none"
+    ),
+    "cross_entropy_shares": lambda x: F.cross_entropy(x[0], x[0].detach().softmax(-1), label_smoothing=0.2),
+    "nll_each": lambda x: F.nll_loss(x[0], _classes(x), torch.arange(1.0, 1 + I), ignore_index=1, reduction="none"),
     "multiple": lambda x: {"first": x + 1, "second": [x * 2, x * 3]},
 }
 
@@ -270,4 +281,4 @@ def _threshold(x: Tensor) -> Tensor:
     return F.threshold(x, 0.1, -2.0)
 
 
-CASES = [*_recurrent(), *_layers(), *_functions()]
+CASES = [*_recurrent(), *_layers(), *_functions(), *(Case(name, *made) for name, made in NETWORKS.items())]

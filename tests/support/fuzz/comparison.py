@@ -50,18 +50,21 @@ _TOLERANCE = {2: 1e-2, 4: 2e-5, 8: 1e-10}
 class Case:
     """One way through the compiler.
 
-    `optimize` under a schedule, `lower` to an opset (0 for the model's own), or some loop passes, each called alone.
+    `optimize` under a schedule, `lower` to an opset (0 for the model's own), perhaps for a target, or some loop passes,
+    each called alone. What a target refuses is left as it is.
     """
 
     schedule: str = "auto"
     opset: int | None = None
     verify_each: bool = False
     passes: tuple[str, ...] = ()
+    target: str | None = None
 
     def __str__(self) -> str:
         way = (
             f"optimize {self.schedule}" if self.opset is None else f"lower {self.schedule} opset {self.opset or 'own'}"
         )
+        way += "" if self.target is None else f" target {self.target}"
         return (", ".join(self.passes) or way) + " --verify-each" * self.verify_each
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -75,6 +78,11 @@ class Case:
                 step.verify_each = self.verify_each
                 step(work)
             return to_proto(work)
+        if self.target is not None:
+            try:
+                return ll.lower(model, None, self.schedule, verify_each=self.verify_each, target=self.target)
+            except ll.UnsupportedOpError:
+                return model
         if self.opset is None:
             return ll.optimize(model, self.schedule, verify_each=self.verify_each)
         return ll.lower(model, self.opset or None, self.schedule, verify_each=self.verify_each)

@@ -15,6 +15,7 @@ import onnx
 import onnxruntime as ort
 
 import lstm_lower as ll
+from lstm_lower.passes.targets.table import TARGETS
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime.feeds import random_feeds
 from tests.support.fuzz import comparison, entrances, files, node_tests
@@ -44,7 +45,7 @@ def programs(seed: int, settings: dict[str, Any], known: list[str], stage: Stage
 
 
 def cases_for(seed: int) -> list[Case]:
-    """Two schedules, lowering under any schedule to the model's own opset or to another; perhaps passes alone.
+    """Two schedules, lowering to the model's own opset or another; perhaps for a target, or passes alone.
 
     More programs find more than more ways for each.
     """
@@ -54,6 +55,8 @@ def cases_for(seed: int) -> list[Case]:
     if random_.random() < 1 / 2:
         names = [step.name for step in loop_passes()]
         ways.append(Case(passes=tuple(random_.choices(names, k=random_.choice([1, 1, 2, 4])))))
+    if random_.random() < 1 / 3:
+        ways.append(Case(target=random_.choice(sorted(TARGETS))))
     return [dataclasses.replace(way, verify_each=random_.random() < 1 / 4) for way in ways]
 
 

@@ -1,0 +1,201 @@
+"""`lstm-lower bench`: a model's forms side by side: right, how fast, and where time goes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lstm_lower.cli import console
+from lstm_lower.cli.options import (
+    DimOption,
+    InputsOption,
+    JsonOption,
+    ModelArgument,
+    PluginOption,
+    SeedOption,
+    parse_dims,
+)
+from lstm_lower.cli.sources import (
+    CheckpointOption,
+    ImportOptions,
+    OutputsOption,
+    ShapesOption,
+    SignatureOption,
+    StateOption,
+    WeightsOption,
+    open_model,
+)
+from lstm_lower.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from lstm_lower.runtime.measuring.forms import Form
+    from lstm_lower.runtime.measuring.results import Result
+
+
+def bench(
+    model: ModelArgument,
+    inputs: InputsOption = None,
+    dim: DimOption = None,
+    seed: SeedOption = 0,
+    form: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--form",
+            help="original, lowered or optimised; may be repeated, all of them without it.",
+            show_default=False,
+        ),
+    ] = None,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--schedule",
+            help="Of the optimised form: auto, scan, unroll or chunk:K; may be repeated [default: the first three].",
+            show_default=False,
+        ),
+    ] = None,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--provider", "-p", help="Execution provider; may be repeated, each runs every form [default: cpu]."
+        ),
+    ] = None,
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--precision",
+            help="Where a provider offers it, such as bfloat16; may be repeated [default: float32].",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Threads of each contestant [default: all processors].")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Time for each contestant.")] = 3.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns of each contestant.")] = 6,
+    proof: Annotated[
+        bool, typer.Option(help="Prove results against float64; without it they are compared with the first's.")
+    ] = True,
+    fix_sizes: Annotated[
+        bool, typer.Option("--fix-sizes", help="Lower for the sizes of the feeds, where the model leaves them open.")
+    ] = False,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            "--of",
+            metavar="CONTESTANT",
+            help="Whose time is shown by op and loop [default: the fastest's].",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many operators are shown.")] = 8,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the times as .png or .svg.", show_default=False)
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", help="Write a run of each contestant as a Chrome trace for Perfetto.", show_default=False
+        ),
+    ] = None,
+    graph_inputs: Annotated[
+        str | None,
+        typer.Option("--graph-inputs", metavar="NAMES", help="Inputs of a TensorFlow graph, separated by commas."),
+    ] = None,
+    outputs: OutputsOption = None,
+    signature: SignatureOption = None,
+    weights: WeightsOption = None,
+    checkpoint: CheckpointOption = None,
+    shapes: ShapesOption = None,
+    state: StateOption = None,
+    plugin: PluginOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Time a model as it is, lowered, and optimised under several schedules.
+
+    MODEL is what `lstm-lower lower` takes. Its forms run on one set of feeds, from a .npz file or random, each in a
+    process of its own with the same number of threads, in turns. Each one's results are compared with the model
+    evaluated in float64 before it is timed; one that is wrong is not timed, and the exit code is 1. Then onnxruntime's
+    profile tells where time goes, by operator and by loop.
+    """  # fmt: skip
+    with console.errors(as_json=as_json, plugins=plugin):
+        from lstm_lower.cli.bench_tables import bench_data, print_bench
+        from lstm_lower.runtime import chrome_trace
+        from lstm_lower.runtime.feeds import random_feeds, read_arrays
+        from lstm_lower.runtime.measuring.bench import SCHEDULES
+        from lstm_lower.runtime.measuring.bench import bench as run_bench
+
+        if plot is not None:
+            from lstm_lower.cli.bench_plot import check_plot, draw
+
+            check_plot(plot)
+        source = open_model(
+            model, ImportOptions(graph_inputs, outputs, signature, weights, checkpoint, shapes, state, None)
+        )
+        feeds = read_arrays(inputs)[0] if inputs is not None else random_feeds(source, parse_dims(dim), seed)
+        with _told() as say:
+            found = run_bench(
+                model,
+                source,
+                feeds,
+                forms=_forms(form),
+                schedules=schedule or SCHEDULES,
+                providers=provider or ["cpu"],
+                precisions=precision or [],
+                threads=threads or _processors(),
+                seconds=seconds,
+                rounds=rounds,
+                in_float64=proof,
+                fixed_sizes=fix_sizes,
+                say=say,
+            )
+        if all(result.absence is not None for result in found.results):
+            reasons = "; ".join(f"{result.name}: {result.absence}" for result in found.results)
+            raise InvalidInputError(f"bench requires a contestant that runs, got none: {reasons}")
+        shown = found.fastest if of is None else _named(of, [result for result, _ in found.timed])
+        if trace is not None:
+            chrome_trace.write(trace, {result.name: figures.shortest for result, figures in found.timed})
+        if plot is not None:
+            draw(found, plot, model.name)
+        if as_json:
+            console.print_json(bench_data(found))
+        else:
+            print_bench(found, shown, top)
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+def _forms(names: list[str] | None) -> list[Form]:
+    from lstm_lower.runtime.measuring.forms import FORMS
+
+    for name in names or []:
+        if name not in FORMS:
+            raise InvalidInputError(f"--form requires one of {', '.join(FORMS)}, got {name!r}")
+    return [form for form in FORMS if not names or form in names]
+
+
+def _processors() -> int:
+    """Those that this process may use, where the system says so."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _named(name: str, results: list[Result]) -> Result:
+    for result in results:
+        if result.name == name:
+            return result
+    raise InvalidInputError(f"--of requires one of {[result.name for result in results]}, got {name!r}")
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[Callable[[str], object]]:
+    """Says on standard error what is going on, where that is a terminal."""
+    display = console.err()
+    if not display.is_terminal:
+        yield lambda _: None
+        return
+    with display.status("") as status:
+        yield status.update

@@ -1,0 +1,122 @@
+"""`lstm-lower export`: a training step as a folder that every onnxruntime trains."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from lstm_lower.cli import console
+from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, ScheduleOption
+from lstm_lower.cli.sources import (
+    CheckpointOption,
+    ImportOptions,
+    InputsOption,
+    OutputsOption,
+    ShapesOption,
+    SignatureOption,
+    StateOption,
+    WeightsOption,
+    names_of,
+    open_model,
+)
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from lstm_lower.runtime.training.trainer import Trainer
+
+
+def export(
+    model: ModelArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The folder [default: <MODEL>.bundle].", show_default=False),
+    ] = None,
+    files: Annotated[
+        str, typer.Option("--files", metavar="NAMES", help="Which models to write, separated by commas.")
+    ] = "init,train,eval,predict",
+    trained: Annotated[
+        Path | None,
+        typer.Option(
+            "--trained",
+            metavar="FILE",
+            help="A checkpoint of `lstm-lower train`, whose state is exported.",
+            show_default=False,
+        ),
+    ] = None,
+    initial: Annotated[
+        Path | None, typer.Option("--initial", help="A .npz file with values of the state.", show_default=False)
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="For a model without updates: sgd, momentum, adam, adamw or rmsprop.")
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Replaces the model's learning rate.")] = None,
+    clip_norm: Annotated[float | None, typer.Option(help="Limit of the norm over all gradients.")] = None,
+    accumulate: Annotated[int, typer.Option(min=1, help="Steps whose gradients are added up for one update.")] = 1,
+    opset: OpsetOption = None,
+    schedule: ScheduleOption = "auto",
+    external_data: Annotated[
+        bool, typer.Option("--external-data", help="Keep weights in files of their own, <file>.data.")
+    ] = False,
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
+    signature: SignatureOption = None,
+    weights: WeightsOption = None,
+    checkpoint: CheckpointOption = None,
+    shapes: ShapesOption = None,
+    state: StateOption = None,
+    plugin: PluginOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a training step as plain ONNX files that every onnxruntime trains, in any language.
+
+    MODEL is an ONNX file that holds a training step, or a file of TensorFlow's. The folder gets init.onnx (the first
+    state), train.onnx (state and data in, new state and loss out), eval.onnx, predict.onnx (weights inside) and
+    training.json, which describes them. Files are written only after onnx's checker has accepted all of them and
+    onnxruntime has loaded them.
+    """
+    folder = output if output is not None else model.parent / f"{model.stem}.bundle"
+    with console.errors(as_json=as_json, plugins=plugin):
+        from lstm_lower.runtime.training.bundle import export_training
+
+        start = time.perf_counter()
+        given = ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, state, opset)
+        step: ir.Model | Trainer = open_model(model, given)
+        options: dict[str, Any] = {"optimizer": optimizer, "learning_rate": learning_rate, "clip_norm": clip_norm}
+        if trained is not None or initial is not None or accumulate > 1 or any(x is not None for x in options.values()):
+            step = _trainer(step, trained, initial, {**options, "accumulate": accumulate})
+        wanted: Any = names_of(files)
+        export_training(step, folder, files=wanted, opset=opset, schedule=schedule, external_data=external_data or None)
+        _print(folder, time.perf_counter() - start, as_json=as_json)
+
+
+def _trainer(step: Any, trained: Path | None, initial: Path | None, options: dict[str, Any]) -> Trainer:
+    """The step with options, and with the state that files hold."""
+    from lstm_lower.runtime import feeds
+    from lstm_lower.runtime.training.trainer import Trainer
+
+    values = None if initial is None else feeds.read_arrays(initial)[0]
+    trainer = Trainer(step, initial_values=values, **options)
+    if trained is not None:
+        trainer.resume(trained)
+    return trainer
+
+
+def _print(folder: Path, seconds: float, *, as_json: bool) -> None:
+    from lstm_lower.records import manifest
+
+    about = json.loads((folder / manifest.NAME).read_text(encoding="utf-8"))
+    names = [name for entry in about["files"].values() for name in (entry["model"], *entry["data"])]
+    if as_json:
+        console.print_json({"output": str(folder), "seconds": seconds, "files": [*names, manifest.NAME]})
+        return
+    data = ", ".join(f"{entry['name']} {console.shape_text(entry['shape'])}" for entry in about["data"])
+    console.out().print(escape(f"{len(about['state'])} values of state; data: {data}; {seconds:.2f} s"))
+    for name in [*names, manifest.NAME]:
+        console.out().print(escape(f"  {name} ({console.bytes_text((folder / name).stat().st_size)})"))
+    console.out().print(escape(f"wrote {folder}"))

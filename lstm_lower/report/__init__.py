@@ -1,0 +1,1 @@
+"""A report of a model's lowering: one HTML page that opens without a network."""

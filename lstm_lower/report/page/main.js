@@ -1,0 +1,157 @@
+"use strict";
+// Puts the page together: tabs, colours, search, and what the two panes do together.
+
+const PAGES = [
+  ["overview", "Overview"],
+  ["graphs", "Graphs"],
+  ["passes", "Passes"],
+  ["errors", "Errors"],
+  ["times", "Times"],
+  ["interface", "Inputs and outputs"],
+  ["program", "Program"],
+].filter(([id]) => id !== "times" || CONTENTS.times);
+
+const MOST_FOUND = 40;
+let left = null;
+let right = null;
+
+function open(id) {
+  for (const [name] of PAGES) {
+    byId(name).classList.toggle("shown", name === id);
+    byId(`tab-${name}`).setAttribute("aria-selected", String(name === id));
+  }
+  if (id === "graphs" && left === null) openGraphs();
+  history.replaceState(null, "", `#${id}`);
+}
+
+function openGraphs() {
+  const on = { select, step: mark };
+  left = new Pane(byId("left"), "left", 0, on);
+  right = new Pane(byId("right"), "right", LAST, on);
+  mark();
+  select(left, null);
+  const chips = CONTENTS.parts.map((label, at) => el("span", { class: "part" }, el("span", { class: `chip hue${at}` }), shortened(label, 60)));
+  byId("legend").replaceChildren(...(chips.length ? [el("span", {}, "From:"), ...chips, el("span", { class: "part" }, el("span", { class: "chip plain" }), "the rest")] : []));
+}
+
+/** Marks, where the panes show neighbouring states, what went and what is new. */
+function mark() {
+  if (left === null || right === null) return;
+  const near = right.state.step - left.state.step === 1;
+  const marks = (pane, other, name) => {
+    const found = new Map();
+    if (near) for (const number of pane.state.nodes.keys()) if (!other.state.nodes.has(number)) found.set(number, name);
+    return found;
+  };
+  for (const [pane, other, name] of [[left, right, "gone"], [right, left, "new"]]) {
+    const marked = marks(pane, other, name);
+    if (marked.size || pane.marks.size) {
+      pane.marks = marked;
+      pane.draw();
+    }
+  }
+}
+
+/** Shows what was chosen, and lights up what comes from the same nodes of the source. */
+function select(pane, item) {
+  showDetails(byId("details"), pane, item, go);
+  const other = pane === left ? right : left;
+  if (item === null || item.kind !== "node") {
+    pane.light([], item?.key ?? null);
+    other?.light([], null);
+    return;
+  }
+  pane.light([], item.key);
+  const mine = new Set(item.node.sources);
+  const related = [...other.state.nodes.values()].filter((node) => !isConstant(node) && node.sources.some((source) => mine.has(source)));
+  other.light(related.map((node) => node.number), null);
+  const same = related.find((node) => node.number === item.node.number) ?? related.find((node) => node.sources[0] === item.node.sources[0]) ?? related[0];
+  const shown = same && other.visible(same.number);
+  if (shown) other.align(shown, pane.drawn.get(item.key).getBoundingClientRect().y);
+}
+
+/** Shows a node in a pane; without one in that which has it, the source's first. */
+function go(pane, number) {
+  const target = pane ?? [left, right].find((each) => each.state.nodes.has(number)) ?? (left.show(0), left);
+  const item = target.reveal(number);
+  if (item === null) return;
+  target.center(item);
+  select(target, item);
+}
+
+function showStep(step) {
+  open("graphs");
+  left.show(Math.max(0, step - 1));
+  right.show(Math.max(1, step));
+  for (const pane of [left, right]) {
+    const marked = [...pane.marks.keys()].find((number) => pane.tree.leaves.has(number));
+    if (marked !== undefined) pane.center(pane.visible(marked));
+  }
+}
+
+function search() {
+  const text = byId("search").value.trim().toLowerCase();
+  const list = byId("found");
+  list.replaceChildren();
+  list.hidden = !text;
+  if (!text) return;
+  open("graphs");
+  const fits = (node) =>
+    node.name.toLowerCase().includes(text) || node.operator.toLowerCase().includes(text) || node.outputs.some((output) => CONTENTS.values[output][0].toLowerCase().includes(text));
+  let count = 0;
+  for (const pane of [left, right]) {
+    for (const node of pane.state.nodes.values()) {
+      if (isConstant(node) || !fits(node)) continue;
+      count += 1;
+      if (count > MOST_FOUND) continue;
+      const side = pane === left ? "left" : "right";
+      const press = () => {
+        list.hidden = true;
+        go(pane, node.number);
+      };
+      list.append(el("li", {}, el("button", { type: "button", onclick: press }, el("strong", {}, shortOperator(node.operator)), ` ${shortened(node.name, 60)}`, el("span", { class: "side" }, side))));
+    }
+  }
+  if (count > MOST_FOUND) list.append(el("li", { class: "more" }, `and ${count - MOST_FOUND} more`));
+  if (!count) list.append(el("li", { class: "more" }, "nothing found"));
+}
+
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  byId("theme").textContent = name === "dark" ? "☀" : "☾";
+}
+
+function start() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  setTheme(dark.matches ? "dark" : "light");
+  dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
+  byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  byId("name").textContent = CONTENTS.name;
+  for (const [id, title] of PAGES) {
+    byId("tabs").append(el("button", { type: "button", role: "tab", id: `tab-${id}`, "aria-controls": id, onclick: () => open(id) }, title));
+  }
+  byId("search").addEventListener("input", search);
+  byId("search").addEventListener("keydown", (event) => {
+    if (event.key === "Enter") byId("found").querySelector("button")?.click();
+    if (event.key === "Escape") byId("found").hidden = true;
+  });
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest(".search")) byId("found").hidden = true;
+  });
+  byId("footer").append(CONTENTS.by, " · ", el("details", {}, el("summary", {}, "licences"), el("pre", {}, byId("licence").content.textContent)));
+  fillOverview(byId("overview"));
+  fillPasses(byId("passes"), showStep);
+  fillErrors(byId("errors"));
+  fillTimes(byId("times"), (node) => {
+    open("graphs");
+    right.show(LAST);
+    go(right, node);
+  });
+  fillInterface(byId("interface"));
+  fillProgram(byId("program"));
+  const asked = location.hash.slice(1);
+  open(PAGES.some(([id]) => id === asked) ? asked : "overview");
+  document.documentElement.dataset.ready = "true";
+}
+
+start();

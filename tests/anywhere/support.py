@@ -1,0 +1,70 @@
+"""What tests of other runtimes share: what they need, and what they compare with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "train_anywhere"
+
+# Set where a missing program is a failure, as in CI.
+REQUIRED = "LSTM_LOWER_ANYWHERE"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A bundle, and what Python made of it.
+
+    Attributes:
+        name: what it is of.
+        bundle: its folder.
+        data: a .npz file.
+        losses: of each step.
+        classes: of each sample, by the trained model.
+        size: samples per step.
+    """
+
+    name: str
+    bundle: Path
+    data: Path
+    losses: list[float]
+    classes: list[int]
+    size: int
+
+    @property
+    def model_files(self) -> list[str]:
+        """Files of the model that predicts."""
+        entry = json.loads((self.bundle / "training.json").read_text())["files"]["predict"]
+        return [entry["model"], *entry["data"]]
+
+
+def node() -> str:
+    """The program `node`, with the packages that the example names."""
+    found = shutil.which("node")
+    if found is None:
+        _missing("Node 20 or newer is required: https://nodejs.org, or apt-get install nodejs npm")
+    if not (EXAMPLE / "node_modules" / "onnxruntime-node").is_dir():
+        _missing(f"packages are required: npm install --ignore-scripts, in {EXAMPLE.relative_to(ROOT)}")
+    assert found is not None
+    return found
+
+
+def chromium() -> str:
+    """The program Chromium."""
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        _missing("Chromium is required: apt-get install chromium")
+    assert found is not None
+    return found
+
+
+def _missing(reason: str) -> None:
+    if os.environ.get(REQUIRED):
+        pytest.fail(reason)
+    pytest.skip(reason)

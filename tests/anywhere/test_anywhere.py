@@ -1,0 +1,117 @@
+"""A bundle trains alike in Python, in Node and in a browser, and the trained model says the same in all of them."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import lstm_lower as ll
+from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, node
+from tests.support import bundles, documentation
+
+
+def _run(*command: object, folder: Path) -> Any:
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _check(case: Case, found: Any, model: Path) -> None:
+    np.testing.assert_allclose(found["losses"], case.losses, rtol=1e-5, atol=1e-5)
+    assert case.losses[-1] < 0.8 * case.losses[0]
+    assert found["classes"] == case.classes
+    onnx.checker.check_model(model, full_check=True)
+    x = np.load(case.data)["x"]
+    (result,) = ort.InferenceSession(model).run(None, {"x": x})
+    assert result.argmax(-1).tolist() == case.classes
+
+
+def test_node(case: Case, tmp_path: Path) -> None:
+    words = (node(), EXAMPLE / "train.mjs", case.bundle, case.data, len(case.losses), case.size)
+    _check(case, _run(*words, folder=tmp_path), tmp_path / "predict.onnx")
+
+
+def test_documented_loop(tmp_path: Path) -> None:
+    (block,) = documentation.blocks(ROOT / "docs" / "bundle.md", documentation.JAVASCRIPT)
+    program = node()
+    ll.export_training(ROOT / "examples/keras_digits/digits_train.onnx", tmp_path / "bundle")
+    (tmp_path / "node_modules").symlink_to(EXAMPLE / "node_modules")
+    (tmp_path / "loop.mjs").write_text(block.text)
+    done = subprocess.run([program, "loop.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
+    losses = [float(line.split()[1]) for line in done.stdout.splitlines()]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({}, "input 'target' requires an array of that name"),
+        ({"target": np.ones(4, np.float32)}, "input 'target' requires int64, got an array of float32"),
+        ({"target": np.ones(4, np.int32)}, None),
+        ({"target": np.ones(4, np.complex64)}, "an array of numbers in C's order is required"),
+    ],
+)
+def test_data_that_do_not_fit(tmp_path: Path, changed: dict[str, Any], message: str | None) -> None:
+    ll.export_training(bundles.classifier(), tmp_path / "bundle")
+    np.savez(tmp_path / "data.npz", x=np.ones((4, 6)), **changed)
+    words = [node(), str(EXAMPLE / "train.mjs"), "bundle", "data.npz", "2", "3"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode == 0) is (message is None), done.stderr
+    assert message is None or message in done.stderr
+
+
+class _Page(http.server.SimpleHTTPRequestHandler):
+    """The example's page, and a bundle beside it that comes after `delay` seconds."""
+
+    def __init__(self, *args: Any, bundle: Path, delay: float, **kwargs: Any) -> None:
+        self.bundle, self.delay = bundle, delay
+        super().__init__(*args, **kwargs)
+
+    def translate_path(self, path: str) -> str:
+        if path.startswith("/the_bundle/"):
+            time.sleep(self.delay)
+            return str(self.bundle / path.removeprefix("/the_bundle/"))
+        return super().translate_path(path)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
+        pass
+
+
+@pytest.fixture
+def server(case: Case) -> Iterator[str]:
+    # One page gets its data before its bundle, as from a slow server.
+    delay = 0.5 if case.name == "torch_lstm" else 0
+    handler = functools.partial(_Page, bundle=case.bundle, delay=delay, directory=str(EXAMPLE))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{served.server_port}/index.html?bundle=the_bundle"
+        served.shutdown()
+        thread.join()
+
+
+def test_browser(case: Case, server: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    picture = ROOT / "docs" / "images" / "train_in_browser.png"
+    wanted = case.name == "keras_digits" and request.config.getoption("--update-pictures")
+    options = {
+        "packages": str(EXAMPLE), "chromium": chromium(), "url": server, "data": str(case.data),
+        "steps": len(case.losses), "size": case.size, "names": case.model_files, "folder": str(tmp_path),
+        "picture": str(picture) if wanted else None,
+    }  # fmt: skip
+    found = _run(node(), Path(__file__).parent / "drive.mjs", json.dumps(options), folder=tmp_path)
+    assert found["wrong"] == found["foreign"] == found["sent"] == []
+    assert "classes right" in found["said"]
+    _check(case, found, tmp_path / "predict.onnx")

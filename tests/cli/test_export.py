@@ -1,0 +1,95 @@
+"""`lstm-lower export`, and what `lower --state` makes of initial values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import lstm_lower as ll
+from tests.support.bundles import batch, classifier
+from tests.support.command_line import TRAIN, fail, run, succeed
+from tests.support.training_models import recorded_char_lstm
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def test_export(tmp_path: Path) -> None:
+    onnx.save(classifier(), tmp_path / "step.onnx")
+    text = succeed("export", tmp_path / "step.onnx")
+    assert "data: x Bx6, target B" in text
+    about = json.loads((tmp_path / "step.bundle" / "training.json").read_text())
+    assert set(about["files"]) == {"init", "train", "eval", "predict"}
+    data = json.loads(succeed("export", tmp_path / "step.onnx", "-o", tmp_path / "b", "--files", "train", "--json"))
+    assert data["files"] == ["train.onnx", "training.json"]
+    assert {path.name for path in (tmp_path / "b").iterdir()} == set(data["files"])
+
+
+def test_export_of_trained_state(tmp_path: Path) -> None:
+    onnx.save(classifier(), tmp_path / "step.onnx")
+    trainer = ll.Trainer(tmp_path / "step.onnx")
+    trainer.step(batch(0))
+    trainer.save(tmp_path / "checkpoint.safetensors")
+    succeed("export", tmp_path / "step.onnx", "-o", tmp_path / "b", "--trained", tmp_path / "checkpoint.safetensors")
+    predict = onnx.load(tmp_path / "b" / "predict.onnx")
+    (w,) = [onnx.numpy_helper.to_array(x) for x in predict.graph.initializer if x.name == "w"]
+    np.testing.assert_array_equal(w, trainer.state_dict()["w"])
+
+
+def test_export_of_a_step_that_records_nothing(tmp_path: Path) -> None:
+    fed = ("in:ids:0", "in:labels:0", "in:learning_rate:0")
+    recorded = {name: value for name, value in recorded_char_lstm().items() if name[:3] == "in:" and name not in fed}
+    np.savez(tmp_path / "weights.npz", **recorded)
+    options = ("--initial", tmp_path / "weights.npz", "--learning-rate", 0.1, "--files", "init,train,eval")
+    succeed("export", TRAIN, "-o", tmp_path / "b", *options)
+    about = json.loads((tmp_path / "b" / "training.json").read_text())
+    assert about["loss"] == "loss:0"
+    assert about["learning_rate"] == {"name": "learning_rate:0", "dtype": "float32", "shape": [], "value": 0.1}
+    text = fail("export", TRAIN, "-o", tmp_path / "c")
+    assert "init requires a value of every state" in text
+    assert not (tmp_path / "c").exists()
+    assert "files requires" in fail("export", TRAIN, "-o", tmp_path / "c", "--files", "train,test")
+
+
+def test_export_of_a_tensorflow_graph(tmp_path: Path) -> None:
+    model, folder = DATA / "graphs/block_lstm_train.saved_model", tmp_path / "b"
+    options = ("--signature", "train_assign", "-o", folder)
+    text = run("export", model, *options).stderr
+    assert "predictions require a step made of a model with outputs" in text
+    assert "'predict' can be left out of files" in text
+    result = run("export", model, *options, "--files", "init,train,eval")
+    assert result.exit_code == 0, result.output
+    about = json.loads((folder / "training.json").read_text())
+    sessions = {name: ort.InferenceSession(folder / f"{name}.onnx") for name in ("init", "train", "eval")}
+    names = [pair["input"] for pair in about["state"]]
+    state = dict(zip(names, sessions["init"].run(names, {}), strict=True))
+    data = {entry["name"]: np.ones((5, 2), entry["dtype"]) for entry in about["data"]}
+    (trained,) = sessions["train"].run([about["loss"]], state | data)
+    state = {name: state[name] for name in about["eval"]["state"]}
+    (evaluated,) = sessions["eval"].run([about["loss"]], state | data)
+    np.testing.assert_allclose(evaluated, trained, rtol=1e-6)
+
+
+@pytest.mark.parametrize("command", ["lower", "optimize", "gradient"])
+@pytest.mark.parametrize(("form", "defaults"), [(None, True), ("defaults", True), ("inputs", False)])
+def test_commands_say_which_files_not_every_runtime_can_train(
+    tmp_path: Path, command: str, form: str | None, *, defaults: bool
+) -> None:
+    onnx.save(classifier(), tmp_path / "step.onnx")
+    result = run(command, tmp_path / "step.onnx", "-o", tmp_path / "low.onnx", *(["--state", form] if form else []))
+    assert result.exit_code == 0
+    assert ("cannot feed" in result.stderr) is (form is None)
+    made = onnx.load(tmp_path / "low.onnx")
+    held = {tensor.name for tensor in made.graph.initializer} & {value.name for value in made.graph.input}
+    assert bool(held) is defaults
+
+
+def test_state_requires_a_form(tmp_path: Path) -> None:
+    onnx.save(classifier(), tmp_path / "step.onnx")
+    assert "--state requires inputs, defaults or INPUT=OUTPUT" in fail(
+        "lower", tmp_path / "step.onnx", "-o", tmp_path / "x.onnx", "--state", "input"
+    )

@@ -1,0 +1,99 @@
+"""Reports in Chromium: they open without a network, say nothing on the console, and every control works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+from lstm_lower.cli.main import app
+from lstm_lower.registry import DOMAIN
+from tests.anywhere.support import ROOT
+from tests.report.browser import browse
+from tests.report_pictures import SHOW_LOOP, SHOW_STEP, STEPS
+from tests.support import unrolled
+
+GRAPHS = ROOT / "examples" / "graphs"
+# What a browser would run where it took names for markup.
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+def written(*words: str) -> None:
+    result = CliRunner().invoke(app, ["report", *words])
+    assert result.exit_code == 0, result.output
+
+
+def test_every_control(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    report = tmp_path / "report.html"
+    written(str(GRAPHS / "char_lstm_train.onnx"), "-i", str(GRAPHS / "char_lstm_train.npz"), "-o", str(report))
+    images = ROOT / "docs" / "images"
+    names = {"light": "report_light.png", "dark": "report_dark.png", "passes": "report_passes.png"}
+    pictures = {key: str(images / name) for key, name in names.items()} | {"show": SHOW_LOOP}
+    wanted = request.config.getoption("--update-pictures")
+    seen = browse("drive.mjs", report, find="BlockLSTMGrad", pictures=pictures if wanted else None)
+    assert seen["said"] == seen["requests"] == []
+    assert seen["images"] == 0
+    assert "passed" in seen["texts"]["overview"]
+    assert "grad_w:0" in seen["texts"]["errors"]
+    assert "iterations" in seen["texts"]["times"]
+    assert "learning rate" in seen["texts"]["interface"]
+    assert "onnxruntime" in seen["texts"]["program"]
+    assert min(seen["first"].values()) > 20
+    at_first, larger, smaller, fitted, wheeled = seen["zoom"]
+    assert larger > at_first
+    assert smaller == pytest.approx(at_first)
+    assert wheeled > fitted == at_first
+    assert seen["moved"] == pytest.approx([100, -60], abs=1)
+    assert seen["everything"] > seen["first"]["right"] >= seen["nothing"]
+    assert seen["toggled"] > 0
+    assert seen["found"] > 1
+    assert seen["chosen"] == 1
+    assert seen["lit"] > 0
+    assert "BlockLSTMGrad" in seen["details"]
+    assert "f32[20,batch,16]" in seen["details"]
+    assert "def block_lstm_grad" in seen["details"]
+    assert (seen["stepped"], seen["selected"]) == ("1", "1")
+    assert len(set(seen["colours"])) == 2
+    assert seen["rows"] > 10
+    assert seen["shownSteps"] == ["0", "1"]
+    assert seen["marks"]["new"] > 0
+    assert seen["marks"]["gone"] > 0
+    assert 0 < seen["refused"][1] < seen["refused"][0]
+    assert seen["copied"] in ("Copied", "Selected")
+
+
+def test_names_are_no_markup(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", [HOSTILE], ["inner"], name=HOSTILE, doc_string=HOSTILE)]
+    nodes += [helper.make_node("BiasAddGrad", ["inner"], [f"{HOSTILE}2"], name=f"{HOSTILE}/b", domain=DOMAIN)]
+    data = helper.make_tensor_value_info(HOSTILE, TensorProto.FLOAT, ["N", 3])
+    result = helper.make_tensor_value_info(f"{HOSTILE}2", TensorProto.FLOAT, [3])
+    graph = helper.make_graph(nodes, HOSTILE, [data], [result], doc_string=HOSTILE)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    model.metadata_props.add(key=HOSTILE, value=HOSTILE)
+    onnx.save(model, tmp_path / "model.onnx")
+    written(str(tmp_path / "model.onnx"), "-o", str(tmp_path / "report.html"))
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<img" not in text
+    seen = browse("drive.mjs", tmp_path / "report.html", find="onerror")
+    assert seen["said"] == seen["requests"] == []
+    assert seen["images"] == 0
+    assert seen["found"] == 4
+    assert HOSTILE in seen["details"]
+    assert HOSTILE in seen["texts"]["interface"]
+
+
+def test_five_thousand_nodes_stay_usable(tmp_path: Path) -> None:
+    onnx.save(unrolled.training_step(STEPS), tmp_path / "unrolled.onnx")
+    written(str(tmp_path / "unrolled.onnx"), "--no-run", "-o", str(tmp_path / "report.html"))
+    seen = browse("picture.mjs", tmp_path / "report.html", show=SHOW_STEP, picture=None)
+    assert seen["said"] == seen["requests"] == []
+    assert seen["first"] < 60
+    assert seen["everything"] > 5000
+    # Half a second and four seconds where nothing else runs (docs/report.md); a test's machine may be busy.
+    assert seen["ready"] < 10_000
+    assert seen["opening"] < 60_000
+    assert seen["closing"] < 5_000

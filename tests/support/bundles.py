@@ -1,0 +1,51 @@
+"""A small classifier with every kind of state, and the loop that trains its bundle without anything of ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime as ort
+
+import lstm_lower as ll
+
+CLASSIFIER = """
+<ir_version: 8, opset_import: ["" : 17]>
+layer (float[B,6] x) => (float[B,3] logits) <float ratio = {0.25}, bool training = {1}>
+{ h = MatMul(x, w)  a, m, s = BatchNormalization <training_mode = 1> (h, scale, shift, mean, variance)
+  c = Dropout(a, ratio, training)  logits = MatMul(c, v) }
+"""
+SHAPES = {"w": (6, 8), "v": (8, 3), **dict.fromkeys(("scale", "shift", "mean", "variance"), (8,))}
+
+
+def classifier(optimizer: str | None = "adam") -> onnx.ModelProto:
+    model = onnx.parser.parse_model(CLASSIFIER)
+    random = np.random.default_rng(0)
+    for name, shape in SHAPES.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(random.random(shape, np.float32) + 0.5, name))
+    return ll.from_onnx(model, "cross_entropy", optimizer)
+
+
+def batch(number: int) -> dict[str, Any]:
+    random = np.random.default_rng(number)
+    return {"x": random.standard_normal((5, 6), np.float32), "target": random.integers(0, 3, 5)}
+
+
+def plain_loop(folder: Path, steps: int) -> tuple[list[float], dict[str, Any], dict[str, Any]]:
+    """Trains with onnxruntime, JSON and numpy alone; returns losses, the state and the description."""
+    about = json.loads((folder / "training.json").read_text())
+    init = ort.InferenceSession(folder / "init.onnx")
+    state = dict(zip([value.name for value in init.get_outputs()], init.run(None, {}), strict=True))
+    train = ort.InferenceSession(folder / "train.onnx")
+    rate = {about["learning_rate"]["name"]: np.array(about["learning_rate"]["value"], np.float32)}
+    moving = [pair for pair in about["state"] if pair["output"]]
+    losses = []
+    for step in range(steps):
+        loss, *new = train.run([about["loss"], *(p["output"] for p in moving)], {**state, **rate, **batch(step)})
+        state.update(zip([pair["input"] for pair in moving], new, strict=True))
+        losses.append(float(loss))
+    return losses, state, about

@@ -1,0 +1,38 @@
+"""What a worker's process makes in tests; it is imported there by name."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+
+from lstm_lower.runtime.measuring.worker import Measured
+
+
+class Filler(Measured):
+    """Fills an array of some bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.facts = {"threads": os.environ["OMP_NUM_THREADS"], "process": os.getpid()}
+
+    def run(self) -> np.ndarray:
+        sys.stdout.write("what a library says\n")
+        return np.ones(self.size, np.uint8)
+
+    def refuse(self, what: str) -> None:
+        raise ValueError(f"not {what}")
+
+    def end(self) -> None:
+        os._exit(3)
+
+
+def refused() -> Measured:
+    raise ValueError("no such thing")
+
+
+def missing() -> Measured:
+    import no_such_package  # noqa: F401
+
+    raise AssertionError
