@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from benchmarks.device import device
+from benchmarks.distributed import distributed, scaling
 from benchmarks.dynamic_rnn import dynamic_rnn
 from benchmarks.foreign_loops import foreign
 from benchmarks.gradient import gradient
@@ -11,6 +13,7 @@ from benchmarks.importing import importing
 from benchmarks.keras_cell import keras_cell
 from benchmarks.lowering import lowering
 from benchmarks.pages import pages
+from benchmarks.providers import providers
 from benchmarks.race_command import race
 from benchmarks.tables import tables
 from benchmarks.torch_step import torch_step
@@ -28,6 +31,9 @@ app = typer.Typer(
 app.command()(race)
 app.command()(lowering)
 app.command("import")(importing)
+app.command()(device)
+app.command()(distributed)
+app.command()(scaling)
 app.command()(foreign)
 app.command("dynamic-rnn")(dynamic_rnn)
 app.command("torch")(torch_step)
@@ -35,6 +41,7 @@ app.command()(gradient)
 app.command("keras")(keras_cell)
 app.command()(trainer)
 app.command()(pages)
+app.command()(providers)
 app.command()(tables)
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def feeds(case: Case, operands: dict[str, Array]) -> dict[str, Array]:
 
 
 def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """The matrix products that no implementation of the case can leave out, one after the other, and nothing else.
+    """The matrix products that every implementation of the case computes, one after the other, and nothing else.
 
     Backward: T products [B,4H]x[4H,H], one [T*B,4H]x[4H,I] and one [I+H,T*B]x[T*B,4H]. Forward: T products
     [B,H]x[H,4H] and one [T*B,I]x[I,4H].

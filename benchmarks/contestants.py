@@ -14,12 +14,14 @@ import onnx
 
 from benchmarks import block, cudnn, dynamic_rnn, keras_cell, torch_step
 from benchmarks.block import Case
+from lstm_lower.runtime.measuring.model_run import BoundRun, LeanRun
+from lstm_lower.runtime.measuring.worker import Measured
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[], Any]
 # A contestant's one run, and facts about its making.
 Made = tuple[Run, dict[str, Any]]
-# The same run with scratch memory given back afterwards, where that has to be asked for: memory is measured with it.
+# The same run without memory that is kept between runs, where that has to be asked for: memory is measured with it.
 LEAN_RUNS: dict[Run, Run] = {}
 # Others' tools, in which a refusal is a result.
 MAY_REFUSE = ("torch-compile", "onnx-ad", "onnxsim")
@@ -38,38 +40,24 @@ def made_session(model: onnx.ModelProto, feeds: dict[str, Array], threads: int, 
 
     from lstm_lower.runtime.session import default_options
 
-    options = default_options()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    if not optimise:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    def open_with(options: ort.SessionOptions) -> ort.InferenceSession:
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        if not optimise:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+    data = model.SerializeToString()
     start = time.perf_counter()
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = open_with(default_options())
     load = time.perf_counter() - start
     # Inputs are bound once, as the other contestants hold theirs as tensors; outputs are allocated anew by every run.
-    binding = session.io_binding()
-    outputs = [output.name for output in session.get_outputs()]
-    for value in session.get_inputs():
-        binding.bind_ortvalue_input(value.name, ort.OrtValue.ortvalue_from_numpy(feeds[value.name]))
-    lean = ort.RunOptions()
-    lean.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-
-    def run(options: Any = None) -> Any:
-        binding.clear_binding_outputs()
-        for output in outputs:
-            binding.bind_output(output)
-        session.run_with_iobinding(binding, options)
-        return binding
-
-    def lean_run() -> Any:
-        run(lean)
-        binding.clear_binding_outputs()
-
-    LEAN_RUNS[run] = lean_run
-    return run, {"load_s": load}
+    bound = BoundRun(session, feeds)
+    LEAN_RUNS[bound.run] = LeanRun(open_with, feeds)
+    return bound.run, {"load_s": load}
 
 
-def products_in_pytorch(model: onnx.ModelProto, values: Mapping[str, Array], threads: int) -> Run:
+def products_in_pytorch(model: onnx.ModelProto, values: Mapping[str, Array], threads: int, device: str = "cpu") -> Run:
     """A floor's matrix products, one after the other, in PyTorch.
 
     Products alone differ between libraries: PyTorch's come from MKL, onnxruntime's from its own kernels. A contestant
@@ -80,6 +68,7 @@ def products_in_pytorch(model: onnx.ModelProto, values: Mapping[str, Array], thr
         model: a floor: MatMul and Gemm nodes on two inputs of the graph each, matrices all.
         values: the inputs.
         threads: PyTorch's threads.
+        device: PyTorch's name of where it multiplies; for the end of a GPU's run the caller waits.
 
     Raises:
         ImportError: PyTorch is not installed.
@@ -87,7 +76,7 @@ def products_in_pytorch(model: onnx.ModelProto, values: Mapping[str, Array], thr
     import torch
 
     torch.set_num_threads(threads)
-    tensors = {name: torch.from_numpy(value) for name, value in values.items()}
+    tensors = {name: torch.from_numpy(value).to(device) for name, value in values.items()}
     pairs = []
     for node in model.graph.node:
         left, right = (tensors[name] for name in node.input)
@@ -217,3 +206,25 @@ CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
     "floor-pytorch": floor_pytorch,
     "keras-cell": keras_cell.made,
 }
+
+
+class CaseRun(Measured):
+    """A contestant's run of a case."""
+
+    def __init__(self, name: str, case: Case, threads: int, schedule: str) -> None:
+        """Makes it.
+
+        Args:
+            name: out of `CONTESTANTS`.
+            case: what it runs.
+            threads: its threads.
+            schedule: ours, where it is ours.
+        """
+        self._run, self.facts = CONTESTANTS[name](case, threads, schedule)
+        self._lean = LEAN_RUNS.get(self._run, self._run)
+
+    def run(self) -> Any:
+        return self._run()
+
+    def run_lean(self) -> Any:
+        return self._lean()

@@ -128,8 +128,8 @@ def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
     return model_of(products)
 
 
-def in_pytorch(case: Case) -> Callable[[], Any]:
-    """PyTorch's forward and backward."""
+def in_pytorch(case: Case, device: str = "cpu") -> Callable[[], Any]:
+    """PyTorch's forward and backward, on a device by PyTorch's name; for the end of a GPU's run the caller waits."""
     import torch
 
     from lstm_lower.weights import unpack_torch
@@ -140,9 +140,10 @@ def in_pytorch(case: Case) -> Callable[[], Any]:
     weights = unpack_torch(operands["params"], layout)
     module.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
     states = ("input_h", "input_c") if layout.rnn_mode == "lstm" else ("input_h",)
-    leaves = [torch.tensor(operands[name], requires_grad=True) for name in ("input", *states)]
+    module.to(device)
+    leaves = [torch.tensor(operands[name], device=device, requires_grad=True) for name in ("input", *states)]
     wanted = [*leaves, *module.parameters()]
-    cotangents = [torch.tensor(operands[f"output{name[5:]}_backprop"]) for name in ("input", *states)]
+    cotangents = [torch.tensor(operands[f"output{name[5:]}_backprop"], device=device) for name in ("input", *states)]
 
     def run() -> Any:
         output, final = module(leaves[0], tuple(leaves[1:]) if len(leaves) == 3 else leaves[1])

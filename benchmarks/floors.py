@@ -1,4 +1,4 @@
-"""Floors: the matrix products that no implementation can leave out, one after the other, and nothing else."""
+"""Floors: the matrix products that every implementation computes, one after the other, and nothing else."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import typer
 
 from benchmarks.block import Case
 from benchmarks.options import JsonOption, OutputOption, hand_out, parse_shape
-from benchmarks.race import Contestant
+from benchmarks.worker import contestant
 from lstm_lower.cli import console
 
 SHAPES = ("100,16,16,32", "100,32,64,128")
@@ -107,7 +107,7 @@ def made(case: Case, threads: int, _: str) -> tuple[Callable[[], Any], dict[str,
 
 def measured(shape: tuple[int, int, int, int], threads: int) -> Figures:
     """Times one model here and in Keras, in turns."""
-    ours, theirs = (Contestant("keras-cell", Case(op, shape), threads, "auto") for op in ("ours", "keras"))
+    ours, theirs = (contestant("keras-cell", Case(op, shape), threads, "auto") for op in ("ours", "keras"))
     try:
         times = [(ours.times(5), theirs.times(5)) for _ in range(ROUNDS)]
     finally:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks pages`: figures into `results/`, pictures into `docs/images/`, tables into the pages.
+"""`python -m benchmarks pages`: figures into `results/MAKER/`, pictures into `docs/images/`, tables into the pages.
 
 Contestants take turns, so that their ratios hold on a machine that is not quite idle; the figures themselves need one
 that is. All of it takes about half an hour on two CPUs.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,8 +40,6 @@ COMMANDS = {
     "lowering": "lowering",
     "trainer": "trainer",
 }
-# Pictures are drawn relative to the bare products.
-DRAWN = ("backward", "backward_1", "forward", "variants", "cudnn")
 # What took part; the other names' contestants without one here.
 PACKAGES = {
     "lowering": ("onnx", "onnx-ir"),
@@ -76,6 +75,12 @@ def machine(packages: Sequence[str]) -> dict[str, Any]:
     return {"processor": processor, "cpus": os.cpu_count(), "versions": versions}
 
 
+def maker(processor: str) -> str:
+    """The folder of a machine's figures: those of another maker's processors stay beside them."""
+    found = re.match("[a-z]+", processor.lower())
+    return found[0] if found else "unknown"
+
+
 def _is_installed(name: str) -> bool:
     try:
         metadata.version(name)
@@ -103,8 +108,6 @@ def measure(name: str, *, quick: bool, seconds: float) -> dict[str, Any]:
         words, seconds = quicker(words), 0.1
     if words[0] in RACES:
         words += ["--seconds", str(seconds)]
-    if name in DRAWN:
-        words += ["--plot", str(tables.PICTURES / f"bench_{name}.svg")]
     with tempfile.TemporaryDirectory() as folder:
         figures = Path(folder) / "figures.json"
         command = [sys.executable, "-m", "benchmarks", *words, "--output", str(figures)]
@@ -131,10 +134,10 @@ def pages(
     load = os.getloadavg()[0]
     if load > 0.3 and not quick:
         print(f"the load average is {load:.2f}: other work on this machine distorts the figures", file=sys.stderr)
-    tables.PICTURES.mkdir(parents=True, exist_ok=True)
-    tables.RESULTS.mkdir(parents=True, exist_ok=True)
     for name in names or COMMANDS:
         print(f"== {name}", flush=True)
-        text = json.dumps(measure(name, quick=quick, seconds=seconds), indent=1)
-        (tables.RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        data = measure(name, quick=quick, seconds=seconds)
+        folder = tables.RESULTS / maker(data["machine"]["processor"])
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     tables.write()

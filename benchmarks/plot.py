@@ -1,104 +1,148 @@
-"""Drawing benchmark results."""
+"""Drawing benchmark results: a panel per case, a bar per contestant, a line where the matrix products alone are."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.block import Case
 from benchmarks.race import Result
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.pictures import BLUE, GREEN, GREY, INK, ORANGE, PALE, PAPER, RED, picture
 
-COLOURS = {
-    "lstm-lower": "#1b6ca8",
-    "textbook": "#9db8cc",
-    "floor": "#444444",
-    "tensorflow": "#e58606",
-    "pytorch": "#b5382f",
-    "floor-pytorch": "#b9b9b9",
-}
+if TYPE_CHECKING:
+    from lstm_lower.pictures import Axes
+
+COLUMNS = 2
+_COLOURS = {"lstm-lower": BLUE, "textbook": PALE, "tensorflow": ORANGE, "pytorch": RED}
 _NAMES = {
+    "textbook": "unoptimised",
     "tensorflow": "TensorFlow",
     "pytorch": "PyTorch",
-    "floor-pytorch": "bare products in PyTorch",
+    "torch-compile": "torch.compile",
+}
+_OPS = {
+    "BlockLSTM": "Forward pass of an LSTM",
+    "BlockLSTMGrad": "Gradient of an LSTM",
+    "CudnnRNN": "Forward pass and gradient",
+    "CudnnRNNBackprop": "Gradient",
+}
+_VARIANTS = {
+    "plain": "",
+    "peephole": "with peepholes",
+    "v2": "version 2 of the op",
+    "half": "float16",
+    "short": "9/10 of the steps",
+    "dynamic": "open sizes",
+    "vanishing": "gradient at the last step only",
+    "lstm": "LSTM",
+    "gru": "GRU",
+    "lstm-2x2": "LSTM, 2 layers, 2 directions",
+    "gru-2x2": "GRU, 2 layers, 2 directions",
 }
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
-    """Draws time relative to the bare matrix products, a group of bars per case.
+    """Draws milliseconds: bars end at the fastest run, a thin line goes on to the median.
 
     Args:
-        results: of races that the floor took part in.
+        results: of races.
         path: a .png or .svg file.
 
     Raises:
-        InvalidInputError: matplotlib is not installed, or no result has a floor to compare with.
+        InvalidInputError: nothing was timed.
+        MissingPackageError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise InvalidInputError(
-            "--plot requires matplotlib (pip install matplotlib), got an installation without it"
-        ) from error
-    mpl.use("agg")
-    import matplotlib.pyplot as plt
-
-    floors = {(r.case, r.threads): r.minimum for r in results if r.contestant == "floor" and r.minimum}
-    cases = [key for key in dict.fromkeys((r.case, r.threads) for r in results) if key in floors]
+    timed = [result for result in results if result.minimum]
+    cases = list(dict.fromkeys((result.case, result.threads) for result in timed))
     if not cases:
-        raise InvalidInputError("--plot requires the floor among the contestants, got none")
-    labels = list(dict.fromkeys((r.contestant, r.schedule) for r in results if r.contestant != "floor"))
-    figure, axes = plt.subplots(figsize=(2.6 + 1.4 * len(cases), 3.4), layout="constrained")
-    width = 0.8 / len(labels)
-    for position, (name, schedule) in enumerate(labels):
-        heights = [_ratio(results, case, name, schedule, floors[case]) for case in cases]
-        places = [index + (position - (len(labels) - 1) / 2) * width for index in range(len(cases))]
-        several = sum(other == name for other, _ in labels) > 1
-        label = _NAMES.get(name, name) + (f", {schedule}" if several else "")
-        # A logarithmic axis has no zero to stand on; the bare products are where a bar begins.
-        rises = [height - 1 for height in heights]
-        bars = axes.bar(places, rises, width * 0.92, bottom=1, label=label, color=COLOURS.get(name))
-        texts = [f"{h:.2f}" if h < 2 else f"{h:.1f}" if math.isfinite(h) else "" for h in heights]
-        axes.bar_label(bars, texts, fontsize=7, padding=1)
-    axes.axhline(1.0, color=COLOURS["floor"], linewidth=0.8)
-    said, titles = _labels(cases)
-    axes.set_xticks(range(len(cases)), titles, fontsize=8)
-    axes.set_ylabel("time / bare matrix products")
-    axes.set_yscale("log")
-    axes.set_yticks([0.5, 1, 2, 5, 10, 20], ["0.5", "1", "2", "5", "10", "20"])
-    axes.minorticks_off()
-    axes.margins(y=0.1)
-    axes.spines[["top", "right"]].set_visible(False)
-    if "T,B,I,H" not in said:
-        axes.set_xlabel("T,B,I,H", fontsize=8)
-    axes.set_title(said, fontsize=9, loc="left")
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    # Without the date and with identifiers that do not change, equal figures give equal files.
-    with mpl.rc_context({"svg.hashsalt": "lstm-lower"}):
-        figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
+        raise InvalidInputError("--plot requires a contestant that was timed, got none")
+    labels = list(dict.fromkeys((r.contestant, r.schedule) for r in timed if not r.contestant.startswith("floor")))
+    lines = -(-(len(cases) + 1) // COLUMNS)
+    rows = 1 + max(_title(case, cases).count("\n") for case, _ in cases)
+    with picture(path, height=0.5 + lines * (0.53 + 0.17 * rows + 0.21 * len(labels))) as figure:
+        panels = list(figure.subplots(lines, COLUMNS, squeeze=False).flat)
+        for axes, (case, threads) in zip(panels, cases, strict=False):
+            found = [result for result in timed if (result.case, result.threads) == (case, threads)]
+            _panel(axes, found, labels, _title(case, cases))
+        first, *others = panels[len(cases) :]
+        _legend(first, any(result.contestant == "floor" for result in timed))
+        for axes in others:
+            axes.set_axis_off()
+        figure.suptitle(_common(cases), x=0.01, ha="left", fontsize=11, color=INK)
 
 
-def _ratio(results: Sequence[Result], case: object, name: str, schedule: str, floor: float) -> float:
-    for result in results:
-        if ((result.case, result.threads) == case and result.contestant == name) and result.schedule == schedule:
-            return result.minimum / floor if result.minimum else math.nan
-    return math.nan
+def _panel(axes: Axes, found: Sequence[Result], labels: Sequence[tuple[str, str]], title: str) -> None:
+    """One case."""
+    times = {(result.contestant, result.schedule): result for result in found}
+    floor = next((result.minimum for result in found if result.contestant == "floor"), None)
+    several = len({name for name, _ in labels}) < len(labels)
+    names = []
+    for place, (contestant, schedule) in enumerate(labels):
+        name = _NAMES.get(contestant, contestant) + (f", {schedule}" if several and schedule else "")
+        names.append(name)
+        result = times.get((contestant, schedule))
+        if result is None or result.minimum is None:
+            continue
+        least, middle = 1e3 * result.minimum, 1e3 * (result.median or result.minimum)
+        axes.barh(place, least, height=0.7, color=_COLOURS.get(contestant, GREEN))
+        axes.plot([least, middle], [place, place], color=INK, linewidth=1)
+        # A label hides the line of the products where it would cross it.
+        box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5}
+        at = (middle, place)
+        axes.annotate(_digits(least), at, (4, 0), textcoords="offset points", va="center", fontsize=9, bbox=box)
+    if floor is not None:
+        axes.axvline(1e3 * floor, color=INK, linewidth=1, linestyle=(0, (3, 2)), zorder=1.5)
+    axes.set_yticks(range(len(labels)), names)
+    axes.set_title(title, fontsize=9, color=INK)
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_visible(False)
+    axes.spines["bottom"].set_visible(False)
+    axes.set_xlim(0, 1.16 * axes.get_xlim()[1])
 
 
-def _labels(cases: Sequence[tuple[Case, int]]) -> tuple[str, list[str]]:
-    """What all cases have in common, for the title, and what is left for each."""
-    facts = [
-        {
-            "op": case.op,
-            "shape": f"T,B,I,H = {','.join(map(str, case.shape))}",
-            "variant": case.variant,
-            "threads": f"{threads} thread{'s' if threads > 1 else ''}",
-        }
-        for case, threads in cases
-    ]
-    common = [key for key in facts[0] if len({fact[key] for fact in facts}) == 1]
-    title = ", ".join(facts[0][key] for key in common)
-    left = [[value.removeprefix("T,B,I,H = ") for key, value in fact.items() if key not in common] for fact in facts]
-    return title, ["\n".join(texts) or facts[0]["op"] for texts in left]
+def _legend(axes: Axes, floor: bool) -> None:
+    """How to read the panels, in the place of one."""
+    lines = ["Bar: fastest run. Thin line: up to the median."]
+    if floor:
+        lines += ["Dashed: the bare matrix products,", "which every implementation has to compute."]
+    axes.text(0, 0.95, "\n".join(lines), va="top", fontsize=9, color=GREY, linespacing=1.5, transform=axes.transAxes)
+    axes.set_axis_off()
+
+
+def _digits(milliseconds: float) -> str:
+    """Three digits that count."""
+    return f"{milliseconds:.{max(0, 2 - math.floor(math.log10(milliseconds)))}f}"
+
+
+def _title(case: Case, cases: Sequence[tuple[Case, int]]) -> str:
+    """What distinguishes a case from the others, in words."""
+    parts = [_VARIANTS.get(case.variant, case.variant)] if len({other.variant for other, _ in cases}) > 1 else []
+    if len({other.shape for other, _ in cases}) > 1:
+        parts.append(shape_in_words(case.shape))
+    return "\n".join(part for part in parts if part) or "plain"
+
+
+def shape_in_words(shape: Sequence[int]) -> str:
+    """T, B, I, H as somebody says them who has data."""
+    steps, batch, inputs, units = shape
+    sequences = "1 sequence" if batch == 1 else f"{batch} sequences"
+    size = f"{inputs} inputs and units" if inputs == units else f"{inputs} inputs, {units} units"
+    return f"{sequences} of {steps} steps, {size}"
+
+
+def _common(cases: Sequence[tuple[Case, int]]) -> str:
+    """What all cases share, and what is drawn."""
+    ops = dict.fromkeys(_OPS.get(case.op, case.op) for case, _ in cases)
+    threads = dict.fromkeys(f"{count} thread{'s' if count > 1 else ''}" for _, count in cases)
+    words = [" and ".join(ops), " and ".join(threads)]
+    first = cases[0][0]
+    if len(cases) > 1 and len({case.variant for case, _ in cases}) == 1 and _VARIANTS.get(first.variant):
+        words.insert(0, _VARIANTS[first.variant])
+    if len(cases) > 1 and len({case.shape for case, _ in cases}) == 1:
+        words.append(shape_in_words(first.shape))
+    return f"{', '.join(words)}: milliseconds, lower is better"

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
-from typing import Any
 
 from benchmarks.block import Case
-from benchmarks.processes import environment
-from lstm_lower.errors import InvalidInputError
+from benchmarks.worker import absence, contestant
+from lstm_lower.runtime.measuring.turns import take_turns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,66 +36,6 @@ class Result:
     absence: str | None = None
 
 
-class Contestant:
-    """A process that runs one contestant on request."""
-
-    def __init__(self, name: str, case: Case, threads: int, schedule: str) -> None:
-        self.name = name
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment(OMP_NUM_THREADS=str(threads)),
-        )
-        self.facts = self._ask(
-            {
-                "contestant": name,
-                "op": case.op,
-                "shape": case.shape,
-                "variant": case.variant,
-                "threads": threads,
-                "schedule": schedule,
-            }
-        )
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether its library is not installed, or refuses the case."""
-        return "absence" in self.facts
-
-    def times(self, count: int) -> list[float]:
-        """Runs and returns seconds."""
-        result: list[float] = self._ask({"do": "time", "count": count})
-        return result
-
-    def memory(self) -> int:
-        """Bytes at the peak of a run."""
-        result: int = self._ask({"do": "memory"})
-        return result
-
-    def _ask(self, request: dict[str, Any]) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise InvalidInputError(
-                f"benchmark contestant '{self.name}' requires a working process, got one that ended"
-            )
-        return json.loads(line)
-
-    def close(self) -> None:
-        """Ends the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        assert self._process.stdout is not None
-        self._process.wait(timeout=60)
-        self._process.stdout.close()
-
-
 def race(
     case: Case,
     contestants: Sequence[str],
@@ -120,38 +56,29 @@ def race(
         memory: also measure memory.
 
     Raises:
-        InvalidInputError: a contestant's process ended.
+        InvalidInputError: a contestant fails.
     """
     entries = [
         (name, schedule) for name in contestants for schedule in (schedules if name == "lstm-lower" else schedules[:1])
     ]
-    field = [(schedule, Contestant(name, case, threads, schedule)) for name, schedule in entries]
+    field = [(name, schedule, contestant(name, case, threads, schedule)) for name, schedule in entries]
     try:
-        running = [contestant for _, contestant in field if not contestant.is_missing]
-        times: dict[Contestant, list[float]] = {contestant: [] for contestant in running}
-        counts = dict.fromkeys(running, 1)
-        rounds = 6
-        for contestant in running:
-            first = min(contestant.times(2))
-            counts[contestant] = max(1, min(200, round(seconds / rounds / first)))
-        for _ in range(rounds):
-            for contestant in running:
-                times[contestant] += contestant.times(counts[contestant])
+        times = take_turns([worker for *_, worker in field if worker.refusal is None], seconds=seconds)
         return [
             Result(
-                contestant.name,
+                name,
                 case,
                 threads,
-                schedule if contestant.name == "lstm-lower" else "",
-                min(times[contestant]) if contestant in times else None,
-                statistics.median(times[contestant]) if contestant in times else None,
-                contestant.memory() if memory and contestant in times else None,
-                contestant.facts.get("lower_s"),
-                contestant.facts.get("load_s"),
-                contestant.facts.get("absence"),
+                schedule if name == "lstm-lower" else "",
+                min(times[worker]) if worker in times else None,
+                statistics.median(times[worker]) if worker in times else None,
+                worker.ask("memory") if memory and worker in times else None,
+                worker.facts.get("lower_s"),
+                worker.facts.get("load_s"),
+                absence(worker),
             )
-            for schedule, contestant in field
+            for name, schedule, worker in field
         ]
     finally:
-        for _, contestant in field:
-            contestant.close()
+        for *_, worker in field:
+            worker.close()

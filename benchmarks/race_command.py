@@ -62,7 +62,7 @@ def race(
     """Time one op side by side with others.
 
     Contestants take turns, each in a process of its own with the same number of threads. `floor` is the matrix products
-    that nobody can leave out, timed in onnxruntime; `textbook` is our lowering without the loop optimiser. A contestant
+    alone, which every implementation computes; `textbook` is our lowering without the loop optimiser. A contestant
     whose library is not installed is left out.
     """
     with console.errors(as_json=as_json):

@@ -1,7 +1,8 @@
-"""`python -m benchmarks tables`: tables and pictures' places in the pages, from the figures in `results/`.
+"""`python -m benchmarks tables`: the pages' tables and pictures, made from the figures in `results/`.
 
-A page says where: everything between `<!-- table NAME -->` and `<!-- end of table -->` is made of `results/NAME.json`;
-a picture `docs/images/bench_NAME.svg`, where there is one, stands above the table.
+`results/MAKER/NAME.json` are figures of a machine with a processor of that maker; those of several makers are shown one
+below the other. A page says where: between `<!-- table NAME -->` and `<!-- end of table -->`. A race is also drawn, as
+`docs/images/bench_NAME.svg`. The README has a short form.
 """
 
 from __future__ import annotations
@@ -17,21 +18,32 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks import plot
+from benchmarks.block import Case
+from benchmarks.plot import shape_in_words
 from benchmarks.processes import ROOT
+from benchmarks.race import Result
 
 RESULTS = ROOT / "benchmarks" / "results"
 PICTURES = ROOT / "docs" / "images"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
-FLOOR = "floor"
+README = ROOT / "README.md"
+PAGES = (README, ROOT / "docs" / "benchmarks.md")
+FLOOR = "bare products"
 NAMES = {
     "tensorflow": "TensorFlow",
     "pytorch": "PyTorch",
-    "floor-pytorch": "floor in PyTorch",
-    "floor-sequential": "its floor",
+    "textbook": "unoptimised",
+    "floor": FLOOR,
+    "floor-pytorch": "bare products in PyTorch",
+    "floor-sequential": "bare products of sequential",
     "torch-compile": "torch.compile",
 }
 # Compared with the first contestant: those that somebody would use in its place, and the floor.
+# Whose runs differ much: the median stands beside the minimum.
+VARYING = ("TensorFlow",)
 COMPARED = (FLOOR, "TensorFlow", "PyTorch", "sequential")
+# Pictures are drawn of these.
+DRAWN = ("backward", "backward_1", "forward", "variants", "cudnn")
 _PLACE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 Row = Mapping[str, Any]
@@ -61,22 +73,53 @@ def label(row: Row) -> str:
 
 def times(data: Mapping[str, Any]) -> str:
     """Milliseconds of all contestants, a row per case, and how the first one compares with the others."""
-    cases: dict[tuple[Any, ...], dict[str, float | None]] = {}
-    for row in data["results"]:
-        key = (row["op"], tuple(row["shape"]), row["variant"], row["threads"])
-        cases.setdefault(key, {})[label(row)] = row["minimum_s"]
+    cases = by_case(data)
     contestants = list(dict.fromkeys(label(row) for row in data["results"]))
     ours, others = contestants[0], [name for name in contestants[1:] if name in COMPARED]
     variants, threads = ({key[place] for key in cases} for place in (2, 3))
     rows = []
-    for (_, shape, variant, count), found in cases.items():
-        first = ", ".join(map(str, shape))
+    for (_, shape, variant, count), kinds in cases.items():
+        found, medians = kinds["minimum_s"], kinds["median_s"]
+        first = ",\N{NO-BREAK SPACE}".join(map(str, shape))
         first += f", {variant}" if len(variants) > 1 else ""
         first += f", {count} threads" if len(threads) > 1 else ""
-        cells = [number(None if (s := found.get(name)) is None else 1e3 * s) for name in contestants]
+        cells = [
+            cell
+            for name in contestants
+            for cell in (milliseconds(found.get(name)), milliseconds(medians.get(name)))[: 1 + (name in VARYING)]
+        ]
         rows.append([first, *cells, *(number(_ratio(found.get(name), found.get(ours), name)) for name in others)])
     ratios = [f"ours / {name}" if name == FLOOR else f"{name} / ours" for name in others]
-    return table(["T, B, I, H", *(f"{name} ms" for name in contestants), *ratios], rows)
+    heads = [text for name in contestants for text in (f"{name} ms", f"{name} median ms")[: 1 + (name in VARYING)]]
+    return table(["T, B, I, H", *heads, *ratios], rows)
+
+
+def by_case(data: Mapping[str, Any]) -> dict[tuple[Any, ...], dict[str, dict[str, float | None]]]:
+    """Op, shape, variant and threads -> `minimum_s` and `median_s` -> contestant's column -> seconds."""
+    cases: dict[tuple[Any, ...], dict[str, dict[str, float | None]]] = {}
+    for row in data["results"]:
+        key = (row["op"], tuple(row["shape"]), row["variant"], row["threads"])
+        kinds = cases.setdefault(key, {"minimum_s": {}, "median_s": {}})
+        for kind, found in kinds.items():
+            found[label(row)] = row[kind]
+    return cases
+
+
+def short(data: Mapping[str, Any]) -> str:
+    """The README's table: shapes in words, the contestants that somebody would use, and the bare products."""
+    columns = ("lstm-lower", FLOOR, "PyTorch")
+    rows = []
+    for (_, shape, _, _), kinds in by_case(data).items():
+        found, medians = kinds["minimum_s"], kinds["median_s"]
+        cells = [milliseconds(found.get(name)) for name in columns]
+        both = f"{milliseconds(found.get('TensorFlow'))} / {milliseconds(medians.get('TensorFlow'))}"
+        rows.append([shape_in_words(shape), *cells, both])
+    return table(["milliseconds", "lstm-lower", FLOOR, "PyTorch", "TensorFlow, minimum / median"], rows)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A time in a cell."""
+    return number(None if seconds is None else 1e3 * seconds)
 
 
 def _ratio(other: float | None, ours: float | None, name: str) -> float | None:
@@ -89,7 +132,7 @@ def _ratio(other: float | None, ours: float | None, name: str) -> float | None:
 def memory(data: Mapping[str, Any]) -> str:
     """Memory beyond the inputs, and the time beside it."""
     rows = [
-        [label(row), number(row["memory_bytes"] / 1e6), number(None if (s := row["minimum_s"]) is None else 1e3 * s)]
+        [label(row), number(row["memory_bytes"] / 1e6), milliseconds(row["minimum_s"])]
         for row in data["results"]
         if row["memory_bytes"] is not None
     ]
@@ -124,7 +167,7 @@ def steps(data: Mapping[str, Any]) -> str:
         if row["minimum_s"] is None:
             rows.append([what, "–", "–", row["absence"]])
             continue
-        rows.append([what, *(number(1e3 * row[f"{kind}_s"]) for kind in ("minimum", "median"))])
+        rows.append([what, *(milliseconds(row[f"{kind}_s"]) for kind in ("minimum", "median"))])
         rows[-1].append(number(row["minimum_s"] / ours))
     return table(["step", "minimum ms", "median ms", "minimum / ours"], rows)
 
@@ -145,20 +188,56 @@ def caption(data: Mapping[str, Any]) -> str:
     """What was run and where, and what else must be known of figures that `pages` did not write."""
     note = f" {data['note']}" if "note" in data else ""
     versions = ", ".join(f"{name} {version}" for name, version in data["machine"]["versions"].items())
-    return f"`{data['command']}` on {data['machine']['processor']}, {data['machine']['cpus']} CPUs; {versions}.{note}\n"
+    where = f"{data['machine']['processor']}, {data['machine']['cpus']} CPUs"
+    return f"`{data['command']}` on {'; '.join(part for part in (where, versions) if part)}.{note}\n"
+
+
+def makers(name: str) -> list[Path]:
+    """Files with the figures of a name, one for each maker of processors."""
+    return sorted(RESULTS.glob(f"*/{name}.json"))
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Figures, and where they come from."""
+    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return loaded
 
 
 def section(name: str, page: Path) -> str:
     """What stands between the marks of a page."""
-    figures, picture = RESULTS / f"{name}.json", PICTURES / f"bench_{name}.svg"
-    if not figures.is_file():
+    paths = makers(name)
+    if not paths:
         return f"Not measured yet: `python -m benchmarks pages {name}`.\n"
-    data = json.loads(figures.read_text(encoding="utf-8"))
     shown = ""
-    if picture.is_file():
-        place = os.path.relpath(picture, page.parent)
-        shown = f"![time over the bare matrix products: {name.replace('_', ' ')}]({place})\n\n"
-    return f"{shown}{KINDS.get(name, times)(data)}\n{caption(data)}"
+    if name in DRAWN:
+        data = load(paths[0])
+        place = os.path.relpath(picture(name), page.parent)
+        shown = f"![the times of the table below as bars, on {data['machine']['processor']}]({place})\n\n"
+    if page == README:
+        data = load(paths[0])
+        return f"{shown}{short(data)}\n{caption(data)}"
+    return shown + "\n".join(f"{KINDS.get(name, times)(data)}\n{caption(data)}" for data in map(load, paths))
+
+
+def picture(name: str) -> Path:
+    """Where the picture of a name is."""
+    return PICTURES / f"bench_{name}.svg"
+
+
+def draw(name: str) -> None:
+    """Draws the figures of the first maker."""
+    results = [
+        Result(
+            row["contestant"],
+            Case(row["op"], tuple(row["shape"]), row["variant"]),
+            row["threads"],
+            row["schedule"],
+            row["minimum_s"],
+            row["median_s"],
+        )
+        for row in load(makers(name)[0])["results"]
+    ]
+    plot.draw(results, picture(name))
 
 
 def filled(page: Path) -> str:
@@ -169,7 +248,11 @@ def filled(page: Path) -> str:
 
 
 def write() -> None:
-    """Writes the tables of all pages."""
+    """Draws the pictures and writes the tables of all pages."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for name in DRAWN:
+        if makers(name):
+            draw(name)
     for page in PAGES:
         page.write_text(filled(page), encoding="utf-8")
 
@@ -179,7 +262,7 @@ def tables(
         bool, typer.Option("--check", help="Change nothing; fail where a table is not its figures'.")
     ] = False,
 ) -> None:
-    """Write the pages' tables from the figures that are there."""
+    """Write the pages' tables, and draw their pictures, from the figures that are there."""
     if not check:
         write()
         return

@@ -26,7 +26,7 @@ def ratios(rounds: int, steps: int, batch: int) -> list[float]:
     rate = float(feeds.pop("learning_rate:0"))
     trainer = ll.Trainer(MODEL, initial_values=feeds, learning_rate=rate)
     trainer.step(data)
-    bound = trainer._binding(())
+    bound = trainer._bindings.of(())
     found = []
     for _ in range(rounds):
         start = time.perf_counter()

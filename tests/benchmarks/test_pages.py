@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import plot
 from benchmarks.block import Case
+from benchmarks.pages import machine, maker
 from benchmarks.race import Result
 from lstm_lower.errors import InvalidInputError
 from tests.support import documentation
@@ -47,14 +48,17 @@ def test_tables_are_up_to_date() -> None:
 
 
 def test_other_figures_are_noticed_and_written(folder: Path) -> None:
-    figures = folder / RESULTS / "backward.json"
+    figures = folder / RESULTS / "amd" / "backward.json"
     data = json.loads(figures.read_text())
     data["results"][0]["minimum_s"] = 12.345
     figures.write_text(json.dumps(data))
     done = tables(folder, "--check")
     assert done.returncode == 1
     assert "README.md: a table is out of date" in done.stderr
+    picture = folder / "docs/images/bench_backward.svg"
+    before = picture.read_bytes()
     assert tables(folder).returncode == 0
+    assert picture.read_bytes() != before
     for page in ("README.md", "docs/benchmarks.md"):
         assert "| 12345 |" in (folder / page).read_text()
     assert tables(folder, "--check").returncode == 0
@@ -63,7 +67,7 @@ def test_other_figures_are_noticed_and_written(folder: Path) -> None:
 def test_every_figure_has_its_table_and_every_picture_its_place() -> None:
     page = (ROOT / "docs/benchmarks.md").read_text()
     shown = set(re.findall(r"<!-- table (\w+) -->", page))
-    assert {path.stem for path in (ROOT / RESULTS).glob("*.json")} <= shown
+    assert {path.stem for path in (ROOT / RESULTS).glob("*/*.json")} <= shown
     for picture in (ROOT / "docs/images").glob("bench_*.svg"):
         assert f"](images/{picture.name})" in page
     assert set(re.findall(r"<!-- table (\w+) -->", (ROOT / "README.md").read_text())) <= shown
@@ -71,18 +75,32 @@ def test_every_figure_has_its_table_and_every_picture_its_place() -> None:
     assert shown == set(re.search(r"one of (.*), got sideways", known)[1].split(", "))
 
 
-def test_measuring_writes_figures_pictures_and_tables(folder: Path) -> None:
-    picture = folder / "docs/images/bench_backward.svg"
-    before = {path: path.read_bytes() for path in (picture, folder / "README.md")}
+def test_measuring_keeps_the_figures_of_other_makers(folder: Path) -> None:
+    for old in (folder / RESULTS).glob("*/*.json"):
+        if old.name != "backward.json":
+            old.unlink()
+    (folder / RESULTS / "amd").rename(folder / RESULTS / "a_first_maker")
+    before = (folder / "docs/benchmarks.md").read_text()
     done = benchmarks(folder, "pages", "--quick", "backward")
     assert done.returncode == 0, done.stderr
-    data = json.loads((folder / RESULTS / "backward.json").read_text())
+    here = maker(machine(())["processor"])
+    data = json.loads((folder / RESULTS / here / "backward.json").read_text())
     assert data["command"] == "python -m benchmarks race --threads 2"
     assert {row["contestant"] for row in data["results"]} == {"lstm-lower", "floor"}
     assert "onnxruntime" in data["machine"]["versions"]
-    assert all(path.read_bytes() != content for path, content in before.items())
-    assert "| 4, 2, 3, 4 |" in (folder / "README.md").read_text()
+    page = (folder / "docs/benchmarks.md").read_text()
+    assert page != before
+    assert "| 4, 2, 3, 4 |" in page.replace("\N{NO-BREAK SPACE}", " ")
+    assert "| 500, 16, 256, 256 |" in page.replace("\N{NO-BREAK SPACE}", " ")
     assert tables(folder, "--check").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("processor", "folder_name"),
+    [("AMD EPYC", "amd"), ("Intel(R) Xeon(R) Processor", "intel"), ("", "unknown")],
+)
+def test_folders_are_named_after_makers(processor: str, folder_name: str) -> None:
+    assert maker(processor) == folder_name
 
 
 def test_an_unknown_name_is_refused(folder: Path) -> None:
@@ -92,11 +110,14 @@ def test_an_unknown_name_is_refused(folder: Path) -> None:
 
 
 def test_a_picture_says_once_what_all_cases_share() -> None:
-    cases = [(Case("BlockLSTMGrad", (10, 1, 32, 32), variant), 2) for variant in ("plain", "half")]
-    assert plot._labels(cases) == ("BlockLSTMGrad, T,B,I,H = 10,1,32,32, 2 threads", ["plain", "half"])
-    shapes = [(Case("BlockLSTM", (10, 1, size, 32)), threads) for size, threads in ((8, 1), (16, 2))]
-    assert plot._labels(shapes) == ("BlockLSTM, plain", ["10,1,8,32\n1 thread", "10,1,16,32\n2 threads"])
-    assert plot._labels(cases[:1])[1] == ["BlockLSTMGrad"]
+    variants = [(Case("BlockLSTMGrad", (10, 1, 32, 32), variant), 2) for variant in ("plain", "half")]
+    assert plot._common(variants) == (
+        "Gradient of an LSTM, 2 threads, 1 sequence of 10 steps, 32 inputs and units: milliseconds, lower is better"
+    )
+    assert [plot._title(case, variants) for case, _ in variants] == ["plain", "float16"]
+    shapes = [(Case("BlockLSTM", (10, 8, size, 32)), 1) for size in (8, 16)]
+    assert plot._common(shapes) == "Forward pass of an LSTM, 1 thread: milliseconds, lower is better"
+    assert plot._title(shapes[0][0], shapes) == "8 sequences of 10 steps, 8 inputs, 32 units"
 
 
 def test_equal_figures_give_equal_pictures(tmp_path: Path) -> None:
@@ -106,5 +127,5 @@ def test_equal_figures_give_equal_pictures(tmp_path: Path) -> None:
     for name in ("one.svg", "other.svg"):
         plot.draw(results, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
-    with pytest.raises(InvalidInputError, match="--plot requires the floor among the contestants"):
-        plot.draw(results[2:], tmp_path / "none.svg")
+    with pytest.raises(InvalidInputError, match="--plot requires a contestant that was timed, got none"):
+        plot.draw(results[3:], tmp_path / "none.svg")

@@ -1,0 +1,178 @@
+"""`python -m benchmarks device`: forward and backward of LSTM and GRU on a GPU, next to cuDNN through PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from benchmarks.block import Case
+from benchmarks.device_runs import OurRun, Place, TorchRun
+from benchmarks.options import JsonOption, OutputOption, hand_out, parse_shape
+from benchmarks.race_command import DEFAULT_SHAPES
+from benchmarks.worker import absence
+from lstm_lower.cli import console
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime.measuring.turns import take_turns
+from lstm_lower.runtime.measuring.worker import Worker
+
+VARIANTS = ("lstm", "gru")
+# Sums on a GPU are ordered otherwise than on a processor; tf32 has 11 bits.
+TOLERANCES = {"float32": 1e-4, "tf32": 2e-2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One contestant's figures for one case, in seconds.
+
+    Attributes:
+        contestant: `scan`, `unroll`, `unroll, CUDA graph` of ours; `pytorch`, `floor-pytorch`.
+        variant: `lstm` or `gru`.
+        shape: T, B, I, H.
+        minimum_s: the fastest run; `None` for one that cannot take part.
+        median_s: the median run.
+        error: of ours, against onnxruntime's processor.
+        lower_s: time for lowering.
+        load_s: time to make the session.
+        on_host: nodes of ours that run on the processor.
+        absence: why there are no figures.
+    """
+
+    contestant: str
+    variant: str
+    shape: tuple[int, int, int, int]
+    minimum_s: float | None
+    median_s: float | None
+    error: float | None
+    lower_s: float | None
+    load_s: float | None
+    on_host: tuple[str, ...]
+    absence: str | None
+
+
+def contestants_of(case: Case, place: Place) -> Iterator[tuple[str, Worker]]:
+    """Every contestant in a process of its own."""
+    yield "scan", Worker(OurRun, case, "scan", place, as_graph=False, threads=place.threads)
+    yield "unroll", Worker(OurRun, case, "unroll", place, as_graph=False, threads=place.threads)
+    if place.provider == "cuda":
+        yield "unroll, CUDA graph", Worker(OurRun, case, "unroll", place, as_graph=True, threads=place.threads)
+    for name in ("pytorch", "floor-pytorch"):
+        yield name, Worker(TorchRun, name, case, place, threads=place.threads)
+
+
+def measured(case: Case, place: Place, seconds: float) -> list[Row]:
+    """Times one case.
+
+    Raises:
+        InvalidInputError: results of ours are wrong.
+    """
+    with contextlib.ExitStack() as stack:
+        field = []
+        for name, worker in contestants_of(case, place):
+            stack.callback(worker.close)
+            error = worker.facts.get("error")
+            if error is not None and not error <= TOLERANCES[place.precision or "float32"]:
+                raise InvalidInputError(
+                    f"device requires right results of {name} {case.shape}, got an error of {error}"
+                )
+            field.append((name, worker))
+        times = take_turns([worker for _, worker in field if worker.refusal is None], seconds=seconds)
+        return [
+            Row(
+                name,
+                case.variant,
+                case.shape,
+                min(times[worker]) if worker in times else None,
+                statistics.median(times[worker]) if worker in times else None,
+                worker.facts.get("error"),
+                worker.facts.get("lower_s"),
+                worker.facts.get("load_s"),
+                tuple(worker.facts.get("on_host", ())),
+                absence(worker),
+            )
+            for name, worker in field
+        ]
+
+
+def device(
+    shape: Annotated[
+        list[str] | None,
+        typer.Option("--shape", metavar="T,B,I,H", help="Steps, batch, inputs, units; may be repeated."),
+    ] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option("--variant", help="lstm or gru; may be repeated, both without it.")
+    ] = None,
+    provider: Annotated[str, typer.Option("--provider", "-p", help="onnxruntime's provider.")] = "cuda",
+    torch_device: Annotated[str, typer.Option("--torch-device", help="PyTorch's name of the same device.")] = "cuda",
+    precision: Annotated[
+        str, typer.Option("--precision", help="Of products, of all contestants: float32 or tf32.")
+    ] = "float32",
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads on the host.")] = 2,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Time for each contestant.")] = 3.0,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Time forward and backward pass on a GPU, next to cuDNN through PyTorch.
+
+    Ours as a Scan, unrolled, and unrolled as a CUDA graph; operands and results stay on the device. Nodes that
+    onnxruntime places on the processor are listed. Needs a GPU, onnxruntime-gpu and PyTorch with CUDA; with --provider
+    cpu --torch-device cpu the same is measured on the processor.
+    """
+    with console.errors(as_json=as_json):
+        _one_of("--precision", [precision], list(TOLERANCES))
+        variants = _one_of("--variant", variant or list(VARIANTS), VARIANTS)
+        cases = [Case("CudnnRNN", parse_shape(text), name) for name in variants for text in shape or DEFAULT_SHAPES]
+        # A processor knows no coarser products.
+        place = Place(provider, torch_device, None if precision == "float32" else precision, threads)
+        place.check()
+        rows: list[Row] = []
+        for case in cases:
+            found = measured(case, place, seconds)
+            rows += found
+            if not as_json:
+                _print(case, place, found)
+        hand_out([dataclasses.asdict(row) for row in rows], output, as_json=as_json)
+
+
+def _one_of(option: str, given: Sequence[str], allowed: Sequence[str]) -> list[str]:
+    for name in given:
+        if name not in allowed:
+            raise InvalidInputError(f"{option} requires one of {', '.join(allowed)}, got {name!r}")
+    return list(given)
+
+
+def _print(case: Case, place: Place, rows: Sequence[Row]) -> None:
+    """A table of one case; ratios are against PyTorch, by minimum."""
+    rival = next((row.minimum_s for row in rows if row.contestant == "pytorch"), None)
+    cells: list[list[Any]] = []
+    for row in rows:
+        if row.minimum_s is None or row.median_s is None:
+            cells.append([row.contestant, "-", "", "", "", "", ""])
+            continue
+        cells.append(
+            [
+                row.contestant,
+                f"{1e3 * row.minimum_s:.3f}",
+                f"{1e3 * row.median_s:.3f}",
+                "" if rival is None else f"{row.minimum_s / rival:.2f}",
+                "" if row.error is None else f"{row.error:.1e}",
+                "" if row.lower_s is None else f"{row.lower_s:.1f} + {row.load_s or 0:.1f}",
+                "" if row.error is None else len(row.on_host),
+            ]
+        )
+    columns = ["contestant", "min ms", "median ms", "/ pytorch", "error", "lower + load s", "nodes on host"]
+    title = (
+        f"{case.variant}, T,B,I,H = {','.join(map(str, case.shape))}, {place.provider}, {place.precision or 'float32'}"
+    )
+    console.table(*columns, rows=cells, title=title, right=columns[1:])
+    for row in rows:
+        if row.absence is not None:
+            console.out().print(escape(f"{row.contestant}: {row.absence}"))
+        if row.on_host:
+            console.out().print(escape(f"{row.contestant} on the host: {', '.join(row.on_host)}"))
+    console.out().print()

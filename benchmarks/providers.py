@@ -1,0 +1,216 @@
+"""`python -m benchmarks providers`: which provider runs what, how right and how fast, for docs/providers.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import typer
+
+import lstm_lower as ll
+from benchmarks import block
+from benchmarks.options import JsonOption, OutputOption, hand_out
+from benchmarks.pages import machine
+from benchmarks.provider_runs import ROOT, Run, in_browser, in_node, in_openvino, in_session
+from lstm_lower.records import state as training_state
+from lstm_lower.records.model_files import load
+from lstm_lower.runtime.feeds import random_feeds
+from lstm_lower.runtime.proof import reference
+from lstm_lower.runtime.proof.comparison import errors
+
+Array = np.ndarray[Any, Any]
+PAGE = ROOT / "docs" / "providers.md"
+EXAMPLES = ROOT / "examples"
+BATCH = 16
+_TABLE = re.compile(r"(<!-- table: providers -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A model with composite ops, and what it computes in float64.
+
+    Attributes:
+        name: for the table.
+        source: the model, in which every input has to be fed.
+        feeds: of all inputs.
+        sizes: what these make of its open sizes; loops can be unrolled where they are known.
+    """
+
+    name: str
+    source: ir.Model
+    feeds: dict[str, Array]
+    sizes: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def expected(self) -> dict[str, Array]:
+        """Outputs in float64."""
+        return reference.evaluate(self.source, self.feeds)
+
+    def lowered(self, target: str | None, schedule: str) -> onnx.ModelProto:
+        """For a target, under a schedule."""
+        sizes = self.sizes if schedule == "unroll" else None
+        return ir.to_proto(ll.lower(self.source, schedule=schedule, target=target, sizes=sizes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A provider.
+
+    Attributes:
+        name: for the table.
+        run: runs a model there.
+        target: what models are lowered for.
+        schedules: how loops run.
+    """
+
+    name: str
+    run: Run
+    target: str | None = None
+    schedules: tuple[str, ...] = ("auto",)
+
+
+ROWS = (
+    Row("CPU", functools.partial(in_session, "cpu"), None, ("auto", "unroll")),
+    Row("OpenVINO, plug-in", functools.partial(in_session, "openvino"), "openvino", ("scan", "unroll")),
+    Row("OpenVINO's runtime, directly", functools.partial(in_openvino, "f32"), "openvino", ("scan", "unroll")),
+    Row("OpenVINO's runtime, bfloat16 by name", functools.partial(in_openvino, "bf16"), "openvino", ("unroll",)),
+    Row("ggml", functools.partial(in_session, "ggml"), "ggml", ("unroll",)),
+    Row("Node", in_node, None, ("auto", "unroll")),
+    Row("browser (Chromium, WASM)", in_browser, None, ("auto", "unroll")),
+)
+
+
+def block_backward(shape: tuple[int, int, int, int]) -> Subject:
+    """The gradient of a BlockLSTM."""
+    case = block.Case("BlockLSTMGrad", shape)
+    operands = block.arrays(case)
+    sizes = ", ".join(map(str, shape))
+    return Subject(f"BlockLSTMGrad ({sizes})", ir.from_proto(block.model(case, operands)), block.feeds(case, operands))
+
+
+def bundle(name: str, step: Any) -> Subject:
+    """The training step of a bundle, at the state that it begins with, on random data."""
+    with tempfile.TemporaryDirectory() as folder:
+        ll.export_training(step, folder, files=("init", "train"))
+        about = json.loads((Path(folder) / "training.json").read_text(encoding="utf-8"))
+        first = ll.Session(Path(folder) / "init.onnx").run({})
+    source = load(step) if isinstance(step, Path) else ir.from_proto(step)
+    training_state.detach_initial_values(source)
+    sizes = {size: BATCH for entry in about["data"] for size in entry["shape"] if isinstance(size, str)}
+    feeds = {**random_feeds(source, sizes), **first}
+    if (rate := about["learning_rate"]) is not None:
+        feeds[rate["name"]] = np.asarray(0.01 if rate["value"] is None else rate["value"], np.float32)
+    return Subject(name, source, feeds, sizes)
+
+
+def characters() -> onnx.ModelProto:
+    """The README's model, with the recorded weights as its first state."""
+    model = onnx.load(EXAMPLES / "graphs" / "char_lstm_train.onnx")
+    trainer = ll.Trainer(model, initial_values=_recorded(), learning_rate=0.5)
+    work = ir.to_proto(trainer.model)
+    work.graph.initializer.extend(
+        onnx.numpy_helper.from_array(value, name) for name, value in trainer.state_dict().items()
+    )
+    return work
+
+
+def _recorded() -> dict[str, Array]:
+    with np.load(EXAMPLES / "graphs" / "char_lstm_train.npz") as recorded:
+        fed = ("in:ids:0", "in:labels:0", "in:learning_rate:0")
+        return {n[3:]: recorded[n] for n in recorded.files if n[:3] == "in:" and n not in fed}
+
+
+def subjects(shape: tuple[int, int, int, int]) -> list[Callable[[], Subject]]:
+    """What is run."""
+    forecaster = EXAMPLES / "torch_forecaster" / "forecaster.onnx"
+    return [
+        lambda: block_backward(shape),
+        lambda: bundle("bundle of keras_digits", EXAMPLES / "keras_digits" / "digits_train.onnx"),
+        lambda: bundle("bundle of torch_forecaster", ll.from_onnx(forecaster, "mse", "adam")),
+        lambda: bundle("bundle of char_lstm_train", characters()),
+    ]
+
+
+def measured(subject: Subject, row: Row, schedule: str, rounds: int) -> dict[str, Any]:
+    """One line of the table."""
+    line = {"model": subject.name, "provider": row.name, "schedule": schedule}
+    try:
+        found = row.run(subject.lowered(row.target, schedule), subject.feeds, rounds)
+    except (ll.LstmLowerError, RuntimeError) as error:
+        why = " ".join(part.strip() for part in str(error).splitlines()[:2])
+        return {**line, "loads": False, "why": why.replace("|", "/")}
+    worst = max(errors(array, subject.expected[name])[1] for name, array in found.outputs.items())
+    return {**line, "loads": True, "right": worst <= 1e-5, "error": worst, "milliseconds": found.milliseconds}
+
+
+def table(lines: list[dict[str, Any]], where: dict[str, Any]) -> str:
+    """The table as the page has it, and what made it."""
+    head = "| model | provider | schedule | loads | right | error | ms |\n| --- | --- | --- | --- | --- | --: | --: |"
+    rows = []
+    for line in _together(lines):
+        if line["loads"]:
+            cells = ["yes", "yes" if line["right"] else "no", f"{line['error']:.1e}", f"{line['milliseconds']:.3g}"]
+        else:
+            cells = [f"no: {line['why']}", "", "", ""]
+        rows.append("| " + " | ".join([line["model"], line["provider"], line["schedule"], *cells]) + " |")
+    versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
+    told = f"`python -m benchmarks providers` on {where['processor']}, {where['cpus']} CPUs, "
+    told += f"at a load of {where['load']:.1f}; {versions}."
+    return "\n".join([head, *rows, "", told, ""])
+
+
+def _together(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines; those of a model and provider that fail for one reason under several schedules are one."""
+    kept: list[dict[str, Any]] = []
+    for line in lines:
+        last = kept[-1] if kept else {}
+        alike = ("model", "provider", "why")
+        if "why" in line and all(line[key] == last.get(key) for key in alike):
+            kept[-1] = {**last, "schedule": f"{last['schedule']}, {line['schedule']}"}
+        else:
+            kept.append(line)
+    return kept
+
+
+def providers(
+    shape: Annotated[str, typer.Option("--shape", help="T,B,I,H of the block LSTM.")] = "50,32,128,128",
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Runs; the fastest one counts.")] = 10,
+    only: Annotated[
+        list[str] | None, typer.Option("--provider", help="Name of a row, or its beginning; all without it.")
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="Put the table into docs/providers.md.")] = False,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a block LSTM's gradient and the bundles of three examples by every provider, and compare with float64."""
+    from benchmarks.options import parse_shape
+
+    rows = [row for row in ROWS if not only or any(row.name.lower().startswith(name.lower()) for name in only)]
+    if not rows:
+        raise typer.BadParameter(f"--provider requires the beginning of one of {[row.name for row in ROWS]}")
+    lines = []
+    load = os.getloadavg()[0]
+    for make in subjects(parse_shape(shape)):
+        subject = make()
+        for row in rows:
+            for schedule in row.schedules:
+                lines.append(measured(subject, row, schedule, rounds))
+                if not as_json:
+                    print(*(f"{value:.3g}" if isinstance(value, float) else value for value in lines[-1].values()))
+    where = machine(["onnxruntime", "onnxruntime-ep-openvino", "openvino", "onnxruntime-ggml"])
+    where["load"] = load
+    text = table(lines, where)
+    if write:
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(_TABLE.sub(lambda found: found[1] + text + found[2], page), encoding="utf-8")
+    hand_out({"machine": where, "lines": lines}, output, as_json=as_json)

@@ -1,0 +1,56 @@
+"""The matrix of providers: its lines, its table, and what it says of a provider that is not there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import provider_runs
+from benchmarks.providers import ROWS, Row, block_backward, measured, subjects, table
+from lstm_lower.errors import InvalidInputError
+
+SHAPE = (4, 2, 3, 5)
+WHERE = {"processor": "P", "cpus": 2, "load": 0.5, "versions": {"onnxruntime": "1"}}
+
+
+def row(name: str) -> Row:
+    return next(row for row in ROWS if row.name == name)
+
+
+def test_the_processor_is_right_on_all() -> None:
+    for make in subjects(SHAPE):
+        line = measured(make(), row("CPU"), "auto", 1)
+        assert line["right"], line
+        assert 0 < line["error"] < 1e-5
+
+
+def test_wrong_results_are_said() -> None:
+    def wrong(*given: object) -> provider_runs.Measured:
+        found = row("CPU").run(*given)
+        return provider_runs.Measured({name: array + np.float32(1e-3) for name, array in found.outputs.items()}, 1.0)
+
+    line = measured(block_backward(SHAPE), Row("wrong", wrong), "auto", 1)
+    assert not line["right"]
+    assert "| wrong | auto | yes | no | " in table([line], WHERE)
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider_runs.shutil, "which", lambda _: None)
+    for name, said in (("Node", "npm install"), ("browser (Chromium, WASM)", "apt-get install chromium")):
+        line = measured(block_backward(SHAPE), row(name), "auto", 1)
+        assert not line["loads"]
+        assert said in line["why"]
+        assert f"| no: {line['why']} |" in table([line], WHERE)
+
+
+def test_a_reason_is_said_once() -> None:
+    line = {"model": "m", "provider": "p", "loads": False, "why": "no device"}
+    text = table([{**line, "schedule": schedule} for schedule in ("scan", "unroll")], WHERE)
+    assert "| m | p | scan, unroll | no: no device |" in text
+    assert "at a load of 0.5; onnxruntime 1." in text
+
+
+def test_what_javascript_says_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider_runs, "PACKAGES", provider_runs.ROOT / "nowhere")
+    with pytest.raises(InvalidInputError, match="npm install --ignore-scripts --prefix nowhere"):
+        provider_runs.in_node(block_backward(SHAPE).lowered(None, "auto"), {}, 1)
