@@ -17,7 +17,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-COMMANDS = ("lower", "gradient", "inspect", "run", "train", "check", "ops", "optimize")
+COMMANDS = (
+    "lower",
+    "gradient",
+    "export",
+    "inspect",
+    "run",
+    "train",
+    "check",
+    "bench",
+    "ops",
+    "optimize",
+    "report",
+    "diff",
+)
 
 
 class Try(NamedTuple):
@@ -35,12 +48,13 @@ def failing(words: str, says: str, code: int = 1) -> Try:
 
 
 TRAIN = "train model.onnx --data data.npz --initial weights.npz --learning-rate 0.1 --batch-size 2 -o run"
+QUICK = "--seconds 0.01 --rounds 1 --threads 1"
 EVERYWHERE = [
     Try("-h", "Usage: lstm-lower"),
     Try("--version", "."),
     *[Try(f"{command} -h", f"Usage: lstm-lower {command}") for command in COMMANDS],
     failing("", "Usage", 2),
-    failing("bench", "No such command", 2),
+    failing("race", "No such command", 2),
     failing("lower", "Missing argument", 2),
     failing("lower model.onnx --fast", "No such option", 2),
 ]
@@ -52,25 +66,69 @@ WITHOUT_EXTRAS = [
     Try("inspect model.onnx --json", '"lowerable": true'),
     Try("lower model.onnx -o low.onnx --check --verify-each", "wrote low.onnx", leaves=("low.onnx",)),
     Try("lower model.onnx --opset 20 --schedule unroll --json", '"opset": 20', leaves=("model.lowered.onnx",)),
-    Try("lower model.onnx -o other.onnx --external-data", leaves=("other.onnx", "other.onnx.data")),
+    Try("lower model.onnx -o other.onnx --external-data", leaves=("other.onnx",)),  # it holds no weights
     Try("optimize low.onnx -o fast.onnx --explain", "wrote fast.onnx", leaves=("fast.onnx",)),
     Try("gradient low.onnx --of loss:0 --wrt w:0,b:0 -o grad.onnx", "grad/w:0", leaves=("grad.onnx",)),
     Try("gradient low.onnx --of loss:0 --wrt emb:0 --json", '"grad/emb:0"', leaves=("low.gradient.onnx",)),
+    Try(
+        "export model.onnx -o bundle --initial weights.npz --learning-rate 0.1 --files init,train,eval",
+        "wrote bundle",
+        leaves=tuple(f"bundle/{name}" for name in ("init.onnx", "train.onnx", "eval.onnx", "training.json")),
+    ),
+    Try(
+        "export model.onnx -o apart --initial weights.npz --learning-rate 0.1 --files init --external-data",
+        leaves=tuple(f"apart/{name}" for name in ("init.onnx", "init.onnx.data", "training.json")),
+    ),
+    failing("export model.onnx -o bundle2", "init requires a value of every state"),
     failing("gradient low.onnx --of loss -o x.onnx", "of requires one of the model's outputs, loss:0"),
     failing("gradient low.onnx --of grad_b:0 --wrt w:0 -o x.onnx", "--seeds"),
+    Try("report model.onnx", "check passed", leaves=("model.report.html",)),
+    Try("report low.onnx -o page.html --no-run --json", '"passed": null', leaves=("page.html",)),
+    Try(
+        "report model.onnx -o data.html --dim batch=2 --node-data data",
+        leaves=("data.html", "data/times.json", "data/errors.json"),
+    ),
+    failing("report model.onnx -o x.html --no-run --dim batch=2", "--no-run requires none of"),
+    Try("report low.onnx -o again.html --optimize", "check passed", leaves=("again.html",)),
+    failing("report data.npz -o x.html", "an ONNX model is required"),
+    Try("diff model.onnx model.onnx", "the models are the same"),
+    failing("diff model.onnx low.onnx", "BlockLSTMGrad"),
+    failing("diff model.onnx low.onnx --json", '"equal": false'),
+    failing("diff model.onnx missing.onnx", "missing.onnx", 2),
     Try("check model.onnx --lowered low.onnx", "passed"),
     Try("check model.onnx -i data.npz --json", '"passed": true'),
     Try("run low.onnx --dim batch=4 --seed 1 -o out.npz", "loss:0", leaves=("out.npz",)),
     Try("run model.onnx -i data.npz --repeat 2 --json", '"seconds"'),
+    Try(
+        f"bench model.onnx {QUICK} --schedule scan --schedule unroll --trace trace.json",
+        "optimised unroll",
+        leaves=("trace.json",),
+    ),
+    Try(
+        f"bench model.onnx -i data.npz {QUICK} --form original --form optimised --schedule chunk:4 --json",
+        '"passed": true',
+    ),
+    failing("bench model.onnx --form fast", "--form requires one of original, lowered, optimised"),
+    failing("bench model.onnx --schedule fast", "schedule requires"),
+    failing("bench model.onnx -p abacus", "provider 'abacus' requires"),
+    failing(f"bench model.onnx {QUICK} --form original", "a contestant that runs"),
+    failing(
+        "bench model.onnx --plot times.png", "--plot requires matplotlib, got an installation without it: pip install"
+    ),
+    failing("bench missing.onnx", "missing.onnx"),
+    failing("bench graph.pb", "requires tensorboard, got an installation without it: pip install"),
     Try("ops LeakyIntegrator --plugin mine.py", "decay"),
     Try("lower leaky.onnx -o leaky_low.onnx --plugin mine.py", "LeakyIntegratorGrad", leaves=("leaky_low.onnx",)),
-    failing("lower leaky.onnx -o x.onnx", "names it by --plugin"),
+    failing("lower leaky.onnx -o x.onnx", "name it with --plugin"),
     failing("ops --plugin nothing_of_this_name", "plugin 'nothing_of_this_name' requires"),
     failing("lower missing.onnx -o x.onnx", "missing.onnx"),
     failing("lower . -o x.onnx", "an ONNX file is required"),
     failing("lower data.npz -o x.onnx", "an ONNX model is required"),
     failing("lower model.onnx -o x.onnx --opset 12", "opset requires 13 to"),
     failing("lower model.onnx -o x.onnx --schedule fast", "schedule requires"),
+    Try("lower model.onnx -o captured.onnx --target cuda-graph --dim batch=4", "0 loops", leaves=("captured.onnx",)),
+    failing("lower model.onnx -o x.onnx --target cuda-graph", "no sizes that are open"),
+    failing("lower model.onnx -o x.onnx --target abacus", "target requires one of"),
     failing("lower model.onnx -o nowhere/x.onnx", "nowhere"),
     failing("optimize model.onnx -o x.onnx --schedule chunk:0", "schedule requires"),
     failing("inspect data.npz", "an ONNX model is required"),
@@ -78,25 +136,30 @@ WITHOUT_EXTRAS = [
     failing("check model.onnx --lowered low.onnx --rtol 0 --atol 0", "tolerance"),
     failing("run model.onnx --dim batch", "--dim requires NAME=SIZE"),
     failing("run model.onnx -p abacus -o x.npz", "provider 'abacus' requires"),
+    failing("run model.onnx -p ggml -o x.npz", "requires onnxruntime_ggml, got an installation without"),
+    failing("check model.onnx --precision bfloat16", "precision requires one of ['float32']"),
     failing("run model.onnx -i model.onnx -o x.npz", "a .npz file of arrays is required"),
     failing("lower graph.pb -o x.onnx", "requires tensorboard, got an installation without it: pip install"),
     failing("inspect graph.pb", "requires tensorboard, got an installation without it: pip install"),
     failing(TRAIN, "train requires safetensors, got an installation without it: pip install"),
 ]
-CHECKPOINTS = ("checkpoint.safetensors", "checkpoint.safetensors.previous")
+RUN = ("best.safetensors", "checkpoint.safetensors", "checkpoint.safetensors.previous", "epochs.jsonl", "metrics.jsonl")
 WITH_TRAIN = [
     Try(
         f"{TRAIN} --epochs 2",
         "step 4 of 4",
-        leaves=tuple(f"run/{name}" for name in (*CHECKPOINTS, ".lock", "metrics.jsonl", "loss.png", "loss.svg")),
+        leaves=tuple(f"run/{name}" for name in (*RUN, ".lock", "loss.png", "loss.svg")),
     ),
     Try(f"{TRAIN} --epochs 3", "resumed at step 4 of 6"),
+    Try(f"bench model.onnx {QUICK} --form optimised --schedule scan --plot times.png", "ms", leaves=("times.png",)),
+    failing("bench model.onnx --plot times.pdf", "--plot requires a file that ends in .png or .svg"),
     failing(f"{TRAIN}2 --optimizer fast", "optimizer"),
     failing("train model.onnx --data data.npz -o run2", "requires an initial value"),
     failing("train model.onnx --data missing.npz -o run2", "missing.npz"),
 ]
 WITH_FILES = [
     Try("inspect graph.pb", "BlockLSTMGrad"),
+    Try(f"bench graph.pb {QUICK} --form original --form optimised --schedule scan", "which onnxruntime does not read"),
     Try("lower graph.pb -o imported.onnx", "wrote imported.onnx", leaves=("imported.onnx",)),
     Try("lower graph.pb -o pair.onnx --state w:0=new_w:0 --shapes ids:0=7,batch", "wrote", leaves=("pair.onnx",)),
     failing("lower graph.pb --outputs nothing:0 -o x.onnx", "nothing"),

@@ -225,8 +225,9 @@ def export(
 def main() -> None:
     """Writes both example graphs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "graphs")
+    parser.add_argument("--out", type=Path, default=Path("out") / "graphs")
     folder = parser.parse_args().out
+    folder.mkdir(parents=True, exist_ok=True)
     export("char_lstm_train", char_lstm_train, {"ids:0": 1, "labels:0": 1}, folder)
     export("input_saliency", input_saliency, {"x:0": 1, "saliency:0": 1, "saliency_norm:0": 1}, folder)
 

@@ -9,9 +9,9 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 import lstm_lower as ll
+from lstm_lower.pictures import picture
 
 HERE = Path(__file__).parent
 MODEL = HERE.parent / "graphs" / "char_lstm_train.onnx"
@@ -26,7 +26,7 @@ def main() -> None:
     """Trains and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=Path("out") / HERE.name)
     options = parser.parse_args()
 
     with np.load(MODEL.with_suffix(".npz")) as recorded:
@@ -46,12 +46,11 @@ def main() -> None:
         if step % 50 == 0:
             print(f"step {step}: loss {losses[-1]:.3f}")
 
-    figure = Figure(figsize=(6, 3.2), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(range(1, len(losses) + 1), losses)
-    axes.set(xlabel="step", ylabel="cross entropy per character", title="Trained in onnxruntime")
-    axes.grid(alpha=0.3)
-    figure.savefig(options.out / "loss.png", dpi=100)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with picture(options.out / "loss.svg", height=3) as figure:
+        axes = figure.subplots()
+        axes.plot(range(1, len(losses) + 1), losses)
+        axes.set(xlabel="step", ylabel="cross entropy per character", title="Trained in onnxruntime")
     trainer.save(options.out / "checkpoint.safetensors")
 
 

@@ -41,7 +41,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     (images, labels), _ = digits()
-    np.savez(parser.parse_args().out, x=images, y=labels)
+    out = parser.parse_args().out
+    out.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(out, x=images, y=labels)
 
 
 if __name__ == "__main__":

@@ -42,12 +42,13 @@ def build() -> keras.Model:
 def main() -> None:
     """Exports, trains in Keras, and keeps what came of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--out", type=Path, default=Path("out") / "keras_digits")
     parser.add_argument("--epochs", type=int, default=15)
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     model = build()
     exported = ll.from_keras(model, LOSS, keras.optimizers.Adam(RATE), metrics=[METRIC])
-    onnx.save(exported, options.out / "digits_train.onnx")
+    onnx.save(ll.lower(exported), options.out / "digits_train.onnx")
 
     model.compile(keras.optimizers.Adam(RATE), LOSS)
     train, test = digits()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 from data import Set, batches, digits
-from matplotlib.figure import Figure
 
 import lstm_lower as ll
+from lstm_lower.pictures import BLUE, PALE, picture
 
 METRIC = "sparse_categorical_accuracy"
 HERE = Path(__file__).parent
@@ -35,26 +35,23 @@ def draw(runs: dict[str, tuple[list[float], float]], path: Path) -> None:
         runs: title -> losses batch by batch, and the accuracy at the end.
         path: a picture's file.
     """
-    figure = Figure(figsize=(7.5, 2.8), layout="constrained")
-    for axes, (title, (losses, final)) in zip(
-        figure.subplots(1, len(runs), sharey=True, squeeze=False)[0], runs.items(), strict=True
-    ):
-        smooth = np.convolve(losses, np.full(20, 1 / 20), "valid")
-        axes.semilogy(range(1, len(losses) + 1), losses, linewidth=0.5, alpha=0.5, color="#1b6ca8", label="a batch")
-        axes.semilogy(range(20, len(losses) + 1), smooth, color="#1b6ca8", label="mean of 20")
-        axes.set(xlabel="step", title=f"{title}, test accuracy {final:.1%}")
-        axes.title.set_fontsize(10)
-        axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("loss")
-    figure.axes[0].legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=80)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with picture(path, height=3) as figure:
+        panels = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
+        for axes, (title, (losses, final)) in zip(panels, runs.items(), strict=True):
+            smooth = np.convolve(losses, np.full(20, 1 / 20), "valid")
+            axes.semilogy(range(1, len(losses) + 1), losses, linewidth=0.8, color=PALE, label="a batch")
+            axes.semilogy(range(20, len(losses) + 1), smooth, color=BLUE, label="mean of 20")
+            axes.set(xlabel="step", title=f"{title}, test accuracy {final:.1%}")
+        panels[0].set_ylabel("loss")
+        panels[0].legend()
 
 
 def main() -> None:
     """Trains, compares and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=HERE, help="where export.py left its files")
-    parser.add_argument("--out", type=Path, default=HERE, help="where to put loss.png")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="where to put loss.svg")
     options = parser.parse_args()
     keras = json.loads((options.folder / "keras.json").read_text())
     train, test = digits()
@@ -67,7 +64,7 @@ def main() -> None:
     print(f"onnxruntime: {keras['epochs']} epochs, test accuracy {final:.4f}, Keras {keras['accuracy']:.4f}")
     print(f"losses of {len(losses)} steps, largest difference: {apart:.1e}")
     runs = {"Keras": (keras["losses"], keras["accuracy"]), "onnxruntime": (losses, final)}
-    draw(runs, options.out / "loss.png")
+    draw(runs, options.out / "loss.svg")
     if "tensorflow" in sys.modules:
         raise SystemExit("TensorFlow was imported")
     if abs(final - keras["accuracy"]) > 0.01:

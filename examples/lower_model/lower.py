@@ -12,14 +12,13 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import onnx
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 import lstm_lower as ll
+from lstm_lower import pictures
 
 HERE = Path(__file__).parent
 MODEL = HERE.parent / "graphs" / "char_lstm_train.onnx"
-COLOURS = {"MatMul": "#e58606", "Gemm": "#e58606"}
 
 
 def ops(graph: onnx.GraphProto) -> collections.Counter[str]:
@@ -42,57 +41,118 @@ def backward_loop(graph: onnx.GraphProto) -> tuple[onnx.GraphProto, int]:
     raise SystemExit("there is no loop that walks backwards")
 
 
+def names(body: onnx.GraphProto, states: int) -> dict[str, str]:
+    """What a textbook calls the values of the body, which is known by who reads them.
+
+    Args:
+        body: of the Scan of a `BlockLSTMGrad`, which packs gates i, c, f, o.
+        states: how many of its inputs are carried from step to step.
+    """
+    made_by = {name: node for node in body.node for name in node.output}
+    packed = next(node for node in body.node if node.op_type == "Concat")
+    found = dict(zip(packed.input, ("di", "dc̃", "df", "do"), strict=True))
+    found[packed.output[0]] = "di dc̃ df do"
+    for before, after in zip(body.input[:states], body.output[:states], strict=True):
+        # The product with the weights makes the gradient of h; the other state is that of the cell.
+        what = "dh" if made_by[after.name].op_type == "MatMul" else "dc"
+        found |= {before.name: f"{what} from step t+1", after.name: f"{what} at step t-1"}
+        total = next(node for node in body.node if node.op_type == "Add" and before.name in node.input)
+        found[total.output[0]] = f"{what} at step t"
+    return found
+
+
+def drawn(body: onnx.GraphProto, states: int) -> nx.DiGraph:
+    """The boxes, each with `text` and `colour`, and what leads from which to which.
+
+    A product with a factor that was made before the loop says so in its text; of these inputs there is no box.
+    """
+    called = names(body, states)
+    graph, made_by, factors = nx.DiGraph(), {}, set()
+    for index, value in enumerate(body.input):
+        readers = [node for node in body.node if value.name in node.input]
+        if index >= states and all(node.op_type == "Mul" for node in readers):
+            factors.add(value.name)
+            continue
+        made_by[value.name] = value.name
+        graph.add_node(value.name, text=called.get(value.name, "gradient of h[t]"), colour=pictures.BOX)
+    for node in body.node:
+        (output,) = node.output
+        text = f"{node.op_type} by a factor" if factors & set(node.input) else node.op_type
+        colour = pictures.BOX_ORANGE if node.op_type == "MatMul" else pictures.BOX_BLUE
+        graph.add_node(node.name, text="\n".join(filter(None, (text, called.get(output)))), colour=colour)
+        graph.add_edges_from((made_by[name], node.name) for name in node.input if name in made_by)
+        made_by[output] = node.name
+    for value in body.output[states:]:
+        graph.nodes[made_by[value.name]]["colour"] = pictures.BOX_GREEN
+    for value in body.output[:states]:
+        graph.add_node(f"after {value.name}", text="to step t-1", colour=pictures.BOX)
+        graph.add_edge(made_by[value.name], f"after {value.name}")
+    return graph
+
+
 def layout(graph: nx.DiGraph) -> dict[str, tuple[float, float]]:
-    """Places nodes in columns, each next to those that it is connected with."""
-    column = {name: index for index, names in enumerate(nx.topological_generations(graph)) for name in names}
+    """Places boxes and bends in columns, each next to those that it is connected with."""
+    column = {name: index for index, found in enumerate(nx.topological_generations(graph)) for name in found}
     for name in graph:
         if graph.in_degree(name) == 0:
             column[name] = min(column[reader] for reader in graph.successors(name)) - 1
+    for start, end in list(graph.edges):
+        # An arrow over several columns bends in each between, so that it passes no box.
+        bends = [f"{start} {end} {index}" for index in range(column[start] + 1, column[end])]
+        column |= {bend: column[start] + 1 + index for index, bend in enumerate(bends)}
+        graph.remove_edge(start, end)
+        nx.add_path(graph, [start, *bends, end])
     height = dict.fromkeys(graph, 0.0)
-    for _ in range(8):
+    for _ in range(12):
         for index in range(max(column.values()) + 1):
-            names = [name for name in graph if column[name] == index]
-            names.sort(key=lambda name: float(np.mean([height[other] for other in nx.all_neighbors(graph, name)])))
-            height |= {name: place - (len(names) - 1) / 2 for place, name in enumerate(names)}
+            found = [name for name in graph if column[name] == index]
+            wanted = {
+                name: float(np.mean([height[other] for other in nx.all_neighbors(graph, name)])) for name in found
+            }
+            found.sort(key=wanted.__getitem__)
+            taken: list[float] = []
+            for name in found:
+                taken.append(max(wanted[name], taken[-1] + 1) if taken else wanted[name])
+            shift = float(np.mean(taken) - np.mean(list(wanted.values())))
+            height |= {name: place - shift for name, place in zip(found, taken, strict=True)}
     return {name: (column[name], height[name]) for name in graph}
 
 
-def draw(body: onnx.GraphProto, states: int, axes: Axes) -> None:
-    """Draws a loop body from left to right.
-
-    Args:
-        body: of a Scan.
-        states: how many of its inputs are carried from step to step; the others are slices, one per step.
-        axes: where to draw.
-    """
-    graph = nx.DiGraph()
-    labels = {}
-    made_by = {}
-    for index, value in enumerate(body.input):
-        made_by[value.name] = f"input {index}"
-        labels[f"input {index}"] = "carried" if index < states else "read"
-    for index, node in enumerate(body.node):
-        labels[f"node {index}"] = node.op_type
-        for name in node.input:
-            if name in made_by:
-                graph.add_edge(made_by[name], f"node {index}")
-        made_by |= dict.fromkeys(node.output, f"node {index}")
-    for index, value in enumerate(body.output):
-        labels[f"output {index}"] = "carried on" if index < states else "out"
-        graph.add_edge(made_by[value.name], f"output {index}")
+def draw(graph: nx.DiGraph, axes: pictures.Axes) -> None:
+    """Draws boxes, and arrows that begin and end at their edges."""
     places = layout(graph)
-    nx.draw_networkx_edges(graph, places, ax=axes, edge_color="#999999", node_size=1100, arrowsize=9)
-    for name, (x, y) in places.items():
-        colour = COLOURS.get(labels[name], "#9fc5e0") if name.startswith("node") else "#f2f2f2"
-        box = {"boxstyle": "round,pad=0.35", "facecolor": colour, "edgecolor": "#555555", "linewidth": 0.6}
-        axes.text(x, y, labels[name], ha="center", va="center", fontsize=8, bbox=box)
+    columns, heights = zip(*places.values(), strict=True)
+    axes.set_xlim(min(columns) - 0.6, max(columns) + 0.6)
+    axes.set_ylim(min(heights) - 0.6, max(heights) + 0.6)
     axes.set_axis_off()
+    boxes = {}
+    for name, place in places.items():
+        if "text" not in graph.nodes[name]:
+            continue
+        box = {"boxstyle": "round,pad=0.4", "facecolor": graph.nodes[name]["colour"], "edgecolor": pictures.GREY}
+        text = axes.text(*place, graph.nodes[name]["text"], ha="center", va="center", fontsize=8, bbox=box)
+        boxes[name] = text
+    axes.figure.draw_without_rendering()  # boxes have sizes from here on
+    for start, end in graph.edges:
+        patches = {"patchA": boxes[start].get_bbox_patch()} if start in boxes else {}
+        patches |= {"patchB": boxes[end].get_bbox_patch()} if end in boxes else {}
+        head = "-|>,head_width=0.18" if end in boxes else "-"
+        style = {"arrowstyle": head, "color": pictures.GREY, "shrinkA": 0, "shrinkB": 0, "linewidth": 0.9}
+        axes.annotate("", places[end], places[start], zorder=0, arrowprops={**style, **patches})
+    key = {
+        pictures.BOX: "carried or read",
+        pictures.BOX_BLUE: "computed",
+        pictures.BOX_GREEN: "computed, and stacked for later",
+        pictures.BOX_ORANGE: "product with the weights",
+    }
+    patches = [Patch(facecolor=colour, edgecolor=pictures.GREY, label=text) for colour, text in key.items()]
+    axes.legend(handles=patches, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=4, fontsize=8)
 
 
 def main() -> None:
     """Lowers, checks, runs, draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=Path("out"))
     out = parser.parse_args().out
 
     model = onnx.load(MODEL)
@@ -113,9 +173,9 @@ def main() -> None:
     print(f"{len(results)} outputs, largest difference from TensorFlow's: {worst:.1e}")
     assert worst < 1e-5
 
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    draw(body, states, figure.subplots())
-    figure.savefig(out / "loop.svg")
+    out.mkdir(parents=True, exist_ok=True)
+    with pictures.picture(out / "loop.svg", height=3.6) as figure:
+        draw(drawn(body, states), figure.subplots())
 
 
 if __name__ == "__main__":

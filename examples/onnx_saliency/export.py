@@ -20,9 +20,10 @@ from torch import nn
 def main() -> None:
     """Trains and exports."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--out", type=Path, default=Path("out") / "onnx_saliency")
     parser.add_argument("--epochs", type=int, default=8)
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     torch.set_num_threads(1)
     data = load_digits()

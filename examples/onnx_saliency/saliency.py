@@ -9,9 +9,9 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 import lstm_lower as ll
+from lstm_lower.pictures import picture
 
 HERE = Path(__file__).parent
 
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 def main() -> None:
     """Differentiates the scores by the image, runs it on ten images, and draws what comes out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=Path("out") / HERE.name)
     out = parser.parse_args().out
     with np.load(HERE / "digits.npz") as data:
         images = data["images"]
@@ -43,17 +43,16 @@ def main() -> None:
     print(f"classes {first.tolist()}, next {second.tolist()}")
     print("gradient and differences agree" if worst < 0.01 else f"gradient and differences differ by {worst:.3f}")
 
-    figure = Figure(figsize=(10, 2.6), layout="constrained")
-    for axes, image, heat, winner, other in zip(
-        figure.subplots(2, 10).T, images[:, 0], saliency[:, 0], first, second, strict=True
-    ):
-        axes[0].imshow(image, cmap="Greys")
-        limit = np.abs(heat).max()
-        axes[1].imshow(heat, cmap="RdBu_r", vmin=-limit, vmax=limit)
-        axes[0].set_title(f"{winner}, not {other}", fontsize=9)
-        for each in axes:
-            each.set_axis_off()
-    figure.savefig(out / "saliency.png", dpi=80)
+    out.mkdir(parents=True, exist_ok=True)
+    with picture(out / "saliency.svg", height=2.2) as figure:
+        columns = figure.subplots(2, 10).T
+        for axes, image, heat, winner, other in zip(columns, images[:, 0], saliency[:, 0], first, second, strict=True):
+            axes[0].imshow(image, cmap="Greys")
+            limit = np.abs(heat).max()
+            axes[1].imshow(heat, cmap="RdBu_r", vmin=-limit, vmax=limit)
+            axes[0].set_title(f"{winner}, not {other}", fontsize=9, loc="center")
+            for each in axes:
+                each.set_axis_off()
 
 
 if __name__ == "__main__":

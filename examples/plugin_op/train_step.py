@@ -40,7 +40,8 @@ def model() -> onnx.ModelProto:
 
 def main() -> None:
     step = model()
-    onnx.save(step, Path(__file__).with_name("leaky.onnx"))
+    Path("out").mkdir(exist_ok=True)
+    onnx.save(step, "out/leaky.onnx")
     report = check(step, sizes={"T": 7, "B": 2}, finite_differences=True)
     print("against float64:", {row.name: row.verdict for row in report.outputs})
     print("against central differences:", {row.operand: row.verdict for row in report.gradients})

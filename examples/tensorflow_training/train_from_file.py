@@ -24,9 +24,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import tensorflow as tf
-from matplotlib.figure import Figure
 
 import lstm_lower as ll
+from lstm_lower.pictures import BLUE, ORANGE, picture
 from lstm_lower.records import state as training_state
 
 Array = np.ndarray[Any, Any]
@@ -195,14 +195,14 @@ def compare(optimizer: str, sizes: tuple[int, int, int, int], steps: int, thread
 
 def draw(runs: dict[str, Losses], path: Path) -> None:
     """Draws the losses of both for each optimizer."""
-    figure = Figure(figsize=(7.5, 2.8), layout="constrained")
-    for axes, (optimizer, losses) in zip(figure.subplots(1, len(runs), squeeze=False)[0], runs.items(), strict=True):
-        axes.plot(losses["tensorflow"], linewidth=3, color="#f2bc74", label="TensorFlow")
-        axes.plot(losses["onnxruntime"], linewidth=1, color="#1b6ca8", label="onnxruntime, from the file")
-        axes.set(xlabel="step", ylabel="cross entropy per character", title=optimizer)
-        axes.legend(frameon=False, fontsize=8)
-        axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=80)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with picture(path, height=3) as figure:
+        panels = figure.subplots(1, len(runs), squeeze=False)[0]
+        for axes, (optimizer, losses) in zip(panels, runs.items(), strict=True):
+            axes.plot(losses["tensorflow"], linewidth=3, color=ORANGE, label="TensorFlow")
+            axes.plot(losses["onnxruntime"], linewidth=1, color=BLUE, label="onnxruntime, from the file")
+            axes.set(xlabel="step", ylabel="cross entropy per character", title=optimizer)
+            axes.legend()
 
 
 def main() -> None:
@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="20,8,16,32", help="T,B,I,H: steps, batch, embedding, units")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--optimizer", choices=sorted(TOLERANCE), action="append")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where to put losses.png")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="where to put losses.svg")
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -225,7 +225,7 @@ def main() -> None:
             raise SystemExit(
                 f"{optimizer}: the losses differ by {difference:.1e}, more than {TOLERANCE[optimizer]:.0e}"
             )
-    draw(runs, arguments.out / "losses.png")
+    draw(runs, arguments.out / "losses.svg")
 
 
 if __name__ == "__main__":

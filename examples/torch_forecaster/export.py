@@ -33,9 +33,10 @@ class Forecaster(nn.Module):
 def main() -> None:
     """Trains and exports."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--out", type=Path, default=Path("out") / "torch_forecaster")
     parser.add_argument("--steps", type=int, default=400)
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     torch.set_num_threads(1)
     module = Forecaster()

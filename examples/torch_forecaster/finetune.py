@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from matplotlib.figure import Figure
 from onnx import numpy_helper
 from series import DAY, load, windows
 
 import lstm_lower as ll
+from lstm_lower.pictures import BLUE, INK, RED, picture
 
 HERE = Path(__file__).parent
 
@@ -28,7 +28,7 @@ def error(model: onnx.ModelProto | Path, past: np.ndarray, following: np.ndarray
 def main() -> None:
     """Trains on the bakery's load of some weeks, tests on others, and draws both."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--steps", type=int, default=400)
     options = parser.parse_args()
     past, following = windows(load("bakery", 42, seed=1))
@@ -48,26 +48,26 @@ def main() -> None:
     for weight in tuned.graph.initializer:
         if weight.name in state:
             weight.CopyFrom(numpy_helper.from_array(state[weight.name], weight.name))
-    onnx.save(tuned, "finetuned.onnx")
+    options.out.mkdir(parents=True, exist_ok=True)
+    onnx.save(tuned, options.out / "finetuned.onnx")
 
     before, old = error(HERE / "forecaster.onnx", test_past, test_following)
     after, new = error(tuned, test_past, test_following)
     print(f"mean squared error on weeks that were not trained on: {before:.4f} before, {after:.4f} after")
 
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    left.plot(losses, linewidth=0.8)
-    left.axhline(before, color="#b5382f", linewidth=0.8, label="error before, other weeks")
-    left.axhline(after, color="#1b6ca8", linewidth=0.8, label="error after, other weeks")
-    left.set(xlabel="step", ylabel="mean squared error", yscale="log")
-    hours = range(DAY)
-    right.plot(hours, test_following[0], color="#444444", label="load")
-    right.plot(hours, old[0], color="#b5382f", linestyle="--", label="forecast before")
-    right.plot(hours, new[0], color="#1b6ca8", label="forecast after")
-    right.set(xlabel="hour of the next day")
-    for axes in (left, right):
-        axes.legend(frameon=False, fontsize=8)
-    figure.savefig(options.out / "forecaster.png", dpi=90)
+    with picture(options.out / "forecaster.svg", height=3) as figure:
+        left, right = figure.subplots(1, 2)
+        left.plot(losses, color=BLUE, linewidth=1)
+        left.axhline(before, color=RED, linestyle="--", label="before, on other weeks")
+        left.axhline(after, color=INK, linestyle="--", label="after, on other weeks")
+        left.set(xlabel="training step", ylabel="mean squared error", yscale="log", title="Loss in onnxruntime")
+        hours = range(DAY)
+        right.plot(hours, test_following[0], color=INK, label="measured")
+        right.plot(hours, old[0], color=RED, linestyle="--", label="forecast before")
+        right.plot(hours, new[0], color=BLUE, label="forecast after")
+        right.set(xlabel="hour of the next day", ylabel="load", title="Forecast of a day")
+        left.legend(loc="center right")
+        right.legend(loc="upper right")
 
 
 if __name__ == "__main__":

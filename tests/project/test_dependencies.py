@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # of one layer do not know each other.
 LAYERS = (
     ("errors",),
-    ("dims", "dtypes", "extras"),
+    ("dims", "dtypes", "extras", "replacement"),
     ("declarations", "plugins"),
     ("registry",),
     ("opdef",),
@@ -22,9 +22,10 @@ LAYERS = (
     ("ops",),
     ("graph", "op_reference", "raw_ops_source", "schemas", "weights"),
     ("records",),
+    ("pictures",),
     ("passes",),
     ("onnx", "runtime", "tensorflow"),
-    ("extend", "keras", "raw_ops", "torch"),
+    ("extend", "keras", "ort_training", "raw_ops", "report", "torch"),
     ("cli",),
     ("__main__",),
     ("benchmarks",),
@@ -34,10 +35,12 @@ RANK = {unit: rank for rank, units in enumerate(LAYERS) for unit in units}
 # Library -> the only places that import it.
 LIBRARIES = {
     "keras": ("lstm_lower/keras/", "benchmarks/"),
-    "matplotlib": ("lstm_lower/cli/loss_plot.py", "benchmarks/"),
-    "onnxruntime": ("runtime/", "passes/opset/installed.py", "benchmarks/"),
+    "matplotlib": ("lstm_lower/pictures.py",),
+    "onnxruntime": ("runtime/", "passes/opset/installed.py", "lstm_lower/ort_training/api/", "benchmarks/"),
+    "pyarrow": ("runtime/training/data/columns.py",),
+    "ray": ("runtime/training/parallel/cluster.py",),
     "safetensors": ("runtime/training/checkpoint.py",),
-    "tensorboard": ("lstm_lower/tensorflow/files/messages.py",),
+    "tensorboard": ("lstm_lower/tensorflow/files/messages.py", "runtime/training/tensorboard.py"),
     "tensorflow": ("lstm_lower/tensorflow/", "lstm_lower/keras/", "benchmarks/"),
     "tf2onnx": ("lstm_lower/tensorflow/", "benchmarks/"),
     "torch": ("lstm_lower/torch/", "benchmarks/"),

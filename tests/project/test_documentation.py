@@ -12,7 +12,20 @@ import typer.main
 from benchmarks.__main__ import app as benchmarks_app
 from lstm_lower.cli.main import app
 from tests.support import documentation
-from tests.support.documentation import COMMANDS, EXAMPLES, NOT_RUN, PAGES, PYTHON, QUICKER, ROOT, SHOWN, Block
+from tests.support.documentation import (
+    COMMANDS,
+    EXAMPLES,
+    JAVASCRIPT,
+    NOT_RUN,
+    PAGES,
+    PYTHON,
+    QUICKER,
+    ROOT,
+    SHOWN,
+    Block,
+)
+
+RUN_OR_SHOWN = (COMMANDS, PYTHON, JAVASCRIPT, *SHOWN)
 
 # tests/project/test_examples.py runs the pages of the examples.
 HERE = [page for page in PAGES if EXAMPLES not in page.parents]
@@ -48,16 +61,24 @@ def test_python(page: Path, folder: Path) -> None:
         programs = without_tensorflow(programs)
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("onnxscript") is None:
         programs = [program for program in programs if not any("import torch" in block.text for block, _ in program)]
+    if importlib.util.find_spec("ray") is None:
+        programs = [program for program in programs if not any("workers=" in block.text for block, _ in program)]
     if programs:
         documentation.run_programs(programs, folder)
     if len(programs) < len(documentation.programs(page)):
-        pytest.skip("the others need TensorFlow or PyTorch")
+        pytest.skip("the others need TensorFlow, PyTorch or Ray")
+
+
+# A word of a command -> the package of an extra that it asks for.
+OF_EXTRAS = {"--workers": "ray", "--torch-device": "torch"}
 
 
 @pytest.mark.parametrize("page", pages_with(COMMANDS), ids=lambda page: page.stem)
 def test_commands(page: Path, folder: Path) -> None:
     for block in documentation.blocks(page, COMMANDS):
         for command in documentation.commands(block):
+            if any(word in command and importlib.util.find_spec(of) is None for word, of in OF_EXTRAS.items()):
+                continue
             if documentation.why_not(command) is None:
                 documentation.run(documentation.words(command), folder)
 
@@ -65,7 +86,7 @@ def test_commands(page: Path, folder: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_block_is_run_or_shown(page: Path) -> None:
     """A language that nobody runs must be one of those that nobody can; nor does code hide in an indented block."""
-    unknown = [block.place for block in documentation.blocks(page) if block.language not in (COMMANDS, PYTHON, *SHOWN)]
+    unknown = [block.place for block in documentation.blocks(page) if block.language not in RUN_OR_SHOWN]
     assert unknown == []
     fences = re.findall(r"^ *```", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(fences) == 2 * len(documentation.blocks(page))
@@ -111,7 +132,7 @@ def test_commands_in_the_prose_exist(page: Path) -> None:
             _, first, *rest = text.split()
             script = rest[0].replace(".", "/") + ".py" if first == "-m" else first
             script = re.sub("^lstm_lower/(passes|runtime)/", r"\1/", script)
-            known = ("pytest", "build", "lstm_lower", "benchmarks")
+            known = ("pytest", "build", "sphinx", "lstm_lower", "benchmarks")
             assert (ROOT / script).is_file() or (first == "-m" and rest[0] in known), text
             continue
         commands = typer.main.get_command(programs[program]).commands
@@ -147,7 +168,7 @@ def test_every_page_is_linked() -> None:
 def test_programs_that_do_without_tensorflow() -> None:
     pages = {page.stem: documentation.programs(page) for page in HERE}
     assert without_tensorflow(pages["tensorflow"]) == []
-    assert 0 < len(pages["README"]) - len(without_tensorflow(pages["README"])) <= 3
+    assert 0 < len(pages["tour"]) - len(without_tensorflow(pages["tour"])) <= 3
     assert without_tensorflow(pages["cudnn"]) == pages["cudnn"]
 
 

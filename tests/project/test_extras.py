@@ -69,6 +69,8 @@ def test_a_file_that_is_not_there_needs_no_package(tmp_path: Path) -> None:
         ("from_keras", "keras"),
         ("from_keras", "tensorflow"),
         ("tf2onnx_ops()", "tf2onnx"),
+        ("Session('model.onnx', ['openvino'])", "onnxruntime_ep_openvino"),
+        ("Session('model.onnx', ['ggml'])", "onnxruntime_ggml"),
     ],
 )
 def test_api(name: str, package: str, tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def names(requirements: list[str]) -> set[str]:
 
 def test_extras_bring_what_they_should() -> None:
     for package, extra in EXTRAS.items():
-        assert package in names(PROJECT["optional-dependencies"][extra])
+        assert package.replace("_", "-") in names(PROJECT["optional-dependencies"][extra])
 
 
 def test_every_imported_library_is_declared() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import onnx
@@ -53,3 +54,36 @@ def test_no_file_is_long() -> None:
     everything = sources("lstm_lower", "passes", "runtime", "benchmarks", "examples", "tests", ".ci")
     long = {name for name, text in everything.items() if text.count("\n") > LONGEST}
     assert long - GENERATED == set()
+
+
+OPTIONAL = {"keras", "onnxscript", "pyarrow", "ray", "sklearn", "tensorflow", "torch"}
+
+
+def test_tests_ask_for_what_may_not_be_installed() -> None:
+    """`pytest` alone collects every test where none of the extras is there."""
+    unasked = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        asked: set[str] = set()
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+            if "importorskip" in ast.dump(statement):
+                asked |= {node.value for node in ast.walk(statement) if isinstance(node, ast.Constant)}
+            elif isinstance(statement, ast.Import | ast.ImportFrom):
+                names = (
+                    [a.name for a in statement.names] if isinstance(statement, ast.Import) else [statement.module or ""]
+                )
+                unasked += [f"{path.name}: {name}" for name in names if name.partition(".")[0] in OPTIONAL - asked]
+    assert unasked == []
+
+
+def test_every_page_is_in_the_menu() -> None:
+    """A page of docs/ has a line in the site's menu, and a line has a page."""
+    menu = (ROOT / "docs/site/toc.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"file: (docs/\S+)$", menu, re.MULTILINE)
+    pages = {path.relative_to(ROOT).with_suffix("").as_posix() for path in (ROOT / "docs").glob("*.md")}
+    assert sorted(listed) == sorted(pages), "docs/site/toc.yml lists the pages of docs/"
+
+
+def test_no_conflict_is_left_in_a_page() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
+    marks = re.compile("^(<{7} |={7}$|>{7} )", re.MULTILINE)
+    assert [page.name for page in pages if marks.search(page.read_text(encoding="utf-8"))] == []

@@ -48,10 +48,15 @@ def test_marked_as_typed() -> None:
     assert "py.typed" in PYPROJECT["tool"]["setuptools"]["package-data"]["lstm_lower"]
 
 
+# Public name -> the package that it needs, and the extra that has it.
+NEEDED = {"from_keras": ("tensorflow", "tensorflow"), "from_torch": ("onnxscript", "torch")}
+
+
 @pytest.mark.parametrize("name", lstm_lower.__all__)
 def test_public_name_resolves(name: str) -> None:
-    if name in ("from_tensorflow", "from_keras") and importlib.util.find_spec("tensorflow") is None:
-        with pytest.raises(ImportError, match=r"pip install 'lstm-lower\[tensorflow\]'"):
+    package, extra = NEEDED.get(name, ("numpy", ""))
+    if importlib.util.find_spec(package) is None:
+        with pytest.raises(ImportError, match=rf"pip install 'lstm-lower\[{extra}\]'"):
             getattr(lstm_lower, name)
         return
     assert getattr(lstm_lower, name) is not None
@@ -98,7 +103,8 @@ def test_core_needs_neither_tensorflow_nor_torch() -> None:
 def text_files() -> dict[Path, str]:
     """Every text file of the project's own folders, but for this one."""
     folders = ["lstm_lower", "passes", "runtime", "benchmarks", "tests", "examples", "docs", ".ci"]
-    inner = [path for folder in folders for path in (ROOT / folder).rglob("*") if "__pycache__" not in path.parts]
+    inner = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    inner = [path for path in inner if not {"__pycache__", "node_modules"} & set(path.parts)]
     texts = {}
     for path in [*ROOT.glob("*.*"), *inner]:
         if path.is_file() and path.name != ".git" and path != Path(__file__).resolve():

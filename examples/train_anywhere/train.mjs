@@ -1,0 +1,34 @@
+// Trains a bundle in Node: node train.mjs BUNDLE DATA.npz [STEPS [BATCH_SIZE]]. Prints losses and classes as JSON, and
+// writes the trained model, predict.onnx with its new weights, into the folder from which it is started.
+import { readFile, writeFile } from "node:fs/promises";
+import * as ort from "onnxruntime-node";
+import { batch, classesOf, feedsOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
+
+const [folder, data, steps = 100, size = 32] = process.argv.slice(2);
+const arrays = await readNpz(new Uint8Array(await readFile(data)));
+
+// The loop. State goes in and comes out as tensors; nothing else is to be known of the model than training.json tells.
+const about = JSON.parse(await readFile(`${folder}/training.json`, "utf8"));
+const init = await ort.InferenceSession.create(`${folder}/init.onnx`);
+const train = await ort.InferenceSession.create(`${folder}/train.onnx`);
+const state = { ...(await init.run({})) };
+const rate = about.learning_rate && { [about.learning_rate.name]: scalar(ort, about.learning_rate, about.learning_rate.value) };
+const moving = about.state.filter((pair) => pair.output);
+const count = samplesOf(about.data, arrays);
+const losses = [];
+for (let step = 0; step < steps; step++) {
+  const feeds = feedsOf(ort, about.data, arrays, batch(step, Number(size), count));
+  const results = await train.run({ ...state, ...rate, ...feeds }, [about.loss, ...moving.map((pair) => pair.output)]);
+  for (const pair of moving) state[pair.input] = results[pair.output];
+  losses.push(results[about.loss].data[0]);
+}
+
+const contents = {};
+for (const file of [about.files.predict.model, ...about.files.predict.data])
+  contents[file] = new Uint8Array(await readFile(`${folder}/${file}`));
+putWeights(about, state, contents);
+for (const [file, bytes] of Object.entries(contents)) await writeFile(file, bytes);
+const predict = await ort.InferenceSession.create(about.files.predict.model);
+const feeds = feedsOf(ort, about.predict.data, arrays, batch(0, count, count));
+const results = await predict.run(feeds);
+console.log(JSON.stringify({ losses, classes: classesOf(results[about.predict.predictions[0].name]) }));
