@@ -1,4 +1,4 @@
-"""`python -m benchmarks device`: forward and backward of LSTM and GRU on a GPU, next to cuDNN through PyTorch."""
+"""`python -m benchmarks device`: LSTM and GRU on a GPU, their training steps too, next to cuDNN through PyTorch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from benchmarks import torch_step
 from benchmarks.block import Case
-from benchmarks.device_runs import OurRun, Place, TorchRun
+from benchmarks.device_runs import OurRun, Place, StepRun, TorchRun
 from benchmarks.options import JsonOption, OutputOption, hand_out, parse_shape
 from benchmarks.race_command import DEFAULT_SHAPES
 from benchmarks.worker import absence
@@ -31,18 +32,20 @@ class Row:
     """One contestant's figures for one case, in seconds.
 
     Attributes:
+        what: `layer`, forward and backward pass, or `training step`.
         contestant: `scan`, `unroll`, `unroll, CUDA graph` of ours; `pytorch`, `floor-pytorch`.
         variant: `lstm` or `gru`.
         shape: T, B, I, H.
         minimum_s: the fastest run; `None` for one that cannot take part.
         median_s: the median run.
-        error: of ours, against onnxruntime's processor.
+        error: of ours, a layer's against onnxruntime's processor, a step's first loss against PyTorch's.
         lower_s: time for lowering.
         load_s: time to make the session.
-        on_host: nodes of ours that run on the processor.
+        on_host: nodes of ours that run on the processor; `None` where nobody looked.
         absence: why there are no figures.
     """
 
+    what: str
     contestant: str
     variant: str
     shape: tuple[int, int, int, int]
@@ -51,12 +54,16 @@ class Row:
     error: float | None
     lower_s: float | None
     load_s: float | None
-    on_host: tuple[str, ...]
+    on_host: Sequence[str] | None
     absence: str | None
 
 
 def contestants_of(case: Case, place: Place) -> Iterator[tuple[str, Worker]]:
     """Every contestant in a process of its own."""
+    if case.op == "torch":
+        for name in ("scan", "unroll", "pytorch"):
+            yield name, Worker(StepRun, name, case, place, threads=place.threads)
+        return
     yield "scan", Worker(OurRun, case, "scan", place, as_graph=False, threads=place.threads)
     yield "unroll", Worker(OurRun, case, "unroll", place, as_graph=False, threads=place.threads)
     if place.provider == "cuda":
@@ -84,6 +91,7 @@ def measured(case: Case, place: Place, seconds: float) -> list[Row]:
         times = take_turns([worker for _, worker in field if worker.refusal is None], seconds=seconds)
         return [
             Row(
+                _what(case),
                 name,
                 case.variant,
                 case.shape,
@@ -92,7 +100,7 @@ def measured(case: Case, place: Place, seconds: float) -> list[Row]:
                 worker.facts.get("error"),
                 worker.facts.get("lower_s"),
                 worker.facts.get("load_s"),
-                tuple(worker.facts.get("on_host", ())),
+                worker.facts.get("on_host"),
                 absence(worker),
             )
             for name, worker in field
@@ -117,16 +125,22 @@ def device(
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time forward and backward pass on a GPU, next to cuDNN through PyTorch.
+    """Time forward and backward pass, and whole training steps, on a GPU, next to cuDNN through PyTorch.
 
     Ours as a Scan, unrolled, and unrolled as a CUDA graph; operands and results stay on the device. Nodes that
-    onnxruntime places on the processor are listed. Needs a GPU, onnxruntime-gpu and PyTorch with CUDA; with --provider
-    cpu --torch-device cpu the same is measured on the processor.
+    onnxruntime places on the processor are listed. The training steps are those of `python -m benchmarks torch`.
+    Needs a GPU, onnxruntime-gpu and PyTorch with CUDA; with --provider cpu --torch-device cpu the same is measured on
+    the processor.
     """
     with console.errors(as_json=as_json):
         _one_of("--precision", [precision], list(TOLERANCES))
         variants = _one_of("--variant", variant or list(VARIANTS), VARIANTS)
-        cases = [Case("CudnnRNN", parse_shape(text), name) for name in variants for text in shape or DEFAULT_SHAPES]
+        cases = [
+            Case(op, parse_shape(text), name)
+            for op, shapes in (("CudnnRNN", DEFAULT_SHAPES), ("torch", [torch_step.SHAPE]))
+            for name in variants
+            for text in shape or shapes
+        ]
         # A processor knows no coarser products.
         place = Place(provider, torch_device, None if precision == "float32" else precision, threads)
         place.check()
@@ -146,6 +160,10 @@ def _one_of(option: str, given: Sequence[str], allowed: Sequence[str]) -> list[s
     return list(given)
 
 
+def _what(case: Case) -> str:
+    return "training step" if case.op == "torch" else "layer"
+
+
 def _print(case: Case, place: Place, rows: Sequence[Row]) -> None:
     """A table of one case; ratios are against PyTorch, by minimum."""
     rival = next((row.minimum_s for row in rows if row.contestant == "pytorch"), None)
@@ -162,13 +180,12 @@ def _print(case: Case, place: Place, rows: Sequence[Row]) -> None:
                 "" if rival is None else f"{row.minimum_s / rival:.2f}",
                 "" if row.error is None else f"{row.error:.1e}",
                 "" if row.lower_s is None else f"{row.lower_s:.1f} + {row.load_s or 0:.1f}",
-                "" if row.error is None else len(row.on_host),
+                "" if row.on_host is None else len(row.on_host),
             ]
         )
     columns = ["contestant", "min ms", "median ms", "/ pytorch", "error", "lower + load s", "nodes on host"]
-    title = (
-        f"{case.variant}, T,B,I,H = {','.join(map(str, case.shape))}, {place.provider}, {place.precision or 'float32'}"
-    )
+    shape, precision = ",".join(map(str, case.shape)), place.precision or "float32"
+    title = f"{_what(case)}, {case.variant}, T,B,I,H = {shape}, {place.provider}, {precision}"
     console.table(*columns, rows=cells, title=title, right=columns[1:])
     for row in rows:
         if row.absence is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from benchmarks import contestants, cudnn
+from benchmarks import contestants, cudnn, torch_step
 from benchmarks.block import Case
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.lower import lower
@@ -135,6 +135,46 @@ class OurRun(Measured):
         self._session.run_with_iobinding(self._binding)
 
 
+def _as_exact_as_ours(place: Place) -> None:
+    """Sets the precision of PyTorch's products: by default, cuDNN rounds to 11 bits on newer GPUs."""
+    import torch
+
+    coarse = place.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = coarse
+
+
+class StepRun(Measured):
+    """A training step of PyTorch's classifier of `python -m benchmarks torch`, in our trainer or in PyTorch.
+
+    Attributes:
+        facts: of ours `lower_s`, `load_s`, and `error`, that of the first loss, relative to PyTorch's on the processor.
+    """
+
+    def __init__(self, name: str, case: Case, place: Place) -> None:
+        """Makes it.
+
+        Args:
+            name: `pytorch`, or one of our schedules.
+            case: of the training steps.
+            place: where.
+        """
+        import torch
+
+        torch.set_num_threads(place.threads)
+        _as_exact_as_ours(place)
+        self.facts: dict[str, Any] = {}
+        if name == "pytorch":
+            self._run = torch_step.in_pytorch(case, device=place.torch_device)
+            return
+        where = {"providers": place.provider, "precision": place.precision}
+        self._run, self.facts = torch_step.in_ours(case, place.threads, name, **where)
+        self.facts["error"] = errors(np.asarray(self._run()), np.asarray(torch_step.in_pytorch(case)()))[1]
+
+    def run(self) -> Any:
+        # The loss is on the host when the step returns.
+        return self._run()
+
+
 class TorchRun(Measured):
     """PyTorch's layer, forward and backward, or its bare products."""
 
@@ -149,9 +189,7 @@ class TorchRun(Measured):
         import torch
 
         torch.set_num_threads(place.threads)
-        # As exact as ours: cuDNN's own default on newer GPUs is products of numbers rounded to 11 bits.
-        coarse = place.precision == "tf32"
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = coarse
+        _as_exact_as_ours(place)
         on_gpu = torch.device(place.torch_device).type == "cuda"
         self._wait: Callable[[], None] = torch.cuda.synchronize if on_gpu else lambda: None
         self.facts = {}

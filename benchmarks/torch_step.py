@@ -68,8 +68,8 @@ def classifier(case: Case, loss: Callable[..., Any] | None = None) -> tuple[Any,
     return module if loss is None else WithLoss(module), (torch.randn(T, B, I), torch.randint(0, CLASSES, (B,)))
 
 
-def in_ours(case: Case, threads: int, schedule: str) -> tuple[Step, dict[str, Any]]:
-    """A step in a trainer, exported with open sizes; returns the loss."""
+def in_ours(case: Case, threads: int, schedule: str, **where: Any) -> tuple[Step, dict[str, Any]]:
+    """A step in a trainer, exported with open sizes; returns the loss. `where` is what `Trainer` takes."""
     import torch
 
     import lstm_lower as ll
@@ -83,17 +83,18 @@ def in_ours(case: Case, threads: int, schedule: str) -> tuple[Step, dict[str, An
     started = time.perf_counter()
     lowered = ll.lower(model, schedule=schedule)
     spent = time.perf_counter()
-    trainer = ll.Trainer(lowered, session_options=options)
+    trainer = ll.Trainer(lowered, session_options=options, **where)
     facts = {"lower_s": spent - started, "load_s": time.perf_counter() - spent}
     fed = {"x": x.numpy(), "target": target.numpy()}
     return lambda: trainer.step(fed).loss, facts
 
 
-def in_pytorch(case: Case, *, compiled: bool = False) -> Step:
+def in_pytorch(case: Case, *, compiled: bool = False, device: str = "cpu") -> Step:
     """A step in PyTorch, forward and backward pass compiled or not; returns the loss."""
     import torch
 
     module, (x, target) = classifier(case)
+    module, x, target = module.to(device), x.to(device), target.to(device)
     optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
     forward: Any = torch.compile(module) if compiled else module
 

@@ -22,10 +22,15 @@ def test_on_the_processor(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["device", *HERE, "--variant", "gru", "-o", str(tmp_path / "figures.json")])
     assert result.exit_code == 0, result.output
     rows = json.loads((tmp_path / "figures.json").read_text())
-    assert [row["contestant"] for row in rows] == ["scan", "unroll", "pytorch", "floor-pytorch"]
+    assert [(row["what"], row["contestant"]) for row in rows] == [
+        *(("layer", name) for name in ("scan", "unroll", "pytorch", "floor-pytorch")),
+        *(("training step", name) for name in ("scan", "unroll", "pytorch")),
+    ]
+    assert [row["error"] is None for row in rows] == ["pytorch" in row["contestant"] for row in rows]
     assert all(row["median_s"] >= row["minimum_s"] > 0 and row["absence"] is None for row in rows)
-    assert [row["on_host"] for row in rows] == [[]] * 4, "asked for, it is no fault"
-    assert "gru, T,B,I,H = 4,2,3,5, cpu, float32" in result.stdout
+    assert [row["on_host"] for row in rows] == [[], [], *[None] * 5], "asked for, it is no fault"
+    assert "layer, gru, T,B,I,H = 4,2,3,5, cpu, float32" in result.stdout
+    assert "training step, gru, T,B,I,H = 4,2,3,5, cpu, float32" in result.stdout
 
 
 def test_nodes_that_a_provider_leaves_to_the_processor() -> None:
