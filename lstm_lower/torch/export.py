@@ -22,7 +22,7 @@ from lstm_lower.torch.branches import decided_axes
 from lstm_lower.torch.functions import masks_unread, own_gradients_refused
 from lstm_lower.torch.interface import Operands, Step
 from lstm_lower.torch.nodes import translate
-from lstm_lower.torch.operators import Interception, unchecked_packs
+from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 
 OPSET = 18
 _BY_ITSELF = "forward works for this size alone"
@@ -220,11 +220,13 @@ def _choices(
         most = max(map(len, shapes))
         # Often one axis alone must have a size: one that is repeated, or a height that convolutions bring down to 1.
         single = [frozenset(axis for axis, size in enumerate(shape) if axis == 0 or size != 1) for shape in shapes]
+        # A first axis of size 1 may be one that is repeated too, beside batches of other sizes.
+        repeated = [frozenset(axis for axis, size in enumerate(shape) if size != 1) for shape in shapes]
         without = (frozenset(range(most)) - {closed} for closed in range(1, most))
         first = (frozenset(range(count)) for count in (2, 1, 0))
         same = ([open_] * len(shapes) for open_ in (frozenset(range(most)), *without, *first))
         chosen = [[open_ & set(range(len(shape))) for open_, shape in zip(each, shapes, strict=True)] for each in same]
-        for each in dict.fromkeys(map(tuple, (chosen[0], single, *chosen[1:]))):
+        for each in dict.fromkeys(map(tuple, (chosen[0], single, repeated, *chosen[1:]))):
             yield [set(open_) for open_ in each]
         return
     wanted = _wanted(dynamic_shapes)
@@ -260,6 +262,7 @@ def _tracing() -> Iterator[None]:
         # Which order of products is best depends on sizes, which would be fixed by that.
         opt_einsum.flags(enabled=False),
         unchecked_packs(),
+        unchecked_distributions(),
         own_gradients_refused(),
         masks_unread(),
     ):

@@ -6,6 +6,7 @@ What no gradient goes through becomes an Identity with a mark, see `std.Identity
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -206,19 +207,92 @@ def _gumbel_softmax(
     return torch.zeros_like(soft).scatter(dim, soft.argmax(dim, keepdim=True), 1.0) - stopped(soft) + soft
 
 
+def _scatter_reduce(
+    input: Tensor,  # noqa: A002
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Any:
+    """Means of what meets at a place; the exporter writes a scatter in which the last one stays."""
+    if reduce != "mean":
+        return NotImplemented
+    rounding = None if src.is_floating_point() else "floor"
+    counts = torch.zeros_like(input).scatter_add(dim, index, torch.ones_like(src))
+    if include_self:
+        return torch.div(input.scatter_add(dim, index, src), counts + 1, rounding_mode=rounding)
+    sums = torch.zeros_like(input).scatter_add(dim, index, src)
+    return torch.where(counts > 0, torch.div(sums, counts.clamp(min=1), rounding_mode=rounding), input)
+
+
+def _scatter_reduce_in_place(input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+    result = _scatter_reduce(input, *args, **kwargs)
+    return result if result is NotImplemented else input.copy_(result)
+
+
+def _adaptive_mean(dims: int) -> Callable[..., Any]:
+    """Means of windows of which there is a given number; PyTorch decomposes these for the example's sizes alone."""
+
+    def pool(input: Tensor, output_size: Any) -> Any:  # noqa: A002
+        counts = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * dims
+        counts = counts * dims if len(counts) == 1 else counts
+        sizes: list[Any] = list(input.shape[-dims:])
+        if all(isinstance(size, int) or (isinstance(n, int) and n == 1) for n, size in zip(counts, sizes, strict=True)):
+            return NotImplemented
+        x = input
+        for axis, count, size in zip(range(-dims, 0), counts, sizes, strict=True):
+            if count is None:
+                continue
+            places, windows = torch.arange(size), torch.arange(count).unsqueeze(1)
+            first, end = windows * size // count, ((windows + 1) * size + count - 1) // count
+            inside = ((places >= first) & (places < end)).to(x.dtype) / (end - first).to(x.dtype)
+            x = torch.matmul(x.movedim(axis, -1), inside.transpose(0, 1)).movedim(-1, axis)
+        return x
+
+    return pool
+
+
+def _interpolate(
+    input: Tensor,  # noqa: A002
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,  # noqa: ARG001
+    recompute_scale_factor: bool | None = None,  # noqa: ARG001
+    antialias: bool = False,  # noqa: ARG001
+) -> Any:
+    """By areas that is the means of windows, which PyTorch would call unseen."""
+    if mode != "area":
+        return NotImplemented
+    dims = input.dim() - 2
+    if size is None:
+        factors = scale_factor if isinstance(scale_factor, (tuple, list)) else [scale_factor] * dims
+        size = [math.floor(n * factor) for n, factor in zip(input.shape[2:], factors, strict=True)]
+    return _adaptive_mean(dims)(input, size)
+
+
 HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.cumprod: _cumprod,
     torch.cumprod: _cumprod,
+    Tensor.scatter_reduce: _scatter_reduce,
+    Tensor.scatter_reduce_: _scatter_reduce_in_place,
+    torch.scatter_reduce: _scatter_reduce,
     torch.arange: _arange,
     torch.cdist: _cdist,
     Tensor.detach: stopped,
     torch.detach: stopped,
     Tensor.data.__get__: stopped,  # type: ignore[attr-defined]
+    functional.adaptive_avg_pool1d: _adaptive_mean(1),
+    functional.adaptive_avg_pool2d: _adaptive_mean(2),
+    functional.adaptive_avg_pool3d: _adaptive_mean(3),
     functional.batch_norm: _batch_norm,
     functional.embedding: _embedding,
     functional.embedding_bag: _embedding_bag,
     functional.gumbel_softmax: _gumbel_softmax,
     functional.instance_norm: _instance_norm,
+    functional.interpolate: _interpolate,
 }
 
 

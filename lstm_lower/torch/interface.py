@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,10 @@ class Operands:
             args = tuple(example_inputs)
         else:
             args = (example_inputs,)
+        # A tensor that is given twice is two inputs.
+        tensors = [tensor.detach() for _, tensor in named_tensors("", [args, kwargs])]
+        filled, kwargs = _replaced([list(args), kwargs], iter(tensors))
+        args = tuple(filled)
         try:
             bound = inspect.signature(module.forward).bind(*args, **kwargs)
         except TypeError as error:
@@ -65,7 +70,6 @@ class Operands:
             raise InvalidInputError("example_inputs requires a tensor at least, got none")
         # A call's arguments are walked in the order in which they are given.
         order = {id(tensor): name for name, tensor in named}
-        tensors = [tensor for _, tensor in named_tensors("", [args, kwargs])]
         return cls(args, kwargs, [order[id(tensor)] for tensor in tensors], tensors)
 
     def filled(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -101,6 +105,11 @@ def _replaced(value: Any, tensors: Any) -> Any:
         return type(value)(*[_replaced(part, tensors) for part in value])
     if isinstance(value, (tuple, list)):
         return type(value)([_replaced(part, tensors) for part in value])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        filled = copy.copy(value)
+        for key, part in _parts(value):
+            object.__setattr__(filled, key, _replaced(part, tensors))
+        return filled
     return value
 
 

@@ -181,6 +181,10 @@ def _classes(x: Tensor) -> Tensor:
     return torch.arange(x.shape[1]) % x.shape[2]
 
 
+def _alternating(x: Tensor) -> Tensor:
+    return (torch.arange(x.shape[1]) % 2).reshape(1, -1, 1).expand_as(x)
+
+
 def _partly_without_gradients(x: Tensor) -> Tensor:
     with torch.no_grad():
         scale = x.abs().amax(-1, keepdim=True) + 1
@@ -220,6 +224,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sort": lambda x: x.sort(-1)[0],
     "gather": lambda x: x.gather(1, torch.zeros_like(x[:, :1]).long()),
     "scatter_add": lambda x: torch.zeros_like(x).scatter_add(1, torch.zeros_like(x).long(), x),
+    "scatter_mean": lambda x: x[:, :2].scatter_reduce(1, _alternating(x), x, "mean"),
+    "scatter_mean_alone": lambda x: x[:, :2].scatter_reduce(1, _alternating(x), x, "mean", include_self=False),
+    "adaptive_thirds": lambda x: F.adaptive_avg_pool1d(x.mT, 3),
+    "interpolate_area": lambda x: F.interpolate(x.mT, size=2, mode="area"),
+    "distribution": lambda x: torch.distributions.Normal(x, x.exp()).log_prob(x * 2),
     "index_select": lambda x: x.index_select(2, torch.tensor([2, 0])),
     "index_put": lambda x: x.index_put((torch.tensor([0]),), x[:1] * 2, accumulate=True),
     "take_last": lambda x: x[:, -1],

@@ -30,6 +30,11 @@ MENDED = [
     ("instance_norm_kept", "train"),
     ("embedding_bag_offsets", "eval"),
     ("cumprod", "eval"),
+    ("scatter_mean", "eval"),
+    ("scatter_mean_alone", "eval"),
+    ("adaptive_thirds", "eval"),
+    ("interpolate_area", "eval"),
+    ("distribution", "eval"),
     ("dataclass", "eval"),
 ]
 
@@ -98,6 +103,21 @@ def test_axes_that_code_decides_by_are_fixed() -> None:
 def test_no_axis_is_open_that_is_not_asked_for() -> None:
     exported = export(torch.nn.Tanh(), torch.zeros(2, 5), {"input": [1]})
     assert list(exported.fixed["input"]) == [0]
+
+
+class Adding(torch.nn.Module):
+    def forward(self, a: Any, b: Any) -> Any:
+        return a + b
+
+
+def test_an_axis_that_is_repeated_fixes_no_other() -> None:
+    exported = export(Adding(), (torch.zeros(2, 5), torch.zeros(1, 5)))
+    assert {name: list(axes) for name, axes in exported.fixed.items()} == {"b": [0]}
+
+
+def test_a_tensor_given_twice_is_two_inputs() -> None:
+    x = torch.zeros(2, 5)
+    assert [value.name for value in export(Adding(), (x, x)).model.graph.inputs] == ["a", "b"]
 
 
 class OwnGradient(torch.autograd.Function):
