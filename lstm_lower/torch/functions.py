@@ -254,6 +254,42 @@ def _adaptive_mean(dims: int) -> Callable[..., Any]:
     return pool
 
 
+def _avg_pool(plain: Callable[..., Tensor], dims: int) -> Callable[..., Any]:
+    """Sums of windows over a given number, which the exporter leaves out."""
+
+    def pool(
+        input: Tensor,  # noqa: A002
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,  # noqa: ARG001
+        divisor_override: int | None = None,
+    ) -> Any:
+        if divisor_override is None:
+            return NotImplemented
+        if ceil_mode:
+            raise UnsupportedOpError(
+                "avg_pool requires ceil_mode or divisor_override to be left out, got both; pad before instead"
+            )
+        sizes = kernel_size if isinstance(kernel_size, (tuple, list)) else [kernel_size]
+        elements = math.prod(sizes) ** (dims if len(sizes) == 1 else 1)
+        means = plain(input, kernel_size, stride, padding, False, True)  # noqa: FBT003
+        return means * (elements / divisor_override)
+
+    return pool
+
+
+def _tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> Any:  # noqa: A002
+    """Parts of sizes that depend on the whole's, which PyTorch settles for the example's alone."""
+    if isinstance(indices_or_sections, int) and not isinstance(input.shape[dim], int):
+        raise UnsupportedOpError(
+            f"tensor_split requires a size of axis {dim} that is fixed, got an open one; give the places to split at, "
+            "or leave that axis out of dynamic_shapes"
+        )
+    return NotImplemented
+
+
 def _interpolate(
     input: Tensor,  # noqa: A002
     size: Any = None,
@@ -279,6 +315,8 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.scatter_reduce: _scatter_reduce,
     Tensor.scatter_reduce_: _scatter_reduce_in_place,
     torch.scatter_reduce: _scatter_reduce,
+    torch.tensor_split: _tensor_split,
+    Tensor.tensor_split: _tensor_split,
     torch.arange: _arange,
     torch.cdist: _cdist,
     Tensor.detach: stopped,
@@ -287,6 +325,8 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     functional.adaptive_avg_pool1d: _adaptive_mean(1),
     functional.adaptive_avg_pool2d: _adaptive_mean(2),
     functional.adaptive_avg_pool3d: _adaptive_mean(3),
+    functional.avg_pool2d: _avg_pool(functional.avg_pool2d, 2),
+    functional.avg_pool3d: _avg_pool(functional.avg_pool3d, 3),
     functional.batch_norm: _batch_norm,
     functional.embedding: _embedding,
     functional.embedding_bag: _embedding_bag,

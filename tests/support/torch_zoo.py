@@ -228,6 +228,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "scatter_mean_alone": lambda x: x[:, :2].scatter_reduce(1, _alternating(x), x, "mean", include_self=False),
     "adaptive_thirds": lambda x: F.adaptive_avg_pool1d(x.mT, 3),
     "interpolate_area": lambda x: F.interpolate(x.mT, size=2, mode="area"),
+    "avg_pool_divided": lambda x: F.avg_pool2d(x.unsqueeze(1), 2, 1, 1, divisor_override=3),
     "distribution": lambda x: torch.distributions.Normal(x, x.exp()).log_prob(x * 2),
     "index_select": lambda x: x.index_select(2, torch.tensor([2, 0])),
     "index_put": lambda x: x.index_put((torch.tensor([0]),), x[:1] * 2, accumulate=True),

@@ -34,6 +34,7 @@ MENDED = [
     ("scatter_mean_alone", "eval"),
     ("adaptive_thirds", "eval"),
     ("interpolate_area", "eval"),
+    ("avg_pool_divided", "eval"),
     ("distribution", "eval"),
     ("dataclass", "eval"),
 ]
@@ -118,6 +119,17 @@ def test_an_axis_that_is_repeated_fixes_no_other() -> None:
 def test_a_tensor_given_twice_is_two_inputs() -> None:
     x = torch.zeros(2, 5)
     assert [value.name for value in export(Adding(), (x, x)).model.graph.inputs] == ["a", "b"]
+
+
+class Halving(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.tensor_split(x, 2, 1)
+
+
+def test_parts_of_an_open_size_are_refused() -> None:
+    with pytest.raises(UnsupportedOpError, match="tensor_split requires a size of axis 1 that is fixed"):
+        export(Halving(), torch.zeros(2, 5))
+    assert not export(Halving(), torch.zeros(2, 5), {"x": [0]}).fixed.get("x", {}).keys() - {1}
 
 
 class OwnGradient(torch.autograd.Function):
