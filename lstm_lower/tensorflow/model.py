@@ -170,8 +170,21 @@ class ModelBuilder:
                 missing.setdefault(op.op, []).append(f"'{op.name}'")
         if missing:
             reasons = [f"{kind} {some(names, 3)}: no conversion is known for it" for kind, names in missing.items()]
-            way = "Name tensors behind them as inputs, where the graph is then cut, or define the ops in a plug-in."
+            cut = f"Name tensors behind them as inputs, where the graph is then cut,{self._before(missing)}"
+            way = f"{cut} or define the ops in a plug-in."
             raise UnsupportedOpError("\n".join([*reasons, way]))
+
+    def _before(self, missing: dict[str, list[str]]) -> str:
+        """What an op reads that the outputs end in, since nothing lies behind it: a decoder's logits, say."""
+        ending = {split_name(tensor)[0] for tensor in self.interface.outputs.values()}
+        before = [
+            f"'{name}:{number or 0}'"
+            for names in missing.values()
+            for op in names
+            if (node := self.nodes.get(op.strip("'"))) is not None and node.name in ending
+            for name, number in map(split_name, node.input[:1])
+        ]
+        return f" or what they read as outputs ({some(sorted(set(before)), 3)})," if before else ""
 
     def _input(self, public: str, tensor: str) -> ir.Value:
         """A graph input for a tensor."""

@@ -74,9 +74,9 @@ def test_unknown_ops_are_all_named() -> None:
         "NoSuchOp0 'odd0': no conversion is known for it",
         "NoSuchOp1 'odd1': no conversion is known for it",
     ]
-    assert lines[2:] == [
-        "Name tensors behind them as inputs, where the graph is then cut, or define the ops in a plug-in."
-    ]
+    way = "inputs, where the graph is then cut, or what they read as outputs ('y:0'), or define the ops in a plug-in."
+    assert lines[2:] == [f"Name tensors behind them as {way}"]
+    ll.from_tensorflow(graph, ["x:0"], ["y:0"])
 
 
 def test_of_many_unknown_ops_a_few_are_named() -> None:
