@@ -155,9 +155,12 @@ class _Rolling:
 
     @property
     def is_typed(self) -> bool:
-        """Whether the ranks of the loop's results are known, which onnxruntime asks for."""
-        facts = self.builder.facts
-        return all(facts.rank(self._values(*place)[0]) is not None for place in self.outputs)
+        """Whether the ranks of the loop's results are known, and no step's shape differs, as onnxruntime asks."""
+        shape, rank = self.builder.facts.shape, self.builder.facts.rank
+        results = [self._values(*place) for place in self.outputs]
+        handed_on = [[state.initial, *self._values(state.row, state.output)] for state in self.states]
+        alike = all(len({shape(value) for value in values}) == 1 for values in (*results, *handed_on))
+        return alike and all(rank(values[0]) is not None for values in results)
 
     @property
     def pays(self) -> bool:

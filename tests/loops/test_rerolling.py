@@ -186,6 +186,13 @@ KEPT = {
         after="last = Identity (e3)",
         outputs="float[2,3] last",
     ),
+    "a state that shrinks": Form(
+        lambda t: (
+            f"k{t} = Cast <to = 7> (i{1 + (t < 3)}) e{t} = Reshape (k{t}, j1) h{t + 1} = Slice (h{t}, j0, e{t}, j0)"
+        ),
+        after="last = Identity (h6)",
+        outputs="float[1,3] last",
+    ),
     "a sum": Form(
         lambda t: f"s{t} = Gather (x, i{t})\nx{t} = {'Sin' if t % 2 else 'Cos'} (s{t})\nh{t + 1} = Add (h{t}, x{t})",
         after="last = Identity (h6)",
