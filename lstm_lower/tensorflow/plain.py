@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
@@ -21,9 +22,10 @@ def _const(t: Translator, op: Op, scope: Scope) -> Value:  # noqa: ARG001
     if held != declared:
         raise InvalidModelError(f"{op}: value requires dtype {declared}, as the node has it, got {held}")
     dtype = onnx_dtype(declared)
-    if dtype is None or dtype == ir.DataType.STRING:
-        return Text("a string" if declared == 7 else f"of TensorFlow's dtype {declared}")
-    return t.constant(tensor_value(op.attr["value"].tensor, str(op)), dtype, op.name)
+    if dtype is None:
+        return Text(f"of TensorFlow's dtype {declared}")
+    array = tensor_value(op.attr["value"].tensor, str(op))
+    return Text("a string", array) if dtype == ir.DataType.STRING else t.constant(array, dtype, op.name)
 
 
 @handles("Placeholder", "PlaceholderV2")
@@ -56,6 +58,17 @@ def _identity(t: Translator, op: Op, scope: Scope) -> Value:
 @handles("IdentityN")
 def _identities(t: Translator, op: Op, scope: Scope) -> list[Value]:
     return [t.value(name, scope) for name in op.inputs]
+
+
+@handles("Equal", "NotEqual")
+def _compared(t: Translator, op: Op, scope: Scope) -> list[Value]:
+    """Constant strings, a network's phase for instance, are compared here: a model holds none."""
+    values = [t.value(name, scope) for name in op.inputs]
+    strings = [value.strings for value in values if isinstance(value, Text) and value.strings is not None]
+    if len(strings) < len(values):
+        return t.computed(op, scope)
+    found = np.asarray((strings[0] == strings[1]) == (op.op == "Equal"), bool)
+    return [t.constant(found, ir.DataType.BOOL, op.name)]
 
 
 @handles("NoOp", "ControlTrigger", "Assert")

@@ -204,7 +204,7 @@ class Translator:
         scope.builder.emitter.scope = op.name
         handler = HANDLERS.get(op.op)
         around, self._around = self._around, self._changed_before(op)
-        found = handler(self, op, scope) if handler is not None else self._computed(op, scope)
+        found = handler(self, op, scope) if handler is not None else self.computed(op, scope)
         if op.op in WRITES:
             cells = [x.cell for name in op.inputs if isinstance(x := self.value(name, scope), Handle)]
             self._around |= frozenset(cells)
@@ -258,7 +258,7 @@ class Translator:
         """The expressions of all inputs of an op."""
         return [self.tensor(name, scope, op) for name in op.inputs]
 
-    def _computed(self, op: Op, scope: Scope) -> list[Value]:
+    def computed(self, op: Op, scope: Scope) -> list[Value]:
         """The outputs of an op that has a definition."""
         if any(isinstance(self.value(name, scope), Flow) for name in op.inputs):
             return [next(found for name in op.inputs if isinstance(found := self.value(name, scope), Flow))]

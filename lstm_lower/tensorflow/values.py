@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 INT64 = ir.DataType.INT64
@@ -49,9 +50,15 @@ class Handle:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A string, or whatever else has no place in a model, until somebody reads it."""
+    """A string, or whatever else has no place in a model, until somebody reads it.
+
+    Attributes:
+        what: what it is, for an error.
+        strings: a constant's, as bytes in an array of objects.
+    """
 
     what: str
+    strings: np.ndarray[Any, Any] | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
