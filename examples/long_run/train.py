@@ -63,8 +63,8 @@ def interrupted(command: list[str], limit: int, checkpoint: Path, number: signal
     time.sleep(0.3)
     os.kill(process.pid, number)
     code, most = ended(process)
-    # 0 is a run that was over before.
-    if code not in (0, 130, -signal.SIGKILL):
+    # 0 is a run that was over before; one that is just ending dies of the signal.
+    if code not in (0, 130, -number):
         raise SystemExit(f"the run failed with exit code {code}")
     print(f"stopped with {number.name}: exit code {code}")
     return most
