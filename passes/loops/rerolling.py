@@ -4,8 +4,8 @@ Exporters write a cell in a Python loop as its steps. Rolled back, the loop pass
 loop, and the gradient is one loop and not T copies of a step.
 
 Precondition: four or more steps that are proven to be equal (`views/rows`): the same operators, attributes, weights and
-constants, on the results of the step before and on elements of sequences or other values from outside; and steps that
-are worth a loop.
+constants, on the results of the step before and on elements of sequences or other values from outside; results of the
+same shape in all steps; and steps that are worth a loop.
 
 Postcondition: these steps are one Scan; results that were joined are its sequences.
 """
