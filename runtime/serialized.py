@@ -80,6 +80,13 @@ def default_options() -> ort.SessionOptions:
     return options
 
 
+def as_written() -> ort.SessionOptions:
+    """Session options under which every node of a model runs; optimising, onnxruntime drops a Dropout that trains."""
+    options = default_options()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return options
+
+
 def open_session(
     model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
     options: ort.SessionOptions,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import onnx_ir as ir
@@ -23,6 +24,7 @@ from lstm_lower.torch.functions import masks_unread, own_gradients_refused
 from lstm_lower.torch.interface import Operands, Step
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
+from lstm_lower.torch.sizes import Axes, Comparison
 
 OPSET = 18
 _BY_ITSELF = "forward works for this size alone"
@@ -41,7 +43,7 @@ class Exported:
 
     model: ir.Model
     states: dict[str, str]
-    fixed: dict[str, dict[int, str]]
+    fixed: Axes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,15 +54,19 @@ class Traced:
         step: the module with flat tensors in and out.
         program: the trace.
         names: of its inputs.
+        tensors: the example.
         reasons: input -> axis whose size is that of the example -> why, as far as tracing tells.
         wanted: which axes are to be open.
+        closed: input -> axis that was to have the example's size -> why.
     """
 
     step: Step
     program: torch.export.ExportedProgram
     names: list[str]
-    reasons: dict[str, dict[int, str]]
+    tensors: list[Tensor]
+    reasons: Axes
     wanted: DynamicShapes
+    closed: Axes
 
     def same_as(self, other: Traced) -> bool:
         """Whether two traces of a module compute the same."""
@@ -91,16 +97,44 @@ def export(
     target_names: Sequence[str] = (),
 ) -> Exported:
     """Exports a module in the mode that it is in, training or evaluation; see `trace`."""
-    return write(
-        trace(
-            module,
-            example_inputs,
-            dynamic_shapes,
-            loss=loss,
-            example_targets=example_targets,
-            target_names=target_names,
-        )
+    tracing = functools.partial(
+        trace,
+        module,
+        example_inputs,
+        dynamic_shapes,
+        loss=loss,
+        example_targets=example_targets,
+        target_names=target_names,
     )
+    return settled(tracing(), tracing)[1]
+
+
+def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exported]:
+    """The model of a trace that computes what the module does at other sizes, too, and its trace.
+
+    Args:
+        traced: the trace to begin with.
+        tracing: traces the module again with axes `closed`.
+
+    Raises:
+        InvalidInputError: axes that are to be open cannot be.
+        UnsupportedOpError: PyTorch cannot write it, or writes what the module does not compute.
+    """
+    while True:
+        exported = write(traced)
+        with _quiet():
+            found = Comparison(
+                traced.step, traced.program, traced.names, traced.tensors, exported.model
+            ).differing_axes()
+        if not found:
+            return traced, exported
+        _check_wanted(traced.wanted, found)
+        traced = tracing(closed=joined(traced.closed, found))
+
+
+def joined(first: Axes, second: Axes) -> Axes:
+    """The reasons of two."""
+    return {name: {**first.get(name, {}), **second.get(name, {})} for name in first | second}
 
 
 def trace(
@@ -111,6 +145,7 @@ def trace(
     loss: Any = None,
     example_targets: Sequence[Tensor] = (),
     target_names: Sequence[str] = (),
+    closed: Axes | None = None,
 ) -> Traced:
     """Traces a module in the mode that it is in, training or evaluation.
 
@@ -122,6 +157,7 @@ def trace(
         loss: a function of the module's result and targets, whose result becomes the output `loss`.
         example_targets: what the loss takes beside the module's result.
         target_names: their names.
+        closed: input -> axis that is to have the example's size -> why.
 
     Raises:
         InvalidInputError: the example inputs do not fit.
@@ -132,8 +168,8 @@ def trace(
     # A view cannot be traced everywhere.
     tensors = [tensor.detach().clone() for tensor in (*operands.tensors, *example_targets)]
     step = Step(module, operands, loss)
-    program, reasons = _traced(step, names, tensors, dynamic_shapes)
-    return Traced(step, program, names, reasons, dynamic_shapes)
+    program, reasons = _traced(step, names, tensors, dynamic_shapes, closed or {})
+    return Traced(step, program, names, tensors, reasons, dynamic_shapes, closed or {})
 
 
 def write(traced: Traced) -> Exported:
@@ -174,12 +210,13 @@ def write(traced: Traced) -> Exported:
 
 
 def _traced(
-    step: Step, names: Sequence[str], tensors: Sequence[Tensor], dynamic_shapes: DynamicShapes
-) -> tuple[torch.export.ExportedProgram, dict[str, dict[int, str]]]:
+    step: Step, names: Sequence[str], tensors: Sequence[Tensor], dynamic_shapes: DynamicShapes, closed: Axes
+) -> tuple[torch.export.ExportedProgram, Axes]:
     """The traced step with as many open axes as can be; and of those that are not, why."""
-    reasons: dict[str, dict[int, str]] = {}
+    reasons = joined(closed, {})
     failed: Exception | None = None
-    for axes in _choices(names, tensors, dynamic_shapes):
+    for choice in _choices(names, tensors, dynamic_shapes):
+        axes = [open_ - set(closed.get(name, ())) for name, open_ in zip(names, choice, strict=True)]
         try:
             program = _captured(step, tensors, axes)
             while decided := decided_axes(program, names):

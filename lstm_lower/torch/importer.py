@@ -31,7 +31,7 @@ from lstm_lower.records import origin
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair
 from lstm_lower.torch import losses, optimizers
-from lstm_lower.torch.export import DynamicShapes, Exported, Traced, trace, write
+from lstm_lower.torch.export import DynamicShapes, Exported, Traced, settled, trace
 
 
 class FixedStepsWarning(LstmLowerWarning):
@@ -100,15 +100,13 @@ def from_torch(
         example_targets=targets if traced is not None else (),
         target_names=names if traced is not None else (),
     )
-    trained_form = tracing()
-    exported = write(trained_form)
+    exported, evaluated = _forms(module, tracing, evaluates=what in ("train", "gradients"))
     if isinstance(formula, Loss) and targets:
         formula = losses.WithExamples(loss=formula, examples=targets)
     trained = _trained(module, exported.model, optimizer) if what in ("train", "gradients") else set()
     changing = trained | set(exported.states)
     making: list[Pass] = [LayerStatePass(), ObjectivePass(formula, trained.__contains__, what)]
-    evaluated = _evaluated_form(module, trained_form, tracing) if what in ("train", "gradients") else None
-    if evaluated is trained_form:
+    if evaluated is exported:
         making = [EvaluationPass(formula, what, making)]
     rerolling = LoopRerolling(changing)
     passes: list[Pass] = [
@@ -119,22 +117,31 @@ def from_torch(
     ]
     step = run_passes(_with_states(exported, keep=what == "train"), passes)
     _tell_fixed_steps(module, step, exported.fixed, rerolling.steps)
-    if evaluated is not None and evaluated is not trained_form:
+    if evaluated is not None and evaluated is not exported:
         _record_evaluation(step, evaluated, formula, changing)
     return ir.to_proto(step)
 
 
-def _evaluated_form(module: nn.Module, trained_form: Traced, tracing: Callable[[], Traced]) -> Traced | None:
-    """The module in evaluation mode: the same object where it is the same; `None` where it cannot be traced."""
+def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool) -> tuple[Exported, Exported | None]:
+    """The module as it is, and in evaluation mode: the same object where it is the same; `None` if it has no such."""
+    trained, exported = settled(tracing(), tracing)
+    if not evaluates:
+        return exported, None
     with evaluation_mode(module) as changed:
         if not changed:
-            return trained_form
+            return exported, exported
         try:
-            other = tracing()
+            other = tracing(closed=trained.closed)
+            if other.same_as(trained):
+                return exported, exported
+            other, evaluated = settled(other, tracing)
         except UnsupportedOpError:
             # The step trains all the same; whoever evaluates it hears what is missing.
-            return None
-    return trained_form if other.same_as(trained_form) else other
+            return exported, None
+    if other.closed != trained.closed:
+        # What the random numbers of training hide.
+        exported = settled(tracing(closed=other.closed), tracing)[1]
+    return exported, evaluated
 
 
 def _preparing_passes(rerolling: LoopRerolling) -> list[Pass]:
@@ -163,11 +170,11 @@ def _tell_fixed_steps(
         )
 
 
-def _record_evaluation(step: ir.Model, evaluated: Traced, loss: Loss | str, changing: Collection[str]) -> None:
-    """Records a trace in evaluation mode, with the loss, as what evaluates the step."""
+def _record_evaluation(step: ir.Model, evaluated: Exported, loss: Loss | str, changing: Collection[str]) -> None:
+    """Records the module in evaluation mode, with the loss, as what evaluates the step."""
+    model = evaluated.model
+    outputs = [str(value.name) for value in model.graph.outputs]
     try:
-        model = write(evaluated).model
-        outputs = [str(value.name) for value in model.graph.outputs]
         made = run_passes(model, [*_preparing_passes(LoopRerolling(changing)), ObjectivePass(loss, None, "forward")])
     except UnsupportedOpError:
         return

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
@@ -22,7 +21,8 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.lower import lower
 from lstm_lower.records import state as training_state
-from lstm_lower.runtime.session import Session, default_options
+from lstm_lower.runtime.serialized import as_written
+from lstm_lower.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["nan", "infinity"]
@@ -74,9 +74,7 @@ def first_nonfinite(step: ir.Model, feeds: Mapping[str, Array]) -> NonFinite | N
     """
     model = lower(step, optimize=False)
     flags = _Flags(model)
-    options = default_options()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = Session(model, "cpu", options)
+    session = Session(model, "cpu", as_written())
     wanted = [name for name in flags.names if name in session.outputs]
     flags.results = session.run({name: feeds[name] for name in session.inputs if name in feeds}, wanted)
     return _found(flags, model.graph, flags.ends, ())

@@ -101,6 +101,45 @@ def test_axes_that_code_decides_by_are_fixed() -> None:
         export(Deciding(), torch.zeros(2, 5, 3), {"x": [0, 1]})
 
 
+def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lstm_lower.torch.export.decided_axes", lambda *_: {})
+    exported = export(Deciding(), torch.zeros(2, 3, 3))
+    assert list(exported.fixed["x"]) == [1]
+    assert "the model as it is written differs there: 'output' with an error of 5.0e-01" in exported.fixed["x"][1]
+    with pytest.raises(InvalidInputError, match="'x', axis 1: the model as it is written differs there"):
+        export(Deciding(), torch.zeros(2, 3, 3), {"x": [0, 1]})
+
+
+class Sizes(torch.nn.Module):
+    """Its lengths are sorted and fit its steps, it draws numbers, and where it trains it changes what it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        self.seen += 1
+        return torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)[0] * torch.rand(3)
+
+
+def test_random_numbers_and_lengths_fix_no_axis() -> None:
+    module = Sizes()
+    exported = export(module, (torch.randn(3, 5, 3), torch.tensor([5, 3, 2])))
+    assert exported.fixed == {"x": {2: "forward works for this size alone"}}
+    assert not module.seen
+
+
+def test_a_model_unlike_its_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sines(model: ir.Model, *_: Any) -> None:
+        for node in model.graph:
+            node.op_type = node.op_type.replace("Tanh", "Sin")
+
+    monkeypatch.setattr("lstm_lower.torch.export.translate", sines)
+    with pytest.raises(UnsupportedOpError, match="a model that computes what forward does, got 'output' with an error"):
+        export(torch.nn.Tanh(), torch.randn(2, 5))
+
+
 def test_no_axis_is_open_that_is_not_asked_for() -> None:
     exported = export(torch.nn.Tanh(), torch.zeros(2, 5), {"input": [1]})
     assert list(exported.fixed["input"]) == [0]

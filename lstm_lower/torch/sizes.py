@@ -1,0 +1,199 @@
+"""Whether a written model computes what the module does, at sizes beside the example's: both run, and are compared.
+
+PyTorch says which decisions a module's code takes by sizes (`branches`), but not those of its own functions, nor those
+that are taken while a trace becomes ONNX. What follows from them shows where the model runs beside the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.runtime.proof.comparison import Array, errors
+from lstm_lower.runtime.serialized import as_written, open_session
+from lstm_lower.torch.interface import Step
+
+# An error over the largest magnitude that no rounding explains, by the bytes of a number.
+_WRONG = {8: 1e-6, 4: 1e-3, 2: 0.1}
+# Of how many elements inputs may be that are three times as large as the example.
+_LARGE = 1 << 20
+
+Axes = dict[str, dict[int, str]]
+Sizes = Mapping[Any, int]
+
+
+class _RefusedError(Exception):
+    """The module itself does not take inputs of such sizes."""
+
+
+class Comparison:
+    """A module beside its model."""
+
+    def __init__(
+        self,
+        step: Step,
+        program: torch.export.ExportedProgram,
+        names: Sequence[str],
+        tensors: Sequence[Tensor],
+        model: ir.Model,
+    ) -> None:
+        """Opens the model.
+
+        Args:
+            step: the module, and perhaps its loss.
+            program: its trace.
+            names: of its inputs.
+            tensors: the example.
+            model: the trace as a model, outputs in the step's order.
+        """
+        self._step, self._names, self._tensors = step, names, tensors
+        values = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+        # Of each input the size of each axis: a number, a symbol, or a formula of symbols.
+        self._shapes = [
+            [getattr(getattr(size, "node", None), "expr", size) for size in values[name].shape]
+            for name in program.graph_signature.user_inputs
+        ]
+        self._example: dict[Any, int] = {
+            size: tensor.shape[axis]
+            for shape, tensor in zip(self._shapes, tensors, strict=True)
+            for axis, size in enumerate(shape)
+            if getattr(size, "is_symbol", False)
+        }
+        try:
+            self._session: Any = open_session(model, as_written(), [("CPUExecutionProvider", {})])
+        except Exception:  # noqa: BLE001 (a float of the processor's that onnxruntime has no kernel for)
+            self._session = None
+
+    def differing_axes(self) -> Axes:
+        """Input -> open axis -> how the model differs from the module where that axis has another size.
+
+        Open sizes grow by a little, and threefold; sizes that the module itself refuses say nothing.
+
+        Raises:
+            UnsupportedOpError: they differ at the example's own sizes.
+        """
+        if self._session is None:
+            return {}
+        try:
+            fault = self._fault(self._example)
+        except _RefusedError:
+            return {}
+        if fault is not None:
+            raise UnsupportedOpError(
+                f"{type(self._step.module).__name__} requires a model that computes what forward does, got {fault}; "
+                "its parts, exported one by one, tell which to write by other operations of PyTorch"
+            )
+        for grown in self._growths():
+            together = {symbol: grown(number, size) for number, (symbol, size) in enumerate(self._example.items())}
+            fault = None
+            try:
+                fault = self._fault(together)
+                if fault is None:
+                    continue
+            except _RefusedError:
+                pass
+            faults = {symbol: said for symbol, size in together.items() if (said := self._alone(symbol, size))}
+            if fault is not None and not faults:
+                faults = dict.fromkeys(together, fault)
+            if faults:
+                return self._axes(faults)
+        return {}
+
+    def _growths(self) -> Iterator[Callable[[int, int], int]]:
+        # Sizes that are equal become unequal.
+        yield lambda number, size: size + 1 + number
+        if sum(tensor.numel() for tensor in self._tensors) <= _LARGE:
+            yield lambda number, size: 3 * size + number
+
+    def _alone(self, symbol: Any, grown: int) -> str | None:
+        """How they differ where a single size is another one: the given one, or twice the example's."""
+        for size in (grown, 2 * self._example[symbol]):
+            try:
+                return self._fault({**self._example, symbol: size})
+            except _RefusedError:
+                continue
+        return None
+
+    def _axes(self, faults: Mapping[Any, str]) -> Axes:
+        found: Axes = {}
+        said = {symbol: f"the model as it is written differs there: {fault}" for symbol, fault in faults.items()}
+        for name, shape in zip(self._names, self._shapes, strict=True):
+            for axis, size in enumerate(shape):
+                for symbol in getattr(size, "free_symbols", set()) & said.keys():
+                    found.setdefault(name, {})[axis] = said[symbol]
+        return found
+
+    def _fault(self, sizes: Sizes) -> str | None:
+        """How the model differs from the module at some sizes."""
+        inputs = [self._of_size(number, sizes) for number in range(len(self._tensors))]
+        shapes = ", ".join(f"'{name}' of shape {list(x.shape)}" for name, x in zip(self._names, inputs, strict=True))
+        expected = self._of_module(inputs)
+        try:
+            got = self._of_model(inputs)
+        except Exception as error:  # noqa: BLE001
+            return f"onnxruntime's error for {shapes}: {str(error).splitlines()[0]}"
+        for name, actual in got.items():
+            if actual.shape != expected[name].shape:
+                return f"'{name}' of shape {list(actual.shape)}, not {list(expected[name].shape)}, for {shapes}"
+        different = [name for name, actual in got.items() if _differ(actual, expected[name])]
+        if not different or self._is_random(inputs, got):
+            return None
+        worst = errors(got[different[0]], expected[different[0]])[1]
+        return f"'{different[0]}' with an error of {worst:.1e} for {shapes}"
+
+    def _is_random(self, inputs: Sequence[Tensor], got: Mapping[str, Array]) -> bool:
+        """Whether another run gives other numbers, of which shapes alone can be compared."""
+        return any(_differ(again, got[name]) for name, again in self._of_model(inputs).items())
+
+    def _of_size(self, number: int, sizes: Sizes) -> Tensor:
+        """An input with values like the example's, each part of it repeated, so that what is sorted stays so."""
+        x = self._tensors[number]
+        shape = [_size(size, sizes, x.shape[axis]) for axis, size in enumerate(self._shapes[number])]
+        if x.numel() == 0 or shape == list(x.shape):
+            return x
+        resized = x
+        for axis, size in enumerate(shape):
+            resized = resized.index_select(axis, torch.arange(size) * x.shape[axis] // size)
+        if not x.is_floating_point():
+            return resized
+        shares = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+        # A constant may well be just of the right shape.
+        return shares if bool((x == x.flatten()[0]).all()) else resized * (1 - shares / 5)
+
+    def _of_module(self, inputs: Sequence[Tensor]) -> dict[str, Array]:
+        # What it changes are copies.
+        buffers = {name: value.clone() for name, value in self._step.named_buffers()}
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            try:
+                results = torch.func.functional_call(self._step, buffers, tuple(x.clone() for x in inputs))
+            except Exception as error:
+                raise _RefusedError from error
+        names = self._step.names
+        outputs = [*names.outputs, *(f"new_{name}" for name in names.states)]
+        return {name: result.detach().numpy() for name, result in zip(outputs, results, strict=True)}
+
+    def _of_model(self, inputs: Sequence[Tensor]) -> dict[str, Array]:
+        known = {value.name for value in self._session.get_inputs()}
+        feeds = {name: x.numpy() for name, x in zip(self._names, inputs, strict=True) if name in known}
+        outputs = [value.name for value in self._session.get_outputs()]
+        return dict(zip(outputs, self._session.run(None, feeds), strict=True))
+
+
+def _size(size: Any, sizes: Sizes, default: int) -> int:
+    value = size.subs(sizes) if hasattr(size, "subs") else size
+    return int(value) if getattr(value, "is_Integer", isinstance(value, int)) else default
+
+
+def _differ(actual: Array, expected: Array) -> bool:
+    if expected.dtype.kind != "f":
+        return not np.array_equal(actual, expected)
+    finite = np.isfinite(expected)
+    if not np.array_equal(actual[~finite], expected[~finite], equal_nan=True):
+        return True
+    return errors(actual[finite], expected[finite])[1] > _WRONG[expected.dtype.itemsize]
