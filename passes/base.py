@@ -12,8 +12,8 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidModelError, LstmLowerError
 from lstm_lower.graph.declared import verify_kept
 from lstm_lower.graph.emit import Workspace
-from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import nesting
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.trace import Trace
@@ -103,13 +103,14 @@ class Pass(ir.passes.InPlacePass):
         self.context = Context(model) if shared is None or alone else shared
         # Drivers tell what a model was like before their first pass.
         before = _fault(model) if alone and self.verify_each else None
+        form = _form(model) if self.verify_each else None
         with malformed_models_explained(model) if alone else contextlib.nullcontext():
             result = self._guarded(model)
         if result.modified:
             self.context.changed(preserved=self.preserves)
             model.meta[MODIFIED] = True
         if self.verify_each:
-            self._verify(model, before)
+            self._verify(model, before, None if result.modified else form)
         if self.context is not shared:
             self.context.close()
         return result
@@ -130,10 +131,13 @@ class Pass(ir.passes.InPlacePass):
             ir.passes.PostconditionError: it does not.
         """
 
-    def _verify(self, model: ir.Model, before: InvalidModelError | None) -> None:
+    def _verify(self, model: ir.Model, before: InvalidModelError | None, unchanged: list[object] | None) -> None:
+        """Verifies what the pass has left: the model, or, where the pass says that it changed nothing, its old form."""
+        if unchanged is not None and _form(model) != unchanged:
+            raise FaultyPassError(f"{self.name} changed the model and says that it did not")
         try:
-            verify(model)
-            verify_kept(model.graph, self.context.space.facts, Facts.of(model))
+            if unchanged is None or before is not None:
+                verify_kept(model.graph, self.context.space.facts, verify(model))
             self.ensures(model)
         except InvalidModelError as error:
             raise before or FaultyPassError(f"{self.name} left a malformed model: {error}") from error
@@ -147,3 +151,17 @@ def _fault(model: ir.Model) -> InvalidModelError | None:
     except InvalidModelError as error:
         return error
     return None
+
+
+def _form(model: ir.Model) -> list[object]:
+    """What a model is made of: its nodes in their order, and what these and its graphs read, make, hold and declare."""
+    form: list[object] = []
+    graphs = [model.graph, *(function.graph for function in model.functions.values())]
+    for graph in graphs:
+        form += [*graph.inputs, *graph.outputs, *graph.initializers.values()]
+        for node in graph:
+            form += [node, *node.inputs, *node.attributes.data.values()]
+            for value in node.outputs:
+                form += [value, value.name, value.type, value.shape]
+            graphs += subgraphs_of(node)
+    return form

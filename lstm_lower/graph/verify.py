@@ -14,14 +14,19 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
 
 
-def verify(model: ir.Model) -> None:
+def verify(model: ir.Model) -> Facts:
     """Verifies a whole model: its structure, every composite node against its definition, declared types against facts.
+
+    Returns:
+        What was found out of the model's values.
 
     Raises:
         InvalidModelError: the first fault found.
     """
     verify_structure(model)
-    verify_types(model, Facts.of(model))
+    facts = Facts.of(model)
+    verify_types(model, facts)
+    return facts
 
 
 def verify_types(model: ir.Model, facts: Facts, *, correcting: bool = False) -> bool:

@@ -142,11 +142,11 @@ def hoist_initializers(loop: Loop) -> bool:
 
 
 def hoist_invariant(loop: Loop) -> bool:
-    """Moves nodes whose results are the same at every step before the loop; whether there were any."""
-    hoist_initializers(loop)
+    """Moves initializers and nodes whose results are the same at every step before the loop; whether there were any."""
+    modified = hoist_initializers(loop)
     invariant = _invariant(loop)
     if not invariant:
-        return False
+        return modified
     results = set(loop.results())
     made = {output for node in invariant for output in node.outputs}
     if results & made:

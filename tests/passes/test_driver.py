@@ -148,6 +148,20 @@ def test_a_faulty_pass_is_named() -> None:
         run_passes(doubling_chain(0), [step])
 
 
+class Silent(Pass):
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        list(model.graph)[1].replace_input_with(0, model.graph.inputs[0])
+        return ir.passes.PassResult(model, modified=False)
+
+
+def test_a_pass_says_what_it_changed() -> None:
+    step = Silent()
+    step.verify_each = True
+    text = "g (float[2] x) => (float[2] y) { h = Neg(x) y = Exp(h) }"
+    with pytest.raises(ir.passes.PostconditionError, match=r"^silent changed the model and says that it did not$"):
+        run_passes(parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> {text}'), [step])
+
+
 class Forgetful(Pass):
     preserves = True
 
