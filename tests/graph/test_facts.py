@@ -17,11 +17,12 @@ from lstm_lower.dims import Identity
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.folding import folds
+from tests.support.examples import tried
 from tests.support.operator_cases import Case, cases
 from tests.support.operator_forms import FORMS
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-quick = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=SLOW)
+quick = settings(tried(10), suppress_health_check=SLOW)
 
 
 def computed(case: Case) -> list[np.ndarray[Any, Any]]:

@@ -57,7 +57,7 @@ def _evaluated(step: Any, feeds: dict[str, Any]) -> dict[str, Any]:
 
 def test_equals_evaluate_and_predict() -> None:
     model = _classifier()
-    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], run_eagerly=True)
     random = np.random.default_rng(0)
     x, y = random.standard_normal((8, 6, 3), np.float32), random.integers(0, 3, 8)
     # Statistics move.
@@ -89,7 +89,7 @@ def test_model_with_a_step_of_its_own() -> None:
     keras.utils.set_random_seed(0)
     model = OwnStep()
     x, y = np.random.default_rng(0).standard_normal((4, 3), np.float32), np.zeros((4, 2), np.float32)
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     model.train_on_batch(x, y)
     made = _evaluated(ll.from_keras(model, input_spec=tf.TensorSpec([None, 3])), {"x": x, "y": y})
     np.testing.assert_allclose(made["loss"], model.evaluate(x, y, verbose=0), rtol=1e-5)

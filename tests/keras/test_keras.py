@@ -44,7 +44,9 @@ def train(
 
 def test_one_input_and_one_output() -> None:
     model = build(L.LSTM(4))
-    model.compile(keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy", "sparse_categorical_accuracy"])
+    model.compile(
+        keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy", "sparse_categorical_accuracy"], run_eagerly=True
+    )
     x, y = data()
     before = model.get_weights()
     exported = ll.from_keras(model)
@@ -68,7 +70,7 @@ def test_encoder_and_decoder() -> None:
     model = keras.Model([source, target], L.Dense(3, activation="softmax")(decoded))
     x, _ = data()
     y = np.array([[0, 1], [2, 1], [0, 0], [1, 2], [2, 2]])
-    model.compile(keras.optimizers.SGD(0.5), LOSS)
+    model.compile(keras.optimizers.SGD(0.5), LOSS, run_eagerly=True)
     train(model, [x, x[:, :2]], y, {"x/source": x, "x/target": x[:, :2], "y": y})
     exported = ll.from_keras(model, what="input_gradient", sample_weight=tf.TensorSpec([None, 2]))
     weight = np.linspace(0, 1, 10, dtype=np.float32).reshape(5, 2)
@@ -99,7 +101,9 @@ def test_several_outputs(*, names: bool) -> None:
     weights: Any = {"tags": 0.25, "level": 2.0, "rest": 0.0}
     if not names:
         losses, weights = list(losses.values()), list(weights.values())
-    model.compile("sgd", losses, weights, metrics={"tags": ["accuracy"], "level": ["mae"]} if names else None)
+    model.compile(
+        "sgd", losses, weights, metrics={"tags": ["accuracy"], "level": ["mae"]} if names else None, run_eagerly=True
+    )
     x, level = data()
     targets = {"tags": np.stack([level, level, level], 1), "level": level[:, None].astype(np.float32)}
     exported = ll.from_keras(model)
@@ -130,7 +134,7 @@ def test_several_outputs_train_as_in_keras() -> None:
     given = keras.Input((3, 2))
     h = L.LSTM(3)(given)
     model = keras.Model(given, [L.Dense(3, activation="softmax", name="kind")(h), L.Dense(1, name="size")(h)])
-    model.compile("sgd", {"kind": LOSS, "size": "mae"}, {"kind": 1.0, "size": 0.5})
+    model.compile("sgd", {"kind": LOSS, "size": "mae"}, {"kind": 1.0, "size": 0.5}, run_eagerly=True)
     size = np.linspace(0, 1, 5, dtype=np.float32)[:, None]
     weight = np.array([1, 0, 2, 1, 0.5], np.float32)
     feeds = {"x": x, "y/kind": y, "y/size": size, "sample_weight": weight}
@@ -157,7 +161,7 @@ def test_subclassed_model() -> None:
     specs = {"rows": tf.TensorSpec([None, 3, 2]), "scale": tf.TensorSpec([None, 1])}
     exported = ll.from_keras(model, LOSS, input_spec=specs, what="gradients")
     results = ll.Session(exported).run({f"x/{name}": value for name, value in inputs.items()} | {"y": y})
-    model.compile("sgd", LOSS)
+    model.compile("sgd", LOSS, run_eagerly=True)
     loss, gradients = eager_step(model, inputs, y)
     assert float(results["loss"]) == pytest.approx(loss, rel=1e-5)
     for variable, expected in zip(model.trainable_variables, gradients, strict=True):
@@ -166,7 +170,7 @@ def test_subclassed_model() -> None:
 
 def test_weights_of_classes() -> None:
     model = build(L.SimpleRNN(3))
-    model.compile("sgd", LOSS)
+    model.compile("sgd", LOSS, run_eagerly=True)
     x, y = data()
     weights = {0: 0.5, 2: 3.0}
     results = ll.Session(ll.from_keras(model, class_weight=weights, what="gradients")).run({"x": x, "y": y})
@@ -196,7 +200,7 @@ def test_half_precision_model_has_its_loss_scaled() -> None:
     keras.config.set_dtype_policy("mixed_float16")
     try:
         model = build(L.LSTM(4))
-        model.compile(keras.optimizers.Adam(0.01), LOSS)
+        model.compile(keras.optimizers.Adam(0.01), LOSS, run_eagerly=True)
         exported = ll.from_keras(model)
         small = keras.Sequential([keras.Input((3,)), L.Dense(1)])
         named = ll.from_keras(small, "mse", "adam")
@@ -249,7 +253,7 @@ def test_arguments_that_do_not_fit(arguments: Any, message: str) -> None:
 )
 def test_feeds_are_cast_as_keras_casts_them(dtype: str, labels: str, shape: tuple[int, ...]) -> None:
     model, (x, y) = build(L.GlobalAveragePooling1D()), data()
-    model.compile("sgd", LOSS, metrics=["accuracy"])
+    model.compile("sgd", LOSS, metrics=["accuracy"], run_eagerly=True)
     x, y = np.abs(3 * x).astype(dtype), y.astype(labels).reshape(shape)
     train(model, x, y, {"x": x, "y": y})
 
@@ -257,7 +261,7 @@ def test_feeds_are_cast_as_keras_casts_them(dtype: str, labels: str, shape: tupl
 def test_columns_may_be_left_out() -> None:
     keras.utils.set_random_seed(3)
     model, (x, y) = keras.Sequential([keras.Input((3, 2)), L.GRU(3), L.Dense(1)]), data()
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     train(model, x, y, {"x": x, "y": y, "sample_weight": y[:, None]}, sample_weight=y[:, None])
     with pytest.raises(ll.InvalidInputError, match=r"input 'y' requires rank 2 .*got shape \[5, 1, 2\]"):
         ll.Session(ll.from_keras(model, what="gradients")).run({"x": x, "y": y[:, None, None][..., [0, 0]]})

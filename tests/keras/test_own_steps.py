@@ -47,7 +47,7 @@ class Coder(keras.Sequential):  # type: ignore[misc]
 def made(kind: Any, *, head: Any = None) -> Any:
     keras.utils.set_random_seed(3)
     model = kind([keras.Input((3, 2)), L.LSTM(4, return_sequences=True), head or L.RNN(ElmanCell(3))])
-    model.compile(keras.optimizers.Adam(0.01), *([] if kind is Coder else ["mse"]))
+    model.compile(keras.optimizers.Adam(0.01), *([] if kind is Coder else ["mse"]), run_eagerly=True)
     return model
 
 
@@ -74,7 +74,7 @@ def test_training_follows_the_models_own_step(kind: Any, *, weighted: bool) -> N
 def test_metrics_that_compile_was_given() -> None:
     keras.utils.set_random_seed(3)
     model, (x, y) = Twice([keras.Input((3, 2)), L.LSTM(4), L.Dense(3, activation="softmax")]), data()
-    model.compile("sgd", LOSS, metrics=["accuracy"])
+    model.compile("sgd", LOSS, metrics=["accuracy"], run_eagerly=True)
     result = ll.Trainer(ll.from_keras(model)).step({"x": x, "y": y}, ["accuracy"])
     loss, accuracy = model.train_on_batch(x, y)
     assert result.loss == pytest.approx(float(loss), rel=1e-5)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lstm_lower.graph.dump import dump
@@ -15,6 +15,7 @@ from lstm_lower.passes.loops.accumulator_joining import AccumulatorJoining
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run
 
 # Sums of a product's rows: weights [2, 4] and a bias [4] or [1, 4].
@@ -72,7 +73,7 @@ def applied(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> tuple[bool,
     return modified, [node.op_type for node in body.node if node.op_type != "Constant"]
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tried(12)
 @given(data=st.data())
 def test_results_are_kept(data: st.DataObject) -> None:
     bias = data.draw(st.sampled_from(["[4]", "[1,4]"]))

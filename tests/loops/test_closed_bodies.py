@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx_ir as ir
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.edit import captures
@@ -14,6 +14,7 @@ from lstm_lower.passes.loops.closed_bodies import ClosedBodies
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run
 from tests.support.loop_models import LoopModel, loop_models
 
@@ -64,7 +65,7 @@ def test_nothing_is_read_from_outside() -> None:
     assert not step(work).modified
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tried(12)
 @given(case=loop_models())
 def test_closed_bodies_keep_results(case: LoopModel) -> None:
     work = ir.from_proto(case.model)

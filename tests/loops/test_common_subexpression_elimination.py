@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 import lstm_lower as ll
 from lstm_lower.graph.dump import dump
@@ -15,10 +15,11 @@ from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubex
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run, run_reference
 from tests.support.loop_twins import Twins, twins
 
-quick = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = tried(25)
 
 
 def merged(model: onnx.ModelProto) -> ir.Model:
@@ -40,7 +41,7 @@ def test_loops_of_one_recurrence_become_one(pair: Twins) -> None:
     assert_same(before, run(ir.to_proto(work), pair.case.feeds, optimised=False))
 
 
-@settings(quick, max_examples=20)
+@tried(8)
 @given(pair=twins())
 def test_the_pipeline_keeps_results(pair: Twins) -> None:
     after = ll.optimize(pair.case.model, verify_each=True)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lstm_lower.graph.dump import dump
@@ -15,6 +15,7 @@ from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.contraction_layout import ContractionLayout
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run
 
 # A product over the steps and rows of a sequence beside the loop that makes it.
@@ -170,7 +171,7 @@ def applied(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> tuple[bool,
     return modified, reasons, [node.op_type for node in after.graph.node]
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tried(12)
 @given(data=st.data())
 def test_results_are_kept(data: st.DataObject) -> None:
     model, feeds = case(

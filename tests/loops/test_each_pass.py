@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lstm_lower.graph.dump import dump
@@ -21,12 +21,13 @@ from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run
 from tests.support.loop_models import LoopModel, loop_models
 from tests.support.loop_passes import alone, loop_passes
 
 TESTS = Path(__file__).parents[1]
-quick = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = tried(8)
 
 
 @pytest.mark.parametrize("step", loop_passes(), ids=lambda step: step.name)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lstm_lower.graph.dump import dump
@@ -15,6 +15,7 @@ from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.final_values import FinalValues
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run
 
 LAST = """
@@ -81,7 +82,7 @@ def applied(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> onnx.NodePr
     return next(node for node in after.graph.node if node.op_type == "Scan")
 
 
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tried(12)
 @given(data=st.data())
 def test_results_are_kept(data: st.DataObject) -> None:
     if data.draw(st.booleans()):

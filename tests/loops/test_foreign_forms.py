@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lstm_lower as ll
@@ -17,11 +17,12 @@ from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.product_fusion import ProductFusion
 from lstm_lower.passes.pipeline import Trace
 from lstm_lower.passes.shapes import InferShapesPass
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run, run_reference
 from tests.support.loop_forms import as_loop, with_plain_outputs, without_sizes
 from tests.support.loop_models import LoopModel, loop_models
 
-quick = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = tried(12)
 
 
 def op_types(model: onnx.ModelProto) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 import lstm_lower as ll
 from lstm_lower.graph.verify import verify
@@ -19,6 +19,7 @@ from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.vectorization import Vectorization
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run, run_reference
 from tests.support.loop_models import LoopModel, loop_models
 from tests.support.loop_models_foreign import foreign_models
@@ -33,7 +34,7 @@ PASSES = [
     ReductionRecognition,
     Vectorization,
 ]
-quick = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = tried(8)
 
 
 @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
@@ -61,7 +62,7 @@ def test_pass_keeps_results_of_any_loop(step: type[LoopPass], case: LoopModel) -
 
 
 @pytest.mark.parametrize("schedule", ["scan", "chunk:2", "unroll"])
-@settings(quick, max_examples=25)
+@tried(10)
 @given(case=foreign_models())
 def test_pipeline_keeps_results(schedule: str, case: LoopModel) -> None:
     after = ll.optimize(case.model, schedule, verify_each=True)
@@ -71,7 +72,7 @@ def test_pipeline_keeps_results(schedule: str, case: LoopModel) -> None:
     assert_same(before, run(after, case.feeds))
 
 
-@settings(quick, max_examples=15)
+@tried(8)
 @given(case=foreign_models())
 def test_pipeline_keeps_results_in_the_reference_evaluator(case: LoopModel) -> None:
     assert_same(run_reference(case.model, case.feeds), run_reference(ll.optimize(case.model), case.feeds))

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lstm_lower.graph.dump import dump
@@ -15,6 +15,7 @@ from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.initial_addition import InitialAddition
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run
 
 # `before` and `behind` are the steps of zeros around the one that has something.
@@ -110,7 +111,7 @@ def _body(model: onnx.ModelProto) -> onnx.GraphProto:
     return next(attribute.g for attribute in scan.attribute if attribute.name == "body")
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tried(12)
 @given(data=st.data())
 def test_results_are_kept(data: st.DataObject) -> None:
     if data.draw(st.booleans()):

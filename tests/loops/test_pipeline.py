@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 
 import lstm_lower as ll
 from benchmarks.lowering import unrolled_network
@@ -19,10 +19,11 @@ from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
 from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.shapes import InferShapesPass
+from tests.support.examples import tried
 from tests.support.loop_models import LoopModel, loop_models
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tried(15)
 @given(case=loop_models())
 def test_a_model_without_loops_is_at_its_fixed_point_after_one_run(case: LoopModel) -> None:
     model = ir.from_proto(case.model)

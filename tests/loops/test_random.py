@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 import lstm_lower as ll
 from lstm_lower.graph.verify import verify
@@ -20,6 +20,7 @@ from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run, run_reference
 from tests.support.loop_models import LoopModel, loop_models
 
@@ -34,7 +35,7 @@ PASSES = [
     ReductionRecognition,
     CodeSinking,
 ]
-quick = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = tried(8)
 
 
 @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
@@ -50,7 +51,7 @@ def test_pass_keeps_results(step: type[LoopPass], case: LoopModel) -> None:
     assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
 
 
-@settings(quick, max_examples=60)
+@tried(20)
 @given(case=loop_models())
 def test_pipeline_keeps_results(case: LoopModel) -> None:
     after = ll.optimize(case.model, verify_each=True)
@@ -61,14 +62,14 @@ def test_pipeline_keeps_results(case: LoopModel) -> None:
     assert [value.name for value in after.graph.output] == [value.name for value in case.model.graph.output]
 
 
-@settings(quick, max_examples=20)
+@tried(8)
 @given(case=loop_models())
 def test_pipeline_keeps_results_in_the_reference_evaluator(case: LoopModel) -> None:
     assert_same(run_reference(case.model, case.feeds), run_reference(ll.optimize(case.model), case.feeds))
 
 
 @pytest.mark.parametrize("schedule", ["unroll", "chunk:1", "chunk:2", "chunk:3"])
-@settings(quick, max_examples=20)
+@tried(8)
 @given(case=loop_models())
 def test_every_schedule_keeps_results(schedule: str, case: LoopModel) -> None:
     after = ll.optimize(case.model, schedule, verify_each=True)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import parser
 
@@ -20,6 +20,7 @@ from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run
 from tests.support.loop_models import LoopModel, loop_models
 
@@ -219,7 +220,7 @@ def test_golden(golden: Golden) -> None:
     golden("loop_rerolling", before=dump(before), after=dump(ir.from_proto(rolled(model))))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tried(15)
 @given(case=loop_models(st.integers(4, 6)))
 def test_unrolled_loops(case: LoopModel) -> None:
     """Random loops, unrolled and rolled again."""

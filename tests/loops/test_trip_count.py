@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import lstm_lower as ll
@@ -22,6 +22,7 @@ from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.trace import Trace
 from tests.conftest import Golden
 from tests.loops.test_each_pass import check
+from tests.support.examples import tried
 from tests.support.loop_checks import run
 from tests.support.loop_models import LoopModel
 
@@ -167,7 +168,7 @@ def while_loops(draw: Any) -> LoopModel:
     return case
 
 
-slow = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+slow = tried(40)
 
 
 @slow

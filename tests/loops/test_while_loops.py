@@ -7,12 +7,13 @@ import collections
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lstm_lower as ll
 from lstm_lower.graph.standard import AT_LEAST_ONE, STEPS
 from tests.loops.test_foreign_loops import bodies, products
+from tests.support.examples import tried
 from tests.support.loop_checks import assert_same, run, run_reference
 from tests.support.loop_forms import as_while
 from tests.support.loop_models import LoopModel, loop_models
@@ -334,7 +335,7 @@ def test_loops_in_loops() -> None:
     assert_same(run(model, fed, optimised=False), run(after, fed))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tried(15)
 @given(case=loop_models(), counter=st.sampled_from(["int32", "int64"]), marked=st.booleans(), backwards=st.booleans())
 def test_any_loop_written_with_while(case: LoopModel, counter: str, *, marked: bool, backwards: bool) -> None:
     loop = as_while(case, counter=counter, marked=marked, backwards=backwards)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lstm_lower as ll
 from lstm_lower.declarations import Attribute, Operand
 from lstm_lower.dtypes import DTYPES, DType
 from lstm_lower.opdef import REGISTRY, Arranged, OpDef, TensorInfo
+from tests.support.examples import tried
 
-EXAMPLES = 20
 OPS = [pytest.param(op, id=op.op_type) for op in REGISTRY.values()]
 
 NUMBERS = st.one_of(st.integers(-3, 9), st.sampled_from([2**31 - 1, 2**31, -(2**31), 2**62, 2**63, -(2**63), 10**30]))
@@ -96,7 +96,7 @@ def _fitting(attribute: Attribute) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("op", OPS)
 def test_only_our_errors(op: type[OpDef]) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(tried(6), derandomize=False, database=None)
     @given(calls(op))
     def check(call: tuple[Arranged[TensorInfo | None], dict[str, Any]]) -> None:
         refused = None
