@@ -58,7 +58,7 @@ def gradient(
     The result is an ordinary model of standard operators, which can be differentiated again.
 
     Args:
-        model: a path, a protobuf or an onnx_ir model of opset 13 or newer (older ones are converted). It is not
+        model: a path, a protobuf or an onnx_ir model of opset 16 or newer (older ones are converted). It is not
             changed.
         of: the output to differentiate, a scalar of a floating dtype.
         wrt: names of inputs, initializers or other values of the main graph, of a floating dtype; `None` for all

@@ -22,6 +22,10 @@ from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass, UniqueNamesPass, VerifyPass
 
+# The first opset whose scatters add, as gradients of elements do that are read more than once. Before it, that takes a
+# matrix of all elements by all places that are read.
+ADDING_SCATTER = 16
+
 
 def preparing_passes() -> list[Pass]:
     """The passes that a model goes through before its gradients are added."""
@@ -29,7 +33,7 @@ def preparing_passes() -> list[Pass]:
         SortPass(),
         VerifyPass(),
         InlineFunctionsPass(),
-        ConvertOpsetPass(),
+        ConvertOpsetPass(at_least=ADDING_SCATTER),
         NameOutputsPass(),
         UniqueNamesPass(),
         InferShapesPass(),

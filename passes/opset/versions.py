@@ -45,12 +45,13 @@ class ConvertOpsetPass(Pass):
     first goes through onnx's version converter, which loses the metadata of graph and nodes.
 
     Attributes:
-        opset: the version; `None` keeps the model's own, raised to 13.
+        opset: the version; `None` keeps the model's own, raised to `at_least`.
+        at_least: the oldest version that stays.
     """
 
-    def __init__(self, opset: int | None = None) -> None:
+    def __init__(self, opset: int | None = None, at_least: int = MIN_OPSET) -> None:
         super().__init__()
-        self.opset = opset
+        self.opset, self.at_least = opset, at_least
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Converts.
@@ -64,10 +65,10 @@ class ConvertOpsetPass(Pass):
             imports[""] = imports.pop("ai.onnx")
         own = imports.get("")
         if own is None:
-            imports[""] = MIN_OPSET if self.opset is None else self.opset
+            imports[""] = self.at_least if self.opset is None else self.opset
             verify_types(model, Facts.of(model), correcting=True)
             return ir.passes.PassResult(model, modified=True)
-        target = max(own, MIN_OPSET) if self.opset is None else self.opset
+        target = max(own, self.at_least) if self.opset is None else self.opset
         if own == target:
             return ir.passes.PassResult(model, modified=False)
         known = onnx.defs.onnx_opset_version()
@@ -85,14 +86,14 @@ class ConvertOpsetPass(Pass):
         return ir.passes.PassResult(model, modified=True)
 
     def ensures(self, model: ir.Model) -> None:
-        """The model is of the version asked for, or of a newer one than 13.
+        """The model is of the version asked for, or of none older than `at_least`.
 
         Raises:
             ir.passes.PostconditionError: it is not.
         """
         version = model.opset_imports.get("", 0)
-        if version != self.opset and (self.opset is not None or version < MIN_OPSET):
-            raise ir.passes.PostconditionError(f"opset {self.opset or MIN_OPSET} is required, got {version}")
+        if version != self.opset and (self.opset is not None or version < self.at_least):
+            raise ir.passes.PostconditionError(f"opset {self.opset or self.at_least} is required, got {version}")
 
 
 def _convert_by_onnx(model: ir.Model, own: int) -> None:
@@ -168,11 +169,20 @@ def _check(model: ir.Model, own: int, target: int) -> None:
         needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", target)])
         proto.ir_version = max(proto.ir_version, needed)
         _drop_notes(proto.graph)
+        known = all(value.type.tensor_type.HasField("shape") for value in _tensors(proto.graph))
         try:
-            onnx.checker.check_model(proto, full_check=True)
+            if known:
+                onnx.checker.check_model(proto, full_check=True)
+            else:
+                # The checker refuses inputs and outputs of unknown rank, which the model may well have had before.
+                onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, RuntimeError) as error:
             text = f"the model, converted from opset {own} to {target}, requires valid nodes, got: {error}"
             raise InvalidModelError(text) from error
+
+
+def _tensors(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    return [value for value in (*graph.input, *graph.output) if value.type.HasField("tensor_type")]
 
 
 def _drop_notes(graph: onnx.GraphProto) -> None:

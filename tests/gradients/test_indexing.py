@@ -148,3 +148,15 @@ def test_tensor_scatter(axis: int, starts: list[int] | None, mode: str) -> None:
         starts = [start + 2 for start in starts]
     operands = [cache, updates, *([] if starts is None else [np.asarray(starts)])]
     check_node("TensorScatter", operands, axis=axis, mode=mode, opset=24, twice=starts is not None)
+
+
+def test_rows_of_an_old_model_are_added_without_a_matrix() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 13]> g (float[N, 3] table, int64[M] places) => (float y) {
+        rows = Gather (table, places)
+        y = ReduceSum <keepdims = 0> (rows)
+    }"""
+    model = ll.gradient(onnx.parser.parse_model(text), "y", wrt=["table"])
+    places = np.arange(200_000) % 100_000
+    # A matrix of all places by all rows would take 80 GB.
+    found = ll.Session(model).run({"table": np.zeros((100_000, 3), np.float32), "places": places})
+    np.testing.assert_array_equal(found["grad/table"], np.full((100_000, 3), 2, np.float32))
