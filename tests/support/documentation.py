@@ -53,6 +53,9 @@ NOT_RUN = {
 
 # A command that takes minutes -> the same command with smaller sizes, which is run in its place.
 QUICKER = {
+    "lstm-lower bench examples/graphs/char_lstm_train.onnx --threads 2 --seconds 0.5": (
+        "lstm-lower bench examples/graphs/char_lstm_train.onnx --threads 2 --seconds 0.01 --schedule scan"
+    ),
     "python -m benchmarks providers --write": (
         "python -m benchmarks providers --write --shape 4,2,3,4 --rounds 1 --provider cpu"
     ),

@@ -23,10 +23,11 @@ OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam")
 
 PRODUCT = ["/".join(names) for names in itertools.product(KINDS, MODELS, LENGTHS, OPTIMIZERS)]
 
-# Of every model, kind and choice of lengths one or two optimizers, in turn.
+# Any two of a model, a kind and a choice of lengths meet, and any two of a kind, such a choice and an optimizer.
 PART = [
-    "/".join((kind, model, lengths, OPTIMIZERS[(2 * j + i + k) % 4]))
+    "/".join((kind, model, lengths, OPTIMIZERS[(i + j + k) // 2 % 4]))
     for (i, model), (j, kind), (k, lengths) in itertools.product(*map(enumerate, (MODELS, KINDS, LENGTHS)))
+    if (i + j + k) % 2 == 0
 ]
 
 # What is refused, and what the error says. Stacks of TensorFlow 1 that loops in loops share hold numbers of one shape.
