@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from lstm_lower.cli import console
+from lstm_lower.cli.inspect_graph import chosen
 from lstm_lower.cli.options import (
     DimOption,
     InputsOption,
@@ -22,8 +24,19 @@ from lstm_lower.cli.options import (
     SeedOption,
     parse_dims,
 )
+from lstm_lower.cli.sources import (
+    CheckpointOption,
+    ImportOptions,
+    OutputsOption,
+    ShapesOption,
+    SignatureOption,
+    open_model,
+)
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.records.kinds import is_tensorflow
 
 if TYPE_CHECKING:
+    from lstm_lower.cli.check_tensorflow import Comparison
     from lstm_lower.runtime.proof.check import Report
 
 
@@ -46,45 +59,86 @@ def check(
     schedule: ScheduleOption = "auto",
     provider: ProviderOption = None,
     precision: PrecisionOption = None,
+    against: Annotated[
+        Literal["float64", "tensorflow"],
+        typer.Option(
+            help="What to compare with; with tensorflow MODEL is a graph of TensorFlow's, imported and lowered."
+        ),
+    ] = "float64",
+    outputs: OutputsOption = None,
+    signature: SignatureOption = None,
+    checkpoint: CheckpointOption = None,
+    shapes: ShapesOption = None,
+    steps: Annotated[
+        int, typer.Option("--steps", min=1, help="Runs next to TensorFlow, each on the state before.")
+    ] = 3,
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Prove a lowered model against the original, evaluated in float64.
+    """Prove a lowered model against the original, evaluated in float64 or run by TensorFlow.
 
     MODEL is the model with recurrent ops. It is evaluated in float64 with a numpy oracle for each of them. The lowered
     model runs in onnxruntime twice, with the graph optimiser off and at its default level. A .npz file whose entries
     are named in:<input> and out:<output> brings recorded results along, which are compared too. Exit code 1 when an
     output is out of tolerance.
+
+    With `--against tensorflow` MODEL is a GraphDef, a .meta file or a SavedModel, which TensorFlow itself runs on the
+    same feeds and weights: outputs and new values of variables are compared. The names in the .npz file are tensors of
+    the graph; inputs that it leaves out are random, as are weights without values.
     """
+    options = ImportOptions(None, outputs, signature, None, checkpoint, shapes, None, opset)
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.runtime import feeds
-        from lstm_lower.runtime.proof.check import check as run_check
 
+        found: Report | Comparison
         given, recorded = feeds.read_arrays(inputs) if inputs is not None else (None, {})
-        report = run_check(
-            model,
-            lowered,
-            given,
-            recorded=recorded,
-            sizes=parse_dims(dim),
-            seed=seed,
-            rtol=rtol,
-            atol=atol,
-            opset=opset,
-            schedule=schedule,
-            providers=provider,
-            precision=precision,
-            finite_differences=finite_differences,
-        )
-        if as_json:
-            console.print_json(report_data(report))
+        if against == "tensorflow":
+            if lowered is not None or finite_differences:
+                option = "--finite-differences" if lowered is None else "--lowered"
+                raise InvalidInputError(f"{option} requires --against float64, got tensorflow")
+            from lstm_lower.cli.check_tensorflow import compare_with_tensorflow, print_comparison
+
+            found = compared = compare_with_tensorflow(
+                model,
+                options,
+                given or {},
+                parse_dims(dim),
+                seed=seed,
+                steps=steps,
+                tolerances=(rtol, atol),
+                schedule=schedule,
+                provider=provider,
+                precision=precision,
+            )
+            show = functools.partial(print_comparison, compared)
         else:
-            print_report(report)
-    if not report.passed:
+            from lstm_lower.runtime.proof.check import check as run_check
+
+            found = report = run_check(
+                open_model(model, chosen(model, options) if is_tensorflow(model) else options),
+                lowered,
+                given,
+                recorded=recorded,
+                sizes=parse_dims(dim),
+                seed=seed,
+                rtol=rtol,
+                atol=atol,
+                opset=opset,
+                schedule=schedule,
+                providers=provider,
+                precision=precision,
+                finite_differences=finite_differences,
+            )
+            show = functools.partial(print_report, report)
+        if as_json:
+            console.print_json(report_data(found))
+        else:
+            show()
+    if not found.passed:
         raise typer.Exit(1)
 
 
-def report_data(report: Report) -> dict[str, object]:
+def report_data(report: Report | Comparison) -> dict[str, object]:
     """The report as JSON has it."""
     return {"passed": report.passed, **dataclasses.asdict(report)}
 
@@ -96,9 +150,9 @@ def print_report(report: Report) -> None:
     columns += ["rel, recorded"] if recorded else []
     rows = []
     for row in report.outputs:
-        cells = [row.name, console.shape_text(row.shape), _number(max(row.absolute.values(), default=None))]
-        cells += [_number(row.relative.get(level)) for level in ("disabled", "default")]
-        cells += [_number(row.recorded)] if recorded else []
+        cells = [row.name, console.shape_text(row.shape), console.error_text(max(row.absolute.values(), default=None))]
+        cells += [console.error_text(row.relative.get(level)) for level in ("disabled", "default")]
+        cells += [console.error_text(row.recorded)] if recorded else []
         rows.append([*cells, row.verdict])
     console.table(*columns, "verdict", rows=rows, right=columns[2:])
     if report.gradients:
@@ -109,8 +163,8 @@ def print_report(report: Report) -> None:
                 row.op,
                 row.operand,
                 console.shape_text(row.shape),
-                _number(row.absolute),
-                _number(row.relative),
+                console.error_text(row.absolute),
+                console.error_text(row.relative),
                 row.verdict,
             ]
             for row in report.gradients
@@ -119,7 +173,3 @@ def print_report(report: Report) -> None:
     verdict = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
     tolerance = f"tolerance {report.rtol:.2g} of an output's largest magnitude plus {report.atol:.2g}"
     console.out().print(f"\n{verdict}: errors against float64, {tolerance}")
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2e}"

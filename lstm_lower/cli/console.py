@@ -94,6 +94,11 @@ def shape_text(shape: Sequence[object] | None) -> str:
     return "x".join("?" if dim is None else str(dim) for dim in shape) or "scalar"
 
 
+def error_text(value: float | None) -> str:
+    """An error in three digits; `-` where there is none."""
+    return "-" if value is None else f"{value:.2e}"
+
+
 def bytes_text(count: int) -> str:
     """A size in the unit that suits it."""
     size = float(count)

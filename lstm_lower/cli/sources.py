@@ -17,6 +17,8 @@ from lstm_lower.records.kinds import is_tensorflow
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from lstm_lower.tensorflow.sources import Source
+
 InputsOption = Annotated[
     str | None, typer.Option("--inputs", metavar="NAMES", help="Inputs of a TensorFlow graph, separated by commas.")
 ]
@@ -131,8 +133,10 @@ def settle_state(model: ir.Model, form: Literal["inputs", "defaults"] | None) ->
         )
 
 
-def open_model(path: Path, options: ImportOptions) -> ir.Model:
+def open_model(path: Path, options: ImportOptions, source: Source | None = None) -> ir.Model:
     """Reads an ONNX model, or imports a file of TensorFlow's and says what became of its weights.
+
+    A source is what the file was opened as, where that was changed; of its weights nothing is said.
 
     Raises:
         InvalidInputError: options of TensorFlow graphs are given for an ONNX file, or do not fit the graph.
@@ -152,7 +156,7 @@ def open_model(path: Path, options: ImportOptions) -> ir.Model:
     weights = _weights(options.weights)
     model = load(
         from_tensorflow(
-            path,
+            source or path,
             inputs=names_of(options.inputs),
             outputs=names_of(options.outputs),
             opset=options.opset,
@@ -163,7 +167,7 @@ def open_model(path: Path, options: ImportOptions) -> ir.Model:
             state=dict(_pair("state", text, "INPUT=OUTPUT") for text in options.state or ()),
         )
     )
-    if weights is None:
+    if weights is None and source is None:
         _tell_weights(model)
     return model
 

@@ -100,7 +100,8 @@ def open_source(
     """Opens any of the sources that `from_tensorflow` takes.
 
     Args:
-        source: a file or folder, a GraphDef or MetaGraphDef, or what lives in TensorFlow: a graph or a function.
+        source: a source, which is returned; a file or folder, a GraphDef or MetaGraphDef, or what lives in TensorFlow:
+            a graph or a function.
         signature: which signature of a SavedModel.
         specs: a `tf.TensorSpec` for each argument of a `tf.function` without an input signature.
         checkpoint: where values of variables are: a prefix, or a folder with a checkpoint.
@@ -110,6 +111,8 @@ def open_source(
         InvalidInputError: `source`, or one of the others, is not what is needed.
         FileNotFoundError: there is no such file.
     """
+    if isinstance(source, Source):
+        return source
     is_path = isinstance(source, (str, os.PathLike))
     if signature is not None and not is_path:
         raise InvalidInputError("signature requires a SavedModel as the source, got " + type(source).__name__)

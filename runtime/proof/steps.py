@@ -1,0 +1,170 @@
+"""A training step, or any model with state, next to the framework that it came from: runs of both, compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph.values import declared_shape
+from lstm_lower.records import state as training_state
+from lstm_lower.records.state import StatePair
+from lstm_lower.runtime.proof.comparison import allowed, errors, shape_or_dtype_fault
+from lstm_lower.runtime.session import Session
+
+Array = np.ndarray[Any, Any]
+
+# What runs leave: the outputs of each, and the state after the last, by the framework's names of variables.
+Runs = tuple[list[dict[str, Array]], dict[str, Array]]
+
+# What optimizers and averages keep beside weights; most are squares, which cannot begin below zero.
+_SLOT = re.compile(r"/(Adam|RMSProp|Momentum|Adagrad|Adadelta|Ftrl|moving_\w+|\w*[Aa]verage|m|v|velocity)(_\d+)?(:0)?$")
+_SMALLEST, _LARGEST = 1e-3, 2e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRow:
+    """How far one output or variable is from the framework's, the worst of all runs.
+
+    Attributes:
+        name: the output's name, or the variable's in the framework.
+        kind: `output` or `variable`.
+        shape: its shape.
+        relative: largest error over the largest magnitude, next to the framework.
+        own: that of the framework itself, next to float64 or, where it cannot run so, next to itself with weights moved
+            by a unit in the last place; `None` where it is not known.
+        float64: ours next to float64, where that is known.
+        verdict: `ok`, or what is wrong; `random` where the framework's own results depend on draws.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    relative: float | None
+    own: float | None
+    float64: float | None
+    verdict: str
+
+
+def start_values(model: ir.Model, seed: int = 0) -> dict[str, Array]:
+    """First values of a model's state, by the framework's names of variables.
+
+    Those that the model does not have are random: weights of the usual size, what an optimizer keeps positive and
+    small, powers of decay rates 0.9, integers 0.
+    """
+    inputs = {value.name: value for value in model.graph.inputs}
+    found = {}
+    for number, pair in enumerate(training_state.read(model).pairs):
+        value = inputs[pair.input]
+        if value.const_value is None:
+            assert value.dtype is not None
+            shape = tuple(dim if isinstance(dim, int) else 1 for dim in declared_shape(value) or ())
+            drawn = _drawn(pair, shape, value.dtype, np.random.default_rng([seed, number]))
+        found[pair.variable or pair.input] = drawn if value.const_value is None else value.const_value.numpy()
+    return found
+
+
+def _drawn(pair: StatePair, shape: tuple[int, ...], dtype: ir.DataType, rng: np.random.Generator) -> Array:
+    if not dtype.is_floating_point():
+        return np.zeros(shape, dtype.numpy())
+    if _SLOT.search(pair.variable or ""):
+        drawn = rng.uniform(_SMALLEST, _LARGEST, shape)
+    elif not shape:
+        drawn = np.asarray(0.9)
+    else:
+        drawn = rng.standard_normal(shape) / np.sqrt(max(1, int(np.prod(shape[:-1]))))
+    return np.asarray(drawn, dtype.numpy())
+
+
+def run(session: Session, model: ir.Model, feeds: Mapping[str, Array], start: Mapping[str, Array], count: int) -> Runs:
+    """Runs a model several times, each on the state that the one before left."""
+    pairs = training_state.read(model).pairs
+    state = {pair.input: start[pair.variable or pair.input] for pair in pairs}
+    carried = {pair.output for pair in pairs}
+    results = []
+    for _ in range(count):
+        found = session.run({**feeds, **state})
+        state |= {pair.input: found[pair.output] for pair in pairs if pair.output is not None}
+        results.append({name: array for name, array in found.items() if name not in carried})
+    return results, {pair.variable or pair.input: state[pair.input] for pair in pairs if pair.output is not None}
+
+
+def compare(
+    ours: Runs, theirs: Runs, *, wide: Runs | None, moved: Runs | None, drawn: Runs | None, rtol: float, atol: float
+) -> list[StepRow]:
+    """Compares runs.
+
+    Args:
+        ours: those of the lowered model.
+        theirs: the framework's.
+        wide: the framework's in float64, where it can run so.
+        moved: the framework's from weights that are moved by a unit in the last place, where it cannot.
+        drawn: the framework's with other random numbers, where it draws any.
+        rtol: tolerated error relative to the largest magnitude.
+        atol: tolerated absolute error on top.
+
+    Returns:
+        A row for each output and each variable that a run changes. An error beyond the tolerance is accepted where it
+        is no larger than the framework's own: each may be that far from the truth, in its own direction.
+    """
+    expected = _all(theirs)
+    wider, others, redrawn = (None if runs is None else _all(runs) for runs in (wide, moved, drawn))
+    return [
+        _row(
+            key,
+            arrays,
+            expected[key],
+            None if wider is None else wider[key],
+            None if others is None else others[key],
+            None if redrawn is None else redrawn[key],
+            rtol,
+            atol,
+        )
+        for key, arrays in _all(ours).items()
+    ]
+
+
+def _all(runs: Runs) -> dict[tuple[str, str], list[Array]]:
+    outputs, variables = runs
+    found = {("output", name): [np.asarray(results[name]) for results in outputs] for name in outputs[0]}
+    return found | {("variable", name): [np.asarray(array)] for name, array in variables.items()}
+
+
+def _row(
+    key: tuple[str, str],
+    ours: Sequence[Array],
+    theirs: Sequence[Array],
+    wide: Sequence[Array] | None,
+    moved: Sequence[Array] | None,
+    drawn: Sequence[Array] | None,
+    rtol: float,
+    atol: float,
+) -> StepRow:
+    kind, name = key
+    shape = theirs[0].shape
+    faults = [shape_or_dtype_fault(a, b, ir.DataType.from_numpy(b.dtype)) for a, b in zip(ours, theirs, strict=True)]
+    fault = next((fault for fault in faults if fault is not None), None)
+    if fault is not None:
+        return StepRow(name, kind, shape, None, None, None, fault)
+    absolute, relative = _worst(ours, theirs)
+    reference = wide or moved
+    own, own_relative = _worst(theirs, reference) if reference is not None else (0.0, None)
+    float64 = None if wide is None else _worst(ours, wide)[1]
+    limit = min(allowed(array, rtol, atol) for array in theirs)
+    verdict = "ok"
+    if drawn is not None and not _worst(drawn, theirs)[0] <= limit:
+        verdict = "random"
+    elif not all(np.isfinite(array).all() for array in theirs if array.dtype.kind == "f"):
+        verdict = "not finite in the original"
+    elif absolute > limit:
+        verdict = "as near as the original" if absolute <= limit + 2 * own else "out of tolerance"
+    return StepRow(name, kind, shape, relative, own_relative, float64, verdict)
+
+
+def _worst(found: Sequence[Array], expected: Sequence[Array]) -> tuple[float, float]:
+    pairs = [errors(a, b) for a, b in zip(found, expected, strict=True)]
+    return max(absolute for absolute, _ in pairs), max(relative for _, relative in pairs)
