@@ -17,6 +17,7 @@ from lstm_lower.passes.rules.registry import RULES
 from lstm_lower.records.state import Role, StatePair
 from lstm_lower.tensorflow import (  # noqa: F401 (they register what is done with their ops)
     conditionals,
+    function_gradients,
     generators,
     lists,
     loops,

@@ -25,6 +25,7 @@ _RAISED = {
 
 # Modules of handlers -> what their ops are.
 _MODULES = {
+    "function_gradients": "Gradients of functions",
     "plain": "Constants, copies, shapes",
     "state": "Variables",
     "updates": "Optimizers' updates",

@@ -14,6 +14,7 @@ from lstm_lower.tensorflow.graph import GraphDef, NodeDef, split_name, tensor_na
 from lstm_lower.tensorflow.regions import BRANCH, LOOP, SILENT, Op, Region, ordered
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+GRADIENT = "SymbolicGradient"
 LOOPS = ("While", "StatelessWhile")
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
@@ -64,6 +65,8 @@ class Raising:
     ) -> None:
         self.aliases = Aliases()
         self.functions = {function.signature.name: function for function in graph_def.library.function}
+        # Function -> the one that was registered as its gradient.
+        self._gradients = {entry.function_name: entry.gradient_func for entry in graph_def.library.gradient}
         self.table = table
         self.late = late
         self.ops: dict[str, Op] = {name: _op(node) for name, node in nodes.items()}
@@ -220,7 +223,15 @@ class Raising:
             return op
         if op.op in SILENT:
             return Op(op.name, "NoOp", [])
-        callee = op.attr["f"].func.name if op.op in CALLS else op.op if op.op in self.functions else None
+        if op.op == GRADIENT and op.attr["f"].func.name not in self._gradients:
+            name = op.attr["f"].func.name
+            op.regions = (self._body(op, name, self._arguments(name)),)
+            return op
+        callee = op.op if op.op in self.functions else None
+        if op.op in CALLS:
+            callee = op.attr["f"].func.name
+        elif op.op == GRADIENT:
+            callee = self._gradients[op.attr["f"].func.name]
         if callee is not None:
             self._inline(op, callee)
             return None
@@ -243,6 +254,9 @@ class Raising:
         params = [f"{prefix}argument_{number}:0" for number in range(count)]
         results, targets = self._instantiate(op, name, prefix, params, waits=False)
         return self._region(results, targets, params)
+
+    def _arguments(self, name: str) -> int:
+        return len(self.functions[name].signature.input_arg) if name in self.functions else 0
 
     def _inline(self, call: Op, name: str) -> None:
         results, targets = self._instantiate(call, name, f"{call.name}/", call.inputs, waits=True)
