@@ -11,11 +11,12 @@ from lstm_lower.tensorflow.graph import split_name
 
 _INT32, _INT64 = 3, 9
 
-# Op -> what is taken from numbers between 0 and 1, and by what that is multiplied.
-_DRAWS = {"RandomUniform": (0.0, 1.0), "RandomStandardNormal": (0.5, 3.4), "TruncatedNormal": (0.5, 3.4)}
+# The numbers are `(i * _STEP % _PERIOD + _SHIFT) / _PARTS`: exact in every dtype of so many digits, and never 0, of
+# which some graphs take the logarithm.
+_STEP, _PERIOD, _PARTS, _SHIFT = 631, 1021, 1024, 0.5
 
-# The numbers are `i * _STEP % _PERIOD / _PARTS`, which is exact in every dtype that has so many digits.
-_STEP, _PERIOD, _PARTS = 631, 1021, 1024
+# Op -> what is taken from those numbers, and by what that is multiplied.
+_DRAWS = {"RandomUniform": (0.0, 1.0), "RandomStandardNormal": (0.5, 3.4), "TruncatedNormal": (0.5, 3.4)}
 
 
 def fix_draws(graph_def: Any) -> list[str]:
@@ -55,6 +56,7 @@ class _Fixed:
         whole = self.add("Mul", [whole, self.constant(_STEP, integer)], T=integer)
         whole = self.add("FloorMod", [whole, self.constant(_PERIOD, integer)], T=integer)
         part = self.add("Cast", [whole], SrcT=integer, DstT=dtype)
+        part = self.add("AddV2", [part, self.constant(_SHIFT, dtype)], T=dtype)
         part = self.add("Mul", [part, self.constant(1 / _PARTS, dtype)], T=dtype)
         part = self.add("Sub", [part, self.constant(less, dtype)], T=dtype)
         part = self.add("Mul", [part, self.constant(factor, dtype)], T=dtype)
@@ -84,4 +86,4 @@ class _Fixed:
 
 
 # What the ops above call their results, as a function's tensors are named.
-_RESULTS = {"FloorMod": "z", "Mul": "z", "Sub": "z", "Cast": "y"}
+_RESULTS = {"FloorMod": "z", "AddV2": "z", "Mul": "z", "Sub": "z", "Cast": "y"}
