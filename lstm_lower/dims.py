@@ -26,6 +26,12 @@ class Identity:
 Dim = int | str | Identity | None
 Shape = Sequence[Dim]
 
+
+def is_name(dim: str) -> bool:
+    """Whether a dimension's name is one, which stands for one size; some exporters write `?` for every open one."""
+    return any(map(str.isalnum, dim))
+
+
 # More axes than any runtime's tensor has: what says more is damaged.
 MAX_RANK = 64
 

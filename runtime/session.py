@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from lstm_lower.dims import format_shape
+from lstm_lower.dims import format_shape, is_name
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.passes.composites import is_to_lower, unsupported_nodes
@@ -220,7 +220,7 @@ def _check_shapes(arrays: Mapping[str, Array], declared: Mapping[str, Any]) -> N
         for axis, (wanted, size) in enumerate(zip(shape, array.shape, strict=True)):
             origin = ""
             expected = wanted
-            if isinstance(wanted, str):
+            if isinstance(wanted, str) and is_name(wanted):
                 expected, first = named.setdefault(wanted, (size, name))
                 origin = f" ({wanted} = {expected} from '{first}')"
             if isinstance(expected, int) and expected != size:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.dims import Identity
+from lstm_lower.dims import Identity, is_name
 
 # Longer vectors are data, not sizes.
 MOST_ENTRIES = 64
@@ -58,7 +58,7 @@ def open_entries(value: ir.Value, shape: Shape | None) -> Array | None:
 def declared_shape(value: ir.Value | None) -> tuple[int | str | None, ...] | None:
     """A value's dimensions as its model states them; `None` when not even the rank is stated.
 
-    A negative size, with which some exporters mean an open one, is one that is not stated.
+    A negative size or a name without letters, with which some exporters mean an open one, is one that is not stated.
     """
     if value is None or value.shape is None:
         return None
@@ -66,7 +66,9 @@ def declared_shape(value: ir.Value | None) -> tuple[int | str | None, ...] | Non
 
 
 def _stated_dim(dim: int | ir.SymbolicDim) -> int | str | None:
-    return dim.value if not isinstance(dim, int) else dim if dim >= 0 else None
+    if isinstance(dim, int):
+        return dim if dim >= 0 else None
+    return dim.value if dim.value is not None and is_name(dim.value) else None
 
 
 def stated(shape: Iterable[Dim | None]) -> ir.Shape:

@@ -18,6 +18,16 @@ from lstm_lower.passes.gradients.registry import is_flat
 Nodes = ir.Graph | Sequence[ir.Node]
 
 
+def weights(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
+    """The initializers of a floating dtype that can have gradients: no region or scales of a Resize."""
+    settings = {x for node in all_nodes(graph) if std.Resize.matches(node) for x in node.inputs[1:]}
+    return [
+        value
+        for value in graph.initializers.values()
+        if value not in settings and (dtype := facts.dtype(value)) is not None and dtype.is_floating_point()
+    ]
+
+
 class Activity:
     """The values between some inputs and some results of a graph, or of nodes of one, those of inner graphs included.
 

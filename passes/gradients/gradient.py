@@ -21,7 +21,7 @@ from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.driver import transform
-from lstm_lower.passes.gradients.activity import Activity
+from lstm_lower.passes.gradients.activity import Activity, weights
 from lstm_lower.passes.gradients.preparation import preparing_passes
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
 from lstm_lower.passes.gradients.reverse import Reverse
@@ -147,7 +147,7 @@ class GradientPass(Pass):
     def _wanted(self, model: ir.Model) -> list[ir.Value]:
         """The values that gradients are asked for."""
         facts = self.context.space.facts
-        floating = [x for x in model.graph.initializers.values() if _is_floating(facts.dtype(x))]
+        floating = weights(model.graph, facts)
         if self.wrt is None:
             return floating
         names = [self.wrt] if isinstance(self.wrt, str) else list(self.wrt)

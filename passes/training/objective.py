@@ -17,7 +17,7 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.gradients.activity import Activity
+from lstm_lower.passes.gradients.activity import Activity, weights
 from lstm_lower.passes.gradients.gradient import GradientPass
 from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve
 from lstm_lower.records import origin
@@ -163,11 +163,7 @@ class ObjectivePass(Pass):
 
     def _weights(self, model: ir.Model, loss: ir.Value) -> list[ir.Value]:
         facts = self.context.space.facts
-        floating = [
-            value
-            for value in model.graph.initializers.values()
-            if (dtype := facts.dtype(value)) is not None and dtype.is_floating_point()
-        ]
+        floating = weights(model.graph, facts)
         if self.trainable is not None and not callable(self.trainable):
             return _chosen(floating, self.trainable)
         reached = Activity(model.graph, facts, floating, [loss]).active

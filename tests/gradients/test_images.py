@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.errors import UnsupportedOpError
 from tests.support.differences import check, run
 from tests.support.one_node import check_node, one_node
 
@@ -108,3 +110,16 @@ def test_deform_conv(name: str, masked: bool) -> None:
     operands += [rng.uniform(0, 1, (sizes[0], places, *out))] if masked else []
     model, feeds = one_node("DeformConv", operands, opset=19, **form)
     check(model, feeds, tolerance=1e-6)
+
+
+def test_scales_are_no_weights() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[1, 1, N] x) => (float y)
+        <float[3] scales = {1, 1, 2}, float[1, 1, 1] w = {3}> {
+        wide = Mul (x, w)
+        sampled = Resize (wide, , scales)
+        y = ReduceSum <keepdims = 0> (sampled)
+    }"""
+    model = onnx.parser.parse_model(text)
+    assert [value.name for value in ll.gradient(model, "y").graph.output] == ["y", "grad/w"]
+    with pytest.raises(UnsupportedOpError, match="roi and scales, for the gradient, requires not to depend"):
+        ll.gradient(model, "y", wrt=["scales"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -79,6 +80,19 @@ def test_negative_sizes_stand_for_open_ones() -> None:
     for result in (ll.optimize(model), ll.lower(model), ll.lower(ir.from_proto(model))):
         sizes = (result if isinstance(result, ir.Model) else ir.from_proto(result)).graph.inputs[0].shape
         assert sizes == ir.Shape([None, 5])
+
+
+def test_sizes_named_by_a_question_mark_need_not_agree() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[n, m] x, float[k] b) => (float[n, m] y) {
+        y = Mul (x, b)
+    }"""
+    model = onnx.parser.parse_model(text)
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            dim.dim_param = "?"
+    feeds = {"x": np.ones((2, 3), np.float32), "b": np.full(3, 2, np.float32)}
+    made = ll.Session(ll.gradient(model, "y", wrt=["b"], seeds=True)).run({**feeds, "seed/y": feeds["x"]})
+    np.testing.assert_array_equal(made["grad/b"], [2, 2, 2])
 
 
 def test_negative_sizes_inside_loops_and_old_models() -> None:
