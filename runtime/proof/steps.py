@@ -21,6 +21,9 @@ Array = np.ndarray[Any, Any]
 # What runs leave: the outputs of each, and the state after the last, by the framework's names of variables.
 Runs = tuple[list[dict[str, Array]], dict[str, Array]]
 
+# Where the framework is farther from its own float64 than that, a comparison with it decides nothing.
+_DECIDING = 1e-2
+
 # What optimizers and averages keep beside weights; most are squares, which cannot begin below zero.
 _SLOT = re.compile(r"/(Adam|RMSProp|Momentum|Adagrad|Adadelta|Ftrl|moving_\w+|\w*[Aa]verage|m|v|velocity)(_\d+)?(:0)?$")
 _SMALLEST, _LARGEST = 1e-3, 2e-3
@@ -38,7 +41,8 @@ class StepRow:
         own: that of the framework itself, next to float64 or, where it cannot run so, next to itself with weights moved
             by a unit in the last place; `None` where it is not known.
         float64: ours next to float64, where that is known.
-        verdict: `ok`, or what is wrong; `random` where the framework's own results depend on draws.
+        verdict: `ok`, or what is wrong; `random` where the framework's own results depend on draws, `not decided` where
+            rounding alone changes them by a hundredth.
     """
 
     name: str
@@ -160,6 +164,8 @@ def _row(
         verdict = "random"
     elif not all(np.isfinite(array).all() for array in theirs if array.dtype.kind == "f"):
         verdict = "not finite in the original"
+    elif absolute > limit and own_relative is not None and own_relative > _DECIDING:
+        verdict = "not decided"
     elif absolute > limit:
         verdict = "as near as the original" if absolute <= limit + 2 * own else "out of tolerance"
     return StepRow(name, kind, shape, relative, own_relative, float64, verdict)

@@ -1,0 +1,85 @@
+"""Verdicts on runs next to a framework's."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import helper, numpy_helper
+
+from lstm_lower.records import state
+from lstm_lower.records.state import StatePair
+from lstm_lower.runtime.proof.steps import Runs, compare, start_values
+
+TRUTH = np.array([1.0, -2.0, 0.5])
+
+
+def runs(shift: float, dtype: type = np.float32, count: int = 2) -> Runs:
+    return [{"y": TRUTH.astype(dtype)} for _ in range(count)], {"w": (TRUTH + shift).astype(dtype)}
+
+
+def verdict(ours: float, theirs: float = 0.0, *, wide: bool = True, drawn: float | None = None) -> str:
+    (output, variable) = compare(
+        runs(ours),
+        runs(theirs),
+        wide=runs(0.0, np.float64) if wide else None,
+        moved=None if wide else runs(2 * theirs),
+        drawn=None if drawn is None else runs(drawn),
+        rtol=1e-5,
+        atol=1e-7,
+    )
+    assert (output.name, output.kind, output.verdict) == ("y", "output", "ok")
+    assert (variable.name, variable.kind) == ("w", "variable")
+    return variable.verdict
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        (1e-6, 0.0, "ok"),
+        (1e-4, 0.0, "out of tolerance"),
+        (1e-4, 1e-5, "out of tolerance"),
+        (1e-4, -1e-4, "as near as the original"),
+        (3e-4, 1e-4, "as near as the original"),
+        (4e-4, 1e-4, "out of tolerance"),
+        (0.0, 0.1, "not decided"),
+        (np.nan, 0.0, "out of tolerance"),
+        (0.0, np.nan, "not finite in the original"),
+    ],
+)
+def test_an_error_may_be_as_large_as_the_frameworks_own(ours: float, theirs: float, expected: str) -> None:
+    assert verdict(ours, theirs) == expected
+
+
+def test_without_float64_the_framework_is_compared_with_itself() -> None:
+    assert verdict(0.0, 1e-4, wide=False) == "as near as the original"
+    assert verdict(-2e-4, 1e-4, wide=False) == "out of tolerance"
+
+
+def test_what_draws_decide_is_random() -> None:
+    assert verdict(1.0, 0.0, drawn=0.5) == "random"
+    assert verdict(1.0, 0.0, drawn=0.0) == "out of tolerance"
+
+
+def test_values_that_nobody_has_are_drawn() -> None:
+    kinds = {"w": ("w", [3, 2], 1), "v": ("w/Adam_1", [3, 2], 1), "p": ("beta1_power", [], 1), "i": ("step", [], 7)}
+    ends = [
+        [helper.make_tensor_value_info(f"{name}{mark}", dtype, shape) for name, (_, shape, dtype) in kinds.items()]
+        for mark in ("", "/new")
+    ]
+    nodes = [helper.make_node("Identity", [name], [f"{name}/new"]) for name in kinds]
+    held = numpy_helper.from_array(np.full((3, 2), 7, np.float32), "w")
+    model = ir.from_proto(helper.make_model(helper.make_graph(nodes, "step", *ends, [held])))
+    pairs = [StatePair(name, f"{name}/new", variable=variable) for name, (variable, *_) in kinds.items()]
+    state.write(model, state.TrainingState(tuple(pairs)))
+    found = start_values(model, seed=1)
+    assert {name: (array.shape, array.dtype.name) for name, array in found.items()} == {
+        "w": ((3, 2), "float32"),
+        "w/Adam_1": ((3, 2), "float32"),
+        "beta1_power": ((), "float32"),
+        "step": ((), "int64"),
+    }
+    assert (found["w"] == 7).all()
+    assert (found["w/Adam_1"] > 0).all()
+    assert 0 < found["beta1_power"] < 1
+    assert found["step"] == 0
