@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import lstm_lower as ll
@@ -13,12 +11,6 @@ from tests.tensorflow.loops.grid import REFUSED, SOME_FORMS
 from tests.tensorflow.loops.kit import UNITS
 
 pytestmark = needs_tensorflow
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Maker]:
-    with Maker(tmp_path_factory.mktemp("graphs")) as made:
-        yield made
 
 
 @pytest.mark.parametrize(("number", "name"), [*enumerate(SOME_FORMS)], ids=SOME_FORMS)

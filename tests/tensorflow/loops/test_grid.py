@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.tensorflow.loops.checks import WAYS, Maker, check, loops, needs_tensorflow
 from tests.tensorflow.loops.grid import PART
 
 pytestmark = needs_tensorflow
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Maker]:
-    with Maker(tmp_path_factory.mktemp("graphs")) as made:
-        yield made
 
 
 @pytest.mark.parametrize(("number", "name"), [*enumerate(PART)], ids=PART)
