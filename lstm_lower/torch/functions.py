@@ -42,6 +42,12 @@ def stopped(x: Tensor) -> Tensor:
     return node(f"{DOMAIN}::Stop", [x], {}, [(x, x.shape)])[0]
 
 
+def broadcast(*shapes: Sequence[Any]) -> Sequence[Any]:
+    """The shape that tensors of these shapes have together."""
+    joined: Callable[..., Sequence[Any]] = torch.broadcast_shapes
+    return joined(*shapes)
+
+
 def all_stopped(value: Any) -> Any:
     """The same of every tensor in a function's result."""
     if isinstance(value, Tensor):
@@ -105,62 +111,6 @@ def _keep(running: Tensor | None, new: Tensor, share: float) -> None:
         running.copy_(running * (1 - share) + new * share)
 
 
-def _embedding(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,  # noqa: ARG001
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,  # noqa: ARG001
-) -> Any:
-    """Rows of a table; that of padding gets no gradient, which ONNX's Gather cannot say."""
-    if max_norm is not None or scale_grad_by_freq:
-        option = "max_norm" if max_norm is not None else "scale_grad_by_freq"
-        raise UnsupportedOpError(
-            f"embedding requires {option} to be left out, got it; scale the rows in forward instead"
-        )
-    if padding_idx is None:
-        return NotImplemented
-    number = padding_idx + weight.shape[0] if padding_idx < 0 else padding_idx
-    rows = functional.embedding(input, weight)
-    return torch.where((input == number).unsqueeze(-1), stopped(rows), rows)
-
-
-def _embedding_bag(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    offsets: Tensor | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    mode: str = "mean",
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int | None = None,
-) -> Any:
-    """Sums or means of rows; the exporter writes a loop over bags."""
-    if mode == "max" or padding_idx is not None:
-        option = "padding_idx" if padding_idx is not None else "mode='max'"
-        raise UnsupportedOpError(f"embedding_bag requires no {option}, got it; take embedding and reduce its rows")
-    rows = _embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq, sparse)
-    rows = functional.embedding(input, weight) if rows is NotImplemented else rows
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(-1)
-    if input.dim() == 2:
-        return rows.sum(1) if mode == "sum" else rows.mean(1)
-    assert offsets is not None
-    starts = offsets[:-1] if include_last_offset else offsets
-    numbers = torch.arange(input.shape[0])
-    bags = (numbers.unsqueeze(1) >= starts.unsqueeze(0)).to(torch.int64).sum(1) - 1
-    sums = rows.new_zeros(starts.shape[0], weight.shape[1]).index_add(0, bags, rows)
-    if mode == "sum":
-        return sums
-    counts = rows.new_zeros(starts.shape[0]).index_add(0, bags, torch.ones_like(rows[:, 0]))
-    return sums / counts.clamp(min=1).unsqueeze(1)
-
-
 def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:  # noqa: ARG001
     """Distances of all pairs; no slope where there is none, as in PyTorch."""
     apart = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
@@ -205,6 +155,12 @@ def _gumbel_softmax(
     if not hard:
         return soft
     return torch.zeros_like(soft).scatter(dim, soft.argmax(dim, keepdim=True), 1.0) - stopped(soft) + soft
+
+
+def _masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002
+    """Elements where a mask, repeated as the operand is, holds; the exporter knows masks as indices alone."""
+    shape = broadcast(input.shape, mask.shape)
+    return input.expand(shape)[mask.expand(shape)]
 
 
 def _scatter_reduce(
@@ -280,16 +236,6 @@ def _avg_pool(plain: Callable[..., Tensor], dims: int) -> Callable[..., Any]:
     return pool
 
 
-def _tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> Any:  # noqa: A002
-    """Parts of sizes that depend on the whole's, which PyTorch settles for the example's alone."""
-    if isinstance(indices_or_sections, int) and not isinstance(input.shape[dim], int):
-        raise UnsupportedOpError(
-            f"tensor_split requires a size of axis {dim} that is fixed, got an open one; give the places to split at, "
-            "or leave that axis out of dynamic_shapes"
-        )
-    return NotImplemented
-
-
 def _interpolate(
     input: Tensor,  # noqa: A002
     size: Any = None,
@@ -312,11 +258,11 @@ def _interpolate(
 HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.cumprod: _cumprod,
     torch.cumprod: _cumprod,
+    Tensor.masked_select: _masked_select,
+    torch.masked_select: _masked_select,
     Tensor.scatter_reduce: _scatter_reduce,
     Tensor.scatter_reduce_: _scatter_reduce_in_place,
     torch.scatter_reduce: _scatter_reduce,
-    torch.tensor_split: _tensor_split,
-    Tensor.tensor_split: _tensor_split,
     torch.arange: _arange,
     torch.cdist: _cdist,
     Tensor.detach: stopped,
@@ -328,8 +274,6 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     functional.avg_pool2d: _avg_pool(functional.avg_pool2d, 2),
     functional.avg_pool3d: _avg_pool(functional.avg_pool3d, 3),
     functional.batch_norm: _batch_norm,
-    functional.embedding: _embedding,
-    functional.embedding_bag: _embedding_bag,
     functional.gumbel_softmax: _gumbel_softmax,
     functional.instance_norm: _instance_norm,
     functional.interpolate: _interpolate,

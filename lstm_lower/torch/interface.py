@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,16 +155,35 @@ class Step(nn.Module):
         named = named_tensors("" if not isinstance(result, Tensor) else "output", result)
         named = [(name if not name[:1].isdigit() else f"output_{name}", tensor) for name, tensor in named]
         if self.loss is not None:
-            named.insert(0, ("loss", self.loss(result, *tensors[count:])))
-        # What is handed through needs a value of its own to bear a name.
-        given = {id(tensor) for tensor in tensors}
-        named = [(name, tensor.clone() if id(tensor) in given else tensor) for name, tensor in named]
+            named = [("output_loss" if name == "loss" else name, tensor) for name, tensor in named]
+            named.insert(0, ("loss", _checked_loss(self.loss(result, *tensors[count:]))))
+        for name, tensor in named:
+            if tensor.is_complex():
+                raise UnsupportedOpError(
+                    f"a module's results require real numbers, got '{name}' of {tensor.dtype}; return "
+                    "torch.view_as_real of it, or its abs()"
+                )
+        # What is handed through, or returned twice, needs a value of its own to bear a name.
+        taken = {id(tensor) for tensor in tensors}
+        for place, (name, tensor) in enumerate(named):
+            if id(tensor) in taken:
+                named[place] = (name, tensor.clone())
+            taken.add(id(tensor))
         states = []
         if any(part.training for part in self.module.modules()):
             states = [(name, buffer.clone()) for name, buffer in self.module.named_buffers()]
         self.names.outputs = [name for name, _ in named]
         self.names.states = [name for name, _ in states]
         return tuple(tensor for _, tensor in [*named, *states])
+
+
+def _checked_loss(loss: Any) -> Tensor:
+    sizes: Any = loss.shape if isinstance(loss, Tensor) and not loss.is_complex() else ["none"]
+    if any(not isinstance(size, int) or size != 1 for size in sizes):
+        got = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"{loss!r}"
+        raise InvalidInputError(f"loss requires a function that returns one real number as a tensor, got {got}")
+    number: Tensor = loss
+    return number
 
 
 def as_tensors(what: str, values: Any) -> list[Tensor]:

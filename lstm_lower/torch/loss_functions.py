@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lstm_lower.torch.functions import stopped
+from lstm_lower.torch.functions import node, stopped
+from lstm_lower.torch.nodes import DOMAIN
 
 
 def _cross_entropy(
@@ -99,6 +100,22 @@ def _multilabel_margin_loss(
     return _reduced(counted.sum((-1, -2)) / input.shape[-1], reduction)
 
 
+def _ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """One node, since PyTorch cannot trace it."""
+    lengths = [x if isinstance(x, Tensor) else torch.tensor(x) for x in (input_lengths, target_lengths)]
+    shape = log_probs.shape[1:-1] if reduction == "none" else ()
+    attributes = {"blank": blank, "reduction": reduction, "zero_infinity": int(zero_infinity)}
+    return node(f"{DOMAIN}::CTC", [log_probs, targets, *lengths], attributes, [(log_probs, shape)])[0]
+
+
 def _chosen(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
     """The reduction, which two older options may stand for."""
     if size_average is None and reduce is None:
@@ -114,6 +131,7 @@ def _reduced(each: Tensor, reduction: str) -> Tensor:
 
 LOSSES: dict[Any, Callable[..., Any]] = {
     functional.cross_entropy: _cross_entropy,
+    functional.ctc_loss: _ctc_loss,
     functional.gaussian_nll_loss: _gaussian_nll_loss,
     functional.multilabel_margin_loss: _multilabel_margin_loss,
     functional.nll_loss: _nll_loss,

@@ -16,9 +16,32 @@ from torch.overrides import TorchFunctionMode
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
+from lstm_lower.torch.attention import ATTENTION
+from lstm_lower.torch.embeddings import EMBEDDINGS
 from lstm_lower.torch.functions import HANDLERS, all_stopped, node, stopped
+from lstm_lower.torch.linear_algebra import LINEAR_ALGEBRA
 from lstm_lower.torch.loss_functions import LOSSES
 from lstm_lower.torch.nodes import DOMAIN
+from lstm_lower.torch.orders import ORDERS
+from lstm_lower.torch.parts import PARTS
+from lstm_lower.torch.special import SPECIAL
+from lstm_lower.torch.statistics import STATISTICS
+
+# Operators of which the exporter writes numbers in float32.
+_ARITHMETIC = {
+    getattr(holder, form)
+    for name in ("add", "sub", "mul", "div", "truediv", "pow")
+    for form in (name, f"{name}_", f"__{name}__", f"__r{name}__", f"__i{name}__")
+    for holder in (torch, Tensor)
+    if hasattr(holder, form)
+}
+
+
+def _exact(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Operands in which numbers beside float64 are tensors of float64."""
+    if not any(isinstance(x, Tensor) and x.dtype == torch.float64 for x in operands):
+        return operands
+    return tuple(torch.tensor(x, dtype=torch.float64) if isinstance(x, float) else x for x in operands)
 
 
 class Interception(TorchFunctionMode):
@@ -38,8 +61,15 @@ class Interception(TorchFunctionMode):
             variants._pack_padded_sequence: self._pack_padded,
             variants._pad_packed_sequence: self._pad_packed,
             Tensor.__getitem__: self._item,
+            **ATTENTION,
+            **EMBEDDINGS,
             **HANDLERS,
+            **LINEAR_ALGEBRA,
             **LOSSES,
+            **ORDERS,
+            **PARTS,
+            **SPECIAL,
+            **STATISTICS,
         }
         for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             self._handlers[getattr(variants, kind)] = self._layer(kind)
@@ -49,6 +79,8 @@ class Interception(TorchFunctionMode):
     ) -> Any:
         """Calls ours where there is one, else PyTorch's."""
         del types
+        if func in _ARITHMETIC:
+            args = _exact(args)
         handler = self._handlers.get(func)
         result = NotImplemented if handler is None else handler(*args, **(kwargs or {}))
         if result is NotImplemented:

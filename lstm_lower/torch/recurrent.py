@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr, concat, detached, sigmoid, tanh
+from lstm_lower.torch import formulas
 from lstm_lower.torch.nodes import Formula, Traced
 
 INT64 = ir.DataType.INT64
@@ -218,29 +219,15 @@ def steps(n: Traced) -> list[Expr | None]:
     return [b.where(inside.unsqueeze(*range(2, rank)) if rank > 2 else inside, x, n.attribute("padding"))]
 
 
-def rolling_product(n: Traced) -> list[Expr | None]:
-    """Products of all elements up to each one along an axis, in a Scan."""
-    b, x, axis = n.b, n.operand(0), n.attribute("axis")
-    order = [axis, *(other for other in range(len(x.shape or ())) if other != axis)]
-    along = x.transpose(*order)
-    ones = b.fill(1, [x.size(place) for place in order[1:]], x.dtype)
-    _, (out,) = b.scan(
-        lambda carried, inputs: ([carried[0] * inputs[0]], [carried[0] * inputs[0]]),
-        states=[ones],
-        inputs=[along],
-    )
-    return [out.transpose(*[order.index(place) for place in range(len(order))])]
-
-
 def stop(n: Traced) -> list[Expr | None]:
     """The operand, marked as one through which no gradient goes."""
     return [detached(n.operand(0))]
 
 
 FORMULAS: dict[str, Formula] = {
+    **formulas.FORMULAS,
     "Pack": pack,
     "Recurrent": rnn,
-    "RollingProduct": rolling_product,
     "Steps": steps,
     "Stop": stop,
     "Unpack": unpack,

@@ -46,9 +46,10 @@ def log1p_of(x: Expr) -> Expr:
     b = x.builder
     u = 1 + x
     shift = u - 1
+    lost = b.op(std.Equal, shift, shift.like(0))
     # Equal where 1 + x is exact, and for an infinite x, whose factor would be no number.
-    result = b.where(b.op(std.Equal, shift, x), b.op(std.Log, u), b.op(std.Log, u) * (x / shift))
-    return b.where(b.op(std.Equal, shift, shift.like(0)), x, result)
+    factor = b.where(b.op(std.Equal, shift, x), x.like(1), x / b.where(lost, 1, shift))
+    return b.where(lost, x, b.op(std.Log, u) * factor)
 
 
 @lowers(Log1p)

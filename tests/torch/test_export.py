@@ -160,17 +160,6 @@ def test_a_tensor_given_twice_is_two_inputs() -> None:
     assert [value.name for value in export(Adding(), (x, x)).model.graph.inputs] == ["a", "b"]
 
 
-class Halving(torch.nn.Module):
-    def forward(self, x: Any) -> Any:
-        return torch.tensor_split(x, 2, 1)
-
-
-def test_parts_of_an_open_size_are_refused() -> None:
-    with pytest.raises(UnsupportedOpError, match="tensor_split requires a size of axis 1 that is fixed"):
-        export(Halving(), torch.zeros(2, 5))
-    assert not export(Halving(), torch.zeros(2, 5), {"x": [0]}).fixed.get("x", {}).keys() - {1}
-
-
 class OwnGradient(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Any) -> Any:

@@ -47,8 +47,9 @@ class _Argument:
         self.small = self.z < _FROM
         self.low = self.z.minimum(_FROM)
         self.large = b.where(self.small, self.z + _FROM, self.z)
-        # Without its whole part, of which only the sign would be left.
-        angle = (x - _of(std.Round, x)) * math.pi
+        # Without its whole part, of which only the sign would be left. Where nothing is mirrored a sine of 1 stands, so
+        # that no gradient of what is not taken is infinite.
+        angle = b.where(self.mirrored, x - _of(std.Round, x), 0.5) * math.pi
         self.sine, self.cosine = _of(std.Sin, angle), _of(std.Cos, angle)
 
     def series(self, *factors: float) -> Expr:

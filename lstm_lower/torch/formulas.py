@@ -1,0 +1,174 @@
+"""What needs a loop over an axis, or a formula that stands elsewhere already, as ONNX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr, concat, detached
+from lstm_lower.passes.rules.elementwise import expm1_of, log1p_of
+from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma
+from lstm_lower.passes.training.losses import CTC
+from lstm_lower.torch.error_functions import ERROR_FUNCTIONS
+from lstm_lower.torch.nodes import Formula, Traced
+
+INT64 = ir.DataType.INT64
+
+
+def _along(n: Traced) -> tuple[Expr, Callable[[Expr], Expr]]:
+    """The operand with the axis in front, and what puts it back."""
+    x, axis = n.operand(0), n.attribute("axis")
+    order = [axis, *(other for other in range(len(x.shape or ())) if other != axis)]
+    return x.transpose(*order), lambda out: out.transpose(*[order.index(place) for place in range(len(order))])
+
+
+def _sizes_behind(x: Expr) -> list[int | Expr]:
+    return [x.size(place) for place in range(1, len(x.shape or ()))]
+
+
+def _numbers(b: Builder, size: int | Expr) -> Expr:
+    """0, 1, 2, ..."""
+    end = b.sizes([size]).reshape()
+    return b.op(std.Range, end.like(0), end, end.like(1))
+
+
+def rolling_product(n: Traced) -> list[Expr | None]:
+    """Products of all elements up to each one along an axis, in a Scan."""
+    along, back = _along(n)
+    _, (out,) = n.b.scan(
+        lambda carried, inputs: ([carried[0] * inputs[0]], [carried[0] * inputs[0]]),
+        states=[n.b.fill(1, _sizes_behind(along), along.dtype)],
+        inputs=[along],
+    )
+    return [back(out)]
+
+
+def running_place(n: Traced) -> list[Expr | None]:
+    """Where the largest element up to each one along an axis is: the last of equal ones, and of those that are NaN."""
+    along, back = _along(n)
+    b, largest = n.b, bool(n.attribute("largest"))
+
+    def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        (best, place), (x, number) = carried, inputs
+        # Neither is less where one is no number.
+        behind = x < best if largest else x > best
+        new = b.op(std.Not, behind)
+        if x.dtype.is_floating_point():
+            new = b.op(std.And, new, b.op(std.Or, b.op(std.IsNaN, x), b.op(std.Not, b.op(std.IsNaN, best))))
+        found = b.where(new, number, place)
+        return [b.where(new, x, best), found], [found]
+
+    first = along.slice(0, 1, axis=0).squeeze(0)
+    numbers = _numbers(b, along.size(0))
+    _, (out,) = b.scan(body, states=[first, b.fill(0, _sizes_behind(along), INT64)], inputs=[along, numbers])
+    return [back(out)]
+
+
+def running_log_sum_exp(n: Traced) -> list[Expr | None]:
+    """The logarithm of the sum of the exponentials of all elements up to each one, in shares of the largest of them."""
+    along, back = _along(n)
+    b = n.b
+    least = float(ir.DataType(along.dtype).min)
+
+    def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        most, total = carried
+        (x,) = inputs
+        new = detached(most.maximum(x))
+        total = total * (most - new).exp() + (x - new).exp()
+        none = b.op(std.Equal, total, total.like(0))
+        logarithm = b.op(std.Log, b.where(none, 1, total))
+        return [new, total], [b.where(none, -math.inf, new + logarithm)]
+
+    sizes = _sizes_behind(along)
+    states = [b.fill(least, sizes, along.dtype), b.fill(0, sizes, along.dtype)]
+    _, (out,) = b.scan(body, states=states, inputs=[along])
+    return [back(out)]
+
+
+def eliminate(n: Traced) -> list[Expr | None]:
+    """Pivots [n, ...], and x of a x = b, by the elimination of Gauss and Jordan, with swaps of rows.
+
+    Source: Golub and Van Loan, Matrix Computations, 3.4.
+    """
+    b, matrix, right = n.b, n.operand(0), n.operand(1) if len(n.operands) > 1 else None
+    rank, pivoting = len(matrix.shape or ()), n.attribute("pivoting")
+    size = matrix.size(-1)
+    rows = _numbers(b, size)
+    whole = matrix if right is None else concat([matrix, right], rank - 1)
+
+    def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        (left,), (k,) = carried, inputs
+        here = b.op(std.Equal, rows, k)
+        column = b.op(std.Gather, left, k, axis=rank - 1)
+        sign = None
+        if pivoting:
+            heights = b.where(rows < k, -1, column.abs())
+            best = b.op(std.ArgMax, heights, axis=rank - 2, keepdims=1)
+            order = b.where(here, best, b.where(b.op(std.Equal, rows, best), k, rows))
+            column = b.op(std.GatherElements, column, order, axis=rank - 2)
+            places = b.op(std.Expand, order.unsqueeze(rank - 1), b.op(std.Shape, left))
+            left = b.op(std.GatherElements, left, places, axis=rank - 2)
+            sign = b.where(b.op(std.Equal, best.squeeze(rank - 2), k), left.like(1), -1)
+        pivot = b.op(std.Gather, column, k, axis=rank - 2)
+        row = b.op(std.Gather, left, k, axis=rank - 2) / pivot.unsqueeze(rank - 2)
+        row = row.unsqueeze(rank - 2)
+        left = b.where(here.unsqueeze(1), row, left - column.unsqueeze(rank - 1) * row)
+        return [left], [pivot if sign is None else pivot * sign]
+
+    (left,), (pivots,) = b.scan(body, states=[whole], inputs=[rows])
+    if right is None:
+        return [pivots]
+    return [pivots, left.slice(size, 2**31 - 1, axis=rank - 1)]
+
+
+def cholesky(n: Traced) -> list[Expr | None]:
+    """The columns [n, ..., n] of the lower triangle l of l l^T; no number where the matrix is not positive definite.
+
+    Source: Golub and Van Loan, Matrix Computations, 4.2, by outer products.
+    """
+    b, matrix = n.b, n.operand(0)
+    rank = len(matrix.shape or ())
+    rows = _numbers(b, matrix.size(-1))
+
+    def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        (left,), (k,) = carried, inputs
+        column = b.op(std.Gather, left, k, axis=rank - 1)
+        pivot = b.op(std.Gather, column, k, axis=rank - 2).unsqueeze(rank - 2)
+        column = b.where(rows < k, 0, column / pivot.sqrt())
+        return [left - column.unsqueeze(rank - 1) * column.unsqueeze(rank - 2)], [column]
+
+    _, (columns,) = b.scan(body, states=[matrix], inputs=[rows])
+    return [columns]
+
+
+def ctc(n: Traced) -> list[Expr | None]:
+    """The loss of `ll.from_torch`'s table."""
+    options = {name: n.attribute(name) for name in ("blank", "reduction")}
+    loss = CTC(zero_infinity=bool(n.attribute("zero_infinity")), **options)
+    return [loss.value(*(n.operand(index) for index in range(4)))]
+
+
+def _elementwise(function: Callable[[Expr], Expr]) -> Formula:
+    def formula(n: Traced) -> list[Expr | None]:
+        x = n.operand(0)
+        return [function(x).cast(x.dtype)]
+
+    return formula
+
+
+FORMULAS: dict[str, Formula] = {
+    "CTC": ctc,
+    "Cholesky": cholesky,
+    "Digamma": _elementwise(digamma),
+    "Eliminate": eliminate,
+    "Expm1": _elementwise(expm1_of),
+    "Lgamma": _elementwise(lgamma),
+    "Log1p": _elementwise(log1p_of),
+    "RollingProduct": rolling_product,
+    "RunningLogSumExp": running_log_sum_exp,
+    "RunningPlace": running_place,
+    **{name: _elementwise(function) for name, function in ERROR_FUNCTIONS.items()},
+}

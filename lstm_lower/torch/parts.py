@@ -1,0 +1,61 @@
+"""Parts of an axis of an open size, of which PyTorch makes as many as the example's size gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lstm_lower.errors import UnsupportedOpError
+
+
+def _chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:  # noqa: A002
+    """Parts of equal sizes but for the last; there are fewer where they do not come out."""
+    whole: Any = input.shape[dim]
+    if isinstance(whole, int):
+        return NotImplemented
+    size = (whole + chunks - 1) // chunks
+    found = len(input.chunk(chunks, dim))
+    if found != chunks:
+        raise UnsupportedOpError(
+            f"chunk requires an example whose axis {dim} gives as many parts as are asked for, got {found} of "
+            f"{chunks}; take a longer example, or leave that axis out of dynamic_shapes"
+        )
+    last = size * (chunks - 1)
+    return (
+        *(input.narrow(dim, size * number, size) for number in range(chunks - 1)),
+        input.narrow(dim, last, whole - last),
+    )
+
+
+def _split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> Any:  # noqa: A002
+    """How many parts of a given size there are depends on the whole, whose size is fixed by that."""
+    if not isinstance(split_size_or_sections, (list, tuple)):
+        int(input.shape[dim])
+    return NotImplemented
+
+
+def _tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> Any:  # noqa: A002
+    """Parts of which the first are longer by one where the size is no multiple."""
+    whole: Any = input.shape[dim]
+    if not isinstance(indices_or_sections, int) or isinstance(whole, int):
+        return NotImplemented
+    count, parts, start = indices_or_sections, [], 0
+    for number in range(count):
+        size = (whole + count - 1 - number) // count
+        parts.append(input.narrow(dim, start, size))
+        start = start + size
+    return tuple(parts)
+
+
+PARTS: dict[Any, Callable[..., Any]] = {
+    torch.chunk: _chunk,
+    torch.functional.split: _split,
+    torch.split: _split,
+    torch.tensor_split: _tensor_split,
+    Tensor.chunk: _chunk,
+    Tensor.split: _split,
+    Tensor.tensor_split: _tensor_split,
+}
