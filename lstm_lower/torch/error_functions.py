@@ -154,11 +154,11 @@ def ndtri(p: Expr) -> Expr:
 
 
 ERROR_FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {
-    "Erf": erf,
+    "ErrorFunction": erf,
     "Erfc": erfc,
     "Erfcx": erfcx,
     "Erfinv": erfinv,
-    "Gelu": gelu,
+    "GaussianGate": gelu,
     "LogNdtr": log_ndtr,
     "Ndtr": ndtr,
     "Ndtri": ndtri,

@@ -336,12 +336,16 @@ def _rename(model: ir.Model, module: nn.Module) -> None:
     """Gives initializers the names that parameters and buffers have in the module itself, shared ones their first."""
     first: dict[int, str] = {}
     names = {name: first.setdefault(id(x), name) for name, x in module.named_parameters(remove_duplicate=False)}
-    for name in list(model.graph.initializers):
-        if name.startswith("module."):
-            value = model.graph.initializers.pop(name)
-            own = name.removeprefix("module.")
-            value.name = names.get(own, own)
-            model.graph.initializers[value.name] = value
+    prefixed = [name for name in model.graph.initializers if name.startswith("module.")]
+    taken = {name.removeprefix("module.") for name in prefixed}
+    for value in (value for node in model.graph.all_nodes() for value in node.outputs):
+        if value.name in taken and not value.is_graph_output():
+            value.name = f"module.{value.name}.result"
+    for name in prefixed:
+        value = model.graph.initializers.pop(name)
+        own = name.removeprefix("module.")
+        value.name = names.get(own, own)
+        model.graph.initializers[value.name] = value
 
 
 def _name_dimensions(model: ir.Model) -> dict[str, list[int]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
 from torch.nn import functional
 
@@ -163,6 +164,14 @@ def _masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002
     return input.expand(shape)[mask.expand(shape)]
 
 
+def _fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Any:  # noqa: A002
+    """A matrix with another diagonal, of which the exporter would need strides."""
+    if input.dim() != 2 or wrap:
+        return NotImplemented
+    places = [torch.arange(size) for size in input.shape]
+    return input.copy_(torch.where(places[0].unsqueeze(1) == places[1], fill_value, input))
+
+
 def _scatter_reduce(
     input: Tensor,  # noqa: A002
     dim: int,
@@ -258,6 +267,7 @@ def _interpolate(
 HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.cumprod: _cumprod,
     torch.cumprod: _cumprod,
+    Tensor.fill_diagonal_: _fill_diagonal,
     Tensor.masked_select: _masked_select,
     torch.masked_select: _masked_select,
     Tensor.scatter_reduce: _scatter_reduce,
@@ -287,6 +297,10 @@ def own_gradients_refused() -> Iterator[None]:
     before = vars(kind)["apply"]
 
     def refuse(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+        if cls is torch.utils.checkpoint.CheckpointFunction:
+            # What is computed once more is the same, and nothing that must be kept from gradients.
+            function, _, *operands = args
+            return function(*operands)
         if cls.__module__.startswith("torch."):
             return before.__get__(None, cls)(*args, **kwargs)
         raise UnsupportedOpError(
@@ -294,7 +308,13 @@ def own_gradients_refused() -> Iterator[None]:
             "one of its own; write it in operations of tensors, with detach() where nothing shall flow"
         )
 
-    with replaced(kind, "apply", classmethod(refuse)):
+    def refuse_gradients(*_args: Any, **_options: Any) -> Any:
+        raise UnsupportedOpError(
+            "torch.autograd.grad requires to be called outside of forward and loss, got a call inside; write the "
+            "derivative in operations of tensors, or let ll.gradient differentiate a gradient once more"
+        )
+
+    with replaced(kind, "apply", classmethod(refuse)), replaced(torch.autograd, "grad", refuse_gradients):
         yield
 
 

@@ -69,7 +69,9 @@ class Operands:
         if not named:
             raise InvalidInputError("example_inputs requires a tensor at least, got none")
         # A call's arguments are walked in the order in which they are given.
-        order = {id(tensor): name for name, tensor in named}
+        # Names of parameters and buffers are taken.
+        own = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+        order = {id(tensor): f"input_{name}" if name in own else name for name, tensor in named}
         return cls(args, kwargs, [order[id(tensor)] for tensor in tensors], tensors)
 
     def filled(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -7,6 +7,7 @@ A recurrent layer, a packed sequence or batch statistics become one node each, w
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,15 @@ _ARITHMETIC = {
     for holder in (torch, Tensor)
     if hasattr(holder, form)
 }
+
+
+def _traced_by_itself() -> bool:
+    """Whether what traces calls a function for its own ends, of tensors that no node of ours could stand for."""
+    caller = sys._getframe(2)
+    while caller.f_code.co_name == "__torch_function__" and caller.f_back is not None:
+        # Another mode passes a call on.
+        caller = caller.f_back
+    return str(caller.f_globals.get("__name__")).startswith(("torch.fx.", "torch._subclasses.", "torch._functorch."))
 
 
 def _exact(operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -79,6 +89,8 @@ class Interception(TorchFunctionMode):
     ) -> Any:
         """Calls ours where there is one, else PyTorch's."""
         del types
+        if _traced_by_itself():
+            return func(*args, **(kwargs or {}))
         if func in _ARITHMETIC:
             args = _exact(args)
         handler = self._handlers.get(func)

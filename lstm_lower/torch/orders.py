@@ -90,6 +90,28 @@ def _logcumsumexp(input: Tensor, dim: int) -> Any:  # noqa: A002
     return node(f"{DOMAIN}::RunningLogSumExp", [input], {"axis": dim % input.dim()}, [(input, input.shape)])[0]
 
 
+def _searchsorted(
+    sorted_sequence: Tensor,
+    input: Any,  # noqa: A002
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Any:
+    """How many of the numbers in order are smaller than each value, or not larger."""
+    ordered = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
+    values = input if isinstance(input, Tensor) else torch.tensor(input, dtype=ordered.dtype)
+    beside = values.unsqueeze(-1)
+    behind = ordered.unsqueeze(-2) if ordered.dim() > 1 else ordered
+    before = behind <= beside if right or side == "right" else behind < beside
+    return before.to(torch.int64).sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+def _bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:  # noqa: A002
+    return _searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
 def _adaptive_max(dims: int, *, places: bool) -> Callable[..., Any]:
     """The largest elements of windows of which there is a given number, and where they are; equal ones: the first."""
 
@@ -134,6 +156,8 @@ ORDERS: dict[Any, Callable[..., Any]] = {
     **_by_name("nanmedian", _nanmedian),
     **_by_name("cummax", _cumulative(torch.return_types.cummax, "cummax")),
     **_by_name("cummin", _cumulative(torch.return_types.cummin, "cummin")),
+    torch.bucketize: _bucketize,
+    torch.searchsorted: _searchsorted,
     **_by_name("logcumsumexp", _logcumsumexp),
     **{
         getattr(functional, f"adaptive_max_pool{dims}d{end}"): _adaptive_max(dims, places=bool(end))

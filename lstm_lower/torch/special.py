@@ -37,7 +37,7 @@ def _in_float64(name: str) -> Callable[..., Any]:
 
 
 def _gelu(input: Tensor, *, approximate: str = "none") -> Any:  # noqa: A002
-    return _in_float64("Gelu")(input) if approximate == "none" else NotImplemented
+    return _in_float64("GaussianGate")(input) if approximate == "none" else NotImplemented
 
 
 def _logaddexp(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
@@ -126,7 +126,7 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
     "clip_": _clamp_in_place,
     "copysign": _copysign,
     "digamma": _one("Digamma"),
-    "erf": _in_float64("Erf"),
+    "erf": _in_float64("ErrorFunction"),
     "erfc": _one("Erfc"),
     "erfinv": _one("Erfinv"),
     "expm1": _one("Expm1"),
@@ -149,7 +149,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     functional.logsigmoid: _logsigmoid,
     functional.relu6: _relu6,
     torch.special.digamma: _one("Digamma"),
-    torch.special.erf: _in_float64("Erf"),
+    torch.special.erf: _in_float64("ErrorFunction"),
     torch.special.erfc: _one("Erfc"),
     torch.special.erfcx: _one("Erfcx"),
     torch.special.erfinv: _one("Erfinv"),

@@ -17,6 +17,7 @@ pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from lstm_lower.torch.interface import named_tensors  # noqa: E402
 
@@ -199,10 +200,44 @@ def test_a_loss_that_the_module_returns_itself() -> None:
     np.testing.assert_allclose(got["grad/xs_0"], 1 / 12)
 
 
+class Named(nn.Module):
+    """A module whose parameters and buffers are called as inputs and operations are; one buffer is a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.t, self.x = nn.Parameter(normal(3, 3)), nn.Parameter(normal(3))
+        self.register_buffer("mask", torch.ones(64).view(8, 8).tril().t())
+
+    def forward(self, x: Any) -> Any:
+        held = checkpoint(lambda y: torch.tanh(y @ self.t.t()), x + self.x, use_reentrant=True)
+        alike = (held @ held.t()).fill_diagonal_(-1.0)
+        places = torch.searchsorted(torch.tensor([-0.5, 0.0, 0.5]), held.detach().contiguous(), right=True)
+        return alike, self.x[places.clamp(max=2)] * held, torch.vmap(lambda row: row * self.mask[0, 0])(held)
+
+
+def test_names_views_checkpoints_and_mapped_functions() -> None:
+    module = Named()
+    step = ll.from_torch(module, normal(2, 3), projected_loss, example_targets=(), what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    for x in (normal(2, 3), normal(5, 3)):
+        got = session.run({"input_x": x.numpy()})
+        module.zero_grad()
+        projected_loss(module(x)).backward()
+        for name in ("t", "x"):
+            wanted = module.get_parameter(name).grad.numpy()
+            np.testing.assert_allclose(got[f"grad/{name}"], wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("function", "loss", "error", "message"),
     [
         (torch.relu, lambda result: result, InvalidInputError, "loss requires a function that returns one real number"),
+        (
+            torch.relu,
+            lambda y: torch.autograd.grad(y.sum(), y)[0].sum(),
+            UnsupportedOpError,
+            "torch.autograd.grad requires to be called outside",
+        ),
         (torch.relu, lambda _: 3, InvalidInputError, "loss requires .* got 3"),
         (
             torch.fft.rfft,
