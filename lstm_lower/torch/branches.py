@@ -2,7 +2,7 @@
 
 PyTorch records each such decision as a guard, and drops it on the way to ONNX. Those of its own code concern strides or
 are checks that runtimes make too; those of a module's code fix the axes that they are about, unless the other branch
-does nothing but raise.
+does nothing but raise, or is for a few small sizes, of which runs tell whether it matters.
 """
 
 from __future__ import annotations
@@ -13,34 +13,74 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import sympy
 import torch
 
+# Small sizes that may be decided otherwise: below half of how many, and how many of them.
+_TRIED, _FEW = 2048, 8
 _OWN = (Path(torch.__file__).parent, Path(__file__).parents[1])
 
 
 def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str]) -> dict[str, dict[int, str]]:
-    """Input -> open axis -> the decision in the module's code that is about its size.
+    """Input -> open axis -> the decision in the module's code that holds for some of its sizes alone.
 
     Args:
         program: a traced module.
         names: of its inputs.
     """
-    values = [
+    found: dict[str, dict[int, str]] = {}
+    values = _inputs(program)
+    for expression, said in _decisions(program):
+        if _otherwise(expression) is None:
+            for name, value in zip(names, values, strict=True):
+                for axis in _about(value, expression):
+                    found.setdefault(name, {}).setdefault(axis, said)
+    return found
+
+
+def sizes_to_try(program: torch.export.ExportedProgram) -> dict[Any, set[int]]:
+    """Open size -> numbers at which a decision in the module's code goes the other way."""
+    found: dict[Any, set[int]] = {}
+    for expression, _ in _decisions(program):
+        for symbol in expression.free_symbols:
+            found.setdefault(symbol, set()).update(_otherwise(expression) or ())
+    return found
+
+
+def _inputs(program: torch.export.ExportedProgram) -> list[Any]:
+    return [
         node.meta["val"]
         for node in program.graph.nodes
         if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
     ]
-    environments = [value.fake_mode.shape_env for value in values if getattr(value, "fake_mode", None) is not None]
-    found: dict[str, dict[int, str]] = {}
+
+
+def _decisions(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, str]]:
+    """What holds for sizes on the branches that were taken in the module's code, and where that is decided."""
+    environments = [value.fake_mode.shape_env for value in _inputs(program) if getattr(value, "fake_mode", None)]
     for guard in environments[0].guards if environments else ():
         where = guard.sloc.framework_loc
         if where is None or not _decides(str(getattr(where, "filename", "")), int(getattr(where, "lineno", 0) or 0)):
             continue
-        said = f"{Path(where.filename).name}:{where.lineno} decides by it: {(where.line or '').strip()}"
-        for name, value in zip(names, values, strict=True):
-            for axis in _about(value, guard.expr):
-                found.setdefault(name, {}).setdefault(axis, said)
-    return found
+        yield guard.expr, f"{Path(where.filename).name}:{where.lineno} decides by it: {(where.line or '').strip()}"
+
+
+@functools.lru_cache(maxsize=256)
+def _otherwise(expression: Any) -> tuple[int, ...] | None:
+    """Sizes that stand for all for which a comparison does not hold: one for each difference of its sides.
+
+    `None` where they are many, may go on without end, or depend on several sizes.
+    """
+    if len(expression.free_symbols) != 1 or not isinstance(expression, sympy.core.relational.Relational):
+        return None
+    (symbol,) = expression.free_symbols
+    standing: dict[Any, int] = {}
+    for size in (*range(1, _TRIED), *(2**power for power in range(_TRIED.bit_length(), 40))):
+        if expression.subs(symbol, size) != sympy.true:
+            standing[(expression.lhs - expression.rhs).subs(symbol, size)] = size
+            if len(standing) > _FEW or size > _TRIED // 2:
+                return None
+    return tuple(standing.values())
 
 
 def _about(value: Any, expression: Any) -> Iterator[int]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.runtime.proof.comparison import Array, errors
 from lstm_lower.runtime.serialized import as_written, open_session
+from lstm_lower.torch.branches import sizes_to_try
 from lstm_lower.torch.interface import Step
 
 # An error over the largest magnitude that no rounding explains, by the bytes of a number.
@@ -65,6 +66,8 @@ class Comparison:
             for axis, size in enumerate(shape)
             if getattr(size, "is_symbol", False)
         }
+        decided = sizes_to_try(program)
+        self._decided = {symbol: sizes for symbol, sizes in decided.items() if symbol in self._example}
         try:
             self._session: Any = open_session(model, as_written(), [("CPUExecutionProvider", {})])
         except Exception:  # noqa: BLE001 (a float of the processor's that onnxruntime has no kernel for)
@@ -73,13 +76,15 @@ class Comparison:
     def differing_axes(self) -> Axes:
         """Input -> open axis -> how the model differs from the module where that axis has another size.
 
-        Open sizes grow by a little, and threefold; sizes that the module itself refuses say nothing.
+        Open sizes grow by a little, and threefold, and become those for which the module's code decides otherwise.
+        Sizes that the module itself refuses say nothing. A size of 1 that nobody decides by is not tried: what a
+        module squeezes stays in its model.
 
         Raises:
             UnsupportedOpError: they differ at the example's own sizes.
         """
         if self._session is None:
-            return {}
+            return self._axes(dict.fromkeys(self._decided, "what is decided by it cannot be run here"))
         try:
             fault = self._fault(self._example)
         except _RefusedError:
@@ -89,6 +94,10 @@ class Comparison:
                 f"{type(self._step.module).__name__} requires a model that computes what forward does, got {fault}; "
                 "its parts, exported one by one, tell which to write by other operations of PyTorch"
             )
+        alone = ((symbol, size) for symbol, sizes in self._decided.items() for size in sizes)
+        faults = {symbol: said for symbol, size in alone if (said := self._alone(symbol, size))}
+        if faults:
+            return self._axes(faults)
         for grown in self._growths():
             together = {symbol: grown(number, size) for number, (symbol, size) in enumerate(self._example.items())}
             fault = None
@@ -98,7 +107,11 @@ class Comparison:
                     continue
             except _RefusedError:
                 pass
-            faults = {symbol: said for symbol, size in together.items() if (said := self._alone(symbol, size))}
+            faults = {
+                symbol: said
+                for symbol, size in together.items()
+                if (said := self._alone(symbol, size, 2 * self._example[symbol]))
+            }
             if fault is not None and not faults:
                 faults = dict.fromkeys(together, fault)
             if faults:
@@ -111,9 +124,9 @@ class Comparison:
         if sum(tensor.numel() for tensor in self._tensors) <= _LARGE:
             yield lambda number, size: 3 * size + number
 
-    def _alone(self, symbol: Any, grown: int) -> str | None:
-        """How they differ where a single size is another one: the given one, or twice the example's."""
-        for size in (grown, 2 * self._example[symbol]):
+    def _alone(self, symbol: Any, *sizes: int) -> str | None:
+        """How they differ where a single size is another one, the first that the module takes."""
+        for size in sizes:
             try:
                 return self._fault({**self._example, symbol: size})
             except _RefusedError:

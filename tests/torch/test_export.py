@@ -93,12 +93,15 @@ class Deciding(torch.nn.Module):
 
 
 def test_axes_that_code_decides_by_are_fixed() -> None:
-    exported = export(Deciding(), torch.zeros(2, 5, 3))
+    exported = export(Deciding(), torch.zeros(2, 4, 3))
     assert list(exported.fixed) == ["x"]
     assert list(exported.fixed["x"]) == [1]
     assert "decides by it: return x * 2 if" in exported.fixed["x"][1]
     with pytest.raises(InvalidInputError, match="axes that forward leaves open, got 'x', axis 1"):
-        export(Deciding(), torch.zeros(2, 5, 3), {"x": [0, 1]})
+        export(Deciding(), torch.zeros(2, 4, 3), {"x": [0, 1]})
+    # The four sizes for which the code decides otherwise are tried.
+    exported = export(Deciding(), torch.zeros(2, 5, 3))
+    assert "'output' with an error of 1.0e+00 for 'x' of shape [2, 4, 3]" in exported.fixed["x"][1]
 
 
 def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +111,26 @@ def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatc
     assert "the model as it is written differs there: 'output' with an error of 5.0e-01" in exported.fixed["x"][1]
     with pytest.raises(InvalidInputError, match="'x', axis 1: the model as it is written differs there"):
         export(Deciding(), torch.zeros(2, 3, 3), {"x": [0, 1]})
+
+
+class One(torch.nn.Module):
+    """Decides by whether there is more than one step, which matters, or does not."""
+
+    def __init__(self, *, matters: bool) -> None:
+        super().__init__()
+        self.matters = matters
+
+    def forward(self, x: Any) -> Any:
+        return x.cumsum(1) + 1 if x.size(1) > 1 else x + (2 if self.matters else 1)
+
+
+@pytest.mark.parametrize("matters", [True, False])
+def test_one_run_tells_whether_a_size_of_1_matters(*, matters: bool) -> None:
+    exported = export(One(matters=matters), torch.randn(2, 5, 3), {"x": [0]} if matters else {"x": [0, 1]})
+    assert set(exported.fixed["x"]) == ({1, 2} if matters else {2})
+    if matters:
+        with pytest.raises(InvalidInputError, match=r"'x', axis 1: .* for 'x' of shape \[2, 1, 3\]"):
+            export(One(matters=True), torch.randn(2, 5, 3), {"x": [0, 1]})
 
 
 class Sizes(torch.nn.Module):
