@@ -38,7 +38,7 @@ def test_history_and_accuracy_are_keras() -> None:
     theirs = model(0.0)
     mine = ll.Trainer(ll.from_keras(theirs, LOSS, keras.optimizers.Adam(0.01), metrics=[METRIC]))
     history = mine.fit(train, validation=test, epochs=4, batch_size=16, shuffle=False)
-    theirs.compile(keras.optimizers.Adam(0.01), LOSS, metrics=[METRIC], run_eagerly=True)
+    theirs.compile(keras.optimizers.Adam(0.01), LOSS, metrics=[METRIC])
     wanted = theirs.fit(*train, validation_data=test, epochs=4, batch_size=16, shuffle=False, verbose=0).history
     for name in ("loss", METRIC, "val_loss", f"val_{METRIC}"):
         np.testing.assert_allclose(history[name], wanted[name], rtol=2e-3, atol=1e-5)
@@ -56,7 +56,7 @@ def test_dropout_is_off_and_nothing_changes() -> None:
     mine = ll.Trainer(ll.from_keras(theirs, LOSS, keras.optimizers.Adam(0.01), metrics=[METRIC]))
     before = mine.state_dict()
     scores = [mine.evaluate(test, batch_size=size) for size in (7, 20, 20)]
-    theirs.compile(loss=LOSS, metrics=[METRIC], run_eagerly=True)
+    theirs.compile(loss=LOSS, metrics=[METRIC])
     assert scores[1] == scores[2]
     for score in scores:
         assert score["loss"] == pytest.approx(theirs.evaluate(*test, verbose=0)[0], rel=1e-5)

@@ -97,6 +97,8 @@ def test_recording_is_what_tensorflow_computes(family: str) -> None:
     for case, results in computed.items():
         for name, value in results.items():
             assert value.dtype == kept[case][name].dtype, (case, name)
-            np.testing.assert_allclose(
-                value.astype(np.float64), kept[case][name].astype(np.float64), rtol=1e-6, atol=1e-6, err_msg=case
-            )
+            found, wanted = value.astype(np.float64), kept[case][name].astype(np.float64)
+            # Where the processor can, TensorFlow adds halves up in halves.
+            is_half = value.dtype.kind == "f" and value.dtype.itemsize == 2
+            atol = 4e-3 * np.abs(wanted).max(initial=1e-3) if is_half else 1e-6
+            np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=atol, err_msg=case)
