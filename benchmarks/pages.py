@@ -39,6 +39,7 @@ COMMANDS = {
     "gradient": "gradient",
     "lowering": "lowering",
     "trainer": "trainer",
+    "providers": "providers",
 }
 # What took part; the other names' contestants without one here.
 PACKAGES = {
@@ -46,6 +47,7 @@ PACKAGES = {
     "gradient": ("onnx", "onnx-ir"),
     "torch": ("onnxruntime", "torch", "onnx-ad", "onnxsim"),
     "trainer": ("onnxruntime",),
+    "providers": ("onnxruntime", "onnxruntime-ep-openvino", "openvino", "onnxruntime-ggml"),
 }
 CONTESTANTS = ("onnxruntime", "tensorflow", "torch")
 QUICK_SHAPE = "4,2,3,4"
@@ -55,6 +57,7 @@ QUICKER = {
     "trainer": ("--rounds", "2", "--steps", "2"),
     "gradient": ("--nodes", "40", "--runs", "1"),
     "torch": ("--shape", QUICK_SHAPE, "--against", "floor"),
+    "providers": ("--shape", QUICK_SHAPE, "--rounds", "1", "--provider", "cpu"),
 }
 # Commands in which contestants take turns for some seconds each.
 RACES = ("race", "dynamic-rnn", "torch")

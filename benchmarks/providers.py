@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
-import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +18,6 @@ import typer
 import lstm_lower as ll
 from benchmarks import block
 from benchmarks.options import JsonOption, OutputOption, hand_out
-from benchmarks.pages import machine
 from benchmarks.provider_runs import ROOT, Run, in_browser, in_node, in_openvino, in_session
 from lstm_lower.records import state as training_state
 from lstm_lower.records.model_files import load
@@ -29,10 +26,8 @@ from lstm_lower.runtime.proof import reference
 from lstm_lower.runtime.proof.comparison import errors
 
 Array = np.ndarray[Any, Any]
-PAGE = ROOT / "docs" / "providers.md"
 EXAMPLES = ROOT / "examples"
 BATCH = 16
-_TABLE = re.compile(r"(<!-- table: providers -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,42 +148,12 @@ def measured(subject: Subject, row: Row, schedule: str, rounds: int) -> dict[str
     return {**line, "loads": True, "right": worst <= 1e-5, "error": worst, "milliseconds": found.milliseconds}
 
 
-def table(lines: list[dict[str, Any]], where: dict[str, Any]) -> str:
-    """The table as the page has it, and what made it."""
-    head = "| model | provider | schedule | loads | right | error | ms |\n| --- | --- | --- | --- | --- | --: | --: |"
-    rows = []
-    for line in _together(lines):
-        if line["loads"]:
-            cells = ["yes", "yes" if line["right"] else "no", f"{line['error']:.1e}", f"{line['milliseconds']:.3g}"]
-        else:
-            cells = [f"no: {line['why']}", "", "", ""]
-        rows.append("| " + " | ".join([line["model"], line["provider"], line["schedule"], *cells]) + " |")
-    versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
-    told = f"`python -m benchmarks providers` on {where['processor']}, {where['cpus']} CPUs, "
-    told += f"at a load of {where['load']:.1f}; {versions}."
-    return "\n".join([head, *rows, "", told, ""])
-
-
-def _together(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines; those of a model and provider that fail for one reason under several schedules are one."""
-    kept: list[dict[str, Any]] = []
-    for line in lines:
-        last = kept[-1] if kept else {}
-        alike = ("model", "provider", "why")
-        if "why" in line and all(line[key] == last.get(key) for key in alike):
-            kept[-1] = {**last, "schedule": f"{last['schedule']}, {line['schedule']}"}
-        else:
-            kept.append(line)
-    return kept
-
-
 def providers(
     shape: Annotated[str, typer.Option("--shape", help="T,B,I,H of the block LSTM.")] = "50,32,128,128",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Runs; the fastest one counts.")] = 10,
     only: Annotated[
         list[str] | None, typer.Option("--provider", help="Name of a row, or its beginning; all without it.")
     ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Put the table into docs/providers.md.")] = False,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -199,7 +164,6 @@ def providers(
     if not rows:
         raise typer.BadParameter(f"--provider requires the beginning of one of {[row.name for row in ROWS]}")
     lines = []
-    load = os.getloadavg()[0]
     for make in subjects(parse_shape(shape)):
         subject = make()
         for row in rows:
@@ -207,10 +171,4 @@ def providers(
                 lines.append(measured(subject, row, schedule, rounds))
                 if not as_json:
                     print(*(f"{value:.3g}" if isinstance(value, float) else value for value in lines[-1].values()))
-    where = machine(["onnxruntime", "onnxruntime-ep-openvino", "openvino", "onnxruntime-ggml"])
-    where["load"] = load
-    text = table(lines, where)
-    if write:
-        page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(_TABLE.sub(lambda found: found[1] + text + found[2], page), encoding="utf-8")
-    hand_out({"machine": where, "lines": lines}, output, as_json=as_json)
+    hand_out(lines, output, as_json=as_json)

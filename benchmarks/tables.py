@@ -27,7 +27,7 @@ from benchmarks.race import Result
 RESULTS = ROOT / "benchmarks" / "results"
 PICTURES = ROOT / "docs" / "images"
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "docs" / "benchmarks.md")
+PAGES = (README, ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "providers.md")
 FLOOR = "bare products"
 NAMES = {
     "tensorflow": "TensorFlow",
@@ -181,7 +181,32 @@ def gradient(data: Mapping[str, Any]) -> str:
     return table(["nodes", "nodes after", "weights", "seconds"], rows)
 
 
-KINDS = {"memory": memory, "lowering": lowering, "trainer": trainer, "torch": steps, "gradient": gradient}
+def providers(data: Mapping[str, Any]) -> str:
+    """What each provider makes of each model; what fails for one reason under several schedules is one row."""
+    rows: list[list[str]] = []
+    for row in data["results"]:
+        cells = (
+            [f"no: {row['why']}", "", "", ""]
+            if "why" in row
+            else ["yes", "yes" if row["right"] else "no", f"{row['error']:.1e}", number(row["milliseconds"])]
+        )
+        first = [row["model"], row["provider"]]
+        if "why" in row and rows and rows[-1][:2] == first and rows[-1][3:] == cells:
+            rows[-1][2] += f", {row['schedule']}"
+        else:
+            rows.append([*first, row["schedule"], *cells])
+    head = "| model | provider | schedule | loads | right | error | ms |\n| --- | --- | --- | --- | --- | --: | --: |\n"
+    return head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+KINDS = {
+    "memory": memory,
+    "lowering": lowering,
+    "trainer": trainer,
+    "torch": steps,
+    "gradient": gradient,
+    "providers": providers,
+}
 
 
 def caption(data: Mapping[str, Any]) -> str:

@@ -65,7 +65,7 @@ def test_other_figures_are_noticed_and_written(folder: Path) -> None:
 
 
 def test_every_figure_has_its_table_and_every_picture_its_place() -> None:
-    page = (ROOT / "docs/benchmarks.md").read_text()
+    page = "".join((ROOT / "docs" / name).read_text() for name in ("benchmarks.md", "providers.md"))
     shown = set(re.findall(r"<!-- table (\w+) -->", page))
     assert {path.stem for path in (ROOT / RESULTS).glob("*/*.json")} <= shown
     for picture in (ROOT / "docs/images").glob("bench_*.svg"):

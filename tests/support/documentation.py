@@ -56,9 +56,7 @@ QUICKER = {
     "lstm-lower bench examples/graphs/char_lstm_train.onnx --threads 2 --seconds 0.5": (
         "lstm-lower bench examples/graphs/char_lstm_train.onnx --threads 2 --seconds 0.01 --schedule scan"
     ),
-    "python -m benchmarks providers --write": (
-        "python -m benchmarks providers --write --shape 4,2,3,4 --rounds 1 --provider cpu"
-    ),
+    "python -m benchmarks pages providers": "python -m benchmarks pages --quick providers",
     "python -m benchmarks pages": "python -m benchmarks pages --quick trainer",
     "python -m benchmarks pages backward memory": "python -m benchmarks pages --quick trainer",
     "python -m benchmarks foreign --shape 50,32,128,128 --shape 100,8,256,256 --shape 100,1,256,256 --float64": (
