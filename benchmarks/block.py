@@ -17,7 +17,8 @@ from lstm_lower.runtime.proof.oracles.registry import ORACLES
 Array = np.ndarray[Any, Any]
 DOMAIN = "ai.onnx.converters.tensorflow"
 # What each op is timed against.
-RIVALS = dict.fromkeys(("BlockLSTMGrad", "BlockLSTM"), ("textbook", "floor", "tensorflow", "pytorch", "floor-pytorch"))
+_OTHERS = ("textbook", "floor", "tensorflow", "pytorch", "floor-pytorch")
+RIVALS = {"BlockLSTMGrad": ("openvino", *_OTHERS), "BlockLSTM": _OTHERS}
 VARIANTS = ("plain", "peephole", "v2", "half", "short", "dynamic", "vanishing")
 
 

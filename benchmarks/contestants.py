@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ Made = tuple[Run, dict[str, Any]]
 # The same run without memory that is kept between runs, where that has to be asked for: memory is measured with it.
 LEAN_RUNS: dict[Run, Run] = {}
 # Others' tools, in which a refusal is a result.
-MAY_REFUSE = ("torch-compile", "onnx-ad", "onnxsim")
+MAY_REFUSE = ("torch-compile", "onnx-ad", "onnxsim", "openvino")
 
 
 def made_session(model: onnx.ModelProto, feeds: dict[str, Array], threads: int, *, optimise: bool = True) -> Made:
@@ -114,6 +115,24 @@ def ours(case: Case, threads: int, schedule: str) -> Made:
     return _lowered(family(case.op).model(case, operands), operands, threads, schedule=schedule)
 
 
+def openvino(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
+    """The unrolled model on OpenVINO's plug-in, in float32."""
+    from lstm_lower.runtime.session import Session
+
+    provider = ("openvino", {"load_config": json.dumps({"CPU": {"INFERENCE_NUM_THREADS": str(threads)}})})
+    if family(case.op) is torch_step:
+        return torch_step.in_ours(case, threads, "unroll", "openvino", providers=[provider])
+    from lstm_lower.passes.lower import lower
+
+    operands = family(case.op).arrays(case)
+    start = time.perf_counter()
+    model = lower(family(case.op).model(case, operands), schedule="unroll", target="openvino")
+    lowered = time.perf_counter()
+    session = Session(model, [provider])
+    facts = {"lower_s": lowered - start, "load_s": time.perf_counter() - lowered}
+    return BoundRun(session.ort, operands).run, facts
+
+
 def textbook(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001 (one signature for all)
     """The lowered model as the rules write it, without the loop optimiser."""
     operands = family(case.op).arrays(case)
@@ -194,6 +213,7 @@ def onnxsim(case: Case, threads: int, schedule: str) -> Made:  # noqa: ARG001
 
 CONTESTANTS: dict[str, Callable[[Case, int, str], Made]] = {
     "lstm-lower": ours,
+    "openvino": openvino,
     "textbook": textbook,
     "sequential": sequential,
     "floor": floor,

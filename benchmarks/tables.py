@@ -30,6 +30,7 @@ README = ROOT / "README.md"
 PAGES = (README, ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "providers.md")
 FLOOR = "bare products"
 NAMES = {
+    "openvino": "lstm-lower on OpenVINO",
     "tensorflow": "TensorFlow",
     "pytorch": "PyTorch",
     "textbook": "unoptimised",

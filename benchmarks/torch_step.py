@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 Step = Callable[[], Any]
 
 VARIANTS = ("lstm", "gru")
-RIVALS = {"torch": ("floor", "pytorch", "torch-compile", "onnx-ad", "onnxsim", "floor-pytorch")}
+RIVALS = {"torch": ("openvino", "floor", "pytorch", "torch-compile", "onnx-ad", "onnxsim", "floor-pytorch")}
 SHAPE = "100,32,64,128"
 CLASSES, RATE = 10, 0.01
 
@@ -68,24 +68,30 @@ def classifier(case: Case, loss: Callable[..., Any] | None = None) -> tuple[Any,
     return module if loss is None else WithLoss(module), (torch.randn(T, B, I), torch.randint(0, CLASSES, (B,)))
 
 
-def in_ours(case: Case, threads: int, schedule: str, **where: Any) -> tuple[Step, dict[str, Any]]:
-    """A step in a trainer, exported with open sizes; returns the loss. `where` is what `Trainer` takes."""
+def in_ours(
+    case: Case, threads: int, schedule: str, target: str | None = None, **where: Any
+) -> tuple[Step, dict[str, Any]]:
+    """A step in a trainer, exported with open sizes, which are fixed for a target; returns the loss.
+
+    `where` is what `Trainer` takes.
+    """
     import torch
 
     import lstm_lower as ll
     from lstm_lower.runtime.session import default_options
 
-    module, (x, target) = classifier(case)
+    module, (x, classes) = classifier(case)
     optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
     options = default_options()
     options.intra_op_num_threads = threads
-    model = ll.from_torch(module, x, torch.nn.CrossEntropyLoss(), optimizer, example_targets=target)
+    model = ll.from_torch(module, x, torch.nn.CrossEntropyLoss(), optimizer, example_targets=classes)
+    sizes = dict(zip(("x_dim_0", "x_dim_1"), case.shape, strict=False)) if target is not None else {}
     started = time.perf_counter()
-    lowered = ll.lower(model, schedule=schedule)
+    lowered = ll.lower(model, schedule=schedule, target=target, sizes=sizes)
     spent = time.perf_counter()
     trainer = ll.Trainer(lowered, session_options=options, **where)
     facts = {"lower_s": spent - started, "load_s": time.perf_counter() - spent}
-    fed = {"x": x.numpy(), "target": target.numpy()}
+    fed = {"x": x.numpy(), "target": classes.numpy()}
     return lambda: trainer.step(fed).loss, facts
 
 
