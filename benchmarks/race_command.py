@@ -43,7 +43,8 @@ def race(
         list[str] | None,
         typer.Option(
             "--against",
-            help="openvino (ours unrolled, on its plug-in), textbook, floor, tensorflow, pytorch or floor-pytorch (the bare products in PyTorch); of "
+            help="openvino (ours unrolled, on its plug-in), textbook, floor, tensorflow, pytorch or floor-pytorch (the "
+            "bare products in PyTorch); of "
             "CudnnRNNBackprop also sequential, which leaves its operand output unread. All of them without it.",
         ),
     ] = None,

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import dynamic_rnn, race_command, tables, torch_step
+from benchmarks import contestants, dynamic_rnn, race_command, tables, torch_step
 from benchmarks.__main__ import app
 from benchmarks.block import Case
 from benchmarks.processes import output_of
 from benchmarks.race import Result
+from tests.support.provider_plugins import runs_here
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 
@@ -88,6 +89,8 @@ def test_torch_steps_alike_in_all() -> None:
     steps = [ours, torch_step.in_pytorch(case)]
     if importlib.util.find_spec("onnx_ad"):
         steps.append(torch_step.in_onnx_ad(case, 1))
+    if runs_here("openvino"):
+        steps.append(contestants.openvino(case, 1, "auto")[0])
     losses = [[float(step()) for _ in range(3)] for step in steps]
     for found in losses:
         assert found == pytest.approx(losses[1], rel=1e-5)
