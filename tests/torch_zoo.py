@@ -2,6 +2,7 @@
 
 python -m tests.torch_zoo               # minutes
 python -m tests.torch_zoo "lstm_.*"
+python -m tests.torch_zoo "transformers_.*"     # needs pip install transformers
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import lstm_lower as ll
 from lstm_lower.errors import LstmLowerError
 from lstm_lower.torch.interface import named_tensors
 from tests.support.torch_zoo import CASES, Case
+from tests.support.transformers_cases import models
 
 SIZES = ((2, 5), (3, 8), (1, 4))
 
@@ -67,7 +69,7 @@ def main(pattern: str = ".*") -> int:
     """Prints a line for each case; 1 where a number is wrong."""
     warnings.simplefilter("ignore")
     wrong = 0
-    for case in CASES:
+    for case in [*CASES, *(Case(name, *made) for name, made in models().items())]:
         if not re.fullmatch(pattern, case.name) or not list(case.make().parameters()):
             continue
         try:
