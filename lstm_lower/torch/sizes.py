@@ -6,6 +6,7 @@ that are taken while a trace becomes ONNX. What follows from them shows where th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.runtime.proof.comparison import Array, errors
 from lstm_lower.runtime.serialized import as_written, open_session
+from lstm_lower.runtime.values import dtype_of
 from lstm_lower.torch.branches import sizes_to_try
 from lstm_lower.torch.interface import Step
 
@@ -68,10 +70,12 @@ class Comparison:
         }
         decided = sizes_to_try(program)
         self._decided = {symbol: sizes for symbol, sizes in decided.items() if symbol in self._example}
-        try:
-            self._session: Any = open_session(model, as_written(), [("CPUExecutionProvider", {})])
-        except Exception:  # noqa: BLE001 (a float of the processor's that onnxruntime has no kernel for)
-            self._session = None
+        # None where onnxruntime has no kernels, or numpy no numbers, of a dtype.
+        self._session: Any = None
+        with contextlib.suppress(Exception):
+            session = open_session(model, as_written(), [("CPUExecutionProvider", {})])
+            if all(dtype_of(declared) is not None for declared in (*session.get_inputs(), *session.get_outputs())):
+                self._session = session
 
     def differing_axes(self) -> Axes:
         """Input -> open axis -> how the model differs from the module where that axis has another size.
@@ -84,7 +88,9 @@ class Comparison:
             UnsupportedOpError: they differ at the example's own sizes.
         """
         if self._session is None:
-            return self._axes(dict.fromkeys(self._decided, "what is decided by it cannot be run here"))
+            return self._axes(
+                dict.fromkeys(self._decided, "forward decides by it, and has a dtype that is not compared")
+            )
         try:
             fault = self._fault(self._example)
         except _RefusedError:
@@ -135,11 +141,10 @@ class Comparison:
 
     def _axes(self, faults: Mapping[Any, str]) -> Axes:
         found: Axes = {}
-        said = {symbol: f"the model as it is written differs there: {fault}" for symbol, fault in faults.items()}
         for name, shape in zip(self._names, self._shapes, strict=True):
             for axis, size in enumerate(shape):
-                for symbol in getattr(size, "free_symbols", set()) & said.keys():
-                    found.setdefault(name, {})[axis] = said[symbol]
+                for symbol in getattr(size, "free_symbols", set()) & faults.keys():
+                    found.setdefault(name, {})[axis] = faults[symbol]
         return found
 
     def _fault(self, sizes: Sizes) -> str | None:
@@ -150,15 +155,16 @@ class Comparison:
         try:
             got = self._of_model(inputs)
         except Exception as error:  # noqa: BLE001
-            return f"onnxruntime's error for {shapes}: {str(error).splitlines()[0]}"
+            return f"a written model with onnxruntime's error for {shapes}: {str(error).splitlines()[0]}"
         for name, actual in got.items():
             if actual.shape != expected[name].shape:
-                return f"'{name}' of shape {list(actual.shape)}, not {list(expected[name].shape)}, for {shapes}"
+                wanted = list(expected[name].shape)
+                return f"a written model with '{name}' of shape {list(actual.shape)}, not {wanted}, for {shapes}"
         different = [name for name, actual in got.items() if _differ(actual, expected[name])]
         if not different or self._is_random(inputs, got):
             return None
         worst = errors(got[different[0]], expected[different[0]])[1]
-        return f"'{different[0]}' with an error of {worst:.1e} for {shapes}"
+        return f"a written model with an error of {worst:.1e} in '{different[0]}' for {shapes}"
 
     def _is_random(self, inputs: Sequence[Tensor], got: Mapping[str, Array]) -> bool:
         """Whether another run gives other numbers, of which shapes alone can be compared."""

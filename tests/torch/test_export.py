@@ -101,15 +101,15 @@ def test_axes_that_code_decides_by_are_fixed() -> None:
         export(Deciding(), torch.zeros(2, 4, 3), {"x": [0, 1]})
     # The four sizes for which the code decides otherwise are tried.
     exported = export(Deciding(), torch.zeros(2, 5, 3))
-    assert "'output' with an error of 1.0e+00 for 'x' of shape [2, 4, 3]" in exported.fixed["x"][1]
+    assert "a written model with an error of 1.0e+00 in 'output' for 'x' of shape [2, 4, 3]" in exported.fixed["x"][1]
 
 
 def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lstm_lower.torch.export.decided_axes", lambda *_: {})
     exported = export(Deciding(), torch.zeros(2, 3, 3))
     assert list(exported.fixed["x"]) == [1]
-    assert "the model as it is written differs there: 'output' with an error of 5.0e-01" in exported.fixed["x"][1]
-    with pytest.raises(InvalidInputError, match="'x', axis 1: the model as it is written differs there"):
+    assert "a written model with an error of 5.0e-01 in 'output'" in exported.fixed["x"][1]
+    with pytest.raises(InvalidInputError, match="'x', axis 1: a written model with an error"):
         export(Deciding(), torch.zeros(2, 3, 3), {"x": [0, 1]})
 
 
@@ -153,13 +153,25 @@ def test_random_numbers_and_lengths_fix_no_axis() -> None:
     assert not module.seen
 
 
+class Narrow(torch.nn.Module):
+    """Of a dtype that numpy has no numbers of: nothing is compared, and what it decides by a size fixes it."""
+
+    def forward(self, x: Any) -> Any:
+        return (x.float() * (2 if x.size(1) > 1 else 1)).to(torch.bfloat16)
+
+
+def test_what_cannot_be_compared_fixes_what_is_decided() -> None:
+    exported = export(Narrow(), torch.ones(2, 5, dtype=torch.bfloat16))
+    assert exported.fixed == {"x": {1: "forward decides by it, and has a dtype that is not compared"}}
+
+
 def test_a_model_unlike_its_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def sines(model: ir.Model, *_: Any) -> None:
         for node in model.graph:
             node.op_type = node.op_type.replace("Tanh", "Sin")
 
     monkeypatch.setattr("lstm_lower.torch.export.translate", sines)
-    with pytest.raises(UnsupportedOpError, match="a model that computes what forward does, got 'output' with an error"):
+    with pytest.raises(UnsupportedOpError, match="what forward does, got a written model with an error"):
         export(torch.nn.Tanh(), torch.randn(2, 5))
 
 
