@@ -178,10 +178,10 @@ class Comparison:
             return x
         resized = x
         for axis, size in enumerate(shape):
-            resized = resized.index_select(axis, torch.arange(size) * x.shape[axis] // size)
+            resized = resized.index_select(axis, torch.arange(size, device=x.device) * x.shape[axis] // size)
         if not x.is_floating_point():
             return resized
-        shares = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+        shares = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype).to(x.device)
         # A constant may well be just of the right shape.
         return shares if bool((x == x.flatten()[0]).all()) else resized * (1 - shares / 5)
 
@@ -195,11 +195,11 @@ class Comparison:
                 raise _RefusedError from error
         names = self._step.names
         outputs = [*names.outputs, *(f"new_{name}" for name in names.states)]
-        return {name: result.detach().numpy() for name, result in zip(outputs, results, strict=True)}
+        return {name: result.detach().cpu().numpy() for name, result in zip(outputs, results, strict=True)}
 
     def _of_model(self, inputs: Sequence[Tensor]) -> dict[str, Array]:
         known = {value.name for value in self._session.get_inputs()}
-        feeds = {name: x.numpy() for name, x in zip(self._names, inputs, strict=True) if name in known}
+        feeds = {name: x.cpu().numpy() for name, x in zip(self._names, inputs, strict=True) if name in known}
         outputs = [value.name for value in self._session.get_outputs()]
         return dict(zip(outputs, self._session.run(None, feeds), strict=True))
 
