@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import sympy
 import torch
 
 # Small sizes that may be decided otherwise: below half of how many, and how many of them.
@@ -71,12 +70,12 @@ def _otherwise(expression: Any) -> tuple[int, ...] | None:
 
     `None` where they are many, may go on without end, or depend on several sizes.
     """
-    if len(expression.free_symbols) != 1 or not isinstance(expression, sympy.core.relational.Relational):
+    if len(expression.free_symbols) != 1 or not expression.is_Relational:
         return None
     (symbol,) = expression.free_symbols
     standing: dict[Any, int] = {}
     for size in (*range(1, _TRIED), *(2**power for power in range(_TRIED.bit_length(), 40))):
-        if expression.subs(symbol, size) != sympy.true:
+        if not bool(expression.subs(symbol, size)):
             standing[(expression.lhs - expression.rhs).subs(symbol, size)] = size
             if len(standing) > _FEW or size > _TRIED // 2:
                 return None

@@ -14,6 +14,7 @@ from tests.rules.test_gradients import run
 from tests.support.ordinary.case import BFLOAT16, Case, recording
 from tests.support.ordinary.families import MODULES, all_cases
 from tests.support.ordinary.models import KERNEL, ROUNDING, assert_close, model_of, oracle_results
+from tests.support.recorded import assert_recorded
 
 CASES = [pytest.param(family, case, id=case.id) for family, case in all_cases()]
 RECORDED = [(family, case) for family, case in all_cases() if case.recorded]
@@ -97,8 +98,4 @@ def test_recording_is_what_tensorflow_computes(family: str) -> None:
     for case, results in computed.items():
         for name, value in results.items():
             assert value.dtype == kept[case][name].dtype, (case, name)
-            found, wanted = value.astype(np.float64), kept[case][name].astype(np.float64)
-            # Where the processor can, TensorFlow adds halves up in halves.
-            is_half = value.dtype.kind == "f" and value.dtype.itemsize == 2
-            atol = 4e-3 * np.abs(wanted).max(initial=1e-3) if is_half else 1e-6
-            np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=atol, err_msg=case)
+            assert_recorded(value, kept[case][name], 1e-6, case)

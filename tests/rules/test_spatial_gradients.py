@@ -17,6 +17,7 @@ from lstm_lower.spatial import spatial_axes, spatial_positions
 from tests.rules.test_gradients import DOMAIN, ROUNDING, assert_as_exact, run
 from tests.support.examples import in_some_forms
 from tests.support.gradient_cases import Array, Case
+from tests.support.recorded import assert_recorded
 from tests.support.spatial_cases import IMAGES, SIZES, cases, has_contents, on_cpu, recording
 
 CASES = [pytest.param(case, id=case.id) for case in cases()]
@@ -220,7 +221,7 @@ def test_recording_is_what_tensorflow_computes(case: Case) -> None:
     from tests.data.record_spatial import filled
 
     for name, value in filled(case).items():
-        np.testing.assert_allclose(value, recording()[case.id][name], rtol=1e-5, atol=1e-5, err_msg=name)
+        assert_recorded(value, recording()[case.id][name], 1e-5, name)
 
 
 def test_every_op_has_a_case() -> None:
