@@ -68,8 +68,7 @@ class Comparison:
             for axis, size in enumerate(shape)
             if getattr(size, "is_symbol", False)
         }
-        decided = sizes_to_try(program)
-        self._decided = {symbol: sizes for symbol, sizes in decided.items() if symbol in self._example}
+        self._decided = sizes_to_try(program)
         # None where onnxruntime has no kernels, or numpy no numbers, of a dtype.
         self._session: Any = None
         with contextlib.suppress(Exception):
@@ -87,14 +86,13 @@ class Comparison:
         Raises:
             UnsupportedOpError: they differ at the example's own sizes.
         """
+        uncompared = self._axes(dict.fromkeys(self._decided, "forward decides by it, and cannot be compared here"))
         if self._session is None:
-            return self._axes(
-                dict.fromkeys(self._decided, "forward decides by it, and has a dtype that is not compared")
-            )
+            return uncompared
         try:
             fault = self._fault(self._example)
         except _RefusedError:
-            return {}
+            return uncompared
         if fault is not None:
             raise UnsupportedOpError(
                 f"{type(self._step.module).__name__} requires a model that computes what forward does, got {fault}; "

@@ -154,15 +154,25 @@ def test_random_numbers_and_lengths_fix_no_axis() -> None:
 
 
 class Narrow(torch.nn.Module):
-    """Of a dtype that numpy has no numbers of: nothing is compared, and what it decides by a size fixes it."""
+    """Of a dtype that numpy has no numbers of."""
 
     def forward(self, x: Any) -> Any:
         return (x.float() * (2 if x.size(1) > 1 else 1)).to(torch.bfloat16)
 
 
-def test_what_cannot_be_compared_fixes_what_is_decided() -> None:
-    exported = export(Narrow(), torch.ones(2, 5, dtype=torch.bfloat16))
-    assert exported.fixed == {"x": {1: "forward decides by it, and has a dtype that is not compared"}}
+class Unready(torch.nn.Module):
+    """Runs while it is traced alone."""
+
+    def forward(self, x: Any) -> Any:
+        if not torch.compiler.is_exporting():
+            raise RuntimeError
+        return x * (2 if x.size(1) > 1 else 1)
+
+
+@pytest.mark.parametrize(("module", "dtype"), [(Narrow(), torch.bfloat16), (Unready(), torch.float32)])
+def test_what_cannot_be_compared_fixes_what_is_decided(module: Any, dtype: Any) -> None:
+    exported = export(module, torch.ones(2, 5, dtype=dtype))
+    assert exported.fixed == {"x": {1: "forward decides by it, and cannot be compared here"}}
 
 
 def test_a_model_unlike_its_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
