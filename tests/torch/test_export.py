@@ -146,6 +146,17 @@ class Sizes(torch.nn.Module):
         return torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)[0] * torch.rand(3)
 
 
+class Padding(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.pad(x, (2, 2), mode="reflect") if x.size(-1) > 2 else x
+
+
+def test_a_size_for_which_the_model_fails_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+    exported = export(Padding(), torch.randn(2, 3, 5))
+    assert "a written model with onnxruntime's error for 'x' of shape [2, 3," in exported.fixed["x"][2]
+    assert "onnxruntime" not in capfd.readouterr().err
+
+
 def test_random_numbers_and_lengths_fix_no_axis() -> None:
     module = Sizes()
     exported = export(module, (torch.randn(3, 5, 3), torch.tensor([5, 3, 2])))
