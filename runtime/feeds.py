@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.dims import Dim
+from lstm_lower.dims import Dim, is_name
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.malformed import malformed_models_explained
+from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.records.files import atomic_path
 from lstm_lower.runtime.feeds_cudnn import with_forward_outputs
@@ -67,9 +69,33 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
         return _random_feeds(model, dict(sizes or {}), seed)
 
 
+@contextlib.contextmanager
+def drawn_sizes_explained(model: ir.Model, sizes: Mapping[str, int], *, drawn: bool = True) -> Iterator[None]:
+    """Where random feeds do not fit a model, says of which sizes they were: nobody may have chosen these.
+
+    Args:
+        model: the model.
+        sizes: sizes of symbolic dimensions, as `random_feeds` takes them.
+        drawn: whether the feeds are random ones; nothing is added otherwise.
+
+    Raises:
+        InvalidInputError: the error raised inside, with the sizes.
+    """
+    try:
+        yield
+    except InvalidInputError as error:
+        chosen = [name for name in symbols(model) if is_name(name)]
+        if not drawn or not chosen:
+            raise
+        listed = ", ".join(f"{name}={_size(name, sizes)}" for name in chosen)
+        text = f"the random feeds are of {listed}; others by --dim NAME=SIZE, in Python by `sizes`"
+        raise InvalidInputError(f"{error}; {text}") from error
+
+
 def _random_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int) -> dict[str, Array]:
     model = copy_model(model)
     verify_structure(model)
+    ConvertOpsetPass()(model)
     InferShapesPass()(model)
     known = symbols(model)
     for name in sizes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.records import model_files as model_io
 from lstm_lower.runtime.providers import Resolved, attach
@@ -85,6 +87,24 @@ def as_written() -> ort.SessionOptions:
     options = default_options()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options
+
+
+@contextlib.contextmanager
+def failures_explained() -> Iterator[ort.RunOptions]:
+    """Turns a failure of a run into one error.
+
+    Yields:
+        Options for the run, under which onnxruntime does not write the failure to its log as well.
+
+    Raises:
+        InvalidInputError: onnxruntime failed.
+    """
+    quiet = ort.RunOptions()
+    quiet.log_severity_level = 4
+    try:
+        yield quiet
+    except Exception as error:
+        raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
 
 
 def open_session(

@@ -25,7 +25,7 @@ from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import casts, contracts
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers as provider_names
-from lstm_lower.runtime.serialized import default_options, open_session
+from lstm_lower.runtime.serialized import default_options, failures_explained, open_session
 from lstm_lower.runtime.values import as_array, dtype_of
 
 Array = np.ndarray[Any, Any]
@@ -117,11 +117,9 @@ class Session:
         if unknown:
             raise InvalidInputError(f"output '{unknown[0]}' requires to be one of {self.outputs}")
         arrays = self.check_feeds(feeds)
-        try:
+        with failures_explained() as quiet:
             # onnxruntime takes no names for all.
-            results = self.ort.run(wanted, arrays, run_options) if wanted else []
-        except Exception as error:
-            raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
+            results = self.ort.run(wanted, arrays, run_options or quiet) if wanted else []
         return dict(zip(wanted, results, strict=True))
 
     def fitted(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:

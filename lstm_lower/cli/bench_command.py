@@ -125,7 +125,7 @@ def bench(
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.cli.bench_tables import bench_data, print_bench
         from lstm_lower.runtime import chrome_trace
-        from lstm_lower.runtime.feeds import random_feeds, read_arrays
+        from lstm_lower.runtime.feeds import drawn_sizes_explained, random_feeds, read_arrays
         from lstm_lower.runtime.measuring.bench import SCHEDULES
         from lstm_lower.runtime.measuring.bench import bench as run_bench
 
@@ -136,7 +136,8 @@ def bench(
         source = open_model(
             model, ImportOptions(graph_inputs, outputs, signature, weights, checkpoint, shapes, state, None)
         )
-        feeds = read_arrays(inputs)[0] if inputs is not None else random_feeds(source, parse_dims(dim), seed)
+        sizes = parse_dims(dim)
+        feeds = read_arrays(inputs)[0] if inputs is not None else random_feeds(source, sizes, seed)
         with _told() as say:
             found = run_bench(
                 model,
@@ -155,7 +156,8 @@ def bench(
             )
         if all(result.absence is not None for result in found.results):
             reasons = "; ".join(f"{result.name}: {result.absence}" for result in found.results)
-            raise InvalidInputError(f"bench requires a contestant that runs, got none: {reasons}")
+            with drawn_sizes_explained(source, sizes, drawn=inputs is None):
+                raise InvalidInputError(f"bench requires a contestant that runs, got none: {reasons}")
         shown = found.fastest if of is None else _named(of, [result for result, _ in found.timed])
         if trace is not None:
             chrome_trace.write(trace, {result.name: figures.shortest for result, figures in found.timed})

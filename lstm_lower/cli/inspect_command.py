@@ -84,12 +84,21 @@ def _print(before: Summary, after: Summary | None, fault: str | None) -> None:
         rows = [[c.op, c.node, c.where, _sizes(c), _attributes(c)] for c in before.composites]
         console.table("lowerable op", "node", "where", "sizes", "attributes", rows=rows)
     else:
-        console.out().print("no recurrent op and no gradient op to lower")
+        console.out().print("no recurrent op and no gradient op to lower" + _to_differentiate(before))
     console.out().print()
     if after is not None:
         console.table("", "before", "after", rows=_counts(before, after), right=("before", "after"))
     if fault is not None:
         console.out().print(f"[bold red]cannot be lowered:[/] {escape(fault)}")
+
+
+def _to_differentiate(before: Summary) -> str:
+    """Says of ONNX's own recurrent nodes, which need no lowering, what can be done with them."""
+    from lstm_lower.graph import standard as std
+
+    recurrent = (std.LSTM.op_type, std.GRU.op_type, std.RNN.op_type)
+    found = [f"{before.operators[op]} {op}" for op in recurrent if op in before.operators]
+    return f" ({', '.join(found)} of ONNX's own: `lstm-lower gradient` differentiates them)" if found else ""
 
 
 def _sizes(composite: Composite) -> str:
@@ -116,7 +125,7 @@ def _counts(before: Summary, after: Summary) -> list[tuple[object, ...]]:
         ("weights", before.weights, after.weights),
         ("weight bytes", console.bytes_text(before.weight_bytes), console.bytes_text(after.weight_bytes)),
     ]
-    heavy = (std.MatMul.op_type, std.Gemm.op_type, std.Conv.op_type)
+    heavy = (std.LSTM.op_type, std.GRU.op_type, std.RNN.op_type, std.MatMul.op_type, std.Gemm.op_type, std.Conv.op_type)
     rows += [
         (f"{op} nodes", before.operators.get(op, 0), after.operators.get(op, 0))
         for op in heavy

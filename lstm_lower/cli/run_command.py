@@ -56,15 +56,17 @@ def run(
         from lstm_lower.runtime.session import Session
 
         loaded = load(model)
+        sizes = parse_dims(dim)
         given, recorded = (
-            feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, parse_dims(dim), seed), {})
+            feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, sizes, seed), {})
         )
         session = Session(loaded, provider, precision=precision)
         results: dict[str, Array] = {}
         times = []
         for _ in range(repeat):
             start = time.perf_counter()
-            results = session.run(given)
+            with feeds.drawn_sizes_explained(loaded, sizes, drawn=inputs is None):
+                results = session.run(given)
             times.append(time.perf_counter() - start)
         if output is not None:
             feeds.write_arrays(output, results)

@@ -19,10 +19,6 @@ class WrongShapeWarning(LstmLowerWarning):
     """A model declares an output with a shape that it cannot have; the right one is declared in the result."""
 
 
-# Views read the forms that operators have from this opset on; older models are verified once they are raised to it.
-OLDEST_VIEWED = 13
-
-
 def verify_declared(graph: ir.Graph, facts: Facts, *, correcting: bool = False) -> bool:
     """Compares the declared type of every value that a node makes with what is known of it.
 

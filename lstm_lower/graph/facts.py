@@ -146,12 +146,17 @@ class Facts:
         return self._shapes[new] != before
 
     def view(self, node: ir.Node | None) -> std.Standard | None:
-        """The view of a node of ONNX's own operators; `None` for others, and where an attribute is a function's."""
+        """The view of a node of ONNX's own operators.
+
+        Returns:
+            `None` for other nodes, in models older than views are, and where an attribute is a function's.
+        """
         try:
             return self._views[node]
         except KeyError:
             assert node is not None
-            kind = std.VIEWS.get(node.op_type) if node.domain == "" else None
+            viewed = node.domain == "" and self.opset >= std.OLDEST_VIEWED
+            kind = std.VIEWS.get(node.op_type) if viewed else None
             refers = any(attribute.is_ref() for attribute in node.attributes.data.values())
             self._views[node] = found = None if kind is None or refers else kind(node, self)
             return found
@@ -297,9 +302,9 @@ class Facts:
 
     def _inferred(self, node: ir.Node) -> Inferred:
         view = self.view(node)
-        if view is None:
+        if view is None and node.domain != "":
             return (self.composite(node, self) if self.composite is not None else None) or []
-        rule = infers.of(type(view))
+        rule = None if view is None else infers.of(type(view))
         return rule(view) if rule is not None else onnx_inference.inferred(node, self)
 
     def _content(self, value: ir.Value) -> Array | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
-from lstm_lower.graph.declared import OLDEST_VIEWED, open_negative_sizes, verify_declared
+from lstm_lower.graph.declared import open_negative_sizes, verify_declared
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
 
@@ -50,6 +51,6 @@ def verify_types(model: ir.Model, facts: Facts, *, correcting: bool = False) -> 
             # In a function's body an attribute may stand for the caller's, who is yet to come.
             if not any(attribute.is_ref() for attribute in node.attributes.values()):
                 bind_node(node, definition, facts)
-    if facts.opset >= OLDEST_VIEWED:
+    if facts.opset >= std.OLDEST_VIEWED:
         return verify_declared(model.graph, facts, correcting=correcting) or opened
     return opened

@@ -20,7 +20,7 @@ from lstm_lower.passes.pipeline import optimizing_passes
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.summary import Summary, summarize
 from lstm_lower.passes.trace import Trace
-from lstm_lower.runtime.feeds import random_feeds
+from lstm_lower.runtime.feeds import drawn_sizes_explained, random_feeds
 from lstm_lower.runtime.node_times import NodeTime, node_times
 from lstm_lower.runtime.profile import profile
 from lstm_lower.runtime.proof.check import Report, check
@@ -116,6 +116,7 @@ def measured(analysis: Analysis, feeds: Feeds) -> Analysis:
     """
     source, lowered = analysis.source, analysis.lowered
     arrays = random_feeds(source, feeds.sizes, feeds.seed) if feeds.arrays is None else feeds.arrays
-    report = check(source, lowered, arrays, recorded=feeds.recorded, providers=feeds.providers)
-    times = node_times(profile(lowered, arrays, runs=_RUNS, providers=feeds.providers))
+    with drawn_sizes_explained(source, feeds.sizes, drawn=feeds.arrays is None):
+        report = check(source, lowered, arrays, recorded=feeds.recorded, providers=feeds.providers)
+        times = node_times(profile(lowered, arrays, runs=_RUNS, providers=feeds.providers))
     return dataclasses.replace(analysis, check=report, times=times)

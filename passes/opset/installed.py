@@ -12,8 +12,7 @@ import onnxruntime as ort
 
 from lstm_lower.graph import standard as std
 
-# Rules write operators in the form they have had since 13 (axes of ReduceSum, Squeeze and Split as inputs).
-MIN_OPSET = 13
+MIN_OPSET = std.OLDEST_VIEWED
 
 
 @functools.cache

@@ -144,9 +144,11 @@ def check(
     TrainingGraphPass()(source)
     aim = provider_names.target_of(provider_names.resolve(providers, precision))
     target = lower(source, opset, schedule, target=aim) if lowered is None else lowered
+    at_random = feeds is None
     if feeds is None:
         feeds = feeds_module.random_feeds(source, sizes, seed)
-    results = {level: _run(target, feeds, providers, precision, value) for level, value in LEVELS.items()}
+    with feeds_module.drawn_sizes_explained(source, sizes or {}, drawn=at_random):
+        results = {level: _run(target, feeds, providers, precision, value) for level, value in LEVELS.items()}
     with malformed_models_explained(source):
         expected = reference.evaluate(source, feeds)
     default_rtol, default_atol = tolerance(coarsest_dtype(source))

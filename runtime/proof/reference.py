@@ -1,7 +1,8 @@
 """What a model's results should be: the model itself, composite ops included, evaluated in float64.
 
 Every floating dtype of the graph is widened to float64 and the graph is run by `onnx.reference`, where each composite
-op is its numpy oracle. Nothing of the lowering takes part, so that a fault in a rule or a pass cannot hide.
+op is its numpy oracle. Nothing of the lowering takes part but the raising of old opsets, so that a fault in a rule or a
+pass cannot hide.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lstm_lower.opdef import Arranged, OpDef
 from lstm_lower.passes.composites import STANDARD_DOMAINS, unsupported_nodes
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
+from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.runtime.proof.oracles import registry
 
@@ -82,6 +84,7 @@ def widen(model: ir.Model) -> ir.Model:
             missing.append(f"{definition.op_type} '{node_label(node)}': no oracle is known for it")
     if missing:
         raise UnsupportedOpError("\n  ".join(["the model cannot be evaluated:", *missing]))
+    ConvertOpsetPass()(work)
     InferShapesPass()(work)
     # onnx.reference walks a Scan forward along axis 0 only.
     ForwardScansPass()(work)

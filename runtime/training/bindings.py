@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.runtime.serialized import failures_explained
 from lstm_lower.runtime.session import Session
 from lstm_lower.runtime.training.device_state import HOST, Array, Device, DeviceState, buffer, host_copy
 from lstm_lower.runtime.values import number_dtype
@@ -54,10 +55,8 @@ class Bindings:
         # A bound output without a buffer keeps the one of its last run, which may be of another size.
         for name in fetched:
             binding.bind_output(name, HOST.kind, HOST.number)
-        try:
-            self._session.ort.run_with_iobinding(binding)
-        except Exception as error:
-            raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
+        with failures_explained() as quiet:
+            self._session.ort.run_with_iobinding(binding, quiet)
         return binding
 
     def loss(self) -> Array:

@@ -17,6 +17,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.training.evaluation import evaluation_of, predictions_of
 from lstm_lower.records import state as training_state
 from lstm_lower.runtime import providers as provider_names
+from lstm_lower.runtime.serialized import failures_explained
 from lstm_lower.runtime.session import Session
 from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.training.data.opening import Data, open_data
@@ -188,10 +189,8 @@ class _Part:
                     binding.bind_cpu_input(name, np.ascontiguousarray(checked[name]))
                 for name in self._outputs:
                     binding.bind_output(name)
-                try:
-                    self._session.ort.run_with_iobinding(binding)
-                except Exception as error:
-                    raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
+                with failures_explained() as quiet:
+                    self._session.ort.run_with_iobinding(binding, quiet)
                 yield feeds, dict(zip(self._outputs, binding.copy_outputs_to_cpu(), strict=True))
 
     def joined(self, name: str, arrays: Sequence[Array], samples: Sequence[int], layout: Layout) -> Array:

@@ -1,6 +1,7 @@
 """ONNX's own operators, each with a typed view. An operator's name stands in quotes nowhere else."""
 
 from lstm_lower.graph.standard.arrays import *
+from lstm_lower.graph.standard.base import OLDEST_VIEWED as OLDEST_VIEWED
 from lstm_lower.graph.standard.base import VIEWS as VIEWS
 from lstm_lower.graph.standard.base import Facet as Facet
 from lstm_lower.graph.standard.base import Standard as Standard

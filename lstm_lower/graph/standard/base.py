@@ -27,6 +27,10 @@ R = TypeVar("R")
 
 VIEWS: dict[str, type[Standard]] = {}
 
+# Views read, and rules write, the forms that operators have from this opset on (axes of ReduceSum, Squeeze and Split as
+# operands). Older models have no views until they are raised to it.
+OLDEST_VIEWED = 13
+
 
 class Operand:
     """An operand that every node of the operator has."""

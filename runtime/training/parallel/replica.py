@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime.serialized import failures_explained
 from lstm_lower.runtime.training.device_state import HOST, Device, DeviceState, buffer, host_copy, input_devices
 from lstm_lower.runtime.training.parallel.program import Half, Program
 from lstm_lower.runtime.values import number_dtype
@@ -230,10 +231,8 @@ class _Bound:
         # A bound output without a buffer keeps the one of its last run, which may be of another size.
         for name in fetched:
             binding.bind_output(name, HOST.kind, HOST.number)
-        try:
-            self.session.run_with_iobinding(binding)
-        except Exception as error:
-            raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
+        with failures_explained() as quiet:
+            self.session.run_with_iobinding(binding, quiet)
         made = binding.get_outputs()
         # Outputs come in the order of binding.
         return dict(zip(fetched, map(host_copy, made[len(made) - len(fetched) :]), strict=True))
