@@ -22,6 +22,7 @@ from lstm_lower.torch import recurrent
 from lstm_lower.torch.branches import decided_axes
 from lstm_lower.torch.functions import masks_unread, own_gradients_refused
 from lstm_lower.torch.interface import Operands, Step
+from lstm_lower.torch.lookups import looked_up_once
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 from lstm_lower.torch.sizes import Axes, Comparison
@@ -180,7 +181,7 @@ def write(traced: Traced) -> Exported:
         UnsupportedOpError: PyTorch cannot write it.
     """
     step, program, names = traced.step, traced.program, traced.names
-    with _quiet():
+    with _quiet(), looked_up_once():
         try:
             exported = torch.onnx.export(
                 program,

@@ -196,6 +196,23 @@ def test_a_model_unlike_its_module_is_refused(monkeypatch: pytest.MonkeyPatch) -
         export(torch.nn.Tanh(), torch.randn(2, 5))
 
 
+def test_formulas_are_read_once_and_a_changed_registry_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnxscript._internal import ast_utils
+    from onnxscript.function_libs.torch_lib.registration import default_registry
+
+    example = torch.ones(2, 5)
+    export(torch.nn.Tanh(), example)
+    read: list[Any] = []
+    before = ast_utils.get_src_and_ast
+    monkeypatch.setattr(ast_utils, "get_src_and_ast", lambda function: read.append(function) or before(function))
+    export(torch.nn.Tanh(), example)
+    assert not read
+    formulas = dict(default_registry.items())
+    monkeypatch.setattr(formulas["aten::tanh"], "overloads", formulas["aten::sin"].overloads)
+    with pytest.raises(UnsupportedOpError, match="what forward does, got a written model with an error"):
+        export(torch.nn.Tanh(), example)
+
+
 def test_no_axis_is_open_that_is_not_asked_for() -> None:
     exported = export(torch.nn.Tanh(), torch.zeros(2, 5), {"input": [1]})
     assert list(exported.fixed["input"]) == [0]
