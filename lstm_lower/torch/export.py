@@ -21,11 +21,12 @@ from lstm_lower.graph import standard as std
 from lstm_lower.torch import recurrent
 from lstm_lower.torch.branches import decided_axes
 from lstm_lower.torch.functions import masks_unread, own_gradients_refused
-from lstm_lower.torch.interface import Operands, Step
+from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 from lstm_lower.torch.sizes import Axes, Comparison
+from lstm_lower.torch.statistics import cumulative_averages
 
 OPSET = 18
 _BY_ITSELF = "forward works for this size alone"
@@ -40,11 +41,13 @@ class Exported:
         model: its inputs are tensors of `forward`, its initializers parameters and buffers under PyTorch's names.
         states: buffer -> output with its value after the step, where the step changes it.
         fixed: input -> axis whose size is that of the example -> why.
+        changed: parameters that forward changes in place.
     """
 
     model: ir.Model
     states: dict[str, str]
     fixed: Axes
+    changed: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,11 +127,11 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
     while True:
         exported = write(traced)
         with _quiet():
-            found = Comparison(
-                traced.step, traced.program, traced.names, traced.tensors, exported.model
-            ).differing_axes()
+            comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, exported.model)
+            found = comparison.differing_axes()
+            changed = comparison.changed_parameters()
         if not found:
-            return traced, exported
+            return traced, dataclasses.replace(exported, changed=changed)
         _check_wanted(traced.wanted, found)
         traced = tracing(closed=joined(traced.closed, found))
 
@@ -245,7 +248,7 @@ def _traced(
 
 def _captured(step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]]) -> torch.export.ExportedProgram:
     shapes = tuple(dict.fromkeys(sorted(open_), torch.export.Dim.AUTO) for open_ in axes)
-    with _quiet(), _tracing(), Interception():
+    with _quiet(), _tracing(), attributes_kept(step), Interception():
         return torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
 
 
@@ -303,6 +306,7 @@ def _tracing() -> Iterator[None]:
         unchecked_distributions(),
         own_gradients_refused(),
         masks_unread(),
+        cumulative_averages(),
     ):
         yield
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr, concat, detached
 from lstm_lower.passes.rules.elementwise import expm1_of, log1p_of
-from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma
+from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma, polygamma
 from lstm_lower.passes.training.losses import CTC
 from lstm_lower.torch.error_functions import ERROR_FUNCTIONS
 from lstm_lower.torch.nodes import Formula, Traced
@@ -151,6 +151,11 @@ def ctc(n: Traced) -> list[Expr | None]:
     return [loss.value(*(n.operand(index) for index in range(4)))]
 
 
+def _polygamma(n: Traced) -> list[Expr | None]:
+    x = n.operand(0)
+    return [polygamma(x, n.attribute("order")).cast(x.dtype)]
+
+
 def _elementwise(function: Callable[[Expr], Expr]) -> Formula:
     def formula(n: Traced) -> list[Expr | None]:
         x = n.operand(0)
@@ -167,6 +172,7 @@ FORMULAS: dict[str, Formula] = {
     "Expm1": _elementwise(expm1_of),
     "Lgamma": _elementwise(lgamma),
     "Log1p": _elementwise(log1p_of),
+    "Polygamma": _polygamma,
     "RollingProduct": rolling_product,
     "RunningLogSumExp": running_log_sum_exp,
     "RunningPlace": running_place,

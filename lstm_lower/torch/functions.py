@@ -65,7 +65,7 @@ def _batch_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Any:
     """Normalization by a batch's own statistics (Ioffe and Szegedy, 2015); the exporter takes the running ones."""
@@ -106,7 +106,7 @@ def _instance_norm(
     return functional.instance_norm(input, None, None, weight, bias, True, momentum, eps)  # noqa: FBT003
 
 
-def _keep(running: Tensor | None, new: Tensor, share: float) -> None:
+def _keep(running: Tensor | None, new: Tensor, share: float | Tensor) -> None:
     """Lets a running statistic follow a new one, in place, which the trace records as a change of the buffer."""
     if running is not None:
         running.copy_(running * (1 - share) + new * share)

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from torch import nn
 
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradients.preparation import preparing_passes
@@ -103,6 +104,11 @@ def from_torch(
     exported, evaluated = _forms(module, tracing, evaluates=what in ("train", "gradients"))
     if isinstance(formula, Loss) and targets:
         formula = losses.WithExamples(loss=formula, examples=targets)
+    if exported.changed and what in ("train", "gradients"):
+        raise UnsupportedOpError(
+            f"{type(module).__name__} requires a forward that leaves its parameters as they are, got "
+            f"{some(exported.changed)} changed in place; make a new tensor of them instead (`w = self.weight / 2`)"
+        )
     trained = _trained(module, exported.model, optimizer) if what in ("train", "gradients") else set()
     changing = trained | set(exported.states)
     making: list[Pass] = [LayerStatePass(), ObjectivePass(formula, trained.__contains__, what)]
@@ -123,17 +129,20 @@ def from_torch(
 
 
 def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool) -> tuple[Exported, Exported | None]:
-    """The module as it is, and in evaluation mode: the same object where it is the same; `None` if it has no such."""
+    """The module as it is, and in evaluation mode, without states that it changes; `None` if it has no such.
+
+    They are the same object where they are the same.
+    """
     trained, exported = settled(tracing(), tracing)
     if not evaluates:
         return exported, None
     with evaluation_mode(module) as changed:
         if not changed:
-            return exported, exported
+            return exported, _stateless(exported)
         try:
             other = tracing(closed=trained.closed)
             if other.same_as(trained):
-                return exported, exported
+                return exported, _stateless(exported)
             other, evaluated = settled(other, tracing)
         except UnsupportedOpError:
             # The step trains all the same; whoever evaluates it hears what is missing.
@@ -141,7 +150,15 @@ def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool
     if other.closed != trained.closed:
         # What the random numbers of training hide.
         exported = settled(tracing(closed=other.closed), tracing)[1]
-    return exported, evaluated
+    return exported, _stateless(evaluated)
+
+
+def _stateless(exported: Exported) -> Exported:
+    """The same without the new values of buffers."""
+    if not exported.states:
+        return exported
+    copied = dataclasses.replace(exported, model=copy_model(exported.model))
+    return dataclasses.replace(copied, model=_with_states(copied, keep=False), states={})
 
 
 def _preparing_passes(rerolling: LoopRerolling) -> list[Pass]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -171,9 +172,7 @@ class Step(nn.Module):
             if id(tensor) in taken:
                 named[place] = (name, tensor.clone())
             taken.add(id(tensor))
-        states = []
-        if any(part.training for part in self.module.modules()):
-            states = [(name, buffer.clone()) for name, buffer in self.module.named_buffers()]
+        states = [(name, buffer.clone()) for name, buffer in self.module.named_buffers()]
         self.names.outputs = [name for name, _ in named]
         self.names.states = [name for name, _ in states]
         return tuple(tensor for _, tensor in [*named, *states])
@@ -186,6 +185,18 @@ def _checked_loss(loss: Any) -> Tensor:
         raise InvalidInputError(f"loss requires a function that returns one real number as a tensor, got {got}")
     number: Tensor = loss
     return number
+
+
+@contextlib.contextmanager
+def attributes_kept(module: nn.Module) -> Iterator[None]:
+    """Undoes what a module sets on itself and its parts while it runs, flags that say what it has done already."""
+    before = [(vars(part), dict(vars(part))) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for attributes, kept in before:
+            attributes.clear()
+            attributes.update(kept)
 
 
 def as_tensors(what: str, values: Any) -> list[Tensor]:

@@ -69,6 +69,23 @@ def _nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> 
     return torch.return_types.nanmedian((values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim)))
 
 
+def _mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:  # noqa: A002
+    """The value that is there most often, of several the smallest, with its last place."""
+    if not input.dim():
+        return NotImplemented
+    ordered, order = input.sort(dim)
+    size, last = input.shape[dim], ordered.dim() - 1
+    along = ordered.movedim(dim, -1)
+    numbers = torch.arange(size).expand(along.shape)
+    before = torch.cat([along[..., :1], along[..., :-1]], -1)
+    # How far along each element is in its row of equal ones.
+    starts = torch.where(along == before, 0, numbers)
+    first = _cumulative(torch.return_types.cummax, "cummax")(starts, last).values
+    places = order.gather(dim, (numbers - first).argmax(-1, keepdim=True).movedim(-1, dim))
+    values = input.gather(dim, places)
+    return torch.return_types.mode((values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim)))
+
+
 def _cumulative(kind: Any, name: str) -> Callable[..., Any]:
     """The largest of all elements before, with the last place of it."""
 
@@ -154,6 +171,7 @@ ORDERS: dict[Any, Callable[..., Any]] = {
     **_by_name("kthvalue", _kthvalue),
     **_by_name("median", _median),
     **_by_name("nanmedian", _nanmedian),
+    **_by_name("mode", _mode),
     **_by_name("cummax", _cumulative(torch.return_types.cummax, "cummax")),
     **_by_name("cummin", _cumulative(torch.return_types.cummin, "cummin")),
     torch.bucketize: _bucketize,

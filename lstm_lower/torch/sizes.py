@@ -15,12 +15,12 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.errors import UnsupportedOpError, some
 from lstm_lower.runtime.proof.comparison import Array, errors
 from lstm_lower.runtime.serialized import as_written, open_session
 from lstm_lower.runtime.values import dtype_of
 from lstm_lower.torch.branches import sizes_to_try
-from lstm_lower.torch.interface import Step
+from lstm_lower.torch.interface import Step, attributes_kept
 
 # An error over the largest magnitude that no rounding explains, by the bytes of a number.
 _WRONG = {8: 1e-6, 4: 1e-3, 2: 0.1}
@@ -69,6 +69,7 @@ class Comparison:
             if getattr(size, "is_symbol", False)
         }
         self._decided = sizes_to_try(program)
+        self._changed: list[str] | None = None
         # None where onnxruntime has no kernels, or numpy no numbers, of a dtype.
         self._session: Any = None
         options = as_written()
@@ -78,6 +79,13 @@ class Comparison:
             session = open_session(model, options, [("CPUExecutionProvider", {})])
             if all(dtype_of(declared) is not None for declared in (*session.get_inputs(), *session.get_outputs())):
                 self._session = session
+
+    def changed_parameters(self) -> list[str]:
+        """Names of parameters that the module itself changes in place while it runs."""
+        if self._changed is None:
+            with contextlib.suppress(_RefusedError):
+                self._results(self._tensors)
+        return self._changed or []
 
     def differing_axes(self) -> Axes:
         """Input -> open axis -> how the model differs from the module where that axis has another size.
@@ -97,9 +105,11 @@ class Comparison:
         except _RefusedError:
             return uncompared
         if fault is not None:
+            changed = self.changed_parameters()
+            also = f", where forward changes {some(changed)} in place" if changed else ""
             raise UnsupportedOpError(
-                f"{type(self._step.module).__name__} requires a model that computes what forward does, got {fault}; "
-                "its parts, exported one by one, tell which to write by other operations of PyTorch"
+                f"{type(self._step.module).__name__} requires a model that computes what forward does, got {fault}"
+                f"{also}; its parts, exported one by one, tell which to write by other operations of PyTorch"
             )
         alone = ((symbol, size) for symbol, sizes in self._decided.items() for size in sizes)
         faults = {symbol: said for symbol, size in alone if (said := self._alone(symbol, size))}
@@ -187,22 +197,37 @@ class Comparison:
         return shares if bool((x == x.flatten()[0]).all()) else resized * (1 - shares / 5)
 
     def _of_module(self, inputs: Sequence[Tensor]) -> dict[str, Array]:
-        # What it changes are copies.
-        buffers = {name: value.clone() for name, value in self._step.named_buffers()}
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            try:
-                results = torch.func.functional_call(self._step, buffers, tuple(x.clone() for x in inputs))
-            except Exception as error:
-                raise _RefusedError from error
+        results = self._results(inputs)
         names = self._step.names
         outputs = [*names.outputs, *(f"new_{name}" for name in names.states)]
         return {name: result.detach().cpu().numpy() for name, result in zip(outputs, results, strict=True)}
+
+    def _results(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        # What it changes are copies; of parameters only until it is known that there are none.
+        copies = {name: value.clone() for name, value in self._step.named_buffers()}
+        parameters = {} if self._changed == [] else dict(self._step.named_parameters())
+        for name, value in parameters.items():
+            copies[name] = value.detach().clone().requires_grad_(value.requires_grad)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(self._step):
+            try:
+                results: Sequence[Tensor] = torch.func.functional_call(
+                    self._step, copies, tuple(x.clone() for x in inputs)
+                )
+            except Exception as error:
+                raise _RefusedError from error
+        changed = [name for name, value in parameters.items() if not _equal(copies[name], value)]
+        self._changed = self._changed or [name.removeprefix("module.") for name in changed]
+        return results
 
     def _of_model(self, inputs: Sequence[Tensor]) -> dict[str, Array]:
         known = {value.name for value in self._session.get_inputs()}
         feeds = {name: x.cpu().numpy() for name, x in zip(self._names, inputs, strict=True) if name in known}
         outputs = [value.name for value in self._session.get_outputs()]
         return dict(zip(outputs, self._session.run(None, feeds), strict=True))
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a.detach(), b.detach(), rtol=0, atol=0, equal_nan=True)
 
 
 def _size(size: Any, sizes: Sizes, default: int) -> int:

@@ -27,6 +27,13 @@ def _multigammaln(input: Tensor, p: int) -> Any:  # noqa: A002
     return _one("Lgamma")(halves).sum(-1) + torch.tensor(p * (p - 1) / 4 * math.log(math.pi), dtype=input.dtype)
 
 
+def _polygamma(n: int, input: Tensor) -> Any:  # noqa: A002
+    """The derivative of digamma of an order."""
+    if n < 1 or not input.is_floating_point():
+        return _one("Digamma")(input) if n == 0 else NotImplemented
+    return node(f"{DOMAIN}::Polygamma", [input], {"order": n}, [(input, input.shape)])[0]
+
+
 def _in_float64(name: str) -> Callable[..., Any]:
     """Where the runtime has no kernel for what the exporter writes."""
 
@@ -144,6 +151,7 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
 
 SPECIAL: dict[Any, Callable[..., Any]] = {
     **{getattr(holder, name): f for holder in (torch, Tensor) for name, f in _BY_NAME.items() if hasattr(holder, name)},
+    Tensor.polygamma: lambda x, n: _polygamma(n, x),
     functional.gelu: _gelu,
     functional.hardtanh: _hardtanh,
     functional.logsigmoid: _logsigmoid,
@@ -161,6 +169,8 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.special.sinc: _sinc,
     torch.special.log1p: _one("Log1p"),
     torch.special.multigammaln: _multigammaln,
+    torch.polygamma: _polygamma,
+    torch.special.polygamma: _polygamma,
     torch.special.psi: _one("Digamma"),
     torch.special.xlogy: _xlogy,
 }

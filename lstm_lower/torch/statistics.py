@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from lstm_lower.replacement import replaced
 
 
 def _root(variance: Tensor) -> Tensor:
@@ -56,6 +59,23 @@ def _corrcoef(input: Tensor) -> Any:  # noqa: A002
     products = _cov(input)
     deviations = torch.sqrt(products.diagonal())
     return (products / deviations.unsqueeze(1) / deviations).clamp(-1, 1)
+
+
+@contextlib.contextmanager
+def cumulative_averages() -> Iterator[None]:
+    """Lets batch normalization with `momentum=None` count batches in a tensor; it makes a number of Python of it."""
+    kind = nn.modules.batchnorm._BatchNorm
+    before = kind.forward
+
+    def forward(self: Any, input: Tensor) -> Tensor:  # noqa: A002
+        counted = self.num_batches_tracked
+        if self.momentum is not None or counted is None or not self.training:
+            return before(self, input)
+        with replaced(self, "momentum", 1 / (counted + 1).to(self.running_mean.dtype)):
+            return before(self, input)
+
+    with replaced(kind, "forward", forward):
+        yield
 
 
 STATISTICS: dict[Any, Callable[..., Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -117,17 +118,17 @@ def test_goes_on_where_an_optimizer_with_groups_and_a_schedule_stands() -> None:
         x, target = batch(number)
         got.append(trainer.step({"x": x.numpy(), "target": target.numpy()}).loss)
     np.testing.assert_allclose(got, trained(module, optimizer, scheduler, range(3, 15)), rtol=1e-5)
-    copy = Classifier()
-    untouched = copy.unused.weight.clone()
-    trainer.to_torch(copy)
+    loaded = Classifier()
+    untouched = loaded.unused.weight.clone()
+    trainer.to_torch(loaded)
     for name, value in module.state_dict().items():
         if not name.startswith("unused"):
-            np.testing.assert_allclose(copy.state_dict()[name], value, rtol=1e-4, atol=1e-6)
-    assert torch.equal(copy.unused.weight, untouched)
+            np.testing.assert_allclose(loaded.state_dict()[name], value, rtol=1e-4, atol=1e-6)
+    assert torch.equal(loaded.unused.weight, untouched)
     by_hand = Classifier()
-    by_hand.unused = copy.unused
+    by_hand.unused = loaded.unused
     by_hand.load_state_dict({name: torch.from_numpy(x) for name, x in trainer.state_dict().items()}, strict=False)
-    for name, value in copy.state_dict().items():
+    for name, value in loaded.state_dict().items():
         assert torch.equal(by_hand.state_dict()[name], value), name
     with pytest.raises(InvalidInputError, match=r"module requires the weights .* got one without 'lstm.weight_ih_l0'"):
         trainer.to_torch(nn.Linear(2, 2))
@@ -152,6 +153,70 @@ def test_targets_are_inputs(loss: Any, targets: Any, names: list[str]) -> None:
     feeds = {name: np.ones((5, 2), np.float32) for name in names}
     before = trainer.step({"input": np.ones((5, 3), np.float32), **feeds}).loss
     assert trainer.step({"input": np.ones((5, 3), np.float32), **feeds}).loss < before
+
+
+class Counting(nn.Linear):
+    """Outputs in proportion to what they were on average, which it counts in any mode."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 4)
+        self.register_buffer("level", torch.ones(4))
+
+    def forward(self, x: Any) -> Any:
+        y = super().forward(x)
+        with torch.no_grad():
+            self.level.mul_(0.9).add_(y.mean(0) * 0.1)
+        return y * self.level
+
+
+@pytest.mark.parametrize(
+    "module",
+    [Counting(), Counting().eval(), nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None))],
+    ids=["training", "evaluation", "cumulative average"],
+)
+def test_buffers_change_as_in_torch(module: Any) -> None:
+    theirs = copy.deepcopy(module)
+    optimizer = torch.optim.SGD(theirs.parameters(), 0.1)
+    step = ll.from_torch(module, torch.rand(4, 3), "mse", torch.optim.SGD(module.parameters(), 0.1))
+    trainer = ll.Trainer(step, providers=["CPUExecutionProvider"])
+    generator = torch.Generator().manual_seed(4)
+    for rows in (5, 6, 3):
+        x, target = torch.randn(rows, 3, generator=generator), torch.randn(rows, 4, generator=generator)
+        loss = functional.mse_loss(theirs(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        ours = trainer.step({trainer.inputs[0]: x.numpy(), "target": target.numpy()}).loss
+        assert ours == pytest.approx(loss.item(), rel=1e-5)
+    trainer.to_torch(module)
+    for name, value in theirs.state_dict().items():
+        np.testing.assert_allclose(module.state_dict()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+class Halving(nn.Linear):
+    """Halves its weights, once."""
+
+    halved = False
+
+    def forward(self, x: Any) -> Any:
+        if not self.halved:
+            with torch.no_grad():
+                self.weight.div_(2)
+        self.halved = True
+        return super().forward(x)
+
+
+def test_parameters_that_forward_changes_are_refused() -> None:
+    module = Halving(3, 4)
+    before = module.weight.detach().clone()
+    with pytest.raises(UnsupportedOpError, match="leaves its parameters as they are, got weight changed in place"):
+        ll.from_torch(module, torch.ones(2, 3), "mse", "sgd")
+    assert torch.equal(module.weight, before)
+    assert not module.halved
+    got = ll.Session(ll.from_torch(module, torch.ones(2, 3), "mse", what="input_gradient")).run(
+        {"x": np.ones((5, 3), np.float32), "target": np.zeros((5, 4), np.float32)}
+    )
+    np.testing.assert_allclose(got["output"], module(torch.ones(5, 3)).detach(), rtol=1e-5)
 
 
 def test_frozen_parameters_stay() -> None:

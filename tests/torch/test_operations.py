@@ -82,6 +82,8 @@ GROUPS: dict[str, Callable[..., Any]] = {
         torch.lgamma(x * 3.3),
         torch.digamma(x.abs() + 0.2),
         torch.special.multigammaln(x.exp() + 2, 2),
+        torch.polygamma(1, x * 5) * 0.1,
+        torch.polygamma(3, x.abs() * 9 + 0.5),
     ),
     "errors": lambda x: (
         torch.erfinv(torch.tanh(x)),
@@ -106,6 +108,8 @@ GROUPS: dict[str, Callable[..., Any]] = {
         x.median(),
         torch.where(x > 1, math.nan, x).nanmedian(1, keepdim=True)[0],
         *x.kthvalue(2, 1),
+        *((x * 2).round().detach() + x - x.detach()).mode(1),
+        *((x * 2).round().detach() + x - x.detach()).mode(keepdim=True),
     ),
     "equals": lambda x: (
         equal_values(x).max(-1)[0],

@@ -1,7 +1,8 @@
-"""The logarithm of the gamma function and its derivative, in float64 whatever comes in.
+"""The logarithm of the gamma function and its derivatives, in float64 whatever comes in.
 
 Stirling's series from 8 on, below it by recurrence, and by reflection below 1/2. Source: Abramowitz and Stegun,
-Handbook of Mathematical Functions, 6.1.15, 6.1.17, 6.1.41, 6.3.5, 6.3.7, 6.3.18.
+Handbook of Mathematical Functions, 6.1.15, 6.1.17, 6.1.41, 6.3.5, 6.3.7, 6.3.18,
+6.4.6, 6.4.7, 6.4.11.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ class _Argument:
         x: the operand in float64.
         mirrored: whether it lies below 1/2.
         z: the operand, or 1 less it, whichever is larger.
-        low: z, but 8 where it is larger.
-        large: z from 8 on, 8 more below.
+        low: z, but `start` where it is larger.
+        large: z from `start` on, as much more below.
         sine, cosine: of pi x.
     """
 
-    def __init__(self, x: Expr) -> None:
+    def __init__(self, x: Expr, start: int = _FROM) -> None:
         b = x.builder
         self.x = x = x.cast(ir.DataType.DOUBLE)
         self.mirrored = x < 0.5
         self.z = b.where(self.mirrored, 1 - x, x)
-        self.small = self.z < _FROM
-        self.low = self.z.minimum(_FROM)
-        self.large = b.where(self.small, self.z + _FROM, self.z)
+        self.small = self.z < start
+        self.low = self.z.minimum(start)
+        self.large = b.where(self.small, self.z + start, self.z)
         # Without its whole part, of which only the sign would be left. Where nothing is mirrored a sine of 1 stands, so
         # that no gradient of what is not taken is infinite.
         angle = b.where(self.mirrored, x - _of(std.Round, x), 0.5) * math.pi
@@ -82,3 +83,36 @@ def digamma(x: Expr) -> Expr:
     pole = b.op(std.Equal, a.sine, a.sine.like(0))
     reflected = b.where(pole, math.nan, result - math.pi * a.cosine / a.sine)
     return b.where(a.mirrored, reflected, result)
+
+
+def polygamma(x: Expr, order: int) -> Expr:
+    """The derivative of digamma of an order from 1 on; infinite at 0, -1, -2, ..."""
+    # The series has smaller terms further out.
+    start = _FROM + 2 * order
+    a, b = _Argument(x, start), x.builder
+    w = a.large
+    # (2k + n - 1)! / (2k)! B[2k], of what lgamma's terms hold of B.
+    factors = [
+        factor * 2 * k * (2 * k - 1) * (math.factorial(2 * k + order - 1) / math.factorial(2 * k))
+        for k, factor in enumerate(_SERIES, 1)
+    ]
+    first = 1 / w
+    power = functools.reduce(operator.mul, [first] * order)
+    half = math.factorial(order) / 2
+    series = power * (first * half + math.factorial(order - 1) + a.series(*factors) / (w * w))
+    terms = [functools.reduce(operator.mul, [1 / (a.low + step)] * (order + 1)) for step in range(start)]
+    result = b.where(a.small, series + functools.reduce(operator.add, terms) * math.factorial(order), series)
+    # The derivatives of the cotangent are polynomials of it.
+    coefficients = [0.0, 1.0]
+    for _ in range(order):
+        slopes = [k * c for k, c in enumerate(coefficients)][1:]
+        coefficients = [
+            -math.pi * (low + high) for low, high in zip([*slopes, 0.0, 0.0], [0.0, 0.0, *slopes], strict=True)
+        ]
+    cotangent = b.where(b.op(std.Equal, a.sine, a.sine.like(0)), math.inf, a.cosine / a.sine)
+    *rest, last = coefficients
+    polynomial = functools.reduce(
+        lambda total, c: total * cotangent + c if c else total * cotangent, reversed(rest), cotangent.like(last)
+    )
+    sign = (-1) ** (order + 1)
+    return b.where(a.mirrored, -result - polynomial * math.pi, result * sign)
