@@ -92,6 +92,17 @@ def test_aspect_ratio(sizes: list[int], policy: str) -> None:
     _check(_random(1, 2, 4, 5), None, None, sizes, axes=[2, 3], keep_aspect_ratio_policy=policy, opset=18)
 
 
+@pytest.mark.parametrize(("mode", "form"), [("linear", {}), ("cubic", {}), ("linear", {"antialias": 1})])
+def test_long_axes_take_no_matrix(mode: str, form: dict[str, int]) -> None:
+    x, scales = _random(1, 1, 1, 60_000), np.asarray([1, 1, 1, 0.4], np.float32)
+    model, feeds = one_node("Resize", [x, None, scales], opset=18, constant=(2,), mode=mode, **form)
+    seed = _random(1, 1, 1, 24_000)
+    got = ll.Session(ll.gradient(model, "y", ["x0"], seeds=True)).run({**feeds, "seed/y": seed})
+    # Linear in x, the gradient is the adjoint; a matrix would be of 5.8 GB.
+    forward, backward = (np.vdot(a.astype(np.float64), b) for a, b in ((got["y"], seed), (got["grad/x0"], x)))
+    assert forward == pytest.approx(backward, rel=1e-5)
+
+
 def test_what_is_refused() -> None:
     model, _ = one_node("Resize", [_random(1, 2, 4, 5), None, np.asarray([1, 1, 2, 3], np.float32)], opset=19)
     with pytest.raises(ll.UnsupportedOpError, match="roi and scales, for the gradient"):

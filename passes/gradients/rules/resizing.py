@@ -1,8 +1,8 @@
 """Gradients of operators that sample images anew: linear in the image, and the same along each axis by itself.
 
-What an axis goes through is found by the operator itself, from axes that are known: a unit matrix tells the weights of
-all places, the numbers of the places tell which ones are the nearest. So all its modes are right, as the runtime has
-them.
+What an axis goes through is found by the operator itself, from axes that are known: combs tell the weights of the
+places and which these are, the numbers of the places tell which ones are the nearest. So all its modes are right, as
+the runtime has them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like, widened
-from lstm_lower.passes.rules.indexing import add_rows
-from lstm_lower.passes.rules.sizes import up_to
+from lstm_lower.passes.rules.indexing import add_rows, tail_of
+from lstm_lower.passes.rules.sizes import Size, at_most, divided, up_to
 
 # What says how an axis is sampled.
 _ATTRIBUTES = (
@@ -86,15 +86,41 @@ class _Sampling:
         return b.op(std.Resize, rows, roi, *([scales] if sizes is None else [None, sizes]), **kept)
 
     def weighted(self, dy: Expr) -> Expr:
-        """The gradient along the axis, by the weight of each of its places in each of the result's."""
+        """The gradient along the axis, by the few weights that each place of the result has.
+
+        A comb, every so manieth place, meets at most one of the places that go into one of the result: sampled it is
+        that one's weight, and sampled in proportion to the places' numbers it tells which place that is.
+        """
         b, rank = self.n.b, len(dy.shape or ())
+        apart = self._apart()
         numbers = up_to(b, self.size)
-        unit = b.op(std.Equal, numbers.unsqueeze(1), numbers.unsqueeze(0)).cast(dy.dtype)
-        weights = self.of(unit)
-        if self.axis == rank - 2:
-            return weights @ dy
-        last = b.wrap(b.emitter.move_axis(dy.value, self.axis, -1, rank))
-        return b.wrap(b.emitter.move_axis((last @ weights.mT).value, -1, self.axis, rank))
+        first = up_to(b, apart).unsqueeze(1)
+        step = b.sizes([apart])
+        comb = b.op(std.Equal, b.op(std.Mod, numbers, step), first).cast(dy.dtype)
+        found = self.of(concat([comb, comb * numbers.cast(dy.dtype)], 0))
+        weights, products = (found.slice(*ends, axis=0) for ends in ((0, apart), (apart, 2**31 - 1)))
+        weighs = b.op(std.Not, b.op(std.Equal, weights, weights.like(0)))
+        about = products / b.where(weighs, weights, 1)
+        # Far along, and where weights of one place nearly cancel, the quotient is not exact.
+        lead, wide = first.cast(dy.dtype), step.cast(dy.dtype)
+        places = (b.op(std.Round, (about - lead) / wide).cast(ir.DataType.INT64) * step + first).maximum(0)
+        end = b.sizes([self.size])
+        places = b.where(weighs, places.minimum(end - 1), end)
+        rows = b.wrap(b.emitter.move_axis(dy.value, self.axis, 0, rank))
+        parts = weights.unsqueeze(*range(2, rank + 1)) * rows if rank > 1 else weights * rows
+        parts = b.op(std.Reshape, parts, concat([b.ints(-1), tail_of(rows, 1)], 0))
+        total = add_rows(parts, places.reshape(-1), self.size)
+        return b.wrap(b.emitter.move_axis(total.value, 0, self.axis, rank))
+
+    def _apart(self) -> Size:
+        """How many places that follow one another hold all that go into one place of the result."""
+        taps = 2 if self.op.mode == "linear" else 4
+        if not self.op.attribute("antialias", 0):
+            return taps
+        if self.op.coordinates == "tf_crop_and_resize":
+            return self.size
+        # Weights reach further the fewer places are left.
+        return at_most(self.size, (divided(self.size, self.n.y().size(self.axis)) + 1) * taps + 3)
 
     def nearest(self, dy: Expr) -> Expr:
         """The gradient along the axis, of the places that each place of the result was read from."""
