@@ -100,8 +100,8 @@ def compare_with_tensorflow(
     wide, moved, fault = None, None, None
     try:
         wide = tensorflow.run(tensorflow.widened(graph), feeds, start, steps)
-    except InvalidInputError as error:
-        fault = str(error)
+    except tensorflow.RefusedError as error:
+        fault = error.reason
         moved = tensorflow.run(graph, feeds, {name: _moved(array) for name, array in start.items()}, steps)
     others = tensorflow.reseeded(graph)
     session = Session(lower(model, schedule=schedule), provider, precision=precision)

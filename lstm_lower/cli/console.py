@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import typer
@@ -62,7 +62,7 @@ def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = N
 def errors(*, as_json: bool = False, plugins: Sequence[str] | None = None, code: int = 1) -> Iterator[None]:
     """Turns an error that the user can mend into one message and an exit code; others keep their traceback.
 
-    What there is to know of a model is printed as lines, too.
+    What there is to know of a model is printed as lines, too, each once, however often its file is read.
 
     Args:
         as_json: print the error as JSON, too.
@@ -72,7 +72,7 @@ def errors(*, as_json: bool = False, plugins: Sequence[str] | None = None, code:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", LstmLowerWarning)
-            warnings.showwarning = _warn
+            warnings.showwarning = _warn_once()
             load(plugins or ())
             yield
     except (LstmLowerError, OSError, MemoryError) as error:
@@ -83,8 +83,15 @@ def errors(*, as_json: bool = False, plugins: Sequence[str] | None = None, code:
         raise typer.Exit(code) from error
 
 
-def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    err().print(f"[bold yellow]warning:[/] {escape(str(message))}")
+def _warn_once() -> Callable[..., None]:
+    told: set[str] = set()
+
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
+        if str(message) not in told:
+            told.add(str(message))
+            err().print(f"[bold yellow]warning:[/] {escape(str(message))}")
+
+    return warn
 
 
 def shape_text(shape: Sequence[object] | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from lstm_lower.tensorflow.interface import Resolver
 from lstm_lower.tensorflow.sources import Array, Source
 from lstm_lower.tensorflow.state import REFERENCES
 from lstm_lower.tensorflow.widening import all_nodes, widen
+
+# Letters of the reason that TensorFlow gives.
+_REASON = 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +48,20 @@ class Original:
     variables: dict[str, list[str]]
     constants: dict[str, Array]
     label: str
+
+
+class RefusedError(InvalidInputError):
+    """TensorFlow does not run a graph.
+
+    Attributes:
+        reason: the part of its message that says what is wrong, in a few words.
+    """
+
+    def __init__(self, label: str, text: str) -> None:
+        super().__init__(f"{label}: a graph and feeds that TensorFlow runs are required, got {text:.500}")
+        # Before it stands where the node was made, behind it the node, its definition and what else there is.
+        said = re.sub(r"^.*\bNode: '[^']*' ", "", text)
+        self.reason = re.split(r" used by | \[\[|\{\{| ?; ?|: \[| \(defined", said)[0][:_REASON]
 
 
 def original(source: Source, feeds: Mapping[str, Array], outputs: Sequence[str] | None) -> Original:
@@ -168,7 +186,8 @@ def run(
         The outputs of each run, and the variables after the last.
 
     Raises:
-        InvalidInputError: TensorFlow is not installed, does not know an op, or fails.
+        RefusedError: TensorFlow does not know an op, or fails.
+        InvalidInputError: it is not installed.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with needed_by("a comparison with TensorFlow"):
@@ -182,7 +201,7 @@ def run(
             found = own.get_tensor_by_name(f"{tensor}:0")
             return found, array.astype(found.dtype.base_dtype.as_numpy_dtype)
 
-        reads = {}
+        reads, assigns, first = {}, [], {}
         for name, nodes in graph.variables.items():
             for node in nodes:
                 variable = own.get_tensor_by_name(f"{node}:0")
@@ -190,12 +209,14 @@ def run(
                 dtype = tf.as_dtype(own.get_operation_by_name(node).get_attr("dtype")).base_dtype
                 value = v1.placeholder(dtype)
                 if is_resource:
-                    assign = tf.raw_ops.AssignVariableOp(resource=variable, value=value)
+                    assigns.append(tf.raw_ops.AssignVariableOp(resource=variable, value=value))
                     reads[name] = tf.raw_ops.ReadVariableOp(resource=variable, dtype=dtype)
                 else:
-                    assign = tf.raw_ops.Assign(ref=variable, value=value, validate_shape=False)
+                    assigns.append(tf.raw_ops.Assign(ref=variable, value=value, validate_shape=False).op)
                     reads[name] = variable
-                session.run(assign, {value: start[name].astype(dtype.as_numpy_dtype)})
+                first[value] = start[name].astype(dtype.as_numpy_dtype)
+        # In one run: TensorFlow looks at the whole graph again in each run of something new.
+        session.run(assigns, first)
         fed = dict(fitted(graph.inputs[name], array) for name, array in feeds.items())
         fed |= dict(fitted(name, array) for name, array in graph.constants.items())
         targets = [own.get_operation_by_name(name) for name in graph.targets]
@@ -209,6 +230,4 @@ def _explained(tf: Any, graph: Original) -> Iterator[None]:
         yield
     except (tf.errors.OpError, ValueError, TypeError, KeyError) as error:
         text = " ".join(getattr(error, "message", str(error)).split())
-        raise InvalidInputError(
-            f"{graph.label}: a graph and feeds that TensorFlow runs are required, got {text:.500}"
-        ) from error
+        raise RefusedError(graph.label, text) from error

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lstm_lower.tensorflow.original import RefusedError
 from tests.support.command_line import SALIENCY, fail, run
 
 tf = pytest.importorskip("tensorflow")
@@ -39,8 +41,37 @@ def test_a_training_step() -> None:
         name for name, row in told.items() if row["kind"] == "variable"
     }
     # A sequence in one op, which TensorFlow has in float32 alone.
-    assert "float64" in found["float64"] or "double" in found["float64"]
+    assert found["float64"] == "Value for attr 'T' of double is not in the list of allowed values: half, float"
     assert all(0 <= row["own"] < 1e-5 and row["float64"] is None for row in told.values())
+
+
+def test_a_warning_is_printed_once(tmp_path: Path) -> None:
+    for name in (META.name, META.with_suffix(".index").name):
+        shutil.copy(META.parent / name, tmp_path)
+    said = run("check", tmp_path / META.name, "--against", "tensorflow").stderr
+    assert said.count("its checkpoint is left out") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            (
+                "Graph execution error: Detected at node 'c' defined at (most recent call last): Node: 'c' "
+                "ConcatOp : sizes differ: shape[0] = [3,1] [[{{node c}}]]"
+            ),
+            "ConcatOp : sizes differ: shape[0] = [3,1]",
+        ),
+        (
+            "No OpKernel was registered to support Op 'CTCLoss' used by {{node x}} with these attrs: [a] Registered",
+            "No OpKernel was registered to support Op 'CTCLoss'",
+        ),
+    ],
+)
+def test_what_tensorflow_refuses_in_a_few_words(text: str, reason: str) -> None:
+    error = RefusedError("model.meta", text)
+    assert error.reason == reason
+    assert str(error).startswith("model.meta: a graph and feeds that TensorFlow runs are required")
 
 
 def test_a_function_with_its_variables() -> None:
