@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# PyTorch's second thread waits for work by spinning, and tests' tensors are small: a hundred steps of a small GRU took
+# 15 s of processor time, and 1.4 s in one thread. Read where PyTorch is first imported, here and in processes of tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 GOLDENS = Path(__file__).parent / "golden"
 
