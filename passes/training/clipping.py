@@ -20,7 +20,7 @@ def by_global_norm(gradients: Sequence[Expr], limit: float) -> list[Expr]:
     Source: Pascanu, Mikolov and Bengio, 2013, algorithm 1.
     """
     wide = ir.DataType.DOUBLE if any(gradient.dtype == ir.DataType.DOUBLE for gradient in gradients) else _FLOAT
-    squares = [_sum(gradient.cast(wide) * gradient.cast(wide)) for gradient in gradients]
+    squares = [(gradient.cast(wide) * gradient.cast(wide)).total() for gradient in gradients]
     total = squares[0]
     for square in squares[1:]:
         total = total + square
@@ -33,8 +33,3 @@ def by_global_norm(gradients: Sequence[Expr], limit: float) -> list[Expr]:
 def by_value(gradients: Sequence[Expr], limit: float) -> list[Expr]:
     """Limits every element to -limit .. limit."""
     return [gradient.maximum(-limit).minimum(limit) for gradient in gradients]
-
-
-def _sum(x: Expr) -> Expr:
-    """The sum of all elements, a scalar."""
-    return x.builder.op(std.ReduceSum, x, keepdims=0)

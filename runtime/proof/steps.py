@@ -21,6 +21,10 @@ Array = np.ndarray[Any, Any]
 # What runs leave: the outputs of each, and the state after the last, by the framework's names of variables.
 Runs = tuple[list[dict[str, Array]], dict[str, Array]]
 
+# Verdicts: of an error that nothing explains, and of rows that agree.
+OUT_OF_TOLERANCE = "out of tolerance"
+AGREE = frozenset({"ok", "as near as the original", "as near as moved weights"})
+
 # Where the framework is farther from its own float64 than that, a comparison with it decides nothing.
 _DECIDING = 1e-2
 
@@ -41,8 +45,9 @@ class StepRow:
         own: that of the framework itself, next to float64 or, where it cannot run so, next to itself with weights moved
             by a unit in the last place; `None` where it is not known.
         float64: ours next to float64, where that is known.
-        verdict: `ok`, or what is wrong; `random` where the framework's own results depend on draws, `not decided` where
-            rounding alone changes them by a hundredth.
+        verdict: `ok`; `as near as the original` or `as near as moved weights`, where an error beyond the tolerance is
+            what rounding makes of it; or what is wrong; `random` where the framework's own results depend on
+            draws, `not decided` where rounding alone changes them by a hundredth.
     """
 
     name: str
@@ -106,14 +111,17 @@ def compare(
         ours: those of the lowered model.
         theirs: the framework's.
         wide: the framework's in float64, where it can run so.
-        moved: the framework's from weights that are moved by a unit in the last place, where it cannot.
+        moved: the framework's from weights that are moved by a unit in the last place, each upwards. Needed where there
+            is no `wide`; next to that they decide what is out of tolerance otherwise.
         drawn: the framework's with other random numbers, where it draws any.
         rtol: tolerated error relative to the largest magnitude.
         atol: tolerated absolute error on top.
 
     Returns:
         A row for each output and each variable that a run changes. An error beyond the tolerance is accepted where it
-        is no larger than the framework's own: each may be that far from the truth, in its own direction.
+        is no larger than the framework's own: each may be that far from the truth, in its own direction. So is one that
+        is no larger than what weights make of it that differ in their last place, which no program can tell apart: a
+        gradient through a hundred steps may grow such a difference a thousandfold.
     """
     expected = _all(theirs)
     wider, others, redrawn = (None if runs is None else _all(runs) for runs in (wide, moved, drawn))
@@ -167,7 +175,9 @@ def _row(
     elif absolute > limit and own_relative is not None and own_relative > _DECIDING:
         verdict = "not decided"
     elif absolute > limit:
-        verdict = "as near as the original" if absolute <= limit + 2 * own else "out of tolerance"
+        verdict = "as near as the original" if absolute <= limit + 2 * own else OUT_OF_TOLERANCE
+        if verdict == OUT_OF_TOLERANCE and moved is not None and absolute <= _worst(moved, theirs)[0]:
+            verdict = "as near as moved weights"
     return StepRow(name, kind, shape, relative, own_relative, float64, verdict)
 
 

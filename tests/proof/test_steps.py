@@ -18,12 +18,16 @@ def runs(shift: float, dtype: type = np.float32, count: int = 2) -> Runs:
     return [{"y": TRUTH.astype(dtype)} for _ in range(count)], {"w": (TRUTH + shift).astype(dtype)}
 
 
-def verdict(ours: float, theirs: float = 0.0, *, wide: bool = True, drawn: float | None = None) -> str:
+def verdict(
+    ours: float, theirs: float = 0.0, *, wide: bool = True, moved: float | None = None, drawn: float | None = None
+) -> str:
+    if not wide:
+        moved = 2 * theirs
     (output, variable) = compare(
         runs(ours),
         runs(theirs),
         wide=runs(0.0, np.float64) if wide else None,
-        moved=None if wide else runs(2 * theirs),
+        moved=None if moved is None else runs(moved),
         drawn=None if drawn is None else runs(drawn),
         rtol=1e-5,
         atol=1e-7,
@@ -54,6 +58,13 @@ def test_an_error_may_be_as_large_as_the_frameworks_own(ours: float, theirs: flo
 def test_without_float64_the_framework_is_compared_with_itself() -> None:
     assert verdict(0.0, 1e-4, wide=False) == "as near as the original"
     assert verdict(-2e-4, 1e-4, wide=False) == "out of tolerance"
+
+
+def test_what_moved_weights_make_of_it_is_accepted() -> None:
+    assert verdict(1e-4, 1e-5, moved=2e-4) == "as near as moved weights"
+    assert verdict(1e-4, 1e-5, moved=5e-5) == "out of tolerance"
+    assert verdict(np.nan, 1e-5, moved=2e-4) == "out of tolerance"
+    assert verdict(1e-4, 1e-4, moved=2e-4) == "ok"
 
 
 def test_what_draws_decide_is_random() -> None:

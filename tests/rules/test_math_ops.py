@@ -88,6 +88,13 @@ def test_lowered_equals_tensorflow(case: Case, opset: int, symbolic: bool) -> No
         assert_as_exact(name, ours, kernel, representable)
 
 
+def test_squares_of_a_large_matrix_add_up() -> None:
+    t = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float32)
+    lowered = ll.lower(single_node("L2Loss", {"t": (TensorProto.FLOAT, t.shape)}, 1))
+    (found,) = run(lowered, {"t": t})
+    np.testing.assert_allclose(found, ORACLES["L2Loss"](t=t)["output"], rtol=1e-6)
+
+
 def test_every_rule_has_a_case() -> None:
     families = ("lstm_lower.ops.arrays", "lstm_lower.ops.elementwise", "lstm_lower.ops.segments")
     ours = {op.op_type for op in REGISTRY.values() if op.__module__ in families}
