@@ -7,8 +7,10 @@ import dataclasses
 import functools
 import io
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import onnx_ir as ir
@@ -197,8 +199,8 @@ def write(traced: Traced) -> Exported:
             )
         except Exception as error:
             raise UnsupportedOpError(
-                f"{type(step.module).__name__} requires operations that torch.onnx can write, got: {_cause(error)}; "
-                "the same by other operations of PyTorch is a way around it"
+                f"{type(step.module).__name__} requires operations that torch.onnx can write, got"
+                f"{_unwritten(error, program)}; the same by other operations of PyTorch is a way around it"
             ) from error
     assert exported is not None
     model: ir.Model = exported.model
@@ -330,6 +332,20 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return _first_line(error)
+
+
+def _unwritten(error: BaseException, program: torch.export.ExportedProgram) -> str:
+    """The operation that cannot be written, and where the module's code calls it, as far as the exporter tells."""
+    found = re.search(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'", _cause(error))
+    if found is None:
+        return f": {_cause(error)}"
+    name = found[1].strip("_")
+    for node in program.graph.nodes:
+        called = str(getattr(node.target, "_opname", "")).strip("_")
+        frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+        if called == name and frames:
+            return f" {name}, which {Path(frames[-1][0]).name}:{frames[-1][1]} calls"
+    return f" {name}"
 
 
 def _first_line(error: BaseException) -> str:

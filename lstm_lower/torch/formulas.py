@@ -13,6 +13,7 @@ from lstm_lower.passes.rules.elementwise import expm1_of, log1p_of
 from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma, polygamma
 from lstm_lower.passes.training.losses import CTC
 from lstm_lower.torch.error_functions import ERROR_FUNCTIONS
+from lstm_lower.torch.matrices import MATRICES
 from lstm_lower.torch.nodes import Formula, Traced
 
 INT64 = ir.DataType.INT64
@@ -176,5 +177,6 @@ FORMULAS: dict[str, Formula] = {
     "RollingProduct": rolling_product,
     "RunningLogSumExp": running_log_sum_exp,
     "RunningPlace": running_place,
+    **MATRICES,
     **{name: _elementwise(function) for name, function in ERROR_FUNCTIONS.items()},
 }

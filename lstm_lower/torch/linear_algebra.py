@@ -1,4 +1,4 @@
-"""Systems of linear equations of any size: elimination and Cholesky's decomposition, in loops over columns."""
+"""Systems of linear equations of any size: elimination, Cholesky's factors and reflections, in loops over columns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.torch.functions import broadcast, node, stopped
 from lstm_lower.torch.nodes import DOMAIN
 
@@ -95,6 +96,84 @@ def _cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     return _cholesky_solve(torch.eye(L.shape[-1], dtype=L.dtype).expand(L.shape), L, upper)
 
 
+def _orthogonal(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Q [..., m, n] and R [..., n, n] of a matrix of full rank with m >= n."""
+    size = A.shape[-1]
+    Q, R = node(f"{DOMAIN}::Householder", [A], {}, [(A, A.shape), (A, A.shape)])
+    Q, R = stopped(Q), stopped(R[..., :size, :].triu())
+    # Steps of Newton's method, which bring the gradients: one of them the first, two of them those of gradients, too.
+    for _ in range(2):
+        rest = _solve_triangular(R, A - Q @ R, upper=True, left=False)
+        skewed = (torch.eye(size, dtype=A.dtype) - Q.mT @ Q) / 2
+        turned = Q.mT @ rest
+        low = (turned - skewed).tril(-1)
+        both = low - low.mT + skewed
+        Q, R = Q + rest - Q @ (turned - both), R + ((turned - both) @ R).triu()
+    return Q, R
+
+
+def _qr(A: Tensor, mode: str = "reduced") -> Any:
+    if mode != "reduced":
+        raise UnsupportedOpError(f"torch.linalg.qr requires mode='reduced', got {mode!r}")
+    rows, columns = A.shape[-2:]
+    kinds: Any = torch.return_types
+    if rows >= columns:
+        return kinds.linalg_qr(_orthogonal(A))
+    Q, R = _orthogonal(A[..., :rows])
+    return kinds.linalg_qr((Q, torch.cat([R, Q.mT @ A[..., rows:]], -1)))
+
+
+def _known(R: Tensor, rows: Any) -> Tensor:
+    """The triangle, of no numbers where it shows a rank that is not full, of which the formulas here know nothing."""
+    sizes = R.diagonal(0, -1, -2).abs()
+    least = sizes.amax(-1, keepdim=True) * (torch.finfo(R.dtype).eps * rows)
+    full = (sizes > least).all(-1, keepdim=True).unsqueeze(-1)
+    return torch.where(full, R, torch.nan)
+
+
+def _least_squares(A: Tensor, B: Tensor) -> Tensor:
+    """The smallest x of all for which A @ x is closest to B, of a matrix of full rank."""
+    rows, columns = A.shape[-2:]
+    if rows >= columns:
+        Q, R = _orthogonal(A)
+        return _solve_triangular(_known(R, rows), Q.mT @ B, upper=True)
+    Q, R = _orthogonal(A.mT)
+    return Q @ _solve_triangular(_known(R, columns).mT, B, upper=False)
+
+
+def _lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:  # noqa: ARG001
+    """The solution of a matrix of full rank, and beside it what the driver of LAPACK tells."""
+    if driver not in (None, "gelsy", "gels"):
+        raise UnsupportedOpError(f"torch.linalg.lstsq requires a driver that finds no singular values, got {driver!r}")
+    vector = B.dim() == 1
+    x = _least_squares(*_with_equal_batches(A, B.unsqueeze(-1) if vector else B))
+    rows, columns = A.shape[-2:]
+    rest = A @ x - (B.unsqueeze(-1) if vector else B)
+    residuals, rank = A.new_zeros(0), torch.zeros(0, dtype=torch.int64)
+    if driver != "gels":
+        rank = torch.full(A.shape[:-2], min(rows, columns), dtype=torch.int64)
+    elif rows > columns:
+        residuals = (rest * rest).sum(-2)
+    x = x.squeeze(-1) if vector else x
+    kinds: Any = torch.return_types
+    return kinds.linalg_lstsq((x, residuals, rank, A.new_zeros(0)))
+
+
+def _pinv(A: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Of a matrix of full rank."""
+    if args or options:
+        raise UnsupportedOpError(
+            f"torch.linalg.pinv requires a matrix of full rank and no options, got {sorted(options) or args}"
+        )
+    if A.shape[-2] >= A.shape[-1]:
+        return _least_squares(A, torch.eye(A.shape[-2], dtype=A.dtype).expand(*A.shape[:-1], A.shape[-2]))
+    return _pinv(A.mT).mT
+
+
+def _matrix_exp(A: Tensor) -> Tensor:
+    return node(f"{DOMAIN}::MatrixExponential", [A], {}, [(A, A.shape)])[0]
+
+
 LINEAR_ALGEBRA: dict[Any, Callable[..., Any]] = {
     torch.cholesky_inverse: _cholesky_inverse,
     torch.cholesky_solve: _cholesky_solve,
@@ -103,15 +182,23 @@ LINEAR_ALGEBRA: dict[Any, Callable[..., Any]] = {
     torch.linalg.cholesky: _cholesky,
     torch.linalg.det: _det,
     torch.linalg.inv: _inverse,
+    torch.linalg.lstsq: _lstsq,
+    torch.linalg.matrix_exp: _matrix_exp,
+    torch.linalg.pinv: _pinv,
+    torch.linalg.qr: _qr,
     torch.linalg.slogdet: _slogdet,
     torch.linalg.solve: _solve,
     torch.linalg.solve_triangular: _solve_triangular,
     torch.logdet: _logdet,
+    torch.matrix_exp: _matrix_exp,
+    torch.pinverse: _pinv,
     torch.slogdet: _slogdet,
     Tensor.cholesky_inverse: _cholesky_inverse,
     Tensor.cholesky_solve: _cholesky_solve,
     Tensor.det: _det,
     Tensor.inverse: _inverse,
     Tensor.logdet: _logdet,
+    Tensor.matrix_exp: _matrix_exp,
+    Tensor.pinverse: _pinv,
     Tensor.slogdet: _slogdet,
 }

@@ -147,6 +147,19 @@ GROUPS: dict[str, Callable[..., Any]] = {
         torch.linalg.solve_triangular(definite(x), x, upper=True),
         torch.cholesky_solve(x, torch.linalg.cholesky(definite(x))),
     ),
+    "reflections": lambda x: (
+        *torch.linalg.qr(x),
+        *torch.linalg.qr(x.mT[..., :2, :] * 2),
+        *torch.linalg.qr(torch.eye(3, dtype=x.dtype) + 0 * x[:, :3]),
+        torch.linalg.pinv(x),
+        torch.linalg.lstsq(x, x.sin())[0],
+        torch.linalg.lstsq(x.mT, x.mT.cos()).solution,
+    ),
+    "exponentials": lambda x: (
+        torch.matrix_exp(x[:, :3]),
+        torch.matrix_exp(x[0, :3] * 3),
+        torch.matrix_exp(x[0, :3] * 1e-9),
+    ),
     "labels": lambda x: F.ctc_loss(
         x.log_softmax(-1).transpose(0, 1),
         torch.ones(x.shape[0], 1, dtype=torch.int64),
@@ -248,6 +261,18 @@ def test_names_views_checkpoints_and_mapped_functions() -> None:
             lambda result: result.abs().sum(),
             UnsupportedOpError,
             "real numbers, got 'output'",
+        ),
+        (
+            lambda x: torch.linalg.svdvals(torch.tanh(x)).sum(),
+            lambda result: result,
+            UnsupportedOpError,
+            "operations that torch.onnx can write, got linalg_svd",
+        ),
+        (
+            lambda x: torch.linalg.pinv(x, rtol=0.1),
+            projected_loss,
+            UnsupportedOpError,
+            r"torch.linalg.pinv requires a matrix of full rank and no options, got \['rtol'\]",
         ),
         (
             lambda x: x.chunk(4, 1),

@@ -1,0 +1,92 @@
+"""Factors and functions of matrices of any size, in loops, as ONNX."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, detached
+from lstm_lower.passes.rules.sizes import up_to
+from lstm_lower.torch.nodes import Formula, Traced
+
+# The series of exp to this power leaves nothing out in float64 where the norm is at most 1/2.
+_POWERS, _BLOCK = 15, 4
+# More squarings than these are for numbers whose exp is none.
+_SQUARINGS = 64
+
+
+def householder(n: Traced) -> list[Expr | None]:
+    """Q [..., m, n], and R [..., m, n] with other numbers below its diagonal, of a matrix with m >= n.
+
+    By reflections whose signs are LAPACK's. Source: Golub and Van Loan, Matrix Computations, 5.1, 5.2.
+    """
+    b, matrix = n.b, n.operand(0)
+    rank = len(matrix.shape or ())
+    rows, columns = (up_to(b, matrix.size(axis)) for axis in (-2, -1))
+
+    def reflected(x: Expr, vector: Expr, share: Expr) -> Expr:
+        product = vector.unsqueeze(rank - 2) @ x
+        return x - (share * vector).unsqueeze(rank - 1) * product
+
+    def reduce(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        (left,), (k,) = carried, inputs
+        column = b.op(std.Gather, left, k, axis=rank - 1)
+        pivot = b.op(std.Gather, column, k, axis=rank - 2).unsqueeze(rank - 2)
+        tail = b.where(rows > k, column, 0)
+        squares = (tail * tail).sum(rank - 2, keepdims=True)
+        done = b.op(std.Equal, squares, squares.like(0))
+        length = (pivot * pivot + squares).sqrt()
+        found = b.where(pivot < 0, length, -length)
+        vector = b.where(b.op(std.Equal, rows, k), 1, tail / b.where(done, 1, pivot - found))
+        share = b.where(done, 0, (found - pivot) / b.where(done, 1, found))
+        return [reflected(left, vector, share)], [vector, share]
+
+    (left,), (vectors, shares) = b.scan(reduce, states=[matrix], inputs=[columns])
+    unit = b.where(b.op(std.Equal, rows.unsqueeze(1), columns), 1, b.zeros_like(matrix))
+    (q,), _ = b.scan(
+        lambda carried, inputs: ([reflected(carried[0], *inputs)], []),
+        states=[unit],
+        inputs=[vectors, shares],
+        reverse=True,
+    )
+    return [q, left]
+
+
+def exponential(n: Traced) -> list[Expr | None]:
+    """The exponential of a matrix, by its series for a matrix that is halved until it is small, and squared as often.
+
+    Source: Moler and Van Loan, Nineteen dubious ways to compute the exponential of a matrix, 2003, method 3.
+    """
+    b, matrix = n.b, n.operand(0)
+    rank = len(matrix.shape or ())
+    norm = detached(matrix.abs().sum(rank - 2, keepdims=True).reduce(std.ReduceMax, rank - 1))
+    large = norm > 0.5
+    doublings = b.op(std.Ceil, b.op(std.Log, b.where(large, norm, 1)) / math.log(2)) + 1
+    count = b.where(large, doublings.minimum(_SQUARINGS), 0)
+    small = matrix * b.op(std.Pow, count.like(2), -count)
+    numbers = up_to(b, matrix.size(-1))
+    unit = b.op(std.Equal, numbers.unsqueeze(1), numbers).cast(matrix.dtype)
+    powers = [unit, small]
+    while len(powers) <= _BLOCK:
+        powers.append(powers[-1] @ small)
+
+    def block(start: int) -> Expr:
+        terms = [powers[k] * (1 / math.factorial(start + k)) for k in range(_BLOCK)]
+        return functools.reduce(lambda total, term: total + term, terms)
+
+    starts = range(_POWERS + 1 - _BLOCK, -1, -_BLOCK)
+    series = functools.reduce(lambda total, start: total @ powers[_BLOCK] + block(start), starts[1:], block(starts[0]))
+    most = count.reshape(-1).reduce(std.ReduceMax, 0).maximum(1).cast(ir.DataType.INT64)
+
+    def square(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        (x,), (k,) = carried, inputs
+        return [b.where(k.cast(count.dtype) < count, x @ x, x)], []
+
+    (result,), _ = b.scan(square, states=[series], inputs=[up_to(b, most)])
+    return [result]
+
+
+MATRICES: dict[str, Formula] = {"Householder": householder, "MatrixExponential": exponential}
