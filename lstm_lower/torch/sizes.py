@@ -7,6 +7,7 @@ that are taken while a trace becomes ONNX. What follows from them shows where th
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,19 @@ _LARGE = 1 << 20
 
 Axes = dict[str, dict[int, str]]
 Sizes = Mapping[Any, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fault:
+    """How a model differs from its module.
+
+    Attributes:
+        said: how.
+        raised: whether the model fails.
+    """
+
+    said: str
+    raised: bool = False
 
 
 class _RefusedError(Exception):
@@ -97,7 +111,9 @@ class Comparison:
         Raises:
             UnsupportedOpError: they differ at the example's own sizes.
         """
-        uncompared = self._axes(dict.fromkeys(self._decided, "forward decides by it, and cannot be compared here"))
+        uncompared = self._axes(
+            dict.fromkeys(self._decided, _Fault("forward decides by it, and cannot be compared here"))
+        )
         if self._session is None:
             return uncompared
         try:
@@ -108,11 +124,16 @@ class Comparison:
             changed = self.changed_parameters()
             also = f", where forward changes {some(changed)} in place" if changed else ""
             raise UnsupportedOpError(
-                f"{type(self._step.module).__name__} requires a model that computes what forward does, got {fault}"
+                f"{type(self._step.module).__name__} requires a model that computes what forward does, got {fault.said}"
                 f"{also}; its parts, exported one by one, tell which to write by other operations of PyTorch"
             )
         alone = ((symbol, size) for symbol, sizes in self._decided.items() for size in sizes)
-        faults = {symbol: said for symbol, size in alone if (said := self._alone(symbol, size))}
+        faults = {
+            symbol: found
+            for symbol, size in alone
+            # An error at a size that the code sets apart tells whoever feeds it.
+            if (found := self._alone(symbol, size)) and not found.raised
+        }
         if faults:
             return self._axes(faults)
         for grown in self._growths():
@@ -125,9 +146,9 @@ class Comparison:
             except _RefusedError:
                 pass
             faults = {
-                symbol: said
+                symbol: found
                 for symbol, size in together.items()
-                if (said := self._alone(symbol, size, 2 * self._example[symbol]))
+                if (found := self._alone(symbol, size, 2 * self._example[symbol]))
             }
             if fault is not None and not faults:
                 faults = dict.fromkeys(together, fault)
@@ -141,7 +162,7 @@ class Comparison:
         if sum(tensor.numel() for tensor in self._tensors) <= _LARGE:
             yield lambda number, size: 3 * size + number
 
-    def _alone(self, symbol: Any, *sizes: int) -> str | None:
+    def _alone(self, symbol: Any, *sizes: int) -> _Fault | None:
         """How they differ where a single size is another one, the first that the module takes."""
         for size in sizes:
             try:
@@ -150,15 +171,15 @@ class Comparison:
                 continue
         return None
 
-    def _axes(self, faults: Mapping[Any, str]) -> Axes:
+    def _axes(self, faults: Mapping[Any, _Fault]) -> Axes:
         found: Axes = {}
         for name, shape in zip(self._names, self._shapes, strict=True):
             for axis, size in enumerate(shape):
                 for symbol in getattr(size, "free_symbols", set()) & faults.keys():
-                    found.setdefault(name, {})[axis] = faults[symbol]
+                    found.setdefault(name, {})[axis] = faults[symbol].said
         return found
 
-    def _fault(self, sizes: Sizes) -> str | None:
+    def _fault(self, sizes: Sizes) -> _Fault | None:
         """How the model differs from the module at some sizes."""
         inputs = [self._of_size(number, sizes) for number in range(len(self._tensors))]
         shapes = ", ".join(f"'{name}' of shape {list(x.shape)}" for name, x in zip(self._names, inputs, strict=True))
@@ -166,16 +187,19 @@ class Comparison:
         try:
             got = self._of_model(inputs)
         except Exception as error:  # noqa: BLE001
-            return f"a written model with onnxruntime's error for {shapes}: {str(error).splitlines()[0]}"
+            said = f"a written model with onnxruntime's error for {shapes}: {str(error).splitlines()[0]}"
+            return _Fault(said, raised=True)
         for name, actual in got.items():
             if actual.shape != expected[name].shape:
                 wanted = list(expected[name].shape)
-                return f"a written model with '{name}' of shape {list(actual.shape)}, not {wanted}, for {shapes}"
+                return _Fault(
+                    f"a written model with '{name}' of shape {list(actual.shape)}, not {wanted}, for {shapes}"
+                )
         different = [name for name, actual in got.items() if _differ(actual, expected[name])]
         if not different or self._is_random(inputs, got):
             return None
         worst = errors(got[different[0]], expected[different[0]])[1]
-        return f"a written model with an error of {worst:.1e} in '{different[0]}' for {shapes}"
+        return _Fault(f"a written model with an error of {worst:.1e} in '{different[0]}' for {shapes}")
 
     def _is_random(self, inputs: Sequence[Tensor], got: Mapping[str, Array]) -> bool:
         """Whether another run gives other numbers, of which shapes alone can be compared."""

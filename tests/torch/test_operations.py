@@ -148,11 +148,9 @@ GROUPS: dict[str, Callable[..., Any]] = {
         torch.cholesky_solve(x, torch.linalg.cholesky(definite(x))),
     ),
     "reflections": lambda x: (
-        *torch.linalg.qr(x),
         *torch.linalg.qr(x.mT[..., :2, :] * 2),
         *torch.linalg.qr(torch.eye(3, dtype=x.dtype) + 0 * x[:, :3]),
         torch.linalg.pinv(x),
-        torch.linalg.lstsq(x, x.sin())[0],
         torch.linalg.lstsq(x.mT, x.mT.cos()).solution,
     ),
     "exponentials": lambda x: (
