@@ -7,10 +7,8 @@ import dataclasses
 import functools
 import io
 import logging
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import onnx_ir as ir
@@ -22,6 +20,7 @@ from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpEr
 from lstm_lower.graph import standard as std
 from lstm_lower.torch import recurrent
 from lstm_lower.torch.branches import decided_axes
+from lstm_lower.torch.causes import cause, unwritten
 from lstm_lower.torch.functions import masks_unread, own_gradients_refused
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
@@ -200,7 +199,7 @@ def write(traced: Traced) -> Exported:
         except Exception as error:
             raise UnsupportedOpError(
                 f"{type(step.module).__name__} requires operations that torch.onnx can write, got"
-                f"{_unwritten(error, program)}; the same by other operations of PyTorch is a way around it"
+                f"{unwritten(error, program)}; the same by other operations of PyTorch is a way around it"
             ) from error
     assert exported is not None
     model: ir.Model = exported.model
@@ -238,12 +237,12 @@ def _traced(
         else:
             if failed is not None:
                 for name, tensor, open_ in zip(names, tensors, axes, strict=True):
-                    left = dict.fromkeys(set(range(tensor.dim())) - open_, _cause(failed))
+                    left = dict.fromkeys(set(range(tensor.dim())) - open_, cause(failed))
                     reasons[name] = left | reasons.get(name, {})
             return program, reasons
     assert failed is not None
     raise UnsupportedOpError(
-        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {_cause(failed)}. Branches "
+        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {cause(failed)}. Branches "
         "and loops over values of tensors are what it cannot; torch.where, and lengths as inputs, are ways around them"
     ) from failed
 
@@ -326,31 +325,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _cause(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return _first_line(error)
-
-
-def _unwritten(error: BaseException, program: torch.export.ExportedProgram) -> str:
-    """The operation that cannot be written, and where the module's code calls it, as far as the exporter tells."""
-    found = re.search(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'", _cause(error))
-    if found is None:
-        return f": {_cause(error)}"
-    name = found[1].strip("_")
-    for node in program.graph.nodes:
-        called = str(getattr(node.target, "_opname", "")).strip("_")
-        frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-        if called == name and frames:
-            return f" {name}, which {Path(frames[-1][0]).name}:{frames[-1][1]} calls"
-    return f" {name}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(". :")
 
 
 def _rename(model: ir.Model, module: nn.Module) -> None:

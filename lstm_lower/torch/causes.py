@@ -1,0 +1,34 @@
+"""What PyTorch's errors go back to, in a line for a message."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+
+def cause(error: BaseException) -> str:
+    """What an error goes back to, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return _first_line(error)
+
+
+def unwritten(error: BaseException, program: torch.export.ExportedProgram) -> str:
+    """The operation that cannot be written, and where the module's code calls it, as far as the exporter tells."""
+    found = re.search(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'", cause(error))
+    if found is None:
+        return f": {cause(error)}"
+    name = found[1].strip("_")
+    for node in program.graph.nodes:
+        called = str(getattr(node.target, "_opname", "")).strip("_")
+        frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+        if called == name and frames:
+            return f" {name}, which {Path(frames[-1][0]).name}:{frames[-1][1]} calls"
+    return f" {name}"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(". :")
