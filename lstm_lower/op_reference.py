@@ -36,6 +36,7 @@ FAMILIES = {
     "gathering": "Gathering and updating by index",
     "sparse": "Sparse arrays",
     "sorting": "Searching and sorting",
+    "decoding": "Decoding",
     "counting": "Counting and bucketizing",
     "matrices": "Matrix diagonals",
     "convolution": "Gradients of convolutions",
