@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx.reference
 import onnx.reference.op_run
+import onnx.reference.ops.op_global_max_pool
 import onnx.reference.ops.op_loop
 import onnx.reference.ops.op_pad
 import onnx_ir as ir
@@ -56,7 +57,7 @@ def evaluate(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
     widened = widen(model)
     names = [value.name for value in widened.graph.outputs]
     try:
-        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(widened), new_ops=[Loop, Pad, *_oracle_ops(widened)])
+        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(widened), new_ops=[*_MENDED, *_oracle_ops(widened)])
         with np.errstate(all="ignore"):
             results = evaluator.run(names, {name: _widen_array(np.asarray(array)) for name, array in feeds.items()})
     except Exception as error:
@@ -243,3 +244,15 @@ class Pad(onnx.reference.ops.op_pad.Pad_18):
             data[tuple(cut)], np.maximum(pads, 0), constant_value, axes, mode=mode
         )
         return found
+
+
+class GlobalMaxPool(onnx.reference.ops.op_global_max_pool.GlobalMaxPool):
+    """onnx's own takes the largest over two axes, of whatever rank its operand is."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+_MENDED = (GlobalMaxPool, Loop, Pad)
