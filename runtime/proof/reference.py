@@ -7,16 +7,13 @@ pass cannot hide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.reference
 import onnx.reference.op_run
-import onnx.reference.ops.op_global_max_pool
-import onnx.reference.ops.op_loop
-import onnx.reference.ops.op_pad
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError, requires
@@ -31,6 +28,7 @@ from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.runtime.proof.mended_operators import MENDED
 from lstm_lower.runtime.proof.oracles import registry
 
 Array = np.ndarray[Any, Any]
@@ -57,7 +55,7 @@ def evaluate(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
     widened = widen(model)
     names = [value.name for value in widened.graph.outputs]
     try:
-        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(widened), new_ops=[*_MENDED, *_oracle_ops(widened)])
+        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(widened), new_ops=[*MENDED, *_oracle_ops(widened)])
         with np.errstate(all="ignore"):
             results = evaluator.run(names, {name: _widen_array(np.asarray(array)) for name, array in feeds.items()})
     except Exception as error:
@@ -192,67 +190,3 @@ class _OracleOp(onnx.reference.op_run.OpRun):
                 value = value.decode() if isinstance(value, bytes) else value
                 attributes[proto.name] = bool(value) if known[proto.name].type is bool else value
         return attributes
-
-
-class Loop(onnx.reference.ops.op_loop.Loop):
-    """onnx's own takes a condition that is left out for a false one, and joins scan outputs where they are stacked."""
-
-    op_domain = ""
-    body: Any
-    _run_body: Callable[..., list[Any]]
-
-    def _run(
-        self,
-        M: Array | None,
-        cond: Array | None,
-        *states: Any,
-        context: Mapping[str, Any] | None = None,
-        body: object = None,  # noqa: ARG002 (the base class has made it an evaluator)
-        attributes: Any = None,
-        bindings: Any = None,
-    ) -> tuple[Any, ...]:
-        names = self.body.input_names
-        carried: list[Any] = list(states)
-        stacks: list[list[Array]] = [[] for _ in range(self.K)]
-        goes_on = cond is None or bool(cond)
-        step = 0
-        while goes_on and (M is None or step < M):
-            given = dict(zip(names, [np.int64(step), np.bool_(goes_on), *carried], strict=True))
-            results = self._run_body({**(context or {}), **given}, attributes=attributes, bindings=bindings)
-            goes_on, carried = bool(results[0]), results[1 : 1 + self.N]
-            for stack, result in zip(stacks, results[1 + self.N :], strict=True):
-                stack.append(result)
-            step += 1
-        if not step and stacks:
-            raise InvalidModelError("a Loop with scan outputs requires one step or more, whose shapes they have")
-        return (*carried, *(np.stack(stack) for stack in stacks))
-
-
-class Pad(onnx.reference.ops.op_pad.Pad_18):
-    """onnx's own takes no negative pads, which cut elements off."""
-
-    op_domain = ""
-
-    def _run(
-        self, data: Array, pads: Array, constant_value: Any = None, axes: Any = None, mode: str | None = None
-    ) -> tuple[Array]:
-        places = list(range(data.ndim)) if axes is None else [int(axis) % data.ndim for axis in axes]
-        cut = [slice(None)] * data.ndim
-        for place, before, after in zip(places, pads[: len(places)], pads[len(places) :], strict=True):
-            cut[place] = slice(max(-before, 0), data.shape[place] - max(-after, 0))
-        found: tuple[Array] = super()._run(  # type: ignore[no-untyped-call]
-            data[tuple(cut)], np.maximum(pads, 0), constant_value, axes, mode=mode
-        )
-        return found
-
-
-class GlobalMaxPool(onnx.reference.ops.op_global_max_pool.GlobalMaxPool):
-    """onnx's own takes the largest over two axes, of whatever rank its operand is."""
-
-    op_domain = ""
-
-    def _run(self, x: Array) -> tuple[Array]:
-        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
-
-
-_MENDED = (GlobalMaxPool, Loop, Pad)

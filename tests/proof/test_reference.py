@@ -183,14 +183,3 @@ def test_a_scan_backwards_along_another_axis() -> None:
     results = evaluate(text, x=np.float32([[1, 2, 4], [0, 0, 8]]), s=np.zeros(2, np.float32))
     np.testing.assert_array_equal(results["all"], [[3, 8], [-2, -8], [4, 8]])
     np.testing.assert_array_equal(results["last"], [3, 8])
-
-
-@pytest.mark.parametrize("op", ["GlobalMaxPool", "GlobalAveragePool"])
-@pytest.mark.parametrize("rank", [3, 4, 5])
-def test_the_largest_over_all_places(op: str, rank: int) -> None:
-    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5, 6)[:rank]).astype(np.float32)
-    shape, pooled = list(x.shape), [2, 3, *[1] * (rank - 2)]
-    text = f"""<ir_version: 8, opset_import: ["" : 18]> g (float{shape} x) => (float{pooled} y) {{ y = {op}(x) }}"""
-    places = tuple(range(2, rank))
-    wanted = (np.max if op == "GlobalMaxPool" else np.mean)(x, axis=places, keepdims=True)
-    np.testing.assert_allclose(evaluate(text, x=x)["y"], wanted, rtol=1e-6, atol=1e-7)

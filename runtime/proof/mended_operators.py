@@ -1,0 +1,127 @@
+"""Operators that `onnx.reference` computes otherwise than ONNX says, or in less than float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx.reference
+import onnx.reference.ops.op_affine_grid
+import onnx.reference.ops.op_batch_normalization
+import onnx.reference.ops.op_erf
+import onnx.reference.ops.op_global_max_pool
+import onnx.reference.ops.op_grid_sample
+import onnx.reference.ops.op_loop
+import onnx.reference.ops.op_pad
+
+from lstm_lower.errors import InvalidModelError
+
+Array = np.ndarray[Any, Any]
+
+
+class AffineGrid(onnx.reference.ops.op_affine_grid.AffineGrid):
+    """onnx's own rounds to float32."""
+
+    op_domain = ""
+
+    def _run(self, theta: Array, size: Array, align_corners: int | None = None) -> tuple[Array]:
+        places = onnx.reference.ops.op_affine_grid.construct_original_grid(size[2:], align_corners or 0)  # type: ignore[no-untyped-call]
+        return (np.einsum("nij,...j->n...i", theta, places),)
+
+
+class BatchNormalization(onnx.reference.ops.op_batch_normalization.BatchNormalization_14):
+    """onnx's own takes statistics of the batch in the forms before 14, too, which have no training mode."""
+
+    op_domain = ""
+
+    def _run(self, *operands: Array, training_mode: int | None = None, **numbers: float) -> tuple[Array, ...]:
+        given = {**numbers, "training_mode": training_mode or 0}
+        found: tuple[Array, ...] = super()._run(*operands, **given)  # type: ignore[no-untyped-call]
+        return found
+
+
+class Erf(onnx.reference.ops.op_erf.Erf):
+    """onnx's own computes in float32."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (np.vectorize(math.erf, otypes=[np.float64])(x),)
+
+
+class GlobalMaxPool(onnx.reference.ops.op_global_max_pool.GlobalMaxPool):
+    """onnx's own takes the largest over two axes, of whatever rank its operand is."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class GridSample(onnx.reference.ops.op_grid_sample.GridSample):
+    """onnx's own rounds places to float32."""
+
+    op_domain = ""
+
+    def _gs_denormalize_coordinates(self, n: Array, dims: Array, align_corners: bool) -> Array:
+        placed: Callable[..., float] = self._gs_denormalize
+        return np.array(
+            [placed(n=v, length=size, align_corners=align_corners) for v, size in zip(n, dims, strict=True)]
+        )
+
+
+class Loop(onnx.reference.ops.op_loop.Loop):
+    """onnx's own takes a condition that is left out for a false one, and joins scan outputs where they are stacked."""
+
+    op_domain = ""
+    body: Any
+    _run_body: Callable[..., list[Any]]
+
+    def _run(
+        self,
+        M: Array | None,
+        cond: Array | None,
+        *states: Any,
+        context: Mapping[str, Any] | None = None,
+        body: object = None,  # noqa: ARG002 (the base class has made it an evaluator)
+        attributes: Any = None,
+        bindings: Any = None,
+    ) -> tuple[Any, ...]:
+        names = self.body.input_names
+        carried: list[Any] = list(states)
+        stacks: list[list[Array]] = [[] for _ in range(self.K)]
+        goes_on = cond is None or bool(cond)
+        step = 0
+        while goes_on and (M is None or step < M):
+            given = dict(zip(names, [np.int64(step), np.bool_(goes_on), *carried], strict=True))
+            results = self._run_body({**(context or {}), **given}, attributes=attributes, bindings=bindings)
+            goes_on, carried = bool(results[0]), results[1 : 1 + self.N]
+            for stack, result in zip(stacks, results[1 + self.N :], strict=True):
+                stack.append(result)
+            step += 1
+        if not step and stacks:
+            raise InvalidModelError("a Loop with scan outputs requires one step or more, whose shapes they have")
+        return (*carried, *(np.stack(stack) for stack in stacks))
+
+
+class Pad(onnx.reference.ops.op_pad.Pad_18):
+    """onnx's own takes no negative pads, which cut elements off."""
+
+    op_domain = ""
+
+    def _run(
+        self, data: Array, pads: Array, constant_value: Any = None, axes: Any = None, mode: str | None = None
+    ) -> tuple[Array]:
+        places = list(range(data.ndim)) if axes is None else [int(axis) % data.ndim for axis in axes]
+        cut = [slice(None)] * data.ndim
+        for place, before, after in zip(places, pads[: len(places)], pads[len(places) :], strict=True):
+            cut[place] = slice(max(-before, 0), data.shape[place] - max(-after, 0))
+        found: tuple[Array] = super()._run(  # type: ignore[no-untyped-call]
+            data[tuple(cut)], np.maximum(pads, 0), constant_value, axes, mode=mode
+        )
+        return found
+
+
+MENDED = (AffineGrid, BatchNormalization, Erf, GlobalMaxPool, GridSample, Loop, Pad)

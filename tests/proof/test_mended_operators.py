@@ -1,0 +1,73 @@
+"""Operators that onnx.reference has wrong or in float32, next to numpy in float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+from lstm_lower.runtime.proof import reference
+
+RNG = np.random.default_rng(0)
+EXACT = 1e-12
+
+
+def evaluate(node: str, opset: int = 18, **feeds: np.ndarray) -> np.ndarray:
+    """What the float64 reference makes of one node with output y."""
+    kinds = {"f": "float", "i": "int64"}
+    inputs = ", ".join(
+        f"{kinds[array.dtype.kind]}[{','.join(map(str, array.shape))}] {name}" for name, array in feeds.items()
+    )
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => (y) {{ y = {node} }}"""
+    found: np.ndarray = reference.evaluate(ir.from_proto(onnx.parser.parse_model(text)), feeds)["y"]
+    assert found.dtype == np.float64
+    return found
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape)
+
+
+@pytest.mark.parametrize("rank", [3, 4, 5])
+def test_the_largest_over_all_places(rank: int) -> None:
+    x = normal(*(2, 3, 4, 5, 6)[:rank])
+    wanted = x.max(axis=tuple(range(2, rank)), keepdims=True)
+    np.testing.assert_array_equal(evaluate("GlobalMaxPool(x)", x=x), wanted)
+
+
+@pytest.mark.parametrize("opset", [13, 14, 15])
+def test_statistics_that_are_given(opset: int) -> None:
+    x, statistics = normal(4, 3, 5), {"s": normal(3), "b": normal(3), "m": normal(3), "v": RNG.random(3) + 0.5}
+    s, b, m, v = (each[:, None] for each in statistics.values())
+    found = evaluate("BatchNormalization<epsilon = 0.0, momentum = 0.5>(x, s, b, m, v)", opset, x=x, **statistics)
+    np.testing.assert_allclose(found, s * (x - m) / np.sqrt(v) + b, rtol=EXACT)
+
+
+def test_error_function() -> None:
+    x = normal(5)
+    np.testing.assert_array_equal(evaluate("Erf(x)", x=x), [math.erf(each) for each in x])
+    assert evaluate("Erf(x)", x=normal(2, 0)).shape == (2, 0)
+
+
+@pytest.mark.parametrize("align", [0, 1])
+@pytest.mark.parametrize("shape", [(4, 5), (3, 4, 5)])
+def test_places_of_an_affine_map(shape: tuple[int, ...], align: int) -> None:
+    theta = normal(2, len(shape), len(shape) + 1)
+    size: Any = np.array([2, 1, *shape])
+    found = evaluate(f"AffineGrid<align_corners = {align}>(t, n)", 20, t=theta, n=size)
+    ends = [1 if align else 1 - 1 / each for each in shape]
+    axes = [np.linspace(-end, end, each) for end, each in zip(ends, shape, strict=True)]
+    places = np.stack([*np.meshgrid(*axes, indexing="ij")[::-1], np.ones(shape)])
+    np.testing.assert_allclose(found, np.einsum("nij,j...->n...i", theta, places), atol=EXACT)
+
+
+def test_samples_between_places() -> None:
+    image, places = normal(1, 1, 2, 2), RNG.uniform(-1, 1, (1, 1, 3, 2))
+    found = evaluate("GridSample<align_corners = 1>(x, g)", x=image, g=places)
+    across, down = ((places[0, 0] + 1) / 2).T
+    rows = image[0, 0, :, :1] * (1 - across) + image[0, 0, :, 1:] * across
+    np.testing.assert_allclose(found[0, 0, 0], rows[0] * (1 - down) + rows[1] * down, rtol=EXACT)
