@@ -15,10 +15,14 @@ import onnx.reference.ops.op_global_max_pool
 import onnx.reference.ops.op_grid_sample
 import onnx.reference.ops.op_loop
 import onnx.reference.ops.op_pad
+import onnx.reference.ops.op_roi_align
 
 from lstm_lower.errors import InvalidModelError
 
 Array = np.ndarray[Any, Any]
+
+# The opset in which RoiAlign got its coordinate_transformation_mode.
+_SHIFTED_REGIONS = 16
 
 
 class AffineGrid(onnx.reference.ops.op_affine_grid.AffineGrid):
@@ -124,4 +128,16 @@ class Pad(onnx.reference.ops.op_pad.Pad_18):
         return found
 
 
-MENDED = (AffineGrid, BatchNormalization, Erf, GlobalMaxPool, GridSample, Loop, Pad)
+class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
+    """onnx's own shifts regions by half an element in the forms before 16, too."""
+
+    op_domain = ""
+
+    def _run(self, *operands: Array, coordinate_transformation_mode: str | None = None, **given: Any) -> tuple[Array]:
+        shifts = self.run_params["opsets"][""] >= _SHIFTED_REGIONS
+        mode = coordinate_transformation_mode if shifts else "output_half_pixel"
+        found: tuple[Array] = super()._run(*operands, **{**given, "coordinate_transformation_mode": mode})  # type: ignore[no-untyped-call]
+        return found
+
+
+MENDED = (AffineGrid, BatchNormalization, Erf, GlobalMaxPool, GridSample, Loop, Pad, RoiAlign)

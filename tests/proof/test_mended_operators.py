@@ -71,3 +71,12 @@ def test_samples_between_places() -> None:
     across, down = ((places[0, 0] + 1) / 2).T
     rows = image[0, 0, :, :1] * (1 - across) + image[0, 0, :, 1:] * across
     np.testing.assert_allclose(found[0, 0, 0], rows[0] * (1 - down) + rows[1] * down, rtol=EXACT)
+
+
+@pytest.mark.parametrize(("opset", "shift"), [(13, 0), (16, 0.5)])
+def test_regions_before_and_after_they_were_shifted(opset: int, shift: float) -> None:
+    # One sample, at the middle of the region, of an image that is its own place.
+    image = np.arange(5.0).reshape(1, 1, 1, 5).repeat(5, axis=2)
+    regions, images = np.array([[1.0, 1.0, 3.0, 3.0]]), np.zeros(1, np.int64)
+    found = evaluate("RoiAlign<sampling_ratio = 1>(x, r, i)", opset, x=image, r=regions, i=images)
+    assert found.item() == 2 - shift
