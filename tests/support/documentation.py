@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support import forks
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PAGES = [
@@ -175,9 +177,12 @@ def run(command: Sequence[str], folder: Path, *, warnings: str = "error") -> str
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "COLUMNS": "200",
     }
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    if command[0] == sys.executable and warnings == "error":
+        done = forks.run(command[1:], folder, environment, seconds=300)
+    else:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
     assert done.returncode == 0, f"{list(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
