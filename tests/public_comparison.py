@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import json
 import re
 import sys
@@ -51,10 +52,17 @@ _NAMED = 4
 
 @dataclasses.dataclass(frozen=True)
 class Guess:
-    """Sizes of symbolic dimensions, and what lengths of sequences are."""
+    """What is not known of feeds.
+
+    Attributes:
+        sizes: of symbolic dimensions.
+        length: of sequences.
+        nameless: whether integers are lengths, too, whose names do not say so.
+    """
 
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     length: int = _SIZE
+    nameless: bool = False
 
 
 class Trial:
@@ -95,16 +103,17 @@ class Trial:
         A number that a message names is worth following as long as the message changes.
         """
         pending: list[tuple[Guess, str]] = [(Guess(), "")]
-        tried: list[Guess] = []
+        tried: set[str] = set()
         while pending and len(tried) < _TRIES:
             guess, before = pending.pop(0)
-            if guess in tried:
-                continue
-            tried.append(guess)
             try:
                 feeds = self.feeds(guess, keep)
             except LstmLowerError:
                 continue
+            told = str({name: (array.shape, array if array.ndim < 2 else None) for name, array in feeds.items()})
+            if told in tried:
+                continue
+            tried.add(told)
             fault = self.fault(feeds)
             if fault is None:
                 return feeds
@@ -113,9 +122,14 @@ class Trial:
         return self.feeds(Guess(), keep)
 
     def _further(self, guess: Guess, fault: str) -> Iterator[Guess]:
-        """What to try next: a number that a message names as the size of one axis wherever it is open, or as length."""
-        numbers = dict.fromkeys(int(digits) for digits in _NUMBER.findall(fault))
-        for number in [number for number in numbers if 0 < number < 10_000 and number != _SIZE][:_NAMED]:
+        """What to try next: a number that a message names as the size of one axis wherever it is open, or as length.
+
+        Of two numbers one may be the product of such a size and what the other has beside the size that it came from.
+        """
+        named = list(dict.fromkeys(int(digits) for digits in _NUMBER.findall(fault)))
+        numbers = named[:_NAMED]
+        numbers += [a * _SIZE // b for a, b in itertools.permutations(numbers, 2) if b and a * _SIZE % b == 0]
+        for number in [number for number in dict.fromkeys(numbers) if 1 < number < 10_000 and number != _SIZE]:
             for axis in (0, -1, 1):
                 names = [
                     shape[axis]
@@ -126,6 +140,7 @@ class Trial:
                 if found:
                     yield dataclasses.replace(guess, sizes={**guess.sizes, **found})
             yield dataclasses.replace(guess, length=number)
+        yield dataclasses.replace(guess, nameless=True)
 
 
 def _guessed(value: ir.Value, drawn: Array, guess: Guess, keep: float) -> Array:
@@ -134,7 +149,7 @@ def _guessed(value: ir.Value, drawn: Array, guess: Guess, keep: float) -> Array:
         return np.asarray(1e-3 if _RATE.search(name) else keep if _KEEP.search(name) else 0.5, drawn.dtype)
     if drawn.dtype == bool and drawn.ndim == 0:
         return np.asarray("train" in name)
-    if drawn.dtype.kind == "i" and drawn.ndim < 2 and _LENGTH.search(name):
+    if drawn.dtype.kind == "i" and drawn.ndim < 2 and (guess.nameless or _LENGTH.search(name)):
         return np.full_like(drawn, guess.length)
     return drawn
 

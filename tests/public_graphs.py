@@ -1,7 +1,7 @@
 """Recurrent graphs of public repositories, each next to TensorFlow: `lstm-lower check --against tensorflow` on all.
 
     python -m tests.public_graphs           prints the table, tests/data/public_graphs.json
-    python -m tests.public_graphs CLONES    compares graphs that it has no figures of yet, and adds them
+    python -m tests.public_graphs CLONES    compares graphs that do not agree yet, or are not in it, and adds them
 
 CLONES holds git clones, bare ones too, in folders `OWNER+NAME`. The graphs themselves are not in this repository: the
 table has where each one is, and what came of it. Checkpoints of one training hold the same model, which counts once.
@@ -120,7 +120,7 @@ def main(clones: Path | None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for row, file in graphs(clone, Path(folder)):
                 same = [old for old in rows if _same(old, row)]
-                if any(old.get("tensorflows_own") is not None for old in same):
+                if any(old.get("agrees") and old["tensorflows_own"] is not None for old in same):
                     continue
                 row |= compared(file)
                 show(row["repository"], row["path"], row)
