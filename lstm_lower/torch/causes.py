@@ -15,9 +15,18 @@ def cause(error: BaseException) -> str:
     return _first_line(error)
 
 
+def _missing(error: BaseException) -> re.Match[str] | None:
+    return re.search(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'", cause(error))
+
+
+def lacks_formula(error: BaseException) -> bool:
+    """Whether an operation cannot be written at any size."""
+    return _missing(error) is not None
+
+
 def unwritten(error: BaseException, program: torch.export.ExportedProgram) -> str:
     """The operation that cannot be written, and where the module's code calls it, as far as the exporter tells."""
-    found = re.search(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'", cause(error))
+    found = _missing(error)
     if found is None:
         return f": {cause(error)}"
     name = found[1].strip("_")

@@ -19,8 +19,8 @@ from torch.backends import opt_einsum
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.torch import recurrent
-from lstm_lower.torch.branches import decided_axes
-from lstm_lower.torch.causes import cause, unwritten
+from lstm_lower.torch.branches import decided_axes, open_axes
+from lstm_lower.torch.causes import cause, lacks_formula, unwritten
 from lstm_lower.torch.functions import masks_unread, own_gradients_refused
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
@@ -126,7 +126,15 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
         UnsupportedOpError: PyTorch cannot write it, or writes what the module does not compute.
     """
     while True:
-        exported = write(traced)
+        try:
+            exported = write(traced)
+        except UnsupportedOpError as error:
+            # The exporter takes open sizes in fewer places than PyTorch does.
+            fewer = _fewer_open(traced, error)
+            if fewer is None:
+                raise
+            traced = tracing(closed=joined(traced.closed, fewer))
+            continue
         with _quiet():
             comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, exported.model)
             found = comparison.differing_axes()
@@ -135,6 +143,20 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             return traced, dataclasses.replace(exported, changed=changed)
         _check_wanted(traced.wanted, found)
         traced = tracing(closed=joined(traced.closed, found))
+
+
+def _fewer_open(traced: Traced, error: UnsupportedOpError) -> Axes | None:
+    """All open axes but the first ones of inputs, or else these, with an error of the exporter as the reason."""
+    missing = error.__cause__ is None or lacks_formula(error.__cause__)
+    if missing or traced.wanted != "auto":
+        return None
+    axes = open_axes(traced.program)
+    chosen = [(name, axis) for name, each in zip(traced.names, axes, strict=True) for axis in each]
+    reason = cause(error)
+    found: Axes = {}
+    for name, axis in [pair for pair in chosen if pair[1]] or chosen:
+        found.setdefault(name, {})[axis] = reason
+    return found or None
 
 
 def joined(first: Axes, second: Axes) -> Axes:

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.attention import ATTENTION
+from lstm_lower.torch.complex_numbers import OF_COMPLEX, TO_COMPLEX, has_complex
 from lstm_lower.torch.embeddings import EMBEDDINGS
 from lstm_lower.torch.functions import HANDLERS, all_stopped, node, stopped
 from lstm_lower.torch.linear_algebra import LINEAR_ALGEBRA
@@ -28,14 +29,21 @@ from lstm_lower.torch.parts import PARTS
 from lstm_lower.torch.special import SPECIAL
 from lstm_lower.torch.statistics import STATISTICS
 
-# Operators of which the exporter writes numbers in float32.
-_ARITHMETIC = {
-    getattr(holder, form)
-    for name in ("add", "sub", "mul", "div", "truediv", "pow")
-    for form in (name, f"{name}_", f"__{name}__", f"__r{name}__", f"__i{name}__")
-    for holder in (torch, Tensor)
-    if hasattr(holder, form)
-}
+
+def _forms(*names: str) -> set[Any]:
+    """Operators as functions, as methods, in place and turned round."""
+    return {
+        getattr(holder, form)
+        for name in names
+        for form in (name, f"{name}_", f"__{name}__", f"__r{name}__", f"__i{name}__")
+        for holder in (torch, Tensor)
+        if hasattr(holder, form)
+    }
+
+
+# Operators of which the exporter writes numbers in float32, and of which it takes no open size as a number.
+_ARITHMETIC = _forms("add", "sub", "mul", "div", "truediv", "pow")
+_KNOWN_NUMBERS = _forms("mod", "remainder", "pow")
 
 
 def _traced_by_itself() -> bool:
@@ -52,6 +60,15 @@ def _exact(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     if not any(isinstance(x, Tensor) and x.dtype == torch.float64 for x in operands):
         return operands
     return tuple(torch.tensor(x, dtype=torch.float64) if isinstance(x, float) else x for x in operands)
+
+
+def _of_sizes(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Operands in which open sizes beside a tensor are tensors."""
+    like = next((x for x in operands if isinstance(x, Tensor)), None)
+    if like is None:
+        return operands
+    made: Callable[..., Tensor] = torch.scalar_tensor
+    return tuple(made(x, dtype=like.dtype) if isinstance(x, torch.SymInt) else x for x in operands)
 
 
 class Interception(TorchFunctionMode):
@@ -71,6 +88,7 @@ class Interception(TorchFunctionMode):
             variants._pack_padded_sequence: self._pack_padded,
             variants._pad_packed_sequence: self._pad_packed,
             Tensor.__getitem__: self._item,
+            **TO_COMPLEX,
             **ATTENTION,
             **EMBEDDINGS,
             **HANDLERS,
@@ -93,7 +111,11 @@ class Interception(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if func in _ARITHMETIC:
             args = _exact(args)
+        if func in _KNOWN_NUMBERS:
+            args = _of_sizes(args)
         handler = self._handlers.get(func)
+        if func in OF_COMPLEX and has_complex((args, kwargs or {})):
+            handler = OF_COMPLEX[func]
         result = NotImplemented if handler is None else handler(*args, **(kwargs or {}))
         if result is NotImplemented:
             result = func(*args, **(kwargs or {}))

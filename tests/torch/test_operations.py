@@ -77,6 +77,24 @@ def equal_values(x: Any) -> Any:
     )
 
 
+def complex_numbers(x: Any) -> Any:
+    """Real numbers, by way of most of what complex ones can do."""
+    z = torch.complex(x, x.flip(1)) + 1j * x.square()
+    spectrum = torch.fft.rfft(x, dim=1)
+    filtered = torch.zeros_like(spectrum.real, dtype=torch.complex64)
+    filtered[:, :2] = spectrum[:, :2] * (0.5 - 1j * x.mean(1, keepdim=True))
+    turned = z * torch.polar(torch.ones(()), torch.tensor(0.7)) / (2 - z.conj()) - (1j - z) ** 2
+    mixed = torch.einsum("btc,bsc->bts", z, turned) @ torch.exp(1j * z.imag)
+    both = torch.cat([mixed.transpose(1, 2), z.mT[..., :1]], -1).sum(1)
+    return (
+        torch.fft.irfft(filtered, n=x.shape[1], dim=1),
+        both.abs(),
+        both.angle().cos(),
+        torch.where(x > 0, turned, 1.0).imag,
+        torch.view_as_real(z.log()),
+    )
+
+
 GROUPS: dict[str, Callable[..., Any]] = {
     "gamma": lambda x: (
         torch.lgamma(x * 3.3),
@@ -158,6 +176,12 @@ GROUPS: dict[str, Callable[..., Any]] = {
         torch.matrix_exp(x[0, :3] * 3),
         torch.matrix_exp(x[0, :3] * 1e-9),
     ),
+    "complex numbers": complex_numbers,
+    "sizes as numbers": lambda x: (
+        x.flatten()[torch.arange(20) % x.shape[1]],
+        (x.abs() + 1) ** (x.shape[0] - 1),
+        x * F.leaky_relu(x.sin(), 0.1),
+    ),
     "labels": lambda x: F.ctc_loss(
         x.log_softmax(-1).transpose(0, 1),
         torch.ones(x.shape[0], 1, dtype=torch.int64),
@@ -168,7 +192,7 @@ GROUPS: dict[str, Callable[..., Any]] = {
 }
 
 
-TOLERANCES = {"gamma": 2e-4, "errors": 2e-4, "elements": 2e-4}
+TOLERANCES = {"complex numbers": 2e-4, "gamma": 2e-4, "errors": 2e-4, "elements": 2e-4}
 
 
 @pytest.mark.parametrize("name", GROUPS)
@@ -273,6 +297,12 @@ def test_names_views_checkpoints_and_mapped_functions() -> None:
             r"torch.linalg.pinv requires a matrix of full rank and no options, got \['rtol'\]",
         ),
         (
+            lambda x: (torch.view_as_complex(torch.stack([x, x], -1)) ** 0.3).real,
+            projected_loss,
+            UnsupportedOpError,
+            "operations that torch.onnx can write, got pow",
+        ),
+        (
             lambda x: x.chunk(4, 1),
             projected_loss,
             UnsupportedOpError,
@@ -285,6 +315,12 @@ def test_what_has_no_number_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         ll.from_torch(Calling(function), normal(2, 5), loss, example_targets=(), what="forward")
+
+
+def test_a_size_that_the_exporter_takes_as_a_number_is_fixed() -> None:
+    rolled = Calling(lambda x: x.roll(x.shape[1] // 2, 1))
+    step = ll.from_torch(rolled, normal(2, 5, 3), projected_loss, example_targets=(), what="forward")
+    assert [dim.dim_value for dim in step.graph.input[0].type.tensor_type.shape.dim] == [0, 5, 3]
 
 
 def test_a_number_of_parts_that_depends_on_a_size_fixes_it() -> None:
