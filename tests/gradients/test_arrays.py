@@ -106,6 +106,10 @@ def test_transpose(perm: list[int] | None) -> None:
     check_node("Transpose", [X], twice=True, **({} if perm is None else {"perm": perm}))
 
 
+def test_transpose_of_a_number() -> None:
+    check_node("Transpose", [np.array(1.5)], twice=True)
+
+
 def test_range() -> None:
     numbers = [np.asarray(x) for x in (0.5, 3.0, 0.7)]
     check_node("Range", numbers, twice=True, open_sizes=[False])

@@ -43,7 +43,8 @@ def _range(op: std.Range, n: Adjoint) -> Gradients:
 def _transpose(op: std.Transpose, n: Adjoint) -> Gradients:
     if op.perm is None:
         raise n.unsupported("input 0, for its gradient,", "a known rank", "none")
-    return [n.dy.transpose(*sorted(range(len(op.perm)), key=op.perm.__getitem__))]
+    order = sorted(range(len(op.perm)), key=op.perm.__getitem__)
+    return [n.b.wrap(n.b.emitter.transpose(n.dy.value, order))]
 
 
 @differentiates(std.Concat)
