@@ -165,9 +165,10 @@ def compared(path: Path) -> dict[str, Any]:
     faults: list[str] = []
     for shapes in _shapes(open_ranks):
         # A number of that name is what dropout keeps, or what it drops: the same for both where it is a half.
-        for keep in (1.0, 0.5):
+        # And logarithms of what is fed are numbers where it is positive.
+        for keep, positive in ((1.0, False), (0.5, False), (0.5, True)):
             try:
-                row |= _figures(_compared(path, ImportOptions(shapes=shapes), keep))
+                row |= _figures(_compared(path, ImportOptions(shapes=shapes), keep, positive=positive))
             except LstmLowerError as error:
                 faults.append(_reason(error, path))
                 break
@@ -188,8 +189,10 @@ def _shapes(open_ranks: Sequence[str]) -> Iterator[list[str]]:
             yield [f"{name}={','.join(sizes)}"]
 
 
-def _compared(path: Path, options: ImportOptions, keep: float) -> Comparison:
+def _compared(path: Path, options: ImportOptions, keep: float, *, positive: bool = False) -> Comparison:
     feeds = Trial(path, options).fitting(keep)
+    if positive:
+        feeds = {name: np.abs(array) if array.dtype.kind == "f" else array for name, array in feeds.items()}
     return compare_with_tensorflow(
         path, options, feeds, {}, seed=0, steps=3, tolerances=(None, None), schedule="auto", provider=None,
         precision=None,

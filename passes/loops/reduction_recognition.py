@@ -250,14 +250,24 @@ class _Total:
         return self._reduced(op.data, axes, keepdims=op.keepdims) if axes else self.of(op.data)
 
     def _reduced(self, value: ir.Value, axes: Sequence[int], *, keepdims: bool) -> ir.Value:
-        """The sum over time and over axes of the step's value."""
+        """The sum over time and over axes of the step's value.
+
+        Each step is summed up by itself, as the loop did: onnxruntime adds up what it is given one after another, and
+        thousands of numbers of one sign lose 1e-4. All axes but the last at once are a product's matter, whose sums are
+        in blocks.
+        """
         e = self.editor
         dtype = self.facts.dtype(value)
         if dtype not in SUMMED:
             raise NotBatchable(f"onnxruntime has no exact sum over {dtype}")
         self._check_growth(value)
+        stacked, later = self._stacked(value), [axis + 1 for axis in axes]
+        rank = self.facts.rank(value)
+        if axes and (rank is None or sorted(axes) != list(range(rank - 1))):
+            steps = e.reduce(std.ReduceSum, stacked, later, keepdims=keepdims)
+            return e.reduce(std.ReduceSum, steps, [0], keepdims=False)
         keepdims = keepdims and bool(axes)
-        total = e.reduce(std.ReduceSum, self._stacked(value), [0, *(axis + 1 for axis in axes)], keepdims=keepdims)
+        total = e.reduce(std.ReduceSum, stacked, [0, *later], keepdims=keepdims)
         return e.squeeze(total, 0) if keepdims else total
 
     def _check_growth(self, value: ir.Value) -> None:

@@ -176,8 +176,12 @@ def _row(
         verdict = "not decided"
     elif absolute > limit:
         verdict = "as near as the original" if absolute <= limit + 2 * own else OUT_OF_TOLERANCE
-        if verdict == OUT_OF_TOLERANCE and moved is not None and absolute <= _worst(moved, theirs)[0]:
-            verdict = "as near as moved weights"
+        if verdict == OUT_OF_TOLERANCE and moved is not None:
+            unit, unit_relative = _worst(moved, theirs)
+            if unit_relative > _DECIDING:
+                verdict = "not decided"
+            elif absolute <= unit:
+                verdict = "as near as moved weights"
     return StepRow(name, kind, shape, relative, own_relative, float64, verdict)
 
 

@@ -76,3 +76,18 @@ def test_sums_of_products_of_factors_that_differ_in_size_stay() -> None:
         np.testing.assert_allclose(after, before, rtol=1e-5)
     (scan,) = [node for node in lowered.graph.node if node.op_type == "Scan"]
     assert len(scan.output) == 1
+
+
+def test_each_step_is_summed_up_by_itself() -> None:
+    """As the loop did; all numbers one after another would be wrong by 1e-4."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    loops (float[T,50,3,3] x, float[3,3] first) => (float[3,3] last) {
+      axes = Constant <value_ints = [0]> ()
+      last = Scan <num_scan_inputs = 1, body = step (float[3,3] s, float[50,3,3] t) => (float[3,3] s2) {
+        squares = Mul (t, t)
+        total = ReduceSum <keepdims = 0> (squares, axes)
+        s2 = Add (s, total)
+      }> (first, x) }"""
+    x = np.random.default_rng(0).uniform(0.33, 0.34, (600, 50, 3, 3)).astype("f")
+    (last,) = run(ll.optimize(parser.parse_model(text)), {"x": x, "first": np.zeros((3, 3), "f")}, optimised=True)
+    np.testing.assert_allclose(last, np.square(x.astype(float)).sum((0, 1)), rtol=1e-5)

@@ -64,6 +64,7 @@ def test_what_moved_weights_make_of_it_is_accepted() -> None:
     assert verdict(1e-4, 1e-5, moved=2e-4) == "as near as moved weights"
     assert verdict(1e-4, 1e-5, moved=5e-5) == "out of tolerance"
     assert verdict(np.nan, 1e-5, moved=2e-4) == "out of tolerance"
+    assert verdict(0.2, 1e-5, moved=0.3) == "not decided"
     assert verdict(1e-4, 1e-4, moved=2e-4) == "ok"
 
 
