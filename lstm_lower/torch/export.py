@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.backends import opt_einsum
 
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
-from lstm_lower.graph import standard as std
 from lstm_lower.torch import recurrent
 from lstm_lower.torch.branches import decided_axes, open_axes
 from lstm_lower.torch.causes import cause, lacks_formula, unwritten
 from lstm_lower.torch.functions import masks_unread, own_gradients_refused
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
+from lstm_lower.torch.naming import changed, name_dimensions, rename
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 from lstm_lower.torch.sizes import Axes, Comparison
@@ -138,9 +138,9 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
         with _quiet():
             comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, exported.model)
             found = comparison.differing_axes()
-            changed = comparison.changed_parameters()
+            moved = comparison.changed_parameters()
         if not found:
-            return traced, dataclasses.replace(exported, changed=changed)
+            return traced, dataclasses.replace(exported, changed=moved)
         _check_wanted(traced.wanted, found)
         traced = tracing(closed=joined(traced.closed, found))
 
@@ -225,14 +225,14 @@ def write(traced: Traced) -> Exported:
             ) from error
     assert exported is not None
     model: ir.Model = exported.model
-    _rename(model, step.module)
+    rename(model, step.module)
     fixed = {
         name: {axis: traced.reasons.get(name, {}).get(axis, _BY_ITSELF) for axis in axes}
-        for name, axes in _name_dimensions(model).items()
+        for name, axes in name_dimensions(model).items()
     }
     _check_wanted(traced.wanted, fixed)
     translate(model, recurrent.FORMULAS)
-    states = _changed(model, step.names.states)
+    states = changed(model, step.names.states)
     return Exported(model, states, fixed)
 
 
@@ -347,57 +347,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _rename(model: ir.Model, module: nn.Module) -> None:
-    """Gives initializers the names that parameters and buffers have in the module itself, shared ones their first."""
-    first: dict[int, str] = {}
-    names = {name: first.setdefault(id(x), name) for name, x in module.named_parameters(remove_duplicate=False)}
-    prefixed = [name for name in model.graph.initializers if name.startswith("module.")]
-    taken = {name.removeprefix("module.") for name in prefixed}
-    for value in (value for node in model.graph.all_nodes() for value in node.outputs):
-        if value.name in taken and not value.is_graph_output():
-            value.name = f"module.{value.name}.result"
-    for name in prefixed:
-        value = model.graph.initializers.pop(name)
-        own = name.removeprefix("module.")
-        value.name = names.get(own, own)
-        model.graph.initializers[value.name] = value
-
-
-def _name_dimensions(model: ir.Model) -> dict[str, list[int]]:
-    """Names open sizes after the input they are read off, leaves others open; returns the axes that are fixed."""
-    known: dict[str, str] = {}
-    fixed: dict[str, list[int]] = {}
-    for value in model.graph.inputs:
-        assert value.name is not None
-        for axis, dim in enumerate(_sizes(value)):
-            if isinstance(dim, int):
-                fixed.setdefault(value.name, []).append(axis)
-            else:
-                known.setdefault(dim, f"{value.name}_dim_{axis}")
-    for value in (*model.graph.inputs, *model.graph.outputs, *(x for node in model.graph for x in node.outputs)):
-        if value.shape is not None:
-            value.shape = ir.Shape([dim if isinstance(dim, int) else known.get(dim) for dim in _sizes(value)])
-    return fixed
-
-
-def _sizes(value: ir.Value) -> list[int | str]:
-    """A shape as the exporter states it: sizes, names, and formulas of names; a size may be written as a name."""
-    dims = [dim if isinstance(dim, int) else dim.value or "" for dim in value.shape or ()]
-    return [int(dim) if isinstance(dim, str) and dim.isdigit() else dim for dim in dims]
-
-
-def _changed(model: ir.Model, states: Sequence[str]) -> dict[str, str]:
-    """Buffers that the step changes, with their outputs; outputs of the others are dropped."""
-    changed = {}
-    for name in states:
-        output = next(value for value in model.graph.outputs if value.name == f"new_{name}")
-        source: ir.Value | None = output
-        while source is not None and (node := source.producer()) is not None and std.Identity.matches(node):
-            source = node.inputs[0]
-        if source is not None and source.is_initializer():
-            model.graph.outputs.remove(output)
-        else:
-            changed[name] = f"new_{name}"
-    return changed

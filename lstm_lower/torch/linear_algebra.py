@@ -112,6 +112,18 @@ def _orthogonal(A: Tensor) -> tuple[Tensor, Tensor]:
     return Q, R
 
 
+def _householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002
+    """The first columns of a product of reflections, whose vectors stand below the diagonal."""
+    vectors = input.tril(-1) + torch.eye(*input.shape[-2:], dtype=input.dtype)
+    size: Any = input.shape[-1]
+    if tau.shape[-1] != size:
+        raise UnsupportedOpError(
+            f"torch.linalg.householder_product requires as many numbers in tau as there are columns, got "
+            f"{tau.shape[-1]} of {size}"
+        )
+    return node(f"{DOMAIN}::Reflections", [vectors, tau], {}, [(input, input.shape)])[0]
+
+
 def _qr(A: Tensor, mode: str = "reduced") -> Any:
     if mode != "reduced":
         raise UnsupportedOpError(f"torch.linalg.qr requires mode='reduced', got {mode!r}")
@@ -182,6 +194,7 @@ LINEAR_ALGEBRA: dict[Any, Callable[..., Any]] = {
     torch.linalg.cholesky: _cholesky,
     torch.linalg.det: _det,
     torch.linalg.inv: _inverse,
+    torch.linalg.householder_product: _householder_product,
     torch.linalg.lstsq: _lstsq,
     torch.linalg.matrix_exp: _matrix_exp,
     torch.linalg.pinv: _pinv,
@@ -191,6 +204,7 @@ LINEAR_ALGEBRA: dict[Any, Callable[..., Any]] = {
     torch.linalg.solve_triangular: _solve_triangular,
     torch.logdet: _logdet,
     torch.matrix_exp: _matrix_exp,
+    torch.orgqr: _householder_product,
     torch.pinverse: _pinv,
     torch.slogdet: _slogdet,
     Tensor.cholesky_inverse: _cholesky_inverse,

@@ -27,10 +27,6 @@ def householder(n: Traced) -> list[Expr | None]:
     rank = len(matrix.shape or ())
     rows, columns = (up_to(b, matrix.size(axis)) for axis in (-2, -1))
 
-    def reflected(x: Expr, vector: Expr, share: Expr) -> Expr:
-        product = vector.unsqueeze(rank - 2) @ x
-        return x - (share * vector).unsqueeze(rank - 1) * product
-
     def reduce(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         (left,), (k,) = carried, inputs
         column = b.op(std.Gather, left, k, axis=rank - 1)
@@ -42,17 +38,39 @@ def householder(n: Traced) -> list[Expr | None]:
         found = b.where(pivot < 0, length, -length)
         vector = b.where(b.op(std.Equal, rows, k), 1, tail / b.where(done, 1, pivot - found))
         share = b.where(done, 0, (found - pivot) / b.where(done, 1, found))
-        return [reflected(left, vector, share)], [vector, share]
+        return [_reflected(left, vector, share)], [vector, share]
 
     (left,), (vectors, shares) = b.scan(reduce, states=[matrix], inputs=[columns])
-    unit = b.where(b.op(std.Equal, rows.unsqueeze(1), columns), 1, b.zeros_like(matrix))
+    return [_product(matrix, vectors, shares), left]
+
+
+def reflections(n: Traced) -> list[Expr | None]:
+    """The first columns [..., m, n] of a product of reflections, by vectors [..., m, n] and shares [..., n] of them."""
+    vectors, shares = n.operand(0), n.operand(1)
+    rank = len(vectors.shape or ())
+    first = (rank - 1, *range(rank - 1))
+    each = shares.transpose(rank - 2, *range(rank - 2)).unsqueeze(rank - 1)
+    return [_product(vectors, vectors.transpose(*first), each)]
+
+
+def _reflected(x: Expr, vector: Expr, share: Expr) -> Expr:
+    """X [..., m, n] less a share [..., 1] of its part along a vector [..., m]."""
+    rank = len(x.shape or ())
+    product = vector.unsqueeze(rank - 2) @ x
+    return x - (share * vector).unsqueeze(rank - 1) * product
+
+
+def _product(like: Expr, vectors: Expr, shares: Expr) -> Expr:
+    b = like.builder
+    rows, columns = (up_to(b, like.size(axis)) for axis in (-2, -1))
+    unit = b.where(b.op(std.Equal, rows.unsqueeze(1), columns), 1, b.zeros_like(like))
     (q,), _ = b.scan(
-        lambda carried, inputs: ([reflected(carried[0], *inputs)], []),
+        lambda carried, inputs: ([_reflected(carried[0], *inputs)], []),
         states=[unit],
         inputs=[vectors, shares],
         reverse=True,
     )
-    return [q, left]
+    return q
 
 
 def exponential(n: Traced) -> list[Expr | None]:
@@ -89,4 +107,8 @@ def exponential(n: Traced) -> list[Expr | None]:
     return [result]
 
 
-MATRICES: dict[str, Formula] = {"Householder": householder, "MatrixExponential": exponential}
+MATRICES: dict[str, Formula] = {
+    "Householder": householder,
+    "MatrixExponential": exponential,
+    "Reflections": reflections,
+}

@@ -169,6 +169,7 @@ GROUPS: dict[str, Callable[..., Any]] = {
         *torch.linalg.qr(x.mT[..., :2, :] * 2),
         *torch.linalg.qr(torch.eye(3, dtype=x.dtype) + 0 * x[:, :3]),
         torch.linalg.pinv(x),
+        torch.linalg.householder_product(x, x[..., 0, :].sin()),
         torch.linalg.lstsq(x.mT, x.mT.cos()).solution,
     ),
     "exponentials": lambda x: (
