@@ -143,6 +143,43 @@ def _arange(*bounds: Any, dtype: torch.dtype | None = None, **options: Any) -> A
     return torch.arange(*whole, **options).to(dtype)
 
 
+def _linspace(
+    start: Any,
+    end: Any,
+    steps: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    **options: Any,  # noqa: ARG001
+) -> Any:
+    """Numbers at equal distances, of which a trace keeps as many as the example has; from both ends, as in PyTorch."""
+    if not isinstance(steps, torch.SymInt) or isinstance(start, Tensor) or isinstance(end, Tensor):
+        return NotImplemented
+    made: Callable[..., Tensor] = torch.scalar_tensor
+    kind = dtype or torch.get_default_dtype()
+    first, last, count = (made(x, dtype=kind) for x in (start, end, steps))
+    counted: Callable[..., Tensor] = torch.arange
+    numbers = counted(steps).to(kind)
+    apart = (last - first) / (count - 1).clamp(min=1)
+    return torch.where(numbers < torch.floor(count / 2), first + apart * numbers, last - apart * (count - 1 - numbers))
+
+
+def _max_pool1d(
+    input: Tensor,  # noqa: A002
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """As a pooling of images, whose length a trace leaves open."""
+    one = [x[0] if isinstance(x, (tuple, list)) else x for x in (kernel_size, stride or kernel_size, padding, dilation)]
+    windows = [(beside, x) for beside, x in zip((1, 1, 0, 1), one, strict=True)]
+    pool: Callable[..., Any] = functional.max_pool2d
+    found = pool(input.unsqueeze(-2), *windows, ceil_mode=ceil_mode, return_indices=return_indices)
+    return tuple(x.squeeze(-2) for x in found) if return_indices else found.squeeze(-2)
+
+
 def _gumbel_softmax(
     logits: Tensor,
     tau: float = 1,
@@ -274,6 +311,8 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.scatter_reduce_: _scatter_reduce_in_place,
     torch.scatter_reduce: _scatter_reduce,
     torch.arange: _arange,
+    torch.linspace: _linspace,
+    torch.max_pool1d: _max_pool1d,
     torch.cdist: _cdist,
     Tensor.detach: stopped,
     torch.detach: stopped,
@@ -287,6 +326,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     functional.gumbel_softmax: _gumbel_softmax,
     functional.instance_norm: _instance_norm,
     functional.interpolate: _interpolate,
+    functional.max_pool1d: _max_pool1d,
 }
 
 
