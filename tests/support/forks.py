@@ -27,10 +27,12 @@ IMPORTED = (
     "lstm_lower.cli.main",
     "lstm_lower.passes.base",
     "lstm_lower.records.model_files",
+    "matplotlib.pyplot",
     "networkx",
     "numpy",
     "onnx.reference",
     "onnx_ir.passes.common",
+    "sklearn.datasets",
     "typer.core",
 )
 
