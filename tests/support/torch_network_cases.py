@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.support import torch_feedforward_networks as forward
+from tests.support import torch_further_networks as further
 from tests.support import torch_networks as nets
 from tests.support.torch_networks import H, I
 
@@ -82,5 +83,18 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
     "forget_multiply": (forward.ForgetMultiply, lambda b, t: (torch.randn(b, t, I),)),
     "spectrum": (forward.Spectrum, lambda b, t: (torch.randn(b, t, 16),)),
     "statistics": (forward.Statistics, lambda b, t: (torch.randn(b, t, I),)),
+    "auto_correlation": (further.AutoCorrelation, lambda b, t: (torch.randn(b, t + 6, 6),)),
+    "prob_sparse": (further.ProbSparse, lambda b, t: (torch.randn(b, t + 4, 6),)),
+    "diagonal_states": (further.DiagonalStates, lambda b, t: (torch.randn(b, t + 3, 4),)),
+    "fourier_layer": (further.FourierLayer, _batches(2, 8, 8)),
+    "sparse_process": (further.SparseProcess, lambda b, _: (torch.randn(b, 4),)),
+    "orthogonal_layers": (further.OrthogonalLayers, lambda b, t: (torch.randn(b, t, 4),)),
+    "edge_attention": (
+        further.EdgeAttention,
+        lambda b, t: (torch.randn(b + 3, 4), torch.randint(0, b + 3, (2, 4 * t))),
+    ),
+    "spline": (further.Spline, _batches(4)),
+    "selective_states": (further.SelectiveStates, lambda b, t: (torch.randn(b, t, 4),)),
+    "sampled_offsets": (further.SampledOffsets, lambda b, t: (torch.randn(b, 3, t + 4, t + 5),)),
     "quantiles": (nets.Quantiles, lambda b, t: (torch.randn(b, t, I), torch.randn(b, 1))),
 }
