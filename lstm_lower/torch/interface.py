@@ -69,6 +69,12 @@ class Operands:
                 named += named_tensors(name, value)
         if not named:
             raise InvalidInputError("example_inputs requires a tensor at least, got none")
+        for name, tensor in named:
+            if tensor.is_complex():
+                raise UnsupportedOpError(
+                    f"example_inputs requires real numbers, got '{name}' of {tensor.dtype}; take torch.view_as_real of "
+                    "it, and torch.view_as_complex in forward"
+                )
         # A call's arguments are walked in the order in which they are given.
         # Names of parameters and buffers are taken.
         own = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
@@ -172,7 +178,7 @@ class Step(nn.Module):
             if id(tensor) in taken:
                 named[place] = (name, tensor.clone())
             taken.add(id(tensor))
-        states = [(name, buffer.clone()) for name, buffer in self.module.named_buffers()]
+        states = [(name, buffer.clone()) for name, buffer in self.module.named_buffers() if not buffer.is_complex()]
         self.names.outputs = [name for name, _ in named]
         self.names.states = [name for name, _ in states]
         return tuple(tensor for _, tensor in [*named, *states])

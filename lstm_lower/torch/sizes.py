@@ -95,7 +95,7 @@ class Comparison:
                 self._session = session
 
     def changed_parameters(self) -> list[str]:
-        """Names of parameters that the module itself changes in place while it runs."""
+        """Names of parameters, and of complex buffers, that the module itself changes in place while it runs."""
         if self._changed is None:
             with contextlib.suppress(_RefusedError):
                 self._results(self._tensors)
@@ -239,7 +239,8 @@ class Comparison:
                 )
             except Exception as error:
                 raise _RefusedError from error
-        changed = [name for name, value in parameters.items() if not _equal(copies[name], value)]
+        watched = parameters | {name: value for name, value in self._step.named_buffers() if value.is_complex()}
+        changed = [name for name, value in watched.items() if not _equal(copies[name], value)]
         self._changed = self._changed or [name.removeprefix("module.") for name in changed]
         return results
 

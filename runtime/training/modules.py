@@ -25,7 +25,8 @@ def copy_into(module: Any, values: Mapping[str, np.ndarray[Any, Any]], weights: 
     missing = [name for name in weights if name not in tensors]
     if missing:
         raise InvalidInputError(f"module requires the weights {some(weights)}, got one without '{missing[0]}'")
-    shared = [name for name in values if name in tensors]
+    shared = {name: _like(value, tensors[name]) for name, value in values.items() if name in tensors}
+    values = {**values, **shared}
     for name in shared:
         if tuple(tensors[name].shape) != values[name].shape:
             raise InvalidInputError(
@@ -33,3 +34,9 @@ def copy_into(module: Any, values: Mapping[str, np.ndarray[Any, Any]], weights: 
             )
     for name in shared:
         tensors[name].copy_(tensors[name].new_tensor(values[name]))
+
+
+def _like(value: np.ndarray[Any, Any], tensor: Any) -> np.ndarray[Any, Any]:
+    """Complex numbers, which are pairs [..., 2] in a step, where the module has such."""
+    pairs = tensor.is_complex() and value.dtype.kind == "f" and value.shape[-1:] == (2,)
+    return value[..., 0] + 1j * value[..., 1] if pairs else value

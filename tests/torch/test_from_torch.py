@@ -193,6 +193,36 @@ def test_buffers_change_as_in_torch(module: Any) -> None:
         np.testing.assert_allclose(module.state_dict()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+class Turning(nn.Module):
+    """Turns by angles that it knows, and by others that it learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.exp(1j * torch.arange(4.0)))
+        self.register_buffer("angles", torch.exp(2j * torch.arange(4.0)))
+
+    def forward(self, x: Any) -> Any:
+        return ((x + 0.5j) * self.weight * self.angles).real
+
+
+def test_complex_parameters_are_pairs_in_a_step() -> None:
+    module, theirs = Turning(), Turning()
+    optimizer = torch.optim.Adam(theirs.parameters(), 0.1)
+    x = torch.arange(12.0).reshape(3, 4) / 12
+    trainer = ll.Trainer(ll.from_torch(module, x, "mse", torch.optim.Adam(module.parameters(), 0.1)))
+    for _ in range(2):
+        loss = functional.mse_loss(theirs(x), x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert trainer.step({"x": x.numpy(), "target": x.numpy()}).loss == pytest.approx(loss.item(), rel=1e-5)
+    assert trainer.state_dict()["weight"].shape == (4, 2)
+    trainer.to_torch(module)
+    np.testing.assert_allclose(module.weight.detach(), theirs.weight.detach(), rtol=1e-5)
+    with pytest.raises(UnsupportedOpError, match="example_inputs requires real numbers, got 'x' of torch"):
+        ll.from_torch(module, x + 1j, "mse")
+
+
 class Halving(nn.Linear):
     """Halves its weights, once."""
 
