@@ -333,15 +333,6 @@ class Expr:
         """Sum over axes."""
         return self.reduce(std.ReduceSum, axis, keepdims=keepdims)
 
-    def total(self) -> Expr:
-        """Sum of all elements, a scalar.
-
-        Rows first, and then what they come to: onnxruntime adds up all elements one after another, and loses 6e-5 of
-        the squares of a matrix of two million.
-        """
-        rows = self if self.shape is None or len(self.shape) < 2 else self.sum(len(self.shape) - 1)
-        return self.builder.op(std.ReduceSum, rows, keepdims=0)
-
     def reshape(self, *sizes: int) -> Expr:
         """Another shape for the same elements; -1 for the open size, 0 keeps the size at that place."""
         return self.builder.op(std.Reshape, self, self.builder.ints(*sizes))

@@ -146,11 +146,7 @@ class Facts:
         return self._shapes[new] != before
 
     def view(self, node: ir.Node | None) -> std.Standard | None:
-        """The view of a node of ONNX's own operators.
-
-        Returns:
-            `None` for other nodes, in models older than views are, and where an attribute is a function's.
-        """
+        """The view of a node of ONNX's own operators; `None` for others, in older models, and in a function's form."""
         try:
             return self._views[node]
         except KeyError:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.rules.elementwise import sum_of_squares
 
 _FLOAT = ir.DataType.FLOAT
 
@@ -20,7 +21,7 @@ def by_global_norm(gradients: Sequence[Expr], limit: float) -> list[Expr]:
     Source: Pascanu, Mikolov and Bengio, 2013, algorithm 1.
     """
     wide = ir.DataType.DOUBLE if any(gradient.dtype == ir.DataType.DOUBLE for gradient in gradients) else _FLOAT
-    squares = [(gradient.cast(wide) * gradient.cast(wide)).total() for gradient in gradients]
+    squares = [sum_of_squares(gradient.cast(wide)) for gradient in gradients]
     total = squares[0]
     for square in squares[1:]:
         total = total + square
