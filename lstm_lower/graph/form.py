@@ -43,11 +43,14 @@ class Form:
 
 @functools.cache
 def form_of(op_type: str, domain: str, version: int) -> Form | None:
-    """The form that an operator has in a version; `None` where onnx has none, or none any more."""
+    """The form that an operator has in a version; `None` where onnx has none, or none any more.
+
+    GroupNormalization of 18 is called deprecated, since that of 21 means something else by its scales. Runtimes run it.
+    """
     if not defs.has(op_type, version, domain):
         return None
     schema = defs.get_schema(op_type, version, domain)
-    if schema.deprecated:
+    if schema.deprecated and defs.get_schema(op_type, domain).deprecated:
         return None
     single = defs.OpSchema.FormalParameterOption.Single
     return Form(

@@ -57,12 +57,12 @@ def group_normalization(view: std.GroupNormalization, b: Builder) -> list[Expr]:
     """Groups of channels of each example by themselves."""
     x, scale, bias = _wide(view.data, b), _wide(view.scale, b), _wide(view.bias, b)
     normal = _normal(x.reshape(0, view.num_groups, -1), [2], view.epsilon)
-    if b.opset < 21:
+    if view.of_groups:
         normal = normal * scale.unsqueeze(1) + bias.unsqueeze(1)
     result = b.op(std.Reshape, normal, b.op(std.Shape, x))
     if x.shape is not None:
         b.set_shape(result, x.shape)
-    if b.opset >= 21:
+    if not view.of_groups:
         rank = _rank(view)
         result = result * _channels(scale, rank) + _channels(bias, rank)
     return [result.cast(b.wrap(view.data).dtype)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx.reference
+import onnx.reference.op_run
 import onnx.reference.ops.op_affine_grid
 import onnx.reference.ops.op_batch_normalization
 import onnx.reference.ops.op_erf
@@ -23,6 +24,8 @@ Array = np.ndarray[Any, Any]
 
 # The opset in which RoiAlign got its coordinate_transformation_mode.
 _SHIFTED_REGIONS = 16
+# That from which scales of GroupNormalization are of channels.
+_SCALES_OF_CHANNELS = 21
 
 
 class AffineGrid(onnx.reference.ops.op_affine_grid.AffineGrid):
@@ -74,6 +77,21 @@ class GridSample(onnx.reference.ops.op_grid_sample.GridSample):
         return np.array(
             [placed(n=v, length=size, align_corners=align_corners) for v, size in zip(n, dims, strict=True)]
         )
+
+
+class GroupNormalization(onnx.reference.op_run.OpRun):
+    """onnx has none with scales of groups, as they are before 21."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float, **_: Any) -> tuple[Array]:
+        if self.run_params["opsets"][""] < _SCALES_OF_CHANNELS:
+            scale, bias = (np.repeat(each, x.shape[1] // num_groups) for each in (scale, bias))
+        groups = x.reshape(x.shape[0], num_groups, -1)
+        centered = groups - groups.mean(axis=2, keepdims=True)
+        normal = centered / np.sqrt((centered**2).mean(axis=2, keepdims=True) + epsilon)
+        along = [-1, *[1] * (x.ndim - 2)]
+        return (normal.reshape(x.shape) * scale.reshape(along) + bias.reshape(along),)
 
 
 class Loop(onnx.reference.ops.op_loop.Loop):
@@ -140,4 +158,4 @@ class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
         return found
 
 
-MENDED = (AffineGrid, BatchNormalization, Erf, GlobalMaxPool, GridSample, Loop, Pad, RoiAlign)
+MENDED = (AffineGrid, BatchNormalization, Erf, GlobalMaxPool, GridSample, GroupNormalization, Loop, Pad, RoiAlign)

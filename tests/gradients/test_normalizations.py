@@ -67,6 +67,14 @@ def test_group_normalization(shape: tuple[int, ...], opset: int, dims: str) -> N
 
 
 @pytest.mark.parametrize("dims", ["static", "open"])
+@pytest.mark.parametrize("shape", [(2, 4, 5), (2, 4, 3, 2)])
+def test_scales_of_groups(shape: tuple[int, ...], dims: str) -> None:
+    feeds = {"x": random(*shape), "scale": random(2, seed=1), "bias": random(2, seed=2)}
+    options = {"num_groups": 2, "epsilon": 0.01, "opset": 18, "dims": dims}
+    check_node("GroupNormalization", feeds, single=True, twice=len(shape) == 3, tolerance=1e-6, **options)
+
+
+@pytest.mark.parametrize("dims", ["static", "open"])
 @pytest.mark.parametrize("opset", [13, 14, NEWEST])
 @pytest.mark.parametrize("shape", [(3, 4), (2, 4, 5), (2, 4, 3, 2)])
 def test_batch_normalization(shape: tuple[int, ...], opset: int, dims: str) -> None:

@@ -80,3 +80,13 @@ def test_regions_before_and_after_they_were_shifted(opset: int, shift: float) ->
     regions, images = np.array([[1.0, 1.0, 3.0, 3.0]]), np.zeros(1, np.int64)
     found = evaluate("RoiAlign<sampling_ratio = 1>(x, r, i)", opset, x=image, r=regions, i=images)
     assert found.item() == 2 - shift
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+def test_scales_of_groups_and_of_channels(opset: int) -> None:
+    x, scale, bias = normal(2, 4, 5), normal(4 if opset == 21 else 2), normal(4 if opset == 21 else 2)
+    found = evaluate("GroupNormalization<num_groups = 2, epsilon = 0.0>(x, s, b)", opset, x=x, s=scale, b=bias)
+    groups = x.reshape(2, 2, 10)
+    wanted = (groups - groups.mean(2, keepdims=True)) / groups.std(2, keepdims=True)
+    s, b = (np.repeat(each, 4 // len(each))[:, None] for each in (scale, bias))
+    np.testing.assert_allclose(found, wanted.reshape(x.shape) * s + b, rtol=EXACT)

@@ -31,10 +31,19 @@ class BatchNormalization(Affine):
     training_mode = Attribute("training_mode", 0)
 
 
+# The opset from which scale and bias of a GroupNormalization belong to channels.
+_OF_CHANNELS = 21
+
+
 class GroupNormalization(Affine):
     """Scale and bias belong to groups before opset 21, to channels since."""
 
     num_groups = Attribute("num_groups", 1)
+
+    @property
+    def of_groups(self) -> bool:
+        """Whether scale and bias belong to groups."""
+        return self.facts.opset < _OF_CHANNELS
 
 
 class InstanceNormalization(Affine): ...

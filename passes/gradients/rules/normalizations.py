@@ -131,12 +131,12 @@ def _group_normalization(op: std.GroupNormalization, n: Adjoint) -> Gradients:
     each = functools.reduce(operator.mul, sizes[2:], divided(sizes[1], op.num_groups))
     grouped = n.b.sizes([sizes[0], op.num_groups, each])
     normalised = _Normalised.of(reshape_to(x, grouped), [2], op.epsilon)
+    if op.of_groups:
+        dy, value, rank = reshape_to(dy, grouped), normalised.value, 3
+    else:
+        value = reshaped_like(normalised.value, n.x())
     dx = normalised.back(reshape_to(dy * _per_channel(n.x(1), rank), grouped))
-    return (
-        reshaped_like(dx, n.x()),
-        _channel_sums(dy * reshaped_like(normalised.value, n.x()), rank),
-        _channel_sums(dy, rank),
-    )
+    return reshaped_like(dx, n.x()), _channel_sums(dy * value, rank), _channel_sums(dy, rank)
 
 
 @differentiates(std.BatchNormalization)
