@@ -34,7 +34,8 @@ def _check(case: Case, found: Any, model: Path) -> None:
     assert case.losses[-1] < 0.8 * case.losses[0]
     assert found["classes"] == case.classes
     onnx.checker.check_model(model, full_check=True)
-    x = np.load(case.data)["x"]
+    with np.load(case.data) as file:
+        x = file["x"]
     (result,) = ort.InferenceSession(model).run(None, {"x": x})
     assert result.argmax(-1).tolist() == case.classes
 

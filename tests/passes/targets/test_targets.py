@@ -18,13 +18,13 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.targets.fixed_sizes import FixedSizesPass
 from lstm_lower.passes.targets.table import TARGETS
+from lstm_lower.runtime.feeds import read_arrays
 from lstm_lower.runtime.placement import placement
 from lstm_lower.runtime.provider_table import row_of
 from tests.support.command_line import TRAIN, fail, succeed
 from tests.support.provider_plugins import needs
 
-RECORDED = dict(np.load(TRAIN.with_suffix(".npz")))
-FEEDS = {name.removeprefix("in:"): array for name, array in RECORDED.items() if name.startswith("in:")}
+FEEDS, RECORDED = read_arrays(TRAIN.with_suffix(".npz"))
 BATCH = {"batch": FEEDS["ids:0"].shape[1]}
 LOOP = """
 <ir_version: 8, opset_import: ["" : 18]>
@@ -52,7 +52,7 @@ def lowered(target: str, schedule: str = "auto") -> onnx.ModelProto:
 def error(session: ll.Session) -> float:
     """The largest error against TensorFlow's recorded results, relative to an output's largest magnitude."""
     found = session.run(FEEDS)
-    pairs = [(found[name.removeprefix("out:")], array) for name, array in RECORDED.items() if name.startswith("out:")]
+    pairs = [(found[name], array) for name, array in RECORDED.items()]
     return max(float(np.abs(got - array).max() / np.abs(array).max()) for got, array in pairs)
 
 
