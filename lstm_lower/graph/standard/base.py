@@ -131,9 +131,11 @@ class Standard:
         return inputs[index] if index < len(inputs) else None
 
     def attribute(self, name: str, default: Any) -> Any:
-        """An attribute's value, or the default where the node does not say it."""
+        """An attribute's value; the default where the node does not say it, rounded to float32 as nodes keep it."""
         found = self.node.attributes.get(name)
-        return default if found is None else found.value
+        if found is not None:
+            return found.value
+        return float(np.float32(default)) if isinstance(default, float) else default
 
     def dtype(self, index: int = 0) -> ir.DataType | None:
         """The element type of an operand."""
