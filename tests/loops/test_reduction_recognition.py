@@ -81,13 +81,17 @@ def test_sums_of_products_of_factors_that_differ_in_size_stay() -> None:
 def test_each_step_is_summed_up_by_itself() -> None:
     """As the loop did; all numbers one after another would be wrong by 1e-4."""
     text = """<ir_version: 8, opset_import: ["" : 18]>
-    loops (float[T,50,3,3] x, float[3,3] first) => (float[3,3] last) {
+    loops (float[T,50,3,3] x, float[3,3] first, float[50,3,3] sign) => (float[3,3] last, float[50,3,3] turned) {
       axes = Constant <value_ints = [0]> ()
-      last = Scan <num_scan_inputs = 1, body = step (float[3,3] s, float[50,3,3] t) => (float[3,3] s2) {
-        squares = Mul (t, t)
-        total = ReduceSum <keepdims = 0> (squares, axes)
-        s2 = Add (s, total)
-      }> (first, x) }"""
-    x = np.random.default_rng(0).uniform(0.33, 0.34, (600, 50, 3, 3)).astype("f")
-    (last,) = run(ll.optimize(parser.parse_model(text)), {"x": x, "first": np.zeros((3, 3), "f")}, optimised=True)
-    np.testing.assert_allclose(last, np.square(x.astype(float)).sum((0, 1)), rtol=1e-5)
+      last, turned = Scan <num_scan_inputs = 1, body = step (float[3,3] s, float[50,3,3] c, float[50,3,3] t)
+        => (float[3,3] s2, float[50,3,3] c2) {
+          c2 = Neg (c)
+          even = Mul (c, c2)
+          signed = Mul (t, even)
+          total = ReduceSum <keepdims = 0> (signed, axes)
+          s2 = Add (s, total)
+      }> (first, sign, x) }"""
+    x = np.random.default_rng(0).uniform(0.111, 0.1111, (600, 50, 3, 3)).astype("f")
+    feeds = {"x": x, "first": np.zeros((3, 3), "f"), "sign": np.ones((50, 3, 3), "f")}
+    last, _ = run(ll.optimize(parser.parse_model(text)), feeds, optimised=True)
+    np.testing.assert_allclose(last, -x.astype(float).sum((0, 1)), rtol=1e-5)
