@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 import json
 import re
 import sys
@@ -47,6 +46,7 @@ _LENGTH = re.compile(r"len|size|steps|max")
 
 # A size that the graph fixes: no part of a name.
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+_LENGTHS = re.compile(r"\[(\d+)\] vs\. \[(\d+)\]")
 _NAMED = 4
 
 
@@ -124,11 +124,11 @@ class Trial:
     def _further(self, guess: Guess, fault: str) -> Iterator[Guess]:
         """What to try next: a number that a message names as the size of one axis wherever it is open, or as length.
 
-        Of two numbers one may be the product of such a size and what the other has beside the size that it came from.
+        Of two lengths that should be equal one may be the product of such a size and of what else there is.
         """
-        named = list(dict.fromkeys(int(digits) for digits in _NUMBER.findall(fault)))
-        numbers = named[:_NAMED]
-        numbers += [a * _SIZE // b for a, b in itertools.permutations(numbers, 2) if b and a * _SIZE % b == 0]
+        numbers = [int(digits) for digits in dict.fromkeys(_NUMBER.findall(fault))][:_NAMED]
+        pairs = [tuple(map(int, pair)) for pair in _LENGTHS.findall(fault)]
+        numbers += [a * _SIZE // b for pair in pairs for a, b in (pair, pair[::-1]) if b and a * _SIZE % b == 0]
         for number in [number for number in dict.fromkeys(numbers) if 1 < number < 10_000 and number != _SIZE]:
             for axis in (0, -1, 1):
                 names = [
