@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.cli.check_tensorflow import Comparison, _source, compare_with_tensorflow
+from lstm_lower.cli.check_tensorflow import Comparison, compare_with_tensorflow, fixed_source
 from lstm_lower.cli.inspect_graph import chosen
 from lstm_lower.cli.sources import ImportOptions, names_of, open_model
 from lstm_lower.errors import InvalidInputError, LstmLowerError, LstmLowerWarning
@@ -71,11 +71,11 @@ class Trial:
     def __init__(self, path: Path, options: ImportOptions) -> None:
         options = chosen(path, options)
         self.options = options
-        self.model = open_model(path, options, _source(path, options)[0])
+        self.model = open_model(path, options, fixed_source(path, options)[0])
         carried = {pair.input for pair in state.read(self.model).pairs}
         self.inputs = [value for value in required_inputs(self.model) if value.name not in carried]
         self.start = steps.start_values(self.model)
-        self.source = _source(path, options)[0]
+        self.source = fixed_source(path, options)[0]
         self.graph: tensorflow.Original | None = None
 
     def feeds(self, guess: Guess, keep: float) -> dict[str, Array]:

@@ -80,7 +80,8 @@ def check(
     MODEL is the model with recurrent ops. It is evaluated in float64 with a numpy oracle for each of them. The lowered
     model runs in onnxruntime twice, with the graph optimiser off and at its default level. A .npz file whose entries
     are named in:<input> and out:<output> brings recorded results along, which are compared too. Exit code 1 when an
-    output is out of tolerance.
+    output is out of tolerance. Without --rtol and --atol an error is accepted that is no larger than that of MODEL
+    itself in onnxruntime.
 
     With `--against tensorflow` MODEL is a GraphDef, a .meta file or a SavedModel, which TensorFlow itself runs on the
     same feeds and weights: outputs and new values of variables are compared. The names in the .npz file are tensors of
@@ -146,13 +147,16 @@ def report_data(report: Report | Comparison) -> dict[str, object]:
 def print_report(report: Report) -> None:
     """Prints a row per output, a row per gradient, and the verdict."""
     recorded = any(row.recorded is not None for row in report.outputs)
+    original = any(row.original is not None for row in report.outputs)
     columns = ["output", "shape", "max abs error", "rel, not optimised", "rel, default"]
     columns += ["rel, recorded"] if recorded else []
+    columns += ["rel, original"] if original else []
     rows = []
     for row in report.outputs:
         cells = [row.name, console.shape_text(row.shape), console.error_text(max(row.absolute.values(), default=None))]
         cells += [console.error_text(row.relative.get(level)) for level in ("disabled", "default")]
         cells += [console.error_text(row.recorded)] if recorded else []
+        cells += [console.error_text(row.original)] if original else []
         rows.append([*cells, row.verdict])
     console.table(*columns, "verdict", rows=rows, right=columns[2:])
     if report.gradients:

@@ -46,7 +46,7 @@ class Comparison:
     @property
     def passed(self) -> bool:
         """Whether something could be compared, and all of that agrees."""
-        from lstm_lower.runtime.proof.steps import AGREE
+        from lstm_lower.runtime.proof.comparison import AGREE
 
         verdicts = {row.verdict for row in self.rows} - {"random"}
         return bool(verdicts) and verdicts <= AGREE
@@ -77,13 +77,13 @@ def compare_with_tensorflow(
     from lstm_lower.records import state
     from lstm_lower.runtime.feeds import random_feeds
     from lstm_lower.runtime.proof import steps as proof
-    from lstm_lower.runtime.proof.comparison import coarsest_dtype, tolerance
+    from lstm_lower.runtime.proof.comparison import OUT_OF_TOLERANCE, coarsest_dtype, tolerance
     from lstm_lower.runtime.session import Session
     from lstm_lower.tensorflow import original as tensorflow
     from lstm_lower.tensorflow.widening import all_nodes
 
     options = chosen(path, dataclasses.replace(options, inputs=",".join(given) or None))
-    model = open_model(path, options, _source(path, options)[0])
+    model = open_model(path, options, fixed_source(path, options)[0])
     carried = {pair.input for pair in state.read(model).pairs}
     feeds = {name: array for name, array in random_feeds(model, sizes, seed).items() if name not in carried}
     unknown = given.keys() - feeds.keys()
@@ -91,7 +91,7 @@ def compare_with_tensorflow(
         raise InvalidInputError(f"--inputs requires inputs of the graph, got {some(sorted(unknown))}")
     feeds |= given
     start = proof.start_values(model, seed)
-    source, fixed = _source(path, options)
+    source, fixed = fixed_source(path, options)
     graph = tensorflow.original(source, feeds, names_of(options.outputs))
     kept = {node.name for node in all_nodes(graph.graph_def)}
     for variable in source.variables.values():
@@ -112,14 +112,18 @@ def compare_with_tensorflow(
     ours = proof.run(session, model, feeds, start, steps)
     drawn = None if others is None else tensorflow.run(others, feeds, start, steps)
     rows = proof.compare(ours, theirs, wide=wide, moved=moved, drawn=drawn, rtol=rtol, atol=atol)
-    if wide is not None and any(row.verdict == proof.OUT_OF_TOLERANCE for row in rows):
+    if wide is not None and any(row.verdict == OUT_OF_TOLERANCE for row in rows):
         moved = tensorflow.run(graph, feeds, {name: _moved(array) for name, array in start.items()}, steps)
         rows = proof.compare(ours, theirs, wide=wide, moved=moved, drawn=drawn, rtol=rtol, atol=atol)
     return Comparison(rows, steps, [name for name in fixed if name in kept], fault, rtol, atol)
 
 
-def _source(path: Path, options: ImportOptions) -> tuple[Source, list[str]]:
-    """The graph with fixed numbers for random ones, and the names of those draws."""
+def fixed_source(path: Path, options: ImportOptions) -> tuple[Source, list[str]]:
+    """The graph with fixed numbers for random ones, and the names of those draws.
+
+    Raises:
+        InvalidInputError, InvalidModelError: as `from_tensorflow`'s.
+    """
     from lstm_lower.tensorflow.fixed_draws import fix_draws
     from lstm_lower.tensorflow.sources import open_source
 

@@ -21,6 +21,14 @@ TOLERANCES = {
 }
 _COARSENESS = [ir.DataType.DOUBLE, ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16]
 
+# Verdicts: of an error beyond the tolerance that nothing explains; of one that is no larger than the original's own;
+# and of all results that agree.
+OUT_OF_TOLERANCE = "out of tolerance"
+AS_NEAR = "as near as the original"
+AGREE = frozenset({"ok", AS_NEAR, "as near as moved weights"})
+
+# An original that is farther from float64 than that decides nothing.
+DECIDING = 1e-2
 
 # What a provider may compute in, by its own name, and the dtype that is as coarse; tf32 has as many digits as a half.
 _PRECISIONS = {

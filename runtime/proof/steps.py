@@ -13,20 +13,20 @@ import onnx_ir as ir
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair
-from lstm_lower.runtime.proof.comparison import allowed, errors, shape_or_dtype_fault
+from lstm_lower.runtime.proof.comparison import (
+    AS_NEAR,
+    DECIDING,
+    OUT_OF_TOLERANCE,
+    allowed,
+    errors,
+    shape_or_dtype_fault,
+)
 from lstm_lower.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 
 # What runs leave: the outputs of each, and the state after the last, by the framework's names of variables.
 Runs = tuple[list[dict[str, Array]], dict[str, Array]]
-
-# Verdicts: of an error that nothing explains, and of rows that agree.
-OUT_OF_TOLERANCE = "out of tolerance"
-AGREE = frozenset({"ok", "as near as the original", "as near as moved weights"})
-
-# Where the framework is farther from its own float64 than that, a comparison with it decides nothing.
-_DECIDING = 1e-2
 
 # What optimizers and averages keep beside weights; most are squares, which cannot begin below zero.
 _SLOT = re.compile(r"/(Adam|RMSProp|Momentum|Adagrad|Adadelta|Ftrl|moving_\w+|\w*[Aa]verage|m|v|velocity)(_\d+)?(:0)?$")
@@ -172,13 +172,13 @@ def _row(
         verdict = "random"
     elif not all(np.isfinite(array).all() for array in theirs if array.dtype.kind == "f"):
         verdict = "not finite in the original"
-    elif absolute > limit and own_relative is not None and own_relative > _DECIDING:
+    elif absolute > limit and own_relative is not None and own_relative > DECIDING:
         verdict = "not decided"
     elif absolute > limit:
-        verdict = "as near as the original" if absolute <= limit + 2 * own else OUT_OF_TOLERANCE
+        verdict = AS_NEAR if absolute <= limit + 2 * own else OUT_OF_TOLERANCE
         if verdict == OUT_OF_TOLERANCE and moved is not None:
             unit, unit_relative = _worst(moved, theirs)
-            if unit_relative > _DECIDING:
+            if unit_relative > DECIDING:
                 verdict = "not decided"
             elif absolute <= unit:
                 verdict = "as near as moved weights"

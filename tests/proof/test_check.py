@@ -154,6 +154,28 @@ def test_tolerance_is_the_users() -> None:
     assert check(lstm(seed=1), tampered(scaled(1.5)), feeds, rtol=0.6).passed
 
 
+def test_an_error_may_be_as_large_as_the_originals_own() -> None:
+    """A variance by E[x^2] - E[x]^2 loses most of float32's digits where the mean is large, lowered or not."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]> variance (float[N] x) => (float[] y) {
+        mean = ReduceMean<keepdims=0>(x)
+        square = Mul(x, x)
+        mean_square = ReduceMean<keepdims=0>(square)
+        squared_mean = Mul(mean, mean)
+        y = Sub(mean_square, squared_mean)
+    }""")
+    feeds = {"x": (100 + np.arange(64) / 64).astype(np.float32)}
+    (row,) = check(model, feeds=feeds).outputs
+    assert row.verdict == "as near as the original"
+    assert row.original is not None
+    assert 1e-4 < row.original < 1e-2
+    assert not check(model, feeds=feeds, rtol=1e-5).passed
+    worse = onnx.ModelProto.FromString(model.SerializeToString())
+    worse.graph.node[-1].output[0] = "exact"
+    worse.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1.1), "factor"))
+    worse.graph.node.append(helper.make_node("Mul", ["exact", "factor"], ["y"]))
+    assert verdicts(check(model, worse, feeds)) == {"y": "out of tolerance"}
+
+
 def test_random_outputs_are_not_compared() -> None:
     case = Case(layers=2)
     operands = case.operands(seed=1)
