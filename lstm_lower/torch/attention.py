@@ -33,10 +33,8 @@ def _attention(
         weights = scores.softmax(-1)
     else:
         seen = attn_mask if attn_mask.dtype == torch.bool else attn_mask > -math.inf
-        seeing = seen.any(-1, keepdim=True)
         added = torch.where(attn_mask, 0.0, -math.inf) if attn_mask.dtype == torch.bool else attn_mask
-        scores = scores + torch.where(seeing, added, 0.0).to(scores.dtype)
-        weights = torch.where(seeing, scores.softmax(-1), 0.0)
+        weights = torch.where(seen.any(-1, keepdim=True), (scores + added.to(scores.dtype)).softmax(-1), 0.0)
     return functional.dropout(weights, dropout_p) @ value if dropout_p else weights @ value
 
 

@@ -2,7 +2,6 @@
 
 from lstm_lower.passes.decompositions import (  # noqa: F401 (fills the registry)
     arrays,
-    attention,
     deformable,
     images,
     normalization,

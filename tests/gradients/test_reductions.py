@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import lstm_lower as ll
@@ -80,6 +81,44 @@ def test_product_of_axes_of_run_time_is_refused() -> None:
 @pytest.mark.parametrize("dims", ["open", "unranked"])
 def test_softmax(op_type: str, axis: int | None, dims: str) -> None:
     check_node(op_type, {"x": X}, dims=dims, twice=axis is None, **({} if axis is None else {"axis": axis}))
+
+
+@pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("read_twice", [False, True])
+@pytest.mark.parametrize("by_row", [True, False])
+def test_what_is_chosen_behind_a_softmax(op_type: str, by_row: bool, read_twice: bool) -> None:
+    """Rows that a mask hides as a whole are NaN; zeros in their place have no gradient."""
+    shape = "N, 1" if by_row else "N, 4"
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 18]>
+    choice (double[N, 4] x, double[N, 4] bias, bool[{shape}] hidden, double[N, 4] w, double v) => (double loss)
+    <double zero = {{0}}> {{
+        scores = Add(x, bias)
+        y = {op_type}(scores)
+        z = Where(hidden, zero, y)
+        weighted = Mul(z, w)
+        total = ReduceSum<keepdims = 0>(weighted)
+        {"square = Mul(y, y)" if read_twice else "square = Mul(z, z)"}
+        second = ReduceSum<keepdims = 0>(square)
+        scaled = Mul(second, v)
+        loss = Add(total, scaled)
+    }}""")
+    x, w = random(5, 4, seed=1), random(5, 4, seed=2)
+    bias = np.zeros((5, 4))
+    if by_row and not read_twice:
+        bias[[1, 3]] = -np.inf
+    rows = np.asarray([False, True, False, True, True])
+    hidden = rows[:, None] if by_row else rows[:, None] & (w > 0)
+    feeds = {"x": x, "bias": bias, "hidden": hidden, "w": w, "v": np.asarray(0.3)}
+    found = run(ll.gradient(model, "loss", ["x"]), feeds)["grad/x"]
+    tensor = torch.tensor(x, requires_grad=True)
+    # Rows without -inf, which PyTorch differentiates as well; the others' gradients are zero.
+    seen = np.isfinite(bias).all(1)
+    y = torch.nn.functional.softmax(tensor, -1) if op_type == "Softmax" else tensor.log_softmax(-1)
+    z = torch.where(torch.tensor(hidden), 0.0, y)
+    second = y if read_twice else z
+    ((z * torch.tensor(w))[seen].sum() + 0.3 * (second * second)[seen].sum()).backward()
+    assert tensor.grad is not None
+    np.testing.assert_allclose(found, tensor.grad.numpy(), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("exclusive", [0, 1])

@@ -170,13 +170,35 @@ def _scanned(step: Step, start: Expr, sequences: Sequence[Expr], *, reverse: boo
 
 @differentiates(std.Softmax)
 def _softmax(op: std.Softmax, n: Adjoint) -> Gradients:
-    y = n.y()
+    y = _of_chosen_rows(op, n)
     return [(n.dy - summed(n.dy * y, [op.written_axis], keepdims=True)) * y]
 
 
 @differentiates(std.LogSoftmax)
 def _log_softmax(op: std.LogSoftmax, n: Adjoint) -> Gradients:
-    return [n.dy - n.y().exp() * summed(n.dy, [op.written_axis], keepdims=True)]
+    y = _of_chosen_rows(op, n)
+    return [n.dy - y.exp() * summed(n.dy, [op.written_axis], keepdims=True)]
+
+
+def _of_chosen_rows(op: std.AlongAxis, n: Adjoint) -> Expr:
+    """The result, with zeros in the rows for which something else is chosen behind it.
+
+    A row that a mask hides as a whole is NaN, and attention puts zeros in its place. Its gradient is zero, not NaN
+    times zero.
+    """
+    y, facts, axis = n.y(), n.b.facts, op.axis
+    choice = facts.maker(n.dy.value)
+    while isinstance(choice, std.Cast):
+        choice = facts.maker(choice.data)
+    if not isinstance(choice, std.Where) or axis is None:
+        return y
+    sizes = facts.shape(choice.condition)
+    if sizes is None or sizes[axis - n.rank() :][:1] != (1,):
+        return y
+    condition = n.b.wrap(choice.condition)
+    if facts.uniform(choice.no) == 0:
+        return n.b.where(condition, y, 0)
+    return n.b.where(condition, 0, y) if facts.uniform(choice.yes) == 0 else y
 
 
 @differentiates(std.CumSum)
