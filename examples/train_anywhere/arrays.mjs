@@ -21,7 +21,7 @@ export async function readNpz(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let end = bytes.length - 22;
   while (end >= 0 && view.getUint32(end, true) !== 0x06054b50) end--;
-  if (end < 0) throw new Error("a .npz file of arrays is required, got bytes that are none");
+  if (end < 0) throw new Error("a .npz file of arrays is required, got another file");
   const arrays = {};
   let entry = view.getUint32(end + 16, true);
   for (let left = view.getUint16(end + 10, true); left > 0; left--) {
@@ -113,6 +113,13 @@ export function scalar(ort, input, value) {
 /** The samples of a step: batches follow one another and begin again at the end. */
 export function batch(step, size, count) {
   return Array.from({ length: Math.min(size, count) }, (_, number) => (step * size + number) % count);
+}
+
+/** The loss of a step, counted from 1. Weights behind one that is not a number are not numbers either. */
+export function lossOf(about, results, step) {
+  const loss = results[about.loss].data[0];
+  if (!Number.isFinite(loss)) throw new Error(`step ${step}: a finite loss is required, got ${loss}; lower the learning rate or check the data`);
+  return loss;
 }
 
 /** For each row of a tensor the place of its largest number. */

@@ -1,7 +1,7 @@
 // The page: a bundle and data come in, a loss goes down, a model goes out.
 import * as ort from "onnxruntime-web";
 import uPlot from "uplot";
-import { batch, classesOf, feedsOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
+import { batch, classesOf, feedsOf, lossOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
 
 const the = (id) => document.getElementById(id);
 const files = {};
@@ -92,8 +92,8 @@ async function train() {
     while (losses.length < first + wanted && !stopping) {
       const feeds = feedsOf(ort, about.data, arrays, batch(losses.length, size, count));
       const results = await steps.train.run({ ...state, ...rate, ...feeds }, outputs);
+      losses.push(lossOf(about, results, losses.length + 1));
       for (const pair of moving) state[pair.input] = results[pair.output];
-      losses.push(results[about.loss].data[0]);
       if (performance.now() - painted > 50) {
         painted = performance.now();
         show(first, began);

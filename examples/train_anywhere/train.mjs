@@ -2,7 +2,7 @@
 // writes the trained model, predict.onnx with its new weights, into the folder from which it is started.
 import { readFile, writeFile } from "node:fs/promises";
 import * as ort from "onnxruntime-node";
-import { batch, classesOf, feedsOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
+import { batch, classesOf, feedsOf, lossOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
 
 const [folder, data, steps = 100, size = 32] = process.argv.slice(2);
 const arrays = await readNpz(new Uint8Array(await readFile(data)));
@@ -19,8 +19,8 @@ const losses = [];
 for (let step = 0; step < steps; step++) {
   const feeds = feedsOf(ort, about.data, arrays, batch(step, Number(size), count));
   const results = await train.run({ ...state, ...rate, ...feeds }, [about.loss, ...moving.map((pair) => pair.output)]);
+  losses.push(lossOf(about, results, step + 1));
   for (const pair of moving) state[pair.input] = results[pair.output];
-  losses.push(results[about.loss].data[0]);
 }
 
 const contents = {};

@@ -63,11 +63,12 @@ def test_documented_loop(tmp_path: Path) -> None:
         ({"target": np.ones(4, np.float32)}, "input 'target' requires int64, got an array of float32"),
         ({"target": np.ones(4, np.int32)}, None),
         ({"target": np.ones(4, np.complex64)}, "an array of numbers in C's order is required"),
+        ({"target": np.ones(4, np.int64), "x": np.full((4, 6), np.nan)}, "step 1: a finite loss is required, got NaN"),
     ],
 )
 def test_data_that_do_not_fit(tmp_path: Path, changed: dict[str, Any], message: str | None) -> None:
     ll.export_training(bundles.classifier(), tmp_path / "bundle")
-    np.savez(tmp_path / "data.npz", x=np.ones((4, 6)), **changed)
+    np.savez(tmp_path / "data.npz", **{"x": np.ones((4, 6)), **changed})
     words = [node(), str(EXAMPLE / "train.mjs"), "bundle", "data.npz", "2", "3"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode == 0) is (message is None), done.stderr
