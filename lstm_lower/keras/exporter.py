@@ -17,6 +17,7 @@ from keras.src.backend import numpy as keras_numpy
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.keras import evaluation, legacy, objective, operands, optimizers, own_steps
+from lstm_lower.keras.traced_step import TracedStep
 from lstm_lower.keras.tracing import as_loops
 from lstm_lower.records import casts
 from lstm_lower.records import state as training_state
@@ -108,44 +109,13 @@ def from_keras(
     state = _names([*model.variables, *(rule.variables if rule is not None else [])])
     names = [f"grad/{state[id(variable)]}" for variable in variables]
     specs = [*taken.inputs, *targets, *([weight] if weight is not None else [])]
-    apart: list[str] = []
-
-    def step(*given: tf.Tensor) -> dict[str, tf.Tensor]:
-        assert measure is not None
-        rest = list(given)
-        inputs = [rest.pop(0) for _ in taken.inputs]
-        expected = [rest.pop(0) if used else None for used in measure.used]
-        weights = rest.pop() if rest else None
-        if class_weight is not None:
-            weights = objective.class_weights(class_weight, expected)
-        watched = [x for x in inputs if x.dtype.is_floating] if what == "input_gradient" else []
-        with tf.GradientTape() as tape:
-            tape.watch(watched)
-            predictions = evaluation.called(model, taken.packed_inputs(inputs), training=training)
-            value, results = measure(expected, predictions, weights)
-            value = evaluation.with_penalties(value, model)
-            scaled = value if rule is None else rule.scale_loss(value)
-        results = {"loss": value} | results
-        if what == "input_gradient":
-            gradients = tape.gradient(value, watched, unconnected_gradients="zero")
-            floating = [spec.name for spec in taken.inputs if spec.dtype.is_floating]
-            return results | {f"grad/{name}": g for name, g in zip(floating, gradients, strict=True)}
-        gradients = tape.gradient(scaled, [variable.value for variable in variables])
-        whole = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
-        scale = None if rule is None or scaled is value else rule.scale_loss(tf.ones([], value.dtype))
-        for name, variable, gradient in zip(names, variables, whole, strict=True):
-            shown = tf.zeros(variable.shape, variable.dtype) if gradient is None else tf.identity(gradient)
-            results[name] = shown if scale is None else shown / tf.cast(scale, shown.dtype)
-        if rule is not None and optimizers.tells_occurrences_apart(rule):
-            apart.extend(
-                name for name, each in zip(names, gradients, strict=True) if isinstance(each, tf.IndexedSlices)
-            )
-            rule.apply(gradients, variables)
-        elif rule is not None:
-            rule.apply(whole, variables)
-        return results
-
-    traced = own_steps.step_of(model, rule, taken, targets, weight) if own else step
+    traced: Callable[..., dict[str, Any]]
+    apart: Sequence[str] = ()
+    if measure is None:
+        traced = own_steps.step_of(model, rule, taken, targets, weight)
+    else:
+        traced = step = TracedStep(model, taken, measure, rule, names, what == "input_gradient", class_weight, training)
+        apart = step.apart
     held = [*model.variables, *(rule.variables if rule is not None else [])]
     exporting = functools.partial(_exported, model, specs, [(v, state[id(v)]) for v in held], opset)
     exported = exporting(traced)
