@@ -46,7 +46,8 @@ class InductionVariables(OnLoops, LoopPass):
             loop.substitute(state.parameter, number)
             loop.drop_state(state)
             modified = True
-        loop.commit()
+        if modified:
+            loop.commit()
         return modified
 
 

@@ -281,3 +281,17 @@ def test_what_is_not_certain_is_refused(case: str) -> None:
     for limit in (-2, 0, 3, 30):
         feeds = {"limit": np.array(limit), "n0": np.array(4), "most": np.array(6)}
         assert run(model, feeds, optimised=False) == run(after, feeds)
+
+
+def test_a_loop_without_counters_is_left_as_it_is() -> None:
+    """Also where more is known of what it carries than its body declares."""
+    model = ir.from_onnx_text("""<ir_version: 10, opset_import: ["" : 18]>
+    program (float[N] first) => (float[N] last) <bool true = {1}, int64 two = {2}> {
+        last = Loop (two, true, first) <body = step (int64 i, bool going, float[] x) => (bool again, float[] y) {
+            y = Add (x, x)
+            again = Identity (going)
+        }>
+    }""")
+    step = InductionVariables()
+    step.verify_each = True
+    assert not step(model).modified
