@@ -137,8 +137,18 @@ def read_attributes(model: ir.Model, before: Callable[[ir.ExternalTensor], objec
 
 
 def _read(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
-    read = ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, name=tensor.name)
-    tensor.release()
+    # A mapping of its own, which can be closed: numbers folded from the tensor may still be views of the tensor's.
+    mapped = ir.ExternalTensor(
+        tensor.location,
+        tensor.offset,
+        tensor.length,
+        tensor.dtype,
+        shape=tensor.shape,
+        name=str(tensor.name),
+        base_dir=tensor.base_dir,
+    )
+    read = ir.Tensor(mapped.numpy().copy(), dtype=tensor.dtype, name=tensor.name)
+    mapped.release()
     return read
 
 

@@ -14,8 +14,10 @@ import onnx.reference.ops.op_batch_normalization
 import onnx.reference.ops.op_erf
 import onnx.reference.ops.op_global_max_pool
 import onnx.reference.ops.op_grid_sample
+import onnx.reference.ops.op_layer_normalization
 import onnx.reference.ops.op_loop
 import onnx.reference.ops.op_pad
+import onnx.reference.ops.op_rms_normalization
 import onnx.reference.ops.op_roi_align
 
 from lstm_lower.errors import InvalidModelError
@@ -26,6 +28,8 @@ Array = np.ndarray[Any, Any]
 _SHIFTED_REGIONS = 16
 # That from which scales of GroupNormalization are of channels.
 _SCALES_OF_CHANNELS = 21
+# The stash_type that onnx.reference takes.
+_ACCEPTED_STASH = 1
 
 
 class AffineGrid(onnx.reference.ops.op_affine_grid.AffineGrid):
@@ -94,6 +98,16 @@ class GroupNormalization(onnx.reference.op_run.OpRun):
         return (normal.reshape(x.shape) * scale.reshape(along) + bias.reshape(along),)
 
 
+class LayerNormalization(onnx.reference.ops.op_layer_normalization.LayerNormalization):
+    """onnx's own refuses every stash_type but float32, and computes in its operand's dtype."""
+
+    op_domain = ""
+
+    def _run(self, *operands: Array, stash_type: int | None = None, **given: Any) -> tuple[Array, ...]:  # noqa: ARG002
+        found: tuple[Array, ...] = super()._run(*operands, stash_type=_ACCEPTED_STASH, **given)  # type: ignore[no-untyped-call]
+        return found
+
+
 class Loop(onnx.reference.ops.op_loop.Loop):
     """onnx's own takes a condition that is left out for a false one, and joins scan outputs where they are stacked."""
 
@@ -146,6 +160,16 @@ class Pad(onnx.reference.ops.op_pad.Pad_18):
         return found
 
 
+class RMSNormalization(onnx.reference.ops.op_rms_normalization.RMSNormalization):
+    """onnx's own refuses every stash_type but float32, and computes in its operand's dtype."""
+
+    op_domain = ""
+
+    def _run(self, *operands: Array, stash_type: int | None = None, **given: Any) -> tuple[Array]:  # noqa: ARG002
+        found: tuple[Array] = super()._run(*operands, stash_type=_ACCEPTED_STASH, **given)  # type: ignore[no-untyped-call]
+        return found
+
+
 class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
     """onnx's own shifts regions by half an element in the forms before 16, too."""
 
@@ -158,4 +182,16 @@ class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
         return found
 
 
-MENDED = (AffineGrid, BatchNormalization, Erf, GlobalMaxPool, GridSample, GroupNormalization, Loop, Pad, RoiAlign)
+MENDED = (
+    AffineGrid,
+    BatchNormalization,
+    Erf,
+    GlobalMaxPool,
+    GridSample,
+    GroupNormalization,
+    LayerNormalization,
+    Loop,
+    Pad,
+    RMSNormalization,
+    RoiAlign,
+)

@@ -53,6 +53,18 @@ def test_error_function() -> None:
     assert evaluate("Erf(x)", x=normal(2, 0)).shape == (2, 0)
 
 
+@pytest.mark.parametrize("stated", ["", ", stash_type = 1", ", stash_type = 10"])
+def test_normalization_over_an_axis(stated: str) -> None:
+    x, s, b = normal(2, 3, 5), normal(5), normal(5)
+    centered = x - x.mean(-1, keepdims=True)
+    wanted = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 0.5) * s
+    found = evaluate(f"LayerNormalization<axis = -1, epsilon = 0.5{stated}>(x, s, b)", 23, x=x, s=s, b=b)
+    np.testing.assert_allclose(found, wanted + b, rtol=EXACT)
+    wanted = x / np.sqrt((x**2).mean(-1, keepdims=True) + 0.5) * s
+    found = evaluate(f"RMSNormalization<axis = -1, epsilon = 0.5{stated}>(x, s)", 23, x=x, s=s)
+    np.testing.assert_allclose(found, wanted, rtol=EXACT)
+
+
 @pytest.mark.parametrize("align", [0, 1])
 @pytest.mark.parametrize("shape", [(4, 5), (3, 4, 5)])
 def test_places_of_an_affine_map(shape: tuple[int, ...], align: int) -> None:

@@ -107,6 +107,17 @@ def test_sessions_and_files_hold_the_weights(
         np.testing.assert_array_equal(ll.Session(model).run({"x": FEED})["y"], FEED + HERE)
 
 
+def test_weights_of_which_views_are_held(folders: Path) -> None:
+    """What a pass folds from a weight is often a view of its file, which must outlive the reading."""
+    model = model_files.load(write(as_initializer(external("w", location="w.bin")), folders))
+    tensor = model.graph.initializers["w"].const_value
+    assert tensor is not None
+    view = tensor.numpy()[1:]
+    model_files.save(model, folders / "saved.onnx")
+    np.testing.assert_array_equal(view, HERE[1:])
+    np.testing.assert_array_equal(ll.Session(folders / "saved.onnx").run({"x": FEED})["y"], FEED + HERE)
+
+
 def test_a_protobuf_has_no_folder(folders: Path) -> None:
     model = as_initializer(external("w", location="w.bin"))
     for use in (ll.lower, ll.optimize, ll.Session, ll.Trainer, lambda m: ll.Session(m.SerializeToString())):
