@@ -146,6 +146,8 @@ def report_data(report: Report | Comparison) -> dict[str, object]:
 
 def print_report(report: Report) -> None:
     """Prints a row per output, a row per gradient, and the verdict."""
+    from lstm_lower.runtime.proof.check import NOTHING_FINITE
+
     recorded = any(row.recorded is not None for row in report.outputs)
     original = any(row.original is not None for row in report.outputs)
     columns = ["output", "shape", "max abs error", "rel, not optimised", "rel, default"]
@@ -174,6 +176,9 @@ def print_report(report: Report) -> None:
             for row in report.gradients
         ]
         console.table(*columns, "verdict", rows=rows, right=columns[3:])
+    if any(row.verdict == NOTHING_FINITE for row in report.outputs):
+        told = "on these feeds the original itself gives no finite number, which proves nothing; try other feeds"
+        console.out().print(f"\n{told}: --inputs FILE.npz, --seed, --dim")
     verdict = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
     tolerance = f"tolerance {report.rtol:.2g} of an output's largest magnitude plus {report.atol:.2g}"
     console.out().print(f"\n{verdict}: errors against float64, {tolerance}")

@@ -16,7 +16,7 @@ import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
 from lstm_lower.registry import key_of
 from lstm_lower.runtime.feeds import read_arrays
-from lstm_lower.runtime.proof.check import Report, check
+from lstm_lower.runtime.proof.check import NOTHING_FINITE, Report, check
 from lstm_lower.runtime.proof.comparison import errors
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.cudnn_cases import Case
@@ -102,6 +102,15 @@ def test_a_scaled_output_is_seen(factor: float, verdict: str) -> None:
     assert verdicts(report)["h_out"] == verdict
     assert report.passed == (verdict == "ok")
     assert [v for name, v in verdicts(report).items() if name != "h_out"] == ["ok"] * 6
+
+
+def test_numbers_none_of_which_is_finite_prove_nothing() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Log(x) }'
+    )
+    report = check(model, feeds={"x": np.float32([-1, -2])})
+    assert verdicts(report) == {"y": NOTHING_FINITE}
+    assert not report.passed
 
 
 def test_a_transposed_output_is_seen() -> None:
