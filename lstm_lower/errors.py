@@ -93,6 +93,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(repr(near + colon + number) for near in found)}?"
 
 
+def brief(message: object) -> str:
+    """The first line of a message; where that announces a list, the first of the list too."""
+    first, *rest = str(message).splitlines() or [""]
+    return f"{first} {rest[0].strip()}" if rest and first.endswith(":") else first
+
+
 def few_of_each(found: Iterable[tuple[str, str]], most: int = 3) -> str:
     """The lines of an error that is about many nodes: a few of each kind, and how many more there are.
 

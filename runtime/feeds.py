@@ -69,6 +69,16 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
         return _random_feeds(model, dict(sizes or {}), seed)
 
 
+def drawn_sizes(model: ir.Model, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes by name that random feeds have where a model leaves them open and names them.
+
+    Args:
+        model: the model.
+        sizes: as `random_feeds` takes them.
+    """
+    return {name: _size(name, sizes) for name in symbols(model) if is_name(name)}
+
+
 @contextlib.contextmanager
 def drawn_sizes_explained(model: ir.Model, sizes: Mapping[str, int], *, drawn: bool = True) -> Iterator[None]:
     """Where random feeds do not fit a model, says of which sizes they were: nobody may have chosen these.
@@ -84,10 +94,10 @@ def drawn_sizes_explained(model: ir.Model, sizes: Mapping[str, int], *, drawn: b
     try:
         yield
     except InvalidInputError as error:
-        chosen = [name for name in symbols(model) if is_name(name)]
-        if not drawn or not chosen:
+        chosen = drawn_sizes(model, sizes) if drawn else {}
+        if not chosen:
             raise
-        listed = ", ".join(f"{name}={_size(name, sizes)}" for name in chosen)
+        listed = ", ".join(f"{name}={size}" for name, size in chosen.items())
         text = f"the random feeds are of {listed}; others by --dim NAME=SIZE, in Python by `sizes`"
         raise InvalidInputError(f"{error}; {text}") from error
 
@@ -100,7 +110,7 @@ def _random_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int) -> dict[
     known = symbols(model)
     for name in sizes:
         if name not in known:
-            raise InvalidInputError(f"dimension '{name}' requires to be one of {known}, got none of these")
+            raise InvalidInputError(f"dimension '{name}' must be one of {known}, got none of these")
     feeds, facts = {}, Facts.of(model)
     for index, value in enumerate(required_inputs(model)):
         shape = declared_shape(value)
@@ -151,6 +161,9 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
         FileNotFoundError: there is no such file.
     """
     with Path(path).open("rb") as stream:
+        if not zipfile.is_zipfile(stream):
+            raise InvalidInputError(f"{path}: a .npz file of arrays is required, as numpy.savez writes it, got another")
+        stream.seek(0)
         try:
             with np.load(stream, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}

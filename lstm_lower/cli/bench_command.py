@@ -125,7 +125,7 @@ def bench(
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.cli.bench_tables import bench_data, print_bench
         from lstm_lower.runtime import chrome_trace
-        from lstm_lower.runtime.feeds import drawn_sizes_explained, random_feeds, read_arrays
+        from lstm_lower.runtime.feeds import drawn_sizes, drawn_sizes_explained, random_feeds, read_arrays
         from lstm_lower.runtime.measuring.bench import SCHEDULES
         from lstm_lower.runtime.measuring.bench import bench as run_bench
 
@@ -138,6 +138,7 @@ def bench(
         )
         sizes = parse_dims(dim)
         feeds = read_arrays(inputs)[0] if inputs is not None else random_feeds(source, sizes, seed)
+        drawn = drawn_sizes(source, sizes) if inputs is None else {}
         with _told() as say:
             found = run_bench(
                 model,
@@ -164,9 +165,9 @@ def bench(
         if plot is not None:
             draw(found, plot, model.name)
         if as_json:
-            console.print_json(bench_data(found))
+            console.print_json({**bench_data(found), "sizes": drawn})
         else:
-            print_bench(found, shown, top)
+            print_bench(found, shown, top, drawn)
     if not found.passed:
         raise typer.Exit(1)
 

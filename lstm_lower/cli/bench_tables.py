@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from lstm_lower.cli import console
+from lstm_lower.errors import brief
 from lstm_lower.runtime.node_times import LoopTime, NodeTime, OpTime, by_loop, by_op, node_times
 
 if TYPE_CHECKING:
@@ -18,15 +19,19 @@ if TYPE_CHECKING:
 _WIDTH = 44
 
 
-def print_bench(found: Bench, shown: Result | None, top: int) -> None:
+def print_bench(found: Bench, shown: Result | None, top: int, drawn: Mapping[str, int]) -> None:
     """Prints a row per contestant, who takes no part and why, and where one contestant's time goes.
 
     Args:
         found: what was measured.
         shown: whose time is shown by operator and by loop.
         top: how many operators are shown.
+        drawn: sizes of random feeds that the model leaves open; none where the feeds were given.
     """
     _print_contestants(found)
+    if drawn:
+        listed = ", ".join(f"{name}={size}" for name, size in drawn.items())
+        console.out().print(escape(f"random feeds of {listed}; --dim NAME=SIZE chooses other sizes"))
     if shown is not None and shown.figures is not None:
         nodes = node_times(shown.figures.profile)
         total = sum(row.seconds for row in by_op(nodes)) or 1.0
@@ -54,11 +59,14 @@ def _print_contestants(found: Bench) -> None:
     if rows:
         console.table(*columns, rows=rows, right=columns[1:])
         console.out().print()
+    absent: dict[str, list[str]] = {}
     for result in found.results:
         if result.absence is not None:
-            console.out().print(escape(f"{result.name}: {_short(result.absence)}"))
+            absent.setdefault(brief(result.absence), []).append(result.name)
         elif result.verdict is not None and result.verdict.fault is not None:
             console.out().print(f"[bold red]wrong:[/] {escape(f'{result.name}: {result.verdict.fault}')}")
+    for reason, names in absent.items():
+        console.out().print(escape(f"{', '.join(names)}: {reason}"))
     threads = f"{found.threads} thread{'s' if found.threads > 1 else ''} each"
     console.out().print(escape(f"results compared with {found.proof.source}; {threads}"))
     if random := sorted(found.proof.random):
@@ -94,11 +102,6 @@ def _print_loops(loops: Sequence[LoopTime], total: float) -> None:
 def _place(place: Sequence[str]) -> str:
     name = place[-1] if place else "main graph"
     return name if len(name) <= _WIDTH else f"…{name[1 - _WIDTH :]}"
-
-
-def _short(reason: str) -> str:
-    """What a line has room for."""
-    return reason.partition("\n")[0]
 
 
 def _ms(seconds: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError, UnsupportedOpError
+from lstm_lower.errors import InvalidModelError, UnsupportedOpError, brief
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.randomness import random_outputs
@@ -94,6 +94,6 @@ def proof_of(source: ir.Model, feeds: Mapping[str, Array], *, in_float64: bool =
             try:
                 text, expected = "the model evaluated in float64", reference.evaluate(work, feeds)
             except (UnsupportedOpError, InvalidModelError) as error:
-                text += f" (no float64: {str(error).partition(chr(10))[0]})"
+                text += f" (no float64: {brief(error)})"
         dtypes = {value.name or "": value.dtype for value in work.graph.outputs}
         return Proof(text, expected, coarsest_dtype(work), frozenset(random_outputs(work)), dtypes)

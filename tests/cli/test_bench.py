@@ -64,6 +64,7 @@ def test_a_training_step(tmp_path: Path) -> None:
     assert all(0 < row["error"] < 1e-5 and row["fault"] is None for row in timed)
     assert rows["lowered"]["ratio"] == 1
     assert data["fastest"] in rows
+    assert data["sizes"] == {"batch": 4}
     assert data["proof"] == "the model evaluated in float64"
     assert [loop["iterations"] for loop in rows["optimised scan"]["loops"]] == [1, 20, 20]
     assert [loop["iterations"] for loop in rows["optimised unroll"]["loops"]] == [1]
@@ -153,4 +154,4 @@ def test_feeds_that_do_not_fit(tmp_path: Path) -> None:
     said = fail("bench", path, *QUICK, "-i", tmp_path / "feeds.npz", "--form", "optimised", "--schedule", "scan")
     assert "input 'x' requires shape [3, 4]" in said
     np.savez(tmp_path / "feeds.npz", y=np.zeros(4, np.float32))
-    assert "feed 'y' requires" in fail("bench", path, *QUICK, "-i", tmp_path / "feeds.npz", "--form", "optimised")
+    assert "feed 'y' must be one of" in fail("bench", path, *QUICK, "-i", tmp_path / "feeds.npz", "--form", "optimised")

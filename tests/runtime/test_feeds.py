@@ -51,7 +51,7 @@ def test_seed_and_sizes_are_all_that_matters() -> None:
 
 
 def test_an_unknown_dimension_is_an_error() -> None:
-    with pytest.raises(InvalidInputError, match=r"dimension 'B' requires to be one of \['N'\]"):
+    with pytest.raises(InvalidInputError, match=r"dimension 'B' must be one of \['N'\]"):
         random_feeds(parse("float[N] a", "y = Neg(a)"), {"B": 3})
 
 
