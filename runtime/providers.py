@@ -7,7 +7,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, nearest
 from lstm_lower.runtime import provider_plugins
 from lstm_lower.runtime.provider_table import ROWS, Row, row_of
 
@@ -69,11 +69,12 @@ def _named(provider: Any) -> tuple[Row, dict[str, Any]]:
     if plugin is not None:
         provider_plugins.devices(row, plugin, options)
     elif row.name not in available:
-        known = [other.short for other in ROWS if other.plugin is not None]
+        names = [row_of(there).short for there in available]
+        plugins = [other.short for other in ROWS if other.plugin is not None]
         hint = f"; {row.hint}" if row.hint else ""
         raise InvalidInputError(
-            f"provider {name!r} requires one of {available}, which is all that is installed, or a plug-in of {known}"
-            f"{hint}"
+            f"provider {name!r} requires one of {names}, which this onnxruntime has, or a plug-in, one of {plugins}"
+            f"{nearest(name, [*names, *plugins])}{hint}"
         )
     return row, options
 

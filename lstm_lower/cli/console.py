@@ -76,11 +76,18 @@ def errors(*, as_json: bool = False, plugins: Sequence[str] | None = None, code:
             load(plugins or ())
             yield
     except (LstmLowerError, OSError, MemoryError) as error:
-        message = str(error) or "out of memory"
+        message = _message(error) or "out of memory"
         if as_json:
             print_json({"error": {"type": type(error).__name__, "message": message}})
         err().print(f"[bold red]error:[/] {escape(message)}")
         raise typer.Exit(code) from error
+
+
+def _message(error: Exception) -> str:
+    """What is told of an error; of the operating system's the file and what is wrong with it, without a number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
+    return str(error)
 
 
 def _warn_once() -> Callable[..., None]:

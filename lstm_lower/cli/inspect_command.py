@@ -83,8 +83,8 @@ def _print(before: Summary, after: Summary | None, fault: str | None) -> None:
     if before.composites:
         rows = [[c.op, c.node, c.where, _sizes(c), _attributes(c)] for c in before.composites]
         console.table("lowerable op", "node", "where", "sizes", "attributes", rows=rows)
-    else:
-        console.out().print("no recurrent op and no gradient op to lower" + _to_differentiate(before))
+    elif fault is None:
+        console.out().print(nothing_to_lower(before))
     console.out().print()
     if after is not None:
         console.table("", "before", "after", rows=_counts(before, after), right=("before", "after"))
@@ -92,13 +92,14 @@ def _print(before: Summary, after: Summary | None, fault: str | None) -> None:
         console.out().print(f"[bold red]cannot be lowered:[/] {escape(fault)}")
 
 
-def _to_differentiate(before: Summary) -> str:
-    """Says of ONNX's own recurrent nodes, which need no lowering, what can be done with them."""
+def nothing_to_lower(before: Summary) -> str:
+    """Says that a model needs no lowering, and of ONNX's own recurrent nodes what can be done with them."""
     from lstm_lower.graph import standard as std
 
     recurrent = (std.LSTM.op_type, std.GRU.op_type, std.RNN.op_type)
     found = [f"{before.operators[op]} {op}" for op in recurrent if op in before.operators]
-    return f" ({', '.join(found)} of ONNX's own: `lstm-lower gradient` differentiates them)" if found else ""
+    own = f"; its {', '.join(found)} of ONNX's own run as they are (`lstm-lower gradient` differentiates them)"
+    return "nothing to lower: no recurrent or gradient op" + (own if found else "")
 
 
 def _sizes(composite: Composite) -> str:

@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.check_command import print_report, report_data
+from lstm_lower.cli.inspect_command import nothing_to_lower
 from lstm_lower.cli.options import (
     JsonOption,
     ModelArgument,
@@ -200,10 +201,8 @@ def _print_result(
     if report is not None:
         print_report(report)
     counts = collections.Counter(composite.op for composite in before.composites)
-    ops = (
-        ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or "no recurrent op to lower, only optimized"
-    )
+    ops = ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or nothing_to_lower(before)
     sizes = f"{before.nodes} -> {after.nodes} nodes, {after.loops} loops, opset {after.opset}, {seconds:.2f} s"
-    console.out().print(escape(f"{ops}: {sizes}"))
+    console.out().print(escape(f"{ops}: {sizes}" if counts else f"{ops}\n{sizes}"))
     if written:
         console.out().print(escape(f"wrote {target} ({console.bytes_text(target.stat().st_size)})"))

@@ -42,7 +42,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """
     special = is_special(path)
     parent = None if special else real_path(path).parent
-    with _naming(path), tempfile.TemporaryDirectory(prefix=f".{path.name[:32]}.", dir=parent) as folder:
+    with _naming(path), _folder_beside(path, parent) as folder:
         temporary = Path(folder) / path.name
         yield temporary
         others = [other for other in Path(folder).iterdir() if other != temporary]
@@ -61,6 +61,14 @@ def write_text(path: Path, text: str) -> None:
     """
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def _folder_beside(path: Path, parent: Path | None) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder; where none can be made, the error is about the path that cannot be written."""
+    try:
+        return tempfile.TemporaryDirectory(prefix=f".{path.name[:32]}.", dir=parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextlib.contextmanager

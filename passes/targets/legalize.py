@@ -66,7 +66,7 @@ class CheckTargetPass(Pass):
             faults = self._sizes(model.graph.inputs) or [*faults, *self._loops(model), *self._sizes(made)]
         if faults:
             more = [f"and {len(faults) - _NAMED} more"] if len(faults) > _NAMED else []
-            what = f"target '{self.target.name}' requires another model, it has"
+            what = f"target '{self.target.name}' requires a model with"
             raise UnsupportedOpError("\n  ".join([what, *faults[:_NAMED], *more]))
         return ir.passes.PassResult(model, modified=False)
 
@@ -77,8 +77,8 @@ class CheckTargetPass(Pass):
             view = facts.view(node)
             fault = None if view is None else self.target.fault(view, silent=self.silent)
             if fault is not None:
-                loop = "; sizes={...} or --dim fixes the number of its steps" if is_scan(node) else ""
-                found.append(f"{fault}, which '{node_label(node)}' is{loop}")
+                loop = "; --dim or sizes={...} fixes its number of steps" if is_scan(node) else ""
+                found.append(f"{fault}, got '{node_label(node)}'{loop}")
         return found
 
     def _loops(self, model: ir.Model) -> list[str]:
@@ -88,9 +88,9 @@ class CheckTargetPass(Pass):
         found = []
         for scan in scans:
             if not self.target.nested_loops and scan in inner:
-                found.append(f"no loop in a loop, which '{node_label(scan)}' is; schedule unroll takes them apart")
+                found.append(f"no loop in a loop, got '{node_label(scan)}'; schedule unroll takes them apart")
             if self.target.closed_bodies and (read := captures(scan)):
-                found.append(f"no loop that reads from outside, as '{node_label(scan)}' reads '{read[0].name}'")
+                found.append(f"no loop that reads from outside, got '{node_label(scan)}', which reads '{read[0].name}'")
         return found
 
     def _types(self, model: ir.Model) -> list[str]:
@@ -105,7 +105,7 @@ class CheckTargetPass(Pass):
                 narrowed = dtype in self.target.narrowed and (value in interface or facts.elements(value) > 1)
                 if dtype is not None and (narrowed or (dtype in self.target.without and not self.silent)):
                     found.setdefault(dtype, value)
-        return [f"no {dtype.name.lower()}, which '{value.name}' is" for dtype, value in found.items()]
+        return [f"no {dtype.name.lower()}, got '{value.name}'" for dtype, value in found.items()]
 
     def _sizes(self, values: Iterable[ir.Value]) -> list[str]:
         """The first of the values with an open size, where sizes have to be known."""
@@ -113,7 +113,5 @@ class CheckTargetPass(Pass):
             shape = self.context.space.facts.shape(value)
             if shape is None or not all(isinstance(size, int) for size in shape):
                 written = "unknown" if shape is None else list(map(str, shape))
-                return [
-                    f"no sizes that are open, as those of '{value.name}', {written}; sizes={{...}} or --dim fixes them"
-                ]
+                return [f"no open sizes, got {written} of '{value.name}'; --dim or sizes={{...}} fixes them"]
         return []
