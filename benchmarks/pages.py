@@ -133,7 +133,7 @@ def pages(
 ) -> None:
     """Measure what the pages show, draw it, and write the pages' tables."""
     if unknown := sorted(set(names or []) - set(COMMANDS)):
-        raise typer.BadParameter(f"a name requires to be one of {', '.join(COMMANDS)}, got {unknown[0]}")
+        raise typer.BadParameter(f"a name must be one of {', '.join(COMMANDS)}, got {unknown[0]}")
     load = os.getloadavg()[0]
     if load > 0.3 and not quick:
         print(f"the load average is {load:.2f}: other work on this machine distorts the figures", file=sys.stderr)

@@ -264,7 +264,7 @@ def _bind_attributes(call: Call, given: Mapping[str, Any]) -> None:
     for name in given:
         # TensorFlow keeps the dtypes of an op as attributes T, S, ...; a converter may carry them along.
         if name not in known and not name.startswith("_") and name not in call.op.types:
-            raise call.error(f"attribute {name}", f"to be one of {sorted(known) or 'none'}", "an unknown attribute")
+            raise call.error(f"attribute {name}", f"a name of {sorted(known) or 'none'}", "an unknown attribute")
     for attribute in call.op.attributes:
         what = f"attribute {attribute.name}"
         if attribute.name in given:

@@ -115,7 +115,7 @@ class Session:
         wanted = self.outputs if outputs is None else list(outputs)
         unknown = [name for name in wanted if name not in self.outputs]
         if unknown:
-            raise InvalidInputError(f"output '{unknown[0]}' requires to be one of {self.outputs}")
+            raise InvalidInputError(f"output '{unknown[0]}' must be one of {self.outputs}")
         arrays = self.check_feeds(feeds)
         with failures_explained() as quiet:
             # onnxruntime takes no names for all.
@@ -141,7 +141,7 @@ class Session:
         known = self._inputs | self._optional
         for name in feeds:
             if name not in known:
-                raise InvalidInputError(f"feed '{name}' requires to be one of the inputs {self.inputs}")
+                raise InvalidInputError(f"feed '{name}' must be one of the inputs {self.inputs}")
         missing = [name for name in self.inputs if name not in feeds]
         if missing:
             raise InvalidInputError(f"input '{missing[0]}' requires a value, got nothing (missing: {missing})")

@@ -85,7 +85,7 @@ def from_keras(
         legacy.Step(model, loss, optimizer, loss_weights, metrics)
     )
     if not model.built:
-        raise InvalidInputError(f"model '{model.name}' requires to be built, got one without weights")
+        raise InvalidInputError(f"model '{model.name}' must be built, got one without weights")
     _check(model)
     own = own_steps.is_own(model)
     if own:

@@ -40,7 +40,7 @@ def translated(step: Step) -> Step:
     if not _is_legacy(model):
         raise InvalidInputError(f"model requires a model of Keras 3 or tf-keras, got {type(model).__name__}")
     if not model.built:
-        raise InvalidInputError(f"model '{model.name}' requires to be built, got one without weights")
+        raise InvalidInputError(f"model '{model.name}' must be built, got one without weights")
     loss, optimizer = step.loss, step.optimizer
     loss_weights, metrics = step.loss_weights, step.metrics
     compiled = getattr(model, "compiled_loss", None)
@@ -71,7 +71,7 @@ def _model(model: Any) -> Any:
         rebuilt.set_weights(model.get_weights())
     except (TypeError, ValueError, AttributeError, KeyError, NotImplementedError) as error:
         raise UnsupportedOpError(
-            f"model '{model.name}' requires to be one that Keras 3 can rebuild (functional or sequential, of layers "
+            f"model '{model.name}' must be one that Keras 3 can rebuild (functional or sequential, of layers "
             f"that it has), got: {str(error).strip().splitlines()[0]}"
         ) from error
     inputs = [_sample(tensor) for tensor in rebuilt.inputs]

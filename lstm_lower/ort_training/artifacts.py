@@ -98,7 +98,7 @@ def generate_artifacts(
     trained = _names("requires_grad", requires_grad)
     both = sorted(set(trained) & set(frozen))
     if both:
-        raise InvalidInputError(f"a parameter requires to be trained or frozen, got '{both[0]}' in both lists")
+        raise InvalidInputError(f"a parameter must be trained or frozen, got '{both[0]}' in both lists")
     for name in trained:
         block.requires_grad(name)
     for name in frozen:

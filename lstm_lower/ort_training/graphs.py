@@ -82,7 +82,7 @@ def _check(model: onnx.ModelProto, trainable: Sequence[str], frozen: Sequence[st
         raise InvalidInputError(f"a parameter requires one of the initializers {some(list(held))}, got '{unknown[0]}'")
     both = sorted(set(trainable) & set(frozen))
     if both:
-        raise InvalidInputError(f"a parameter requires to be trained or frozen, got '{both[0]}' in both lists")
+        raise InvalidInputError(f"a parameter must be trained or frozen, got '{both[0]}' in both lists")
     floating = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
     whole = [name for name in trainable if held[name].data_type not in floating]
     if whole:

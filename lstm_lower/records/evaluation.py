@@ -96,7 +96,7 @@ def write(model: ir.Model, evaluation: ir.Model, predictions: Sequence[str]) -> 
     _check_inputs(model, evaluation)
     outputs = [value.name for value in evaluation.graph.outputs]
     if unknown := [name for name in predictions if name not in outputs]:
-        raise InvalidModelError(f"prediction '{unknown[0]}' requires to be one of the outputs {outputs}")
+        raise InvalidModelError(f"prediction '{unknown[0]}' must be one of the outputs {outputs}")
     kept = copy_model(evaluation)
     training_state.detach_initial_values(kept)
     kept.metadata_props[PREDICTIONS_KEY] = json.dumps(list(predictions))

@@ -211,17 +211,17 @@ def verify(model: ir.Model, state: TrainingState) -> None:
     inputs = {value.name: value for value in model.graph.inputs}
     outputs = {value.name: value for value in model.graph.outputs}
     if state.loss is not None and state.loss not in outputs:
-        raise InvalidModelError(f"loss '{state.loss}' requires to be a graph output")
+        raise InvalidModelError(f"loss '{state.loss}' must be a graph output")
     if state.learning_rate is not None and state.learning_rate not in inputs:
-        raise InvalidModelError(f"learning rate '{state.learning_rate}' requires to be a graph input")
+        raise InvalidModelError(f"learning rate '{state.learning_rate}' must be a graph input")
     for pair in state.pairs:
         if pair.role not in get_args(Role):
             raise InvalidModelError(f"state '{pair.input}' requires a role of {get_args(Role)}, got {pair.role!r}")
         if pair.input not in inputs:
-            raise InvalidModelError(f"state '{pair.input}' requires to be a graph input")
+            raise InvalidModelError(f"state '{pair.input}' must be a graph input")
         for end in (pair.output, pair.gradient):
             if end is not None and end not in outputs:
-                raise InvalidModelError(f"state '{pair.input}': '{end}' requires to be a graph output")
+                raise InvalidModelError(f"state '{pair.input}': '{end}' must be a graph output")
         if pair.output is not None:
             _check_equal(inputs[pair.input], outputs[pair.output])
     for what in ("input", "output"):
@@ -254,7 +254,7 @@ def set_initial_value(model: ir.Model, name: str, array: Array) -> None:
     """
     value = next((value for value in model.graph.inputs if value.name == name), None)
     if value is None:
-        raise InvalidModelError(f"initial value '{name}' requires to be a graph input")
+        raise InvalidModelError(f"initial value '{name}' must be a graph input")
     tensor = ir.tensor(native(array, f"initial value '{name}'"), name=name)
     if value.dtype is not None and value.dtype != tensor.dtype:
         raise InvalidModelError(f"initial value '{name}' requires dtype {value.dtype}, got {tensor.dtype}")

@@ -277,7 +277,7 @@ def _of_length(rows: Expr, total: Expr) -> TensorList:
 
 
 def _unknown(op: Op) -> TensorList:
-    raise UnsupportedOpError(f"{op}: a list that it shortens requires to be read in the loop only, got a reader behind")
+    raise UnsupportedOpError(f"{op}: a list that it shortens must be read in the loop only, got a reader behind")
 
 
 def added(result: Value) -> TensorList | None:

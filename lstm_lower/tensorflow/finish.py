@@ -129,5 +129,5 @@ def _verified(model: ir.Model) -> onnx.ModelProto:
         onnx.checker.check_model(proto, full_check=proto.ByteSize() < 2**30)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         reason = str(error).splitlines()[0]
-        raise InvalidModelError(f"the converted model requires to be valid ONNX, got: {reason}") from error
+        raise InvalidModelError(f"the converted model must be valid ONNX, got: {reason}") from error
     return proto

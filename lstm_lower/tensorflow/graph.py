@@ -47,7 +47,7 @@ def nodes_by_name(nodes: Iterable[NodeDef]) -> dict[str, NodeDef]:
     listed = list(nodes)
     for node in listed:
         if node.name in found:
-            raise InvalidModelError(f"{label(node)}: its name requires to be its own, got one that is taken")
+            raise InvalidModelError(f"{label(node)}: its name must be its own, got one that is taken")
         found[node.name] = node
     for node in listed:
         for name in node.input:

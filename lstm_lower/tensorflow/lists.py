@@ -206,9 +206,7 @@ def _optional_value(t: Translator, op: Op, scope: Scope) -> list[Value]:
     condition, count = found.branch
     side = _side(t, condition, scope)
     if side is None:
-        raise UnsupportedOpError(
-            f"{op}: requires to be read on one side of the branch that made it, got a reader outside"
-        )
+        raise UnsupportedOpError(f"{op}: must be read on one side of the branch that made it, got a reader outside")
     return list(found.components[:count] if side == 0 else found.components[count:])
 
 

@@ -40,7 +40,7 @@ class Compound(TensorList):
 
     def rows(self) -> Expr:
         raise UnsupportedOpError(
-            "a list of TensorArrays, optional values or lists of different lengths requires to be read one by one, got "
+            "a list of TensorArrays, optional values or lists of different lengths must be read one by one, got "
             f"a reader of all, such as a loop around that carries it; {WAY_ON}"
         )
 
@@ -90,7 +90,7 @@ class Packed(TensorList):
 
     def rows(self) -> Expr:
         raise UnsupportedOpError(
-            "elements of different shapes require to be read one by one or concatenated, got a reader of all, such as "
+            "elements of different shapes must be read one by one or concatenated, got a reader of all, such as "
             f"a loop around that carries their list; {WAY_ON}"
         )
 

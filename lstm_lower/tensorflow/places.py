@@ -48,7 +48,7 @@ def scatter(held: TensorList, indices: Expr, values: Expr, *, grows: bool = Fals
     if end is not None and (held.empty or _same(end, count) or (grows and count.entries == (0,))):
         if isinstance(held, Fresh):
             return Rows(values)
-        raise UnsupportedOpError("a TensorArray requires to be new where it is written whole, got one in use")
+        raise UnsupportedOpError("a TensorArray must be new where it is written whole, got one in use")
     b = values.builder
     sizes = b.op(std.Shape, values).slice(1, END, axis=0)
     if held.empty or grows:

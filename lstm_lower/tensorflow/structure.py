@@ -196,7 +196,7 @@ class Raising:
                 return None
             case "Switch" | "RefSwitch" if (frame := self._switches.get(op.name)) is not None:
                 if number == 1:
-                    raise InvalidModelError(f"{op}: its result requires to be read in its loop, got a reader outside")
+                    raise InvalidModelError(f"{op}: its result must be read in its loop, got a reader outside")
                 loop = self._loop(frame)
                 self.aliases.names[name] = f"{loop.name}:{frame.switches.index(op.name)}"
                 return None
@@ -277,7 +277,7 @@ class Raising:
             waits: whether its ops wait for what the op waits for.
         """
         if name not in self.functions:
-            raise InvalidModelError(f"{op}: function '{name}' requires to be in the library, got none")
+            raise InvalidModelError(f"{op}: function '{name}' must be in the library, got none")
         depth = self._depth.get(op.name, 0) + 1
         if depth > _MAX_DEPTH:
             raise UnsupportedOpError(f"{op}: function '{name}' requires an end, got one that calls itself")

@@ -82,7 +82,7 @@ class Scope:
         if cell in self.cells:
             return self.cells[cell]
         if self.outer is None:
-            raise InvalidModelError(f"'{cell.name}' requires to be made before it is read, got a reader before")
+            raise InvalidModelError(f"'{cell.name}' must be made before it is read, got a reader before")
         found = self.outer.read(cell)
         if self.carry is not None:
             # An iteration may find what an earlier one has left.

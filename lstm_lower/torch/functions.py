@@ -350,7 +350,7 @@ def own_gradients_refused() -> Iterator[None]:
 
     def refuse_gradients(*_args: Any, **_options: Any) -> Any:
         raise UnsupportedOpError(
-            "torch.autograd.grad requires to be called outside of forward and loss, got a call inside; write the "
+            "torch.autograd.grad must be called outside of forward and loss, got a call inside; write the "
             "derivative in operations of tensors, or let ll.gradient differentiate a gradient once more"
         )
 

@@ -181,7 +181,7 @@ class Interception(TorchFunctionMode):
     def _known_lengths(self, batch_sizes: Tensor) -> Tensor:
         if id(batch_sizes) not in self._lengths:
             raise UnsupportedOpError(
-                "a packed sequence requires to be made inside forward by pack_padded_sequence, got one from elsewhere; "
+                "a packed sequence must be made inside forward by pack_padded_sequence, got one from elsewhere; "
                 "take the padded tensor and the lengths as inputs"
             )
         return self._lengths[id(batch_sizes)][1]

@@ -94,7 +94,7 @@ def _errors(function: Any, depth: int) -> Iterator[str]:
             getattr(argument, "value", None) for argument in call.args[{"unsupported": 0, "requires": 2}.get(name, 9) :]
         ]
         if len(words) > 1 and isinstance(words[0], str) and isinstance(words[1], str):
-            yield f"{words[0].partition(',')[0]}: {words[1].removeprefix('to be ')}"
+            yield f"{words[0].partition(',')[0]}: {words[1]}"
         inner = function.__globals__.get(name) if depth else None
         if inspect.isfunction(inner) and inner.__module__.startswith("lstm_lower.passes"):
             yield from _errors(inner, depth - 1)

@@ -34,7 +34,7 @@ def shield(model: ir.Model) -> None:
                     node.op_type,
                     node_label(node),
                     "sequence_lens",
-                    "to be absent, all sequences of one length (pad them, or export the model with opset 9 or newer)",
+                    "no operand, all sequences of one length (pad them, or export the model with opset 9 or newer)",
                     f"'{lengths.name}'",
                 )
             )

@@ -111,7 +111,7 @@ def _directions(n: Node, *functions: type[std.Unary]) -> list[_Direction]:
         if n.get(name, plain) != plain:
             raise n.unsupported(f"attribute {name}", f"{plain} or to be left out", n.get(name, plain))
     if n.value("sequence_lens") is not None:
-        raise n.unsupported("sequence_lens", "to be left out, as onnxruntime-training does", "lengths")
+        raise n.unsupported("sequence_lens", "no lengths, as onnxruntime-training takes none", "lengths")
     return [_Direction(n, index) for index in range(count)]
 
 

@@ -74,7 +74,7 @@ class Bindings:
         if fetched not in self._made:
             unknown = [name for name in fetched if name not in self._session.outputs]
             if unknown:
-                raise InvalidInputError(f"output '{unknown[0]}' requires to be one of {list(self._session.outputs)}")
+                raise InvalidInputError(f"output '{unknown[0]}' must be one of {list(self._session.outputs)}")
             made = (self._session.ort.io_binding(), self._session.ort.io_binding())
             for turn, binding in enumerate(made):
                 self._state.bind(binding, turn)

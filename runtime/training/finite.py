@@ -26,7 +26,7 @@ def updates(loss: float, step: int, on_nan: OnNan, trace: Callable[[], object] |
         origin = "" if trace is None else f"; {trace()}"
         hint = "; trace_nan names the node that made the first such number" if trace is None else ""
         raise NotFiniteError(
-            f"step {step}: the loss requires to be finite, got {loss}{origin}; the state is as before that step. "
+            f"step {step}: the loss must be finite, got {loss}{origin}; the state is as before that step. "
             "A smaller learning rate or clip_norm may prevent it; on_nan 'skip' leaves such steps out, 'ignore' "
             f"goes on regardless{hint}"
         )

@@ -149,7 +149,7 @@ class Trainer(Portable, Diagnosed, Trainable):
         given = dict(initial_values or {})
         unknown = [name for name in given if name not in state_inputs]
         if unknown:
-            raise InvalidInputError(f"initial value '{unknown[0]}' requires to be one of the state {state_inputs}")
+            raise InvalidInputError(f"initial value '{unknown[0]}' must be one of the state {state_inputs}")
         missing = [name for name in state_inputs if name not in given and name not in defaults]
         if missing:
             raise InvalidInputError(f"state '{missing[0]}' requires an initial value, got none (missing: {missing})")
@@ -274,9 +274,7 @@ class Trainer(Portable, Diagnosed, Trainable):
         updated = [pair.input for pair in self.state.pairs if pair.role == "weight" and pair.output is not None]
         for name, array in self._device_state.read(updated).items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise NotFiniteError(
-                    f"after step {self.steps} state '{name}' requires to be finite, got nan or infinity"
-                )
+                raise NotFiniteError(f"after step {self.steps} state '{name}' must be finite, got nan or infinity")
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Puts values in place of the whole state.
@@ -352,7 +350,7 @@ class Trainer(Portable, Diagnosed, Trainable):
                 return feeds
         taken = [name for name in feeds if name not in self.inputs]
         if taken:
-            raise InvalidInputError(f"feed '{taken[0]}' requires to be one of the data inputs {self.inputs}")
+            raise InvalidInputError(f"feed '{taken[0]}' must be one of the data inputs {self.inputs}")
         checked = self.session.check_feeds(self._shapes | self._rate_placeholder() | dict(feeds))
         arrays = {name: checked[name] for name in feeds}
         if signature is not None:

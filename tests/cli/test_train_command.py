@@ -145,13 +145,13 @@ def test_a_loss_that_is_no_number_is_said_once_and_drawn(folder: Path) -> None:
     np.savez(folder / "initial.npz", **initial)
     stopped = train(folder)
     assert stopped.exit_code == 1
-    assert "step 1: the loss requires to be finite, got nan" in stopped.stderr
+    assert "step 1: the loss must be finite, got nan" in stopped.stderr
     assert "was not yet written" in stopped.stderr
     traced = train(folder, "--trace-nan").stderr.replace("\n", "")
     assert "got nan; 'dense_b:0' holds nan before the step" in traced
     skipped = train(folder, "--on-nan", "skip")
     assert skipped.exit_code == 1
-    assert "after step 8 state 'dense_b:0' requires to be finite" in skipped.stderr
+    assert "after step 8 state 'dense_b:0' must be finite" in skipped.stderr
     assert not (folder / "run" / "checkpoint.safetensors").exists()
     result = train(folder, "--on-nan", "ignore")
     assert result.exit_code == 0

@@ -54,7 +54,7 @@ def test_what_keras_3_cannot_rebuild_is_refused() -> None:
 
     made = Own(name="own")
     made(np.ones((2, 3), np.float32))
-    with pytest.raises(ll.UnsupportedOpError, match="model 'own' requires to be one that Keras 3 can rebuild"):
+    with pytest.raises(ll.UnsupportedOpError, match="model 'own' must be one that Keras 3 can rebuild"):
         ll.from_keras(made, "mse", "sgd")
     with pytest.raises(ll.InvalidInputError, match="optimizer requires one that Keras 3 has, got tf-keras' Own"):
         ll.from_keras(model(), "mse", type("Own", (old.optimizers.SGD,), {})())

@@ -158,7 +158,7 @@ def test_feeds() -> None:
     session = ll.Session(single_node_model("GRUBlockCell", kwargs, symbolic=True))
     with pytest.raises(ll.InvalidInputError, match=r"'x' requires a value, got nothing"):
         session.run({name: value for name, value in kwargs.items() if name != "x"})
-    with pytest.raises(ll.InvalidInputError, match="'xx' requires to be one of"):
+    with pytest.raises(ll.InvalidInputError, match="'xx' must be one of"):
         session.run({**kwargs, "xx": np.zeros(1)})
     with pytest.raises(ll.InvalidInputError, match="output 'zz'"):
         session.run(kwargs, outputs=["zz"])

@@ -66,7 +66,7 @@ class TestInModels:
             ll.lower(model)
         model = leaky_model()
         model.graph.node[0].CopyFrom(leaky_node(decai=0.5))
-        with pytest.raises(ll.InvalidModelError, match=r"attribute decai requires to be one of \['decay'\]"):
+        with pytest.raises(ll.InvalidModelError, match=r"attribute decai requires a name of \['decay'\]"):
             ll.lower(model)
 
     def test_onnx_knows_it(self) -> None:

@@ -244,7 +244,7 @@ def test_blocks_make_the_same_models(written: Path, tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"ort_format": True}, "ort_format requires False"),
-        ({"custom_op_library": "ops.so"}, "custom_op_library requires to be left out"),
+        ({"custom_op_library": "ops.so"}, "custom_op_library must be left out"),
         ({"requires_grad": None}, "requires_grad requires the names of initializers"),
         ({"requires_grad": ["fc3.weight"]}, "got 'fc3.weight'"),
         ({"frozen_params": ["fc1.bias"]}, "got 'fc1.bias' in both lists"),
@@ -254,7 +254,7 @@ def test_blocks_make_the_same_models(written: Path, tmp_path: Path) -> None:
         ({"loss": onnxblock.blocks.Neg()}, "loss requires a scalar"),
         ({"optimizer": "adam"}, "optimizer requires one of"),
         ({"additional_output_names": ["nowhere"]}, "got 'nowhere'"),
-        ({"loss_input_names": ["nowhere"]}, "'nowhere' requires to be declared"),
+        ({"loss_input_names": ["nowhere"]}, "'nowhere' must be declared"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(changed: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_what_cannot_be_lowered_is_said(op: str, operands: Any, attributes: Any,
             "BiasAddGrad",
             {"out_backprop": (FLOAT, [3, 2])},
             {"axis": 1},
-            "BiasAddGrad 'node': attribute axis requires to be one",
+            "BiasAddGrad 'node': attribute axis requires a name of",
         ),
         (
             "SoftmaxCrossEntropyWithLogits",

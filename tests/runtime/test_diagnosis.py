@@ -61,7 +61,7 @@ CASES: dict[str, tuple[str, tuple[float, float], NonFinite]] = {
 def test_the_first_node_is_named(name: str) -> None:
     body, w, expected = CASES[name]
     stopped = trainer(body, w)
-    with pytest.raises(NotFiniteError, match="step 1: the loss requires to be finite"):
+    with pytest.raises(NotFiniteError, match="step 1: the loss must be finite"):
         stopped.step({"x": X})
     found = stopped.first_nonfinite({"x": X})
     assert found is not None

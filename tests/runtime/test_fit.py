@@ -195,7 +195,7 @@ def test_what_is_left_out_is_no_part_of_the_mean() -> None:
     skipping = trainer(on_nan="skip")
     history = skipping.fit({"x": bad}, batch_size=2, shuffle=False)
     assert np.isfinite(history["loss"]).all()
-    with pytest.raises(NotFiniteError, match="step 3: the loss requires to be finite"):
+    with pytest.raises(NotFiniteError, match="step 3: the loss must be finite"):
         trainer().fit({"x": bad}, batch_size=2, shuffle=False)
 
 
@@ -232,7 +232,7 @@ def test_a_step_that_nothing_is_known_of_how_to_evaluate() -> None:
         ({"monitor": "val_loss"}, r"monitor requires one of \['loss'\], got 'val_loss'"),
         ({"monitor": "accuracy"}, "mode requires 'min' or 'max' for the monitor 'accuracy', got none"),
         ({"metrics": ["distance"]}, "metrics require scalars, got 'distance' of shape"),
-        ({"metrics": ["weather"]}, "output 'weather' requires to be one of"),
+        ({"metrics": ["weather"]}, "output 'weather' must be one of"),
         ({"callbacks": [EarlyStopping(1, monitor="val_loss")]}, r"monitor requires one of \['loss'\]"),
         ({"pad": {"y": 0.0}}, "pad requires names of data inputs"),
     ],

@@ -56,7 +56,7 @@ def test_a_provider_that_captures_has_a_target_of_its_own(value: object) -> None
 def test_a_session_that_captures_refuses_what_no_capture_holds() -> None:
     """What would be opened on a GPU, told by the provider's options alone."""
     loops = onnx.parser.parse_model(STEPS)
-    with pytest.raises(UnsupportedOpError, match="no Scan, which 'last' is"):
+    with pytest.raises(UnsupportedOpError, match="no Scan, got 'last'"):
         session._loadable(loops, CAPTURING)
     unrolled = ll.lower(loops, target="cuda-graph")
     assert session._loadable(unrolled, CAPTURING) is not None

@@ -61,7 +61,7 @@ def test_a_step_that_is_not_finite_raises_and_changes_nothing() -> None:
     good, bad = ({"x": x[:2]} for x in (data(), data(bad=1)))
     trainer.step(good)
     before = trainer.state_dict()
-    with pytest.raises(NotFiniteError, match="step 2: the loss requires to be finite, got nan"):
+    with pytest.raises(NotFiniteError, match="step 2: the loss must be finite, got nan"):
         trainer.step(bad, ["new_w"])
     assert trainer.steps == 1
     assert equal(trainer.state_dict(), before)
@@ -105,7 +105,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     """The loss of the last step was finite; its update is not."""
     with run(tmp_path, data()) as stopped:
         stopped.trainer.learning_rate = 2e38
-        with pytest.raises(NotFiniteError, match=r"after step 1 state 'w' requires to be finite.*was not yet written"):
+        with pytest.raises(NotFiniteError, match=r"after step 1 state 'w' must be finite.*was not yet written"):
             stopped.go(1, 1)
     assert not files(stopped).checkpoint.exists()
 

@@ -83,14 +83,14 @@ def pair(**changes: object) -> TrainingState:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (pair(input="v"), "state 'v' requires to be a graph input"),
-        (pair(output="w"), "state 'w': 'w' requires to be a graph output"),
-        (pair(gradient="grad_v"), "state 'w': 'grad_v' requires to be a graph output"),
+        (pair(input="v"), "state 'v' must be a graph input"),
+        (pair(output="w"), "state 'w': 'w' must be a graph output"),
+        (pair(gradient="grad_v"), "state 'w': 'grad_v' must be a graph output"),
         (pair(output="grad_b"), "state 'w' requires shape [3], got [2] after the step"),
         (pair(output="loss"), "state 'w' requires shape [3], got [] after the step"),
         (pair(role="bias"), "state 'w' requires a role of"),
-        (TrainingState((), "cost"), "loss 'cost' requires to be a graph output"),
-        (TrainingState((), "loss", "rate"), "learning rate 'rate' requires to be a graph input"),
+        (TrainingState((), "cost"), "loss 'cost' must be a graph output"),
+        (TrainingState((), "loss", "rate"), "learning rate 'rate' must be a graph input"),
         (TrainingState((*pair().pairs, *pair().pairs)), "state input 'w' requires one pair, got 2"),
     ],
 )
@@ -143,7 +143,7 @@ def test_newer_version_is_refused() -> None:
     [
         ("w", np.zeros(4, np.float32), r"'w' requires shape \[3\], got \[4\]"),
         ("w", np.zeros(3, np.float64), "'w' requires dtype FLOAT, got DOUBLE"),
-        ("q", np.zeros(3, np.float32), "'q' requires to be a graph input"),
+        ("q", np.zeros(3, np.float32), "'q' must be a graph input"),
     ],
 )
 def test_wrong_initial_value_is_refused(name: str, array: np.ndarray, message: str) -> None:  # type: ignore[type-arg]

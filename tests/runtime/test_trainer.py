@@ -148,7 +148,7 @@ def test_failed_step_leaves_state() -> None:
     ("change", "message"),
     [
         (lambda d: {"ids:0": d["ids:0"]}, "'labels:0' requires a value"),
-        (lambda d: d | {"w:0": np.zeros(3, np.float32)}, "feed 'w:0' requires to be one of the data inputs"),
+        (lambda d: d | {"w:0": np.zeros(3, np.float32)}, "feed 'w:0' must be one of the data inputs"),
         (lambda d: d | {"ids:0": d["ids:0"].astype(np.int64)}, "'ids:0' requires dtype int32, got int64"),
         (lambda d: d | {"ids:0": d["ids:0"][:19]}, "'ids:0' requires shape"),
         (lambda d: d | {"labels:0": d["labels:0"][:, :2]}, "'labels:0' requires shape"),
@@ -186,11 +186,11 @@ def test_missing_values_are_refused() -> None:
         ll.Trainer(model, initial_values=values)
     with pytest.raises(InvalidInputError, match=r"state 'b:0' requires shape \[128\], got \[2\]"):
         ll.Trainer(model, initial_values=values | {"b:0": np.zeros(2, np.float32)}, learning_rate=1.0)
-    with pytest.raises(InvalidInputError, match="initial value 'q' requires to be one of"):
+    with pytest.raises(InvalidInputError, match="initial value 'q' must be one of"):
         ll.Trainer(model, initial_values=values | {"q": np.zeros(2, np.float32)}, learning_rate=1.0)
     with pytest.raises(InvalidModelError, match="without updates requires optimizer="):
         ll.Trainer(quadratic())
-    with pytest.raises(InvalidInputError, match="output 'cost' requires to be one of"):
+    with pytest.raises(InvalidInputError, match="output 'cost' must be one of"):
         ll.Trainer(quadratic(), optimizer="sgd").step({"x": np.ones((2, 3), np.float32)}, ["cost"])
 
 

@@ -144,7 +144,7 @@ def test_missing_library_function() -> None:
     graph = outer.get_concrete_function().graph.as_graph_def()
     assert [value.name for value in ll.from_tensorflow(graph, ["x:0"]).graph.output] == ["Identity:0"]
     del graph.library.function[:]
-    with pytest.raises(ll.InvalidModelError, match=r"Call.*: function '.*inner.*' requires to be in the library"):
+    with pytest.raises(ll.InvalidModelError, match=r"Call.*: function '.*inner.*' must be in the library"):
         ll.from_tensorflow(graph, ["x:0"])
 
 

@@ -278,7 +278,7 @@ def test_names_views_checkpoints_and_mapped_functions() -> None:
             torch.relu,
             lambda y: torch.autograd.grad(y.sum(), y)[0].sum(),
             UnsupportedOpError,
-            "torch.autograd.grad requires to be called outside",
+            "torch.autograd.grad must be called outside",
         ),
         (torch.relu, lambda _: 3, InvalidInputError, "loss requires .* got 3"),
         (

@@ -207,7 +207,7 @@ class CheckpointState:
     def __init__(self, state: Held) -> None:
         if not isinstance(state, Held):
             raise InvalidInputError(
-                f"CheckpointState requires to be made by CheckpointState.load_checkpoint(path), got {state!r}"
+                f"CheckpointState must be made by CheckpointState.load_checkpoint(path), got {state!r}"
             )
         self.held = state
         self.parameters = Parameters(state)

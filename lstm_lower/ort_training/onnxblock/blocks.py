@@ -66,7 +66,7 @@ def declaration(name: str) -> onnx.ValueInfoProto:
     }
     if name not in declared:
         raise InvalidInputError(
-            f"'{name}' requires to be declared by the model, as {some(list(declared))} are, got a name that is not; "
+            f"'{name}' must be declared by the model, as {some(list(declared))} are, got a name that is not; "
             "onnx.shape_inference.infer_shapes declares what nodes make"
         )
     return declared[name]

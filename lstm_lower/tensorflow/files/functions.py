@@ -110,7 +110,7 @@ class OpTable:
                 break
             position += size
         names = ", ".join(argument.name for argument in results)
-        raise InvalidModelError(f"{_label(node)}: a result requires to be one of {names}, got '{result}:{index}'")
+        raise InvalidModelError(f"{_label(node)}: a result must be one of {names}, got '{result}:{index}'")
 
 
 def _declared(arguments: Iterable[Any]) -> tuple[Argument, ...]:
@@ -202,7 +202,7 @@ class _Names:
 
     def add(self, node: Any) -> None:
         if node.name in self.nodes or node.name in self.arguments:
-            raise InvalidModelError(f"{_label(node)}: its name requires to be its own in '{self.function}'")
+            raise InvalidModelError(f"{_label(node)}: its name must be its own in '{self.function}'")
         self.nodes[node.name] = node
 
     def tensor(self, spelled: str, reader: str) -> str:

@@ -173,5 +173,5 @@ def as_ours(kind: Any, message: Any) -> Any:
     try:
         content = message.SerializeToString()
     except Exception as error:
-        raise InvalidModelError(f"the {_name(kind)} requires to be written, got one that is not: {error}") from error
+        raise InvalidModelError(f"the {_name(kind)} must be written, got one that is not: {error}") from error
     return parse(kind, content, f"the {_name(kind)}")

@@ -192,6 +192,6 @@ def _apply_signature(source: Source, signature: Any, name: str) -> None:
         for public, info in infos.items():
             if not info.name:
                 what = f"{kind} '{public}' of signature '{name}'"
-                raise InvalidModelError(f"{source.label}: {what} requires to be one tensor, got a composite one")
+                raise InvalidModelError(f"{source.label}: {what} must be one tensor, got a composite one")
     source.inputs = {public: signature.inputs[public].name for public in sorted(signature.inputs)}
     source.outputs = {public: signature.outputs[public].name for public in sorted(signature.outputs)}

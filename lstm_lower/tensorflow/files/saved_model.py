@@ -101,7 +101,7 @@ class _Reader:
         table = OpTable(graph_def.library.function, op_defs)
         function, saved = table.functions.get(name), self.meta.object_graph_def.concrete_functions.get(name)
         if function is None or saved is None:
-            raise InvalidModelError(f"{self.label}: function '{name}' requires to be in the library, got none")
+            raise InvalidModelError(f"{self.label}: function '{name}' must be in the library, got none")
         graph = function_graph(function, table, graph_def)
         source = Source(graph.graph_def, self.label, side_effects=True, suffix="", op_defs=op_defs)
         own = len(graph.arguments) - len(saved.bound_inputs)
@@ -136,7 +136,7 @@ class _Reader:
                 constant = constants.get(node.constant.operation)
                 if constant is None:
                     what = f"constant '{node.constant.operation}'"
-                    raise InvalidModelError(f"{self.label}: {what} requires to be in the graph, got none")
+                    raise InvalidModelError(f"{self.label}: {what} must be in the graph, got none")
                 tensor = messages.attribute(constant, "value").tensor
                 source.constants[argument] = values.tensor_value(tensor, f"Const '{constant.name}'")
 

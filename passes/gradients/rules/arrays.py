@@ -102,7 +102,7 @@ def _gather(op: std.Gather, n: Adjoint) -> Gradients:
     x, axis = n.x(), op.axis
     rank, places = n.rank(), n.rank(1)
     if axis is None:
-        raise n.unsupported("axis, for the gradient,", "to be one of the operand's", "another")
+        raise n.unsupported("axis, for the gradient,", "one of the operand's", "another")
     place = n.b.facts.constant(op.indices)
     if place is not None and not places and x.shape is not None and n.dy.shape is not None:
         return [_one_element(n, axis, int(place))]

@@ -132,7 +132,7 @@ def _product(op: std.ReduceProd, n: Adjoint) -> Gradients:
     reduced, x = _Reduced(op, n), n.x()
     axes = reduced.axes
     if axes is None:
-        raise n.unsupported("axes, for the gradient,", "to be known", "axes of run time, or an unknown rank")
+        raise n.unsupported("axes, for the gradient,", "known ones", "axes of run time, or an unknown rank")
     if not axes:
         return [n.dy]
     order = [*axes, *(axis for axis in range(n.rank()) if axis not in axes)]
@@ -212,7 +212,7 @@ def _cumprod(op: std.CumProd, n: Adjoint) -> Gradients:
     """For each element the product of those before it times the sum of dy times the products of those behind it."""
     axis = op.axis
     if axis is None:
-        raise n.unsupported("axis, for the gradient,", "to be known", "an axis of run time, or an unknown rank")
+        raise n.unsupported("axis, for the gradient,", "a known one", "an axis of run time, or an unknown rank")
     rank, reverse = n.rank(), bool(op.reverse)
     order = [axis, *(i for i in range(rank) if i != axis)]
     rows, dy = (flatten_rows(n.b.wrap(n.b.emitter.transpose(v.value, order)), 1) for v in (n.x(), n.dy))

@@ -20,7 +20,7 @@ def _dft(op: std.DFT, n: Adjoint) -> Gradients:
     """
     axis, x = op.axis, n.x()
     if axis is None or x.shape is None:
-        raise n.unsupported("axis, for the gradient,", "to be known", "an axis of run time, or an unknown rank")
+        raise n.unsupported("axis, for the gradient,", "a known one", "an axis of run time, or an unknown rank")
     parts = x.shape[-1]
     if not isinstance(parts, int):
         raise n.unsupported("input 0, for its gradient,", "a known size of the last axis", "an unknown one")

@@ -105,7 +105,7 @@ class Layout:
         values = {value.name: value for value in declared}
         unknown = [name for name in given if name not in values]
         if unknown:
-            raise InvalidInputError(f"sample_axis '{unknown[0]}' requires to be one of the inputs {sorted(values)}")
+            raise InvalidInputError(f"sample_axis '{unknown[0]}' must be one of the inputs {sorted(values)}")
         shared = _shared_symbol(value.shape for value in values.values())
         self.fields: dict[str, Field] = {}
         for name, value in values.items():

@@ -174,7 +174,7 @@ class DistributedTrainer(Trainable):
         arrays = trainer.checked(feeds)
         unknown = [name for name in outputs if name not in trainer.outputs]
         if unknown:
-            raise InvalidInputError(f"output '{unknown[0]}' requires to be one of {trainer.outputs}")
+            raise InvalidInputError(f"output '{unknown[0]}' must be one of {trainer.outputs}")
         parts = self._rowwise.divide(arrays, self.workers)
         reduction = self._reduction_of(arrays) if len(parts) > 1 else "mean"
         while True:

@@ -88,9 +88,9 @@ def test_what_workers_refuse() -> None:
     batch = lstm_batches(1)[0]
     with DistributedTrainer(trainer, 2, reduction="mean") as workers:
         before = workers.state_dict()
-        with pytest.raises(NotFiniteError, match="step 1: the loss requires to be finite"):
+        with pytest.raises(NotFiniteError, match="step 1: the loss must be finite"):
             workers.step({**batch, "target": np.full_like(batch["target"], np.nan)})
-        with pytest.raises(InvalidInputError, match="output 'z' requires to be one of"):
+        with pytest.raises(InvalidInputError, match="output 'z' must be one of"):
             workers.step(batch, ["z"])
         for name, value in workers.state_dict().items():
             np.testing.assert_array_equal(value, before[name])

@@ -54,12 +54,12 @@ def test_body() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"b:h:0"', '"b:g:0"', "BlockLSTM 'b': a result requires to be one of i, cs, f, o, ci, co, h, got 'g:0'"),
+        ('"b:h:0"', '"b:g:0"', "BlockLSTM 'b': a result must be one of i, cs, f, o, ci, co, h, got 'g:0'"),
         ('"b:h:0"', '"b:h:1"', "got 'h:1'"),
         ('"b:h:0"', '"b:h:x"', "function 'f' requires 'b:h:x', got none of that name"),
         ('"b:h:0"', '"z:h:0"', "IdentityN 'm': function 'f' requires 'z:h:0', got none"),
         ('"^u"', '"^u:0"', "requires '.u:0', got none"),
-        ('name: "k" op', 'name: "m" op', "Odd 'm': its name requires to be its own in 'f'"),
+        ('name: "k" op', 'name: "m" op', "Odd 'm': its name must be its own in 'f'"),
         ('key: "second"', 'key: "third"', "function 'f' requires a tensor for its result 'second', got none"),
     ],
 )

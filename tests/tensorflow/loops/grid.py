@@ -33,7 +33,7 @@ PART = [
 # What is refused, and what the error says. Stacks of TensorFlow 1 that loops in loops share hold numbers of one shape.
 REFUSED = {
     "v1/growing_nested": "requires elements of a known shape.*enable_control_flow_v2",
-    "v1/map_fn_thrice": "a list of TensorArrays.*requires to be read one by one.*enable_control_flow_v2",
+    "v1/map_fn_thrice": "a list of TensorArrays.*must be read one by one.*enable_control_flow_v2",
 }
 
 # Every form in one of the two kinds, in turn.
