@@ -103,8 +103,8 @@ class LayerNormalization(onnx.reference.ops.op_layer_normalization.LayerNormaliz
 
     op_domain = ""
 
-    def _run(self, *operands: Array, stash_type: int | None = None, **given: Any) -> tuple[Array, ...]:  # noqa: ARG002
-        found: tuple[Array, ...] = super()._run(*operands, stash_type=_ACCEPTED_STASH, **given)  # type: ignore[no-untyped-call]
+    def _run(self, *operands: Array, **given: Any) -> tuple[Array, ...]:
+        found: tuple[Array, ...] = super()._run(*operands, **{**given, "stash_type": _ACCEPTED_STASH})  # type: ignore[no-untyped-call]
         return found
 
 
@@ -165,8 +165,8 @@ class RMSNormalization(onnx.reference.ops.op_rms_normalization.RMSNormalization)
 
     op_domain = ""
 
-    def _run(self, *operands: Array, stash_type: int | None = None, **given: Any) -> tuple[Array]:  # noqa: ARG002
-        found: tuple[Array] = super()._run(*operands, stash_type=_ACCEPTED_STASH, **given)  # type: ignore[no-untyped-call]
+    def _run(self, *operands: Array, **given: Any) -> tuple[Array]:
+        found: tuple[Array] = super()._run(*operands, **{**given, "stash_type": _ACCEPTED_STASH})  # type: ignore[no-untyped-call]
         return found
 
 
