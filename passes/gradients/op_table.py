@@ -24,10 +24,10 @@ _RULE, _DECOMPOSED, _BODY, _APART, _FLAT = "rule", "decomposed", "function", "ap
 _NOTHING, _REFUSED = "nothing", "refused"
 _WAYS = (
     (_RULE, "a rule of its own"),
-    (_DECOMPOSED, "decomposed first, by a formula of ours"),
+    (_DECOMPOSED, "decomposed first, by a formula of lstm-lower"),
     (_BODY, "decomposed first, by the function that onnx defines it as"),
     (_APART, "taken apart first, where lengths and places are known; a Loop may append to a sequence"),
-    (_FLAT, "zero: flat wherever it is smooth, or random"),
+    (_FLAT, "zero: piecewise constant, or random"),
     (_NOTHING, "none: no floating operand or no floating result"),
     (_REFUSED, "refused by name, where a gradient would flow through"),
 )
@@ -35,7 +35,7 @@ _FLOATS = ("float", "double", "bfloat16")
 
 
 def page(text: str) -> str:
-    """The page with the table as it is now; what is written by hand stands before it."""
+    """The page with the table as it is now; what is written by hand comes before it."""
     return text.partition(MARK)[0] + MARK + table()
 
 
