@@ -146,7 +146,7 @@ def report_data(report: Report | Comparison) -> dict[str, object]:
 
 def print_report(report: Report) -> None:
     """Prints a row per output, a row per gradient, and the verdict."""
-    from lstm_lower.runtime.proof.check import NOTHING_FINITE
+    from lstm_lower.runtime.proof.comparison import NOTHING_FINITE
 
     recorded = any(row.recorded is not None for row in report.outputs)
     original = any(row.original is not None for row in report.outputs)

@@ -34,6 +34,7 @@ from lstm_lower.runtime.proof.comparison import (
     AGREE,
     AS_NEAR,
     DECIDING,
+    NOTHING_FINITE,
     OUT_OF_TOLERANCE,
     allowed,
     coarsest_dtype,
@@ -52,9 +53,6 @@ LEVELS = {
     "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
     "default": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
-
-# The verdict on an output of which no number is finite, in float64 either: that proves nothing.
-NOTHING_FINITE = "no finite number"
 
 
 @dataclasses.dataclass(frozen=True)
