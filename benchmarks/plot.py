@@ -109,7 +109,7 @@ def _legend(axes: Axes, floor: bool) -> None:
     """How to read the panels, in the place of one."""
     lines = ["Bar: fastest run. Thin line: up to the median."]
     if floor:
-        lines += ["Dashed: the bare matrix products,", "which every implementation has to compute."]
+        lines += ["Dashed: the bare matrix products in onnxruntime.", "Others compute them in libraries of their own."]
     axes.text(0, 0.95, "\n".join(lines), va="top", fontsize=9, color=GREY, linespacing=1.5, transform=axes.transAxes)
     axes.set_axis_off()
 
