@@ -194,7 +194,7 @@ def trace(
     names = [*operands.names, *target_names]
     # A view cannot be traced everywhere.
     tensors = [tensor.detach().clone() for tensor in (*operands.tensors, *example_targets)]
-    step = Step(module, operands, loss)
+    step = Step(module, operands, loss, target_names)
     program, reasons = _traced(step, names, tensors, dynamic_shapes, closed or {})
     return Traced(step, program, names, tensors, reasons, dynamic_shapes, closed or {})
 

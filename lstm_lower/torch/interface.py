@@ -6,7 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -142,12 +142,19 @@ class Step(nn.Module):
         names: of what it returns.
     """
 
-    def __init__(self, module: nn.Module, operands: Operands, loss: Any = None) -> None:
+    def __init__(
+        self, module: nn.Module, operands: Operands, loss: Any = None, target_names: Sequence[str] = ()
+    ) -> None:
         super().__init__()
         self.module = module
         self.loss = loss
         self.train(module.training)
         self._operands = operands
+        own = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
+        # A loss that is added later, and its target, are to have their names, too.
+        self._taken = {*operands.names, *target_names, "target", *own, *(f"new_{name}" for name in own)}
+        if loss is not None:
+            self._taken.add("loss")
         # An object of its own, since what is set on a module while it is traced is reset.
         self.names = Names()
 
@@ -162,9 +169,9 @@ class Step(nn.Module):
         args, kwargs = self._operands.filled(tensors[:count])
         result = self.module(*args, **kwargs)
         named = named_tensors("" if not isinstance(result, Tensor) else "output", result)
-        named = [(name if not name[:1].isdigit() else f"output_{name}", tensor) for name, tensor in named]
+        names = _distinct([name for name, _ in named], self._taken)
+        named = [(name, tensor) for name, (_, tensor) in zip(names, named, strict=True)]
         if self.loss is not None:
-            named = [("output_loss" if name == "loss" else name, tensor) for name, tensor in named]
             named.insert(0, ("loss", _checked_loss(self.loss(result, *tensors[count:]))))
         for name, tensor in named:
             if tensor.is_complex():
@@ -173,7 +180,7 @@ class Step(nn.Module):
                     "torch.view_as_real of it, or its abs()"
                 )
         # What is handed through, or returned twice, needs a value of its own to bear a name.
-        taken = {id(tensor) for tensor in tensors}
+        taken = {id(tensor) for tensor in (*tensors, *self.module.parameters(), *self.module.buffers())}
         for place, (name, tensor) in enumerate(named):
             if id(tensor) in taken:
                 named[place] = (name, tensor.clone())
@@ -182,6 +189,17 @@ class Step(nn.Module):
         self.names.outputs = [name for name, _ in named]
         self.names.states = [name for name, _ in states]
         return tuple(tensor for _, tensor in [*named, *states])
+
+
+def _distinct(names: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Names of results; those that are numbers, nothing, or taken have `output` in front, once or more."""
+    found: list[str] = []
+    for name in names:
+        own = name
+        while not own or own[:1].isdigit() or own in taken or own in found:
+            own = f"output_{own}" if own else "output"
+        found.append(own)
+    return found
 
 
 def _checked_loss(loss: Any) -> Tensor:

@@ -193,6 +193,35 @@ def test_buffers_change_as_in_torch(module: Any) -> None:
         np.testing.assert_allclose(module.state_dict()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+class Handing(nn.Linear):
+    """Returns a parameter and a buffer as they are, under names that others have."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        self.scale = nn.Parameter(torch.tensor([2.0, 3.0]))
+        self.register_buffer("shift", torch.ones(2))
+
+    def forward(self, x: Any) -> dict[str, Any]:
+        y = super().forward(x) * self.scale + self.shift
+        return {"y": y, "scale": self.scale, "shift": self.shift, "target": y * 2, "x": x, "of_0": y, "of": [y]}
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_weights_that_a_module_returns_are_trained_and_names_are_kept_apart(traced: bool) -> None:
+    module = Handing()
+    loss = (lambda result, target: functional.mse_loss(result["y"], target)) if traced else "mse"
+    example = torch.ones(2, 2) if traced else None
+    step = ll.from_torch(module, torch.ones(2, 3), loss, example_targets=example, what="gradients")
+    x, target = torch.rand(4, 3), torch.rand(4, 2)
+    got = ll.Session(step).run({"x": x.numpy(), "target": target.numpy()})
+    functional.mse_loss(module(x)["y"], target).backward()
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(got[f"grad/{name}"], parameter.grad.numpy(), rtol=1e-5)
+    results = {"y", "output_scale", "output_shift", "output_target", "output_x", "of_0", "output_of_0"}
+    assert {name for name in got if not name.startswith("grad/")} == {"loss", *results}
+    np.testing.assert_array_equal(got["output_scale"], [2, 3])
+
+
 class Turning(nn.Module):
     """Turns by angles that it knows, and by others that it learns."""
 
