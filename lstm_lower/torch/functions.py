@@ -6,7 +6,6 @@ What no gradient goes through becomes an Identity with a mark, see `std.Identity
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -163,23 +162,6 @@ def _linspace(
     return torch.where(numbers < torch.floor(count / 2), first + apart * numbers, last - apart * (count - 1 - numbers))
 
 
-def _max_pool1d(
-    input: Tensor,  # noqa: A002
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """As a pooling of images, whose length a trace leaves open."""
-    one = [x[0] if isinstance(x, (tuple, list)) else x for x in (kernel_size, stride or kernel_size, padding, dilation)]
-    windows = [(beside, x) for beside, x in zip((1, 1, 0, 1), one, strict=True)]
-    pool: Callable[..., Any] = functional.max_pool2d
-    found = pool(input.unsqueeze(-2), *windows, ceil_mode=ceil_mode, return_indices=return_indices)
-    return tuple(x.squeeze(-2) for x in found) if return_indices else found.squeeze(-2)
-
-
 def _gumbel_softmax(
     logits: Tensor,
     tau: float = 1,
@@ -234,73 +216,6 @@ def _scatter_reduce_in_place(input: Tensor, *args: Any, **kwargs: Any) -> Any:  
     return result if result is NotImplemented else input.copy_(result)
 
 
-def _adaptive_mean(dims: int) -> Callable[..., Any]:
-    """Means of windows of which there is a given number; PyTorch decomposes these for the example's sizes alone."""
-
-    def pool(input: Tensor, output_size: Any) -> Any:  # noqa: A002
-        counts = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * dims
-        counts = counts * dims if len(counts) == 1 else counts
-        sizes: list[Any] = list(input.shape[-dims:])
-        if all(isinstance(size, int) or (isinstance(n, int) and n == 1) for n, size in zip(counts, sizes, strict=True)):
-            return NotImplemented
-        x = input
-        for axis, count, size in zip(range(-dims, 0), counts, sizes, strict=True):
-            if count is None:
-                continue
-            places, windows = torch.arange(size), torch.arange(count).unsqueeze(1)
-            first, end = windows * size // count, ((windows + 1) * size + count - 1) // count
-            inside = ((places >= first) & (places < end)).to(x.dtype) / (end - first).to(x.dtype)
-            x = torch.matmul(x.movedim(axis, -1), inside.transpose(0, 1)).movedim(-1, axis)
-        return x
-
-    return pool
-
-
-def _avg_pool(plain: Callable[..., Tensor], dims: int) -> Callable[..., Any]:
-    """Sums of windows over a given number, which the exporter leaves out."""
-
-    def pool(
-        input: Tensor,  # noqa: A002
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,  # noqa: ARG001
-        divisor_override: int | None = None,
-    ) -> Any:
-        if divisor_override is None:
-            return NotImplemented
-        if ceil_mode:
-            raise UnsupportedOpError(
-                "avg_pool requires ceil_mode or divisor_override to be left out, got both; pad before instead"
-            )
-        sizes = kernel_size if isinstance(kernel_size, (tuple, list)) else [kernel_size]
-        elements = math.prod(sizes) ** (dims if len(sizes) == 1 else 1)
-        means = plain(input, kernel_size, stride, padding, False, True)  # noqa: FBT003
-        return means * (elements / divisor_override)
-
-    return pool
-
-
-def _interpolate(
-    input: Tensor,  # noqa: A002
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,  # noqa: ARG001
-    recompute_scale_factor: bool | None = None,  # noqa: ARG001
-    antialias: bool = False,  # noqa: ARG001
-) -> Any:
-    """By areas that is the means of windows, which PyTorch would call unseen."""
-    if mode != "area":
-        return NotImplemented
-    dims = input.dim() - 2
-    if size is None:
-        factors = scale_factor if isinstance(scale_factor, (tuple, list)) else [scale_factor] * dims
-        size = [math.floor(n * factor) for n, factor in zip(input.shape[2:], factors, strict=True)]
-    return _adaptive_mean(dims)(input, size)
-
-
 HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.cumprod: _cumprod,
     torch.cumprod: _cumprod,
@@ -312,21 +227,13 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     torch.scatter_reduce: _scatter_reduce,
     torch.arange: _arange,
     torch.linspace: _linspace,
-    torch.max_pool1d: _max_pool1d,
     torch.cdist: _cdist,
     Tensor.detach: stopped,
     torch.detach: stopped,
     Tensor.data.__get__: stopped,  # type: ignore[attr-defined]
-    functional.adaptive_avg_pool1d: _adaptive_mean(1),
-    functional.adaptive_avg_pool2d: _adaptive_mean(2),
-    functional.adaptive_avg_pool3d: _adaptive_mean(3),
-    functional.avg_pool2d: _avg_pool(functional.avg_pool2d, 2),
-    functional.avg_pool3d: _avg_pool(functional.avg_pool3d, 3),
     functional.batch_norm: _batch_norm,
     functional.gumbel_softmax: _gumbel_softmax,
     functional.instance_norm: _instance_norm,
-    functional.interpolate: _interpolate,
-    functional.max_pool1d: _max_pool1d,
 }
 
 

@@ -26,6 +26,7 @@ from lstm_lower.torch.loss_functions import LOSSES
 from lstm_lower.torch.nodes import DOMAIN
 from lstm_lower.torch.orders import ORDERS
 from lstm_lower.torch.parts import PARTS
+from lstm_lower.torch.pools import POOLS
 from lstm_lower.torch.special import SPECIAL
 from lstm_lower.torch.statistics import STATISTICS
 
@@ -96,6 +97,7 @@ class Interception(TorchFunctionMode):
             **LOSSES,
             **ORDERS,
             **PARTS,
+            **POOLS,
             **SPECIAL,
             **STATISTICS,
         }

@@ -184,6 +184,10 @@ GROUPS: dict[str, Callable[..., Any]] = {
         torch.linspace(-1, x.shape[0], x.shape[1]).unsqueeze(1) * x,
         F.max_pool1d(x.mT, 3, 2, 1),
         *F.max_pool1d(x[0].mT, 2, ceil_mode=True, return_indices=True),
+        F.max_pool1d(x.mT, x.shape[1]),
+        F.avg_pool1d(x.mT, x.shape[1]),
+        F.avg_pool2d(x.unsqueeze(1), (x.shape[1], 1)),
+        F.max_pool2d(x.unsqueeze(1), x.shape[1:]),
     ),
     "labels": lambda x: F.ctc_loss(
         x.log_softmax(-1).transpose(0, 1),

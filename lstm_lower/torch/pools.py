@@ -1,0 +1,139 @@
+"""PyTorch's pooling whose sizes its exporter takes from the example, or whose options it leaves out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lstm_lower.errors import UnsupportedOpError
+
+
+def _of_each_axis(value: Any, dims: int) -> list[Any]:
+    values = list(value) if isinstance(value, (tuple, list)) else [value]
+    return values * dims if len(values) == 1 else values
+
+
+def _is_whole(input: Tensor, dims: int, kernel_size: Any, padding: Any, options: Sequence[bool]) -> bool:  # noqa: A002
+    """Whether there is one window, of all places along axes of which one has an open size."""
+    sizes: list[Any] = list(input.shape[-dims:])
+    kernels = _of_each_axis(kernel_size, dims)
+    if any(options) or any(x != 0 for x in _of_each_axis(padding, dims)):
+        return False
+    # Sizes are compared as formulas: a comparison of numbers would fix them.
+    same = [str(kernel) == str(size) for kernel, size in zip(kernels, sizes, strict=True)]
+    return all(same) and any(isinstance(size, torch.SymInt) for size in sizes)
+
+
+def _max_pool(dims: int) -> Callable[..., Any]:
+    """The largest element of each window."""
+
+    def pool(
+        input: Tensor,  # noqa: A002
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        dilated = any(x != 1 for x in _of_each_axis(dilation, dims))
+        if _is_whole(input, dims, kernel_size, padding, [dilated, return_indices]):
+            largest: Tensor = torch.max(input.flatten(-dims), -1).values
+            return largest.reshape(*largest.shape, *[1] * dims)
+        if dims > 1:
+            return NotImplemented
+        # As a pooling of images, whose length a trace leaves open.
+        one = [_of_each_axis(x, 1)[0] for x in (kernel_size, stride or kernel_size, padding, dilation)]
+        windows = [(beside, x) for beside, x in zip((1, 1, 0, 1), one, strict=True)]
+        images: Callable[..., Any] = functional.max_pool2d
+        found = images(input.unsqueeze(-2), *windows, ceil_mode=ceil_mode, return_indices=return_indices)
+        return tuple(x.squeeze(-2) for x in found) if return_indices else found.squeeze(-2)
+
+    return pool
+
+
+def _adaptive_mean(dims: int) -> Callable[..., Any]:
+    """Means of windows of which there is a given number; PyTorch decomposes these for the example's sizes alone."""
+
+    def pool(input: Tensor, output_size: Any) -> Any:  # noqa: A002
+        counts = _of_each_axis(output_size, dims)
+        sizes: list[Any] = list(input.shape[-dims:])
+        if all(isinstance(size, int) or (isinstance(n, int) and n == 1) for n, size in zip(counts, sizes, strict=True)):
+            return NotImplemented
+        x = input
+        for axis, count, size in zip(range(-dims, 0), counts, sizes, strict=True):
+            if count is None:
+                continue
+            places, windows = torch.arange(size), torch.arange(count).unsqueeze(1)
+            first, end = windows * size // count, ((windows + 1) * size + count - 1) // count
+            inside = ((places >= first) & (places < end)).to(x.dtype) / (end - first).to(x.dtype)
+            x = torch.matmul(x.movedim(axis, -1), inside.transpose(0, 1)).movedim(-1, axis)
+        return x
+
+    return pool
+
+
+def _mean_pool(plain: Callable[..., Tensor], dims: int) -> Callable[..., Any]:
+    """The mean of each window; the exporter leaves out that sums are to be over a given number."""
+
+    def pool(
+        input: Tensor,  # noqa: A002
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,  # noqa: ARG001
+        divisor_override: int | None = None,
+    ) -> Any:
+        if _is_whole(input, dims, kernel_size, padding, [divisor_override is not None]):
+            return input.mean(list(range(-dims, 0)), keepdim=True)
+        if divisor_override is None:
+            return NotImplemented
+        if ceil_mode:
+            raise UnsupportedOpError(
+                "avg_pool requires ceil_mode or divisor_override to be left out, got both; pad before instead"
+            )
+        elements = math.prod(_of_each_axis(kernel_size, dims))
+        means = plain(input, kernel_size, stride, padding, False, True)  # noqa: FBT003
+        return means * (elements / divisor_override)
+
+    return pool
+
+
+def _interpolate(
+    input: Tensor,  # noqa: A002
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,  # noqa: ARG001
+    recompute_scale_factor: bool | None = None,  # noqa: ARG001
+    antialias: bool = False,  # noqa: ARG001
+) -> Any:
+    """By areas that is the means of windows, which PyTorch would call unseen."""
+    if mode != "area":
+        return NotImplemented
+    dims = input.dim() - 2
+    if size is None:
+        factors = _of_each_axis(scale_factor, dims)
+        size = [math.floor(n * factor) for n, factor in zip(input.shape[2:], factors, strict=True)]
+    return _adaptive_mean(dims)(input, size)
+
+
+POOLS: dict[Any, Callable[..., Any]] = {
+    torch.max_pool1d: _max_pool(1),
+    functional.max_pool1d: _max_pool(1),
+    functional.max_pool2d: _max_pool(2),
+    functional.max_pool3d: _max_pool(3),
+    functional.adaptive_avg_pool1d: _adaptive_mean(1),
+    functional.adaptive_avg_pool2d: _adaptive_mean(2),
+    functional.adaptive_avg_pool3d: _adaptive_mean(3),
+    functional.avg_pool1d: _mean_pool(functional.avg_pool1d, 1),
+    functional.avg_pool2d: _mean_pool(functional.avg_pool2d, 2),
+    functional.avg_pool3d: _mean_pool(functional.avg_pool3d, 3),
+    functional.interpolate: _interpolate,
+}
