@@ -18,15 +18,22 @@ def _of_each_axis(value: Any, dims: int) -> list[Any]:
     return values * dims if len(values) == 1 else values
 
 
-def _is_whole(input: Tensor, dims: int, kernel_size: Any, padding: Any, options: Sequence[bool]) -> bool:  # noqa: A002
-    """Whether there is one window, of all places along axes of which one has an open size."""
-    sizes: list[Any] = list(input.shape[-dims:])
-    kernels = _of_each_axis(kernel_size, dims)
-    if any(options) or any(x != 0 for x in _of_each_axis(padding, dims)):
-        return False
-    # Sizes are compared as formulas: a comparison of numbers would fix them.
-    same = [str(kernel) == str(size) for kernel, size in zip(kernels, sizes, strict=True)]
-    return all(same) and any(isinstance(size, torch.SymInt) for size in sizes)
+def _whole_axes(
+    x: Tensor, dims: int, kernel_size: Any, stride: Any, padding: Any, options: Sequence[bool]
+) -> list[int]:
+    """The axes along which one window holds all places, if it holds one place along the others; none of known size."""
+    if any(options) or any(width != 0 for width in _of_each_axis(padding, dims)):
+        return []
+    found: list[int] = []
+    given = (_of_each_axis(value, dims) for value in (kernel_size, stride or kernel_size))
+    for axis, kernel, step in zip(range(-dims, 0), *given, strict=True):
+        size: Any = x.shape[axis]
+        # Sizes are compared as formulas: a comparison of numbers would fix them.
+        if str(kernel) == str(size):
+            found.append(axis)
+        elif not (isinstance(kernel, int) and isinstance(step, int) and kernel == step == 1):
+            return []
+    return found if any(isinstance(x.shape[axis], torch.SymInt) for axis in found) else []
 
 
 def _max_pool(dims: int) -> Callable[..., Any]:
@@ -42,9 +49,11 @@ def _max_pool(dims: int) -> Callable[..., Any]:
         return_indices: bool = False,
     ) -> Any:
         dilated = any(x != 1 for x in _of_each_axis(dilation, dims))
-        if _is_whole(input, dims, kernel_size, padding, [dilated, return_indices]):
-            largest: Tensor = torch.max(input.flatten(-dims), -1).values
-            return largest.reshape(*largest.shape, *[1] * dims)
+        if whole := _whole_axes(input, dims, kernel_size, stride, padding, [dilated, return_indices]):
+            largest = input
+            for axis in reversed(whole):
+                largest = torch.max(largest, axis, keepdim=True).values
+            return largest
         if dims > 1:
             return NotImplemented
         # As a pooling of images, whose length a trace leaves open.
@@ -90,8 +99,8 @@ def _mean_pool(plain: Callable[..., Tensor], dims: int) -> Callable[..., Any]:
         count_include_pad: bool = True,  # noqa: ARG001
         divisor_override: int | None = None,
     ) -> Any:
-        if _is_whole(input, dims, kernel_size, padding, [divisor_override is not None]):
-            return input.mean(list(range(-dims, 0)), keepdim=True)
+        if whole := _whole_axes(input, dims, kernel_size, stride, padding, [divisor_override is not None]):
+            return input.mean(whole, keepdim=True)
         if divisor_override is None:
             return NotImplemented
         if ceil_mode:
