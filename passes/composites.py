@@ -27,7 +27,7 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 
 
 class LowerCompositesPass(Pass):
-    """Replaces composite nodes, in subgraphs and functions too, by what their rules emit.
+    """Replaces composite nodes by what their rules emit, in subgraphs and functions too.
 
     Attributes:
         standard_rnn: whether forward ops whose training outputs nobody uses may become the standard LSTM, GRU and RNN

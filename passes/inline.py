@@ -25,7 +25,7 @@ Functions = Mapping[ir.OperatorIdentifier, ir.Function]
 
 
 class InlineFunctionsPass(Pass):
-    """Puts the bodies of the model's functions where they are called, in time linear in the result's size.
+    """Inlines the model's functions, in time linear in the result's size.
 
     Precondition: the model is well formed, apart from what its functions call.
 

@@ -19,7 +19,7 @@ _LARGE_BYTES = 1024
 
 
 class InferShapesPass(Pass):
-    """States the dtypes and shapes that are known, where the model leaves them open."""
+    """Writes down inferred dtypes and shapes."""
 
     preserves = True
 

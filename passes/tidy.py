@@ -38,7 +38,7 @@ class VerifyPass(Pass):
 
 
 class SortPass(Pass):
-    """Puts the nodes of every graph into an order in which they can run; where there is none, they stay."""
+    """Sorts the nodes of every graph topologically, if that is possible."""
 
     preserves = True
 
@@ -69,7 +69,7 @@ class NameOutputsPass(Pass):
 
 
 class UniqueNamesPass(Pass):
-    """Gives every value and every node of the main graph and the graphs within it a name that no other one has.
+    """Gives every value and node of the main graph and its subgraphs a unique name.
 
     ONNX lets graphs side by side use a name twice, and a subgraph's inputs and initializers shadow names of the graphs
     around it; passes that move nodes between graphs need names that fit everywhere. Names of the main graph's values
@@ -133,7 +133,7 @@ def _taken(things: Iterable[T], names: set[str]) -> list[T]:
 
 
 class RemoveUnreadWeightsPass(Pass):
-    """Removes initializers that nothing reads any more; defaults of graph inputs stay."""
+    """Removes unread initializers; defaults of graph inputs stay."""
 
     preserves = True
 
@@ -163,7 +163,7 @@ def _unread_weights(model: ir.Model) -> list[str]:
 
 
 class StandardImportsPass(Pass):
-    """Leaves `ai.onnx` as the model's only operator set, with an IR version that knows it."""
+    """Makes `ai.onnx` the model's only operator set, with a matching IR version."""
 
     preserves = True
 

@@ -42,7 +42,7 @@ class _Sum:
 
 
 class AccumulatorJoining(LoopPass):
-    """Adds up the whole instead of each of its parts."""
+    """Accumulates a value as a whole instead of in parts."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Joins the states of one loop."""

@@ -23,7 +23,7 @@ MOST_BYTES = 1024
 
 
 class ClosedBodies(LoopPass):
-    """Hands what bodies capture into them, those of inner loops first."""
+    """Passes captured values into loop bodies, inner loops first."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Closes one loop's body."""

@@ -22,7 +22,7 @@ from lstm_lower.passes.loops.views.sequences import Sequences
 
 
 class CodeSinking(LoopPass):
-    """Moves work that only makes outputs behind the loop."""
+    """Moves work that only computes outputs after the loop."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Sinks from one loop."""

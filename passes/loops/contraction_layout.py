@@ -82,7 +82,7 @@ class _Group:
 
 
 class ContractionLayout(AroundLoops, LoopPass):
-    """Lays the smaller operands of products over many rows out as they are read, those of one matrix together."""
+    """Transposes the smaller operands of products over many rows in advance, and joins products with one matrix."""
 
     def around(self, graph: ir.Graph) -> bool:
         """Lays operands of one graph's products out."""

@@ -16,7 +16,7 @@ from lstm_lower.passes.loops.views.while_loop import all_loops
 
 
 class DeadCodeElimination(LoopPass):
-    """Removes dead nodes, outputs, states and sequences walked along.
+    """Removes dead nodes, outputs, states and unread sequences.
 
     Postcondition: every node, scan output and state of a loop serves an output of the model; a step reads every
     sequence, but for one that only tells the number of steps.

@@ -23,7 +23,7 @@ from lstm_lower.passes.loops.views.moves import moved, moves_from
 
 
 class FinalValues(LoopPass):
-    """Reads final values where they are."""
+    """Takes final values of states from where they already are."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Looks at what is read of one loop."""

@@ -22,7 +22,7 @@ from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop
 
 
 class InductionVariables(OnLoops, LoopPass):
-    """Computes the counters of Loops from the step's number."""
+    """Computes the counters of Loops from the step number."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Computes the counters of one Loop."""

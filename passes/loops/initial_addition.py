@@ -29,7 +29,7 @@ from lstm_lower.passes.loops.views.pads import lone_element
 
 
 class InitialAddition(LoopPass):
-    """Adds what the first step alone adds to a state to its initial value."""
+    """Adds what only the first step adds to a state to its initial value."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Takes such sums out of one loop."""

@@ -33,7 +33,7 @@ Order = tuple[int, ...]
 
 
 class LayoutAssignment(LoopPass):
-    """Chooses the order of axes of regions of a body."""
+    """Chooses the axis order in regions of a loop body."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Rewrites the first region that gains by it."""

@@ -25,7 +25,7 @@ from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, scan
 
 
 class LoopReversal(LoopPass):
-    """Lets loops walk backwards where sequences are turned round."""
+    """Reads sequences backwards instead of reversing them."""
 
     def run(self, model: ir.Model) -> bool:
         """Turns what loops read first: then what others made for them need not be made backwards."""

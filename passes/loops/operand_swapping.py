@@ -49,7 +49,7 @@ LARGE_WEIGHT = 1 << 17
 
 
 class OperandSwapping(LoopPass):
-    """Exchanges the operands of repeated products where that spares packing the weight."""
+    """Exchanges the operands of repeated products if that saves packing the weight."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Orients the products of one loop."""

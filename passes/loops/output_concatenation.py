@@ -20,7 +20,7 @@ from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
 
 
 class OutputConcatenation(LoopPass):
-    """Lets concatenations leave the loop instead of their parts."""
+    """Moves concatenations out of the loop instead of their parts."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Joins the outputs of one loop."""

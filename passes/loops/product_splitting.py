@@ -38,7 +38,7 @@ class _Candidate:
 
 
 class ProductSplitting(AroundLoops, LoopPass):
-    """Makes the parts of a split product one by one."""
+    """Computes the parts of a split product separately."""
 
     def around(self, graph: ir.Graph) -> bool:
         """Divides the split products of one graph."""

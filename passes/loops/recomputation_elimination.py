@@ -42,7 +42,7 @@ LEAST_COPIED = 2048
 
 
 class RecomputationElimination(LoopPass):
-    """Takes what is computed again behind a loop from its body."""
+    """Reuses values of a loop's body that are recomputed after the loop."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Looks at what reads the sequences of one loop."""

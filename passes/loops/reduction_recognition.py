@@ -40,7 +40,7 @@ class Addend:
 
 
 class ReductionRecognition(LoopPass):
-    """Turns carried sums into reductions and products behind the loop."""
+    """Turns carried sums into reductions and products after the loop."""
 
     def rewrite(self, loop: Loop) -> bool:
         """Sinks the accumulators of one loop."""

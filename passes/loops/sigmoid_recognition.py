@@ -25,7 +25,7 @@ _SCALING = std.Mul | std.MatMul | std.Gemm | std.Add | std.Sub | std.ReduceSum |
 
 
 class SigmoidRecognition(OnGraphs, LoopPass):
-    """Finds the logistic function where it is written out."""
+    """Replaces written-out logistic functions by Sigmoid."""
 
     def run(self, model: ir.Model) -> bool:
         """Recognises those of every loop's body."""

@@ -48,7 +48,7 @@ class NotChunkable(Exception):  # noqa: N818 (a verdict, not an error)
 
 
 class StripMining(LoopPass):
-    """Divides loops into blocks, before other passes shape what a block keeps.
+    """Divides loops into blocks of steps.
 
     Runs once: loops that it made or looked at are not divided again.
     """

@@ -35,7 +35,7 @@ SMALL = 8
 
 
 class Vectorization(LoopPass):
-    """Does on the whole what is done on all parts, at every nesting level."""
+    """Replaces equal operations on all parts of a tensor by one on the whole, at every nesting level."""
 
     def run(self, model: ir.Model) -> bool:
         """Widens in the whole model."""

@@ -6,8 +6,8 @@ function showDetails(panel, pane, item, go) {
   panel.replaceChildren();
   if (item === null) {
     panel.append(
-      el("p", { class: "hint" }, "Click a node for its shapes, types, definition and formula. What comes from the same node of the source lights up on both sides."),
-      el("p", { class: "hint" }, "Wheel: larger, smaller. Drag: move. + and − open and close a box. Colours tell from which part of the source a node comes."),
+      el("p", { class: "hint" }, "Click a node for its shapes, types, definition and formula. Everything made from the same source node is highlighted on both sides."),
+      el("p", { class: "hint" }, "Wheel: zoom. Drag: move. + and − open and close a box. Colours show which part of the source a node comes from."),
     );
     return;
   }

@@ -27,7 +27,7 @@ function fillOverview(page) {
     table([[""], ["before", true], ["after", true]], counts),
   );
   if (before.composites.length) page.append(el("h2", {}, "What was lowered"), compositeTable(before.composites));
-  else page.append(el("p", {}, changed ? "The model holds no op to lower; passes changed it." : "The model holds no op to lower, and nothing changed."));
+  else page.append(el("p", {}, changed ? "The model has no op to lower, but passes changed it." : "The model has no op to lower, and no pass changed it."));
   const operators = [...new Set([...Object.keys(before.operators), ...Object.keys(after.operators)])];
   const rows = operators.map((name) => [name, String(before.operators[name] ?? 0), String(after.operators[name] ?? 0)]);
   page.append(el("h2", {}, "Operators"), table([["operator"], ["before", true], ["after", true]], rows));
@@ -51,7 +51,7 @@ function compositeTable(composites) {
 function fillPasses(page, show) {
   page.append(
     el("h2", {}, "What each pass changed"),
-    el("p", {}, "Step by step, in the order in which they ran. A click shows the graph before and after a step; what is new and what went is marked."),
+    el("p", {}, "In the order in which they ran. A click shows the graph before and after a pass, with added and removed nodes marked."),
   );
   const rows = STEPS.map((step, at) =>
     el(
@@ -91,7 +91,7 @@ function fillErrors(page) {
   }
   page.append(
     el("p", {}, "The source evaluated in float64, with an oracle for each op that was lowered; the lowered model run by onnxruntime, its graph optimiser off and on."),
-    el("p", {}, el("strong", { class: check.passed ? "good" : "bad" }, check.passed ? "Passed" : "Failed"), `: tolerated are ${number(check.rtol)} of an output's largest magnitude plus ${number(check.atol)}.`),
+    el("p", {}, el("strong", { class: check.passed ? "good" : "bad" }, check.passed ? "Passed" : "Failed"), `: the tolerance is ${number(check.rtol)} of an output's largest magnitude plus ${number(check.atol)}.`),
   );
   const recorded = check.outputs.some((row) => row.recorded !== null);
   const columns = [["output"], ["shape"], ["largest error", true], ["relative, not optimised", true], ["relative, optimised", true], ...(recorded ? [["recorded result", true]] : []), ["verdict"]];
@@ -117,7 +117,7 @@ function fillTimes(page, go) {
   const where = (place) => (place.length ? place.map((name) => shortened(name, 48)).join(" in ") : "the main graph");
   page.append(
     el("h2", {}, "Where the time of a run goes"),
-    el("p", {}, "By onnxruntime's profile of the lowered model, which makes many short calls appear longer than they are. Nodes that onnxruntime has fused bear names of its own."),
+    el("p", {}, "From onnxruntime's profile of the lowered model. Profiling makes short calls appear longer than they are. Nodes that onnxruntime fused have names of its own."),
     el("h3", {}, "by loop"),
     table([["in"], ["iterations", true], ["calls", true], ["time", true], ["share", true]], times.loops.map(([place, iterations, calls, seconds]) => [where(place), String(iterations), String(calls), timeText(seconds), share(seconds)])),
     el("h3", {}, "by operator"),
