@@ -94,12 +94,24 @@ def drawn_sizes_explained(model: ir.Model, sizes: Mapping[str, int], *, drawn: b
     try:
         yield
     except InvalidInputError as error:
-        chosen = drawn_sizes(model, sizes) if drawn else {}
-        if not chosen:
+        ways = _other_sizes(model, sizes) if drawn else []
+        if not ways:
             raise
+        raise InvalidInputError("; ".join([str(error), *ways])) from error
+
+
+def _other_sizes(model: ir.Model, sizes: Mapping[str, int]) -> list[str]:
+    """The sizes of random feeds that nobody may have chosen, and how others are given."""
+    found = []
+    if chosen := drawn_sizes(model, sizes):
         listed = ", ".join(f"{name}={size}" for name, size in chosen.items())
-        text = f"the random feeds are of {listed}; others by --dim NAME=SIZE, in Python by `sizes`"
-        raise InvalidInputError(f"{error}; {text}") from error
+        found.append(f"the random feeds are of {listed}; others by --dim NAME=SIZE, in Python by `sizes`")
+    shapes = {value.name: declared_shape(value) or () for value in required_inputs(model)}
+    unnamed = [f"'{name}' {[_size(dim, sizes) for dim in shape]}" for name, shape in shapes.items() if None in shape]
+    if unnamed:
+        text = f"the random feeds are {', '.join(unnamed)}, whose open sizes have no names"
+        found.append(f"{text}; others by -i FILE.npz, in Python by `feeds`")
+    return found
 
 
 def _random_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int) -> dict[str, Array]:

@@ -98,8 +98,10 @@ def nothing_to_lower(before: Summary) -> str:
 
     recurrent = (std.LSTM.op_type, std.GRU.op_type, std.RNN.op_type)
     found = [f"{before.operators[op]} {op}" for op in recurrent if op in before.operators]
-    own = f"; its {', '.join(found)} of ONNX's own run as they are (`lstm-lower gradient` differentiates them)"
-    return "nothing to lower: no recurrent or gradient op" + (own if found else "")
+    if not found:
+        return "nothing to lower: no recurrent or gradient op"
+    listed = ", ".join(found)
+    return f"nothing to lower: ONNX's own nodes ({listed}) run as they are; `lstm-lower gradient` differentiates them"
 
 
 def _sizes(composite: Composite) -> str:

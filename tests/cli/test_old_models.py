@@ -54,4 +54,6 @@ def test_a_command_that_runs_it(command: str, old: Path, tmp_path: Path, capfd: 
 
 
 def test_inspect_names_its_recurrent_nodes(old: Path) -> None:
-    assert "1 GRU of ONNX's own: `lstm-lower gradient` differentiates them" in succeed("inspect", old)
+    assert "ONNX's own nodes (1 GRU) run as they are; `lstm-lower gradient` differentiates them" in succeed(
+        "inspect", old
+    )

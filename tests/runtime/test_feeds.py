@@ -12,7 +12,15 @@ import pytest
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.records.model_files import load
-from lstm_lower.runtime.feeds import DEFAULT_SIZE, random_feeds, read_arrays, symbols, write_arrays
+from lstm_lower.runtime.feeds import (
+    DEFAULT_SIZE,
+    drawn_sizes_explained,
+    random_feeds,
+    read_arrays,
+    symbols,
+    write_arrays,
+)
+from lstm_lower.runtime.session import Session
 from tests.support.cudnn_cases import Case
 from tests.support.models import single_node_model
 from tests.support.op_inputs import valid_inputs
@@ -163,3 +171,13 @@ def test_a_single_array_is_an_error(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones(2))
     with pytest.raises(InvalidInputError, match=r"a \.npz file of arrays is required"):
         read_arrays(tmp_path / "a.npy")
+
+
+def test_sizes_without_names_that_do_not_fit_are_told() -> None:
+    model = parse("float[M] a, float[N] b", "y = Add(a, b)")
+    model.graph.inputs[0].shape = ir.Shape([None])
+    with (
+        pytest.raises(InvalidInputError, match=r"of N=7; .*the random feeds are 'a' \[4\], .*-i FILE\.npz"),
+        drawn_sizes_explained(model, {"N": 7}),
+    ):
+        Session(model).run(random_feeds(model, {"N": 7}))
