@@ -118,7 +118,7 @@ def from_torch(
     passes: list[Pass] = [
         *_preparing_passes(rerolling),
         *making,
-        BuffersPass(exported.states if what == "train" else {}),
+        BuffersPass(module, exported.states if what == "train" else {}),
         OptimizerPass(module, optimizer),
     ]
     step = run_passes(_with_states(exported, keep=what == "train"), passes)
@@ -268,9 +268,11 @@ class BuffersPass(Pass):
     """Makes buffers that a step changes part of its state.
 
     Attributes:
+        module: whose buffers they are.
         states: buffer -> output with its next value.
     """
 
+    module: nn.Module
     states: dict[str, str]
 
     def __post_init__(self) -> None:
@@ -281,7 +283,9 @@ class BuffersPass(Pass):
         recorded = training_state.read(model)
         pairs: Sequence[StatePair] = recorded.pairs
         for name, output in self.states.items():
-            value = model.graph.initializers[name]
+            # What forward writes without reading it is in no model.
+            value = model.graph.initializers.get(name) or self._first(name)
+            model.graph.initializers[name] = value
             if value not in model.graph.inputs:
                 model.graph.inputs.append(value)
             number = value.dtype is not None and value.dtype.is_integer()
@@ -289,6 +293,12 @@ class BuffersPass(Pass):
         training_state.write(model, dataclasses.replace(recorded, pairs=tuple(pairs)))
         model.metadata_props[origin.METADATA_KEY] = "torch"
         return ir.passes.PassResult(model, modified=True)
+
+    def _first(self, name: str) -> ir.Value:
+        """A buffer's present value."""
+        array = self.module.get_buffer(name).detach().cpu().numpy()
+        tensor = ir.tensor(array, name=name)
+        return ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
 
 
 @dataclasses.dataclass

@@ -57,7 +57,7 @@ def changed(model: ir.Model, states: Sequence[str]) -> dict[str, str]:
         source: ir.Value | None = output
         while source is not None and (node := source.producer()) is not None and std.Identity.matches(node):
             source = node.inputs[0]
-        if source is not None and source.is_initializer():
+        if source is not None and source.is_initializer() and source.name == name:
             model.graph.outputs.remove(output)
         else:
             found[name] = f"new_{name}"

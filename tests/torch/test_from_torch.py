@@ -169,10 +169,32 @@ class Counting(nn.Linear):
         return y * self.level
 
 
+class Remembering(nn.Linear):
+    """Keeps its last result, which it never reads, and what it began with."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 4)
+        self.register_buffer("first", torch.tensor([1.0, 2.0]))
+        self.register_buffer("copied", torch.zeros(2))
+        self.register_buffer("last", torch.zeros(4))
+
+    def forward(self, x: Any) -> Any:
+        y = super().forward(x)
+        self.last = y.detach().mean(0)
+        self.copied = self.first.clone()
+        return y
+
+
 @pytest.mark.parametrize(
     "module",
-    [Counting(), Counting().eval(), nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None))],
-    ids=["training", "evaluation", "cumulative average"],
+    [
+        Counting(),
+        Counting().eval(),
+        nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None)),
+        nn.Sequential(nn.utils.spectral_norm(nn.Linear(3, 4))),
+        Remembering(),
+    ],
+    ids=["training", "evaluation", "cumulative average", "spectral norm", "written only"],
 )
 def test_buffers_change_as_in_torch(module: Any) -> None:
     theirs = copy.deepcopy(module)
