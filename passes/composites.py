@@ -17,6 +17,7 @@ from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, with_inner
 from lstm_lower.graph.values import declared_shape
+from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rules.registry import RULES, Node, Results
 from lstm_lower.passes.templates import Template, signature
@@ -86,6 +87,9 @@ def unsupported_nodes(model: ir.Model) -> list[str]:
             if (node.domain, node.op_type) in RULES:
                 continue
             known = "no lowering is known for it"
+            if node.domain == MICROSOFT:
+                known += " (onnxruntime's quantizer or optimizer writes such nodes: lower the model from before that, "
+                known += "or optimize it, which leaves them as they are)"
             if node.domain not in (domains := opdef.domains()):
                 known = f"domain '{node.domain}' is neither ai.onnx nor one of {', '.join(domains)}; "
                 known += "import the module that defines its ops, or name it with --plugin"

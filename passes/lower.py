@@ -34,12 +34,6 @@ from lstm_lower.passes.tidy import (
 from lstm_lower.passes.training_graphs import TrainingGraphPass
 from lstm_lower.records import origin
 
-# The end of the error that names nodes without a lowering.
-_WAY_ON = (
-    "com.microsoft's nodes are written by onnxruntime's quantizer and optimizer: lower the model from before these; "
-    "optimize leaves such nodes as they are, and lstm_lower.extend defines lowerings"
-)
-
 __all__ = ["lower", "lowering_passes"]
 
 
@@ -198,7 +192,7 @@ class CheckSupportedPass(Pass):
         reasons = unsupported_nodes(model)
         if reasons:
             count = f"{len(reasons)} node{'s' if len(reasons) > 1 else ''} cannot be lowered"
-            raise UnsupportedOpError("\n  ".join([f"{count}:", *reasons]) + f"\n{_WAY_ON}")
+            raise UnsupportedOpError("\n  ".join([f"{count}:", *reasons]))
         graphs = [model.graph, *(function.graph for function in model.functions.values())]
         imported = model.metadata_props.pop(origin.METADATA_KEY, None) is not None
         composite = any(True for graph in graphs for _ in composite_nodes(graph))
