@@ -64,7 +64,8 @@ def gradient(
             counts = {"before": nodes[0], "after": nodes[1]}
             console.print_json({"output": str(target), "seconds": seconds, "nodes": counts, "gradients": added})
             return
-        console.out().print(escape(f"{len(added)} gradients of {of}: {nodes[0]} -> {nodes[1]} nodes, {seconds:.2f} s"))
+        count = f"{len(added)} gradient{'s' if len(added) > 1 else ''}"
+        console.out().print(escape(f"{count} of {of}: {nodes[0]} -> {nodes[1]} nodes, {seconds:.2f} s"))
         for name in added:
             console.out().print(escape(f"  {name}"))
         console.out().print(escape(f"wrote {target} ({console.bytes_text(target.stat().st_size)})"))

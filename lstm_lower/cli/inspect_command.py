@@ -92,7 +92,7 @@ def _print(before: Summary, after: Summary | None, fault: str | None) -> None:
         console.out().print(f"[bold red]cannot be lowered:[/] {escape(fault)}")
 
 
-def nothing_to_lower(before: Summary) -> str:
+def nothing_to_lower(before: Summary, after: Summary | None = None) -> str:
     """Says that a model needs no lowering, and of ONNX's own recurrent nodes what can be done with them."""
     from lstm_lower.graph import standard as std
 
@@ -100,8 +100,10 @@ def nothing_to_lower(before: Summary) -> str:
     found = [f"{before.operators[op]} {op}" for op in recurrent if op in before.operators]
     if not found:
         return "nothing to lower: no recurrent or gradient op"
+    kept = after is None or any(op in after.operators for op in recurrent)
+    done = "run as they are" if kept else "are written in simpler ones for the target"
     listed = ", ".join(found)
-    return f"nothing to lower: ONNX's own nodes ({listed}) run as they are; `lstm-lower gradient` differentiates them"
+    return f"nothing to lower: ONNX's own nodes ({listed}) {done}; `lstm-lower gradient` differentiates them"
 
 
 def _sizes(composite: Composite) -> str:

@@ -201,7 +201,7 @@ def _print_result(
     if report is not None:
         print_report(report)
     counts = collections.Counter(composite.op for composite in before.composites)
-    ops = ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or nothing_to_lower(before)
+    ops = ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or nothing_to_lower(before, after)
     sizes = f"{before.nodes} -> {after.nodes} nodes, {after.loops} loops, opset {after.opset}, {seconds:.2f} s"
     console.out().print(escape(f"{ops}: {sizes}" if counts else f"{ops}\n{sizes}"))
     if written:

@@ -34,7 +34,7 @@ from lstm_lower.cli.sources import (
     state_form,
 )
 from lstm_lower.errors import InvalidInputError, LstmLowerError
-from lstm_lower.records.files import write_text
+from lstm_lower.records.files import is_special, real_path, write_text
 
 if TYPE_CHECKING:
     from lstm_lower.report.analysis import Analysis, Feeds
@@ -93,6 +93,10 @@ def report(
 
         if node_data is not None and not run:
             raise InvalidInputError("--node-data requires a run, got --no-run")
+        if node_data is not None and node_data.exists() and not node_data.is_dir():
+            raise InvalidInputError(f"--node-data requires a folder, got the file {node_data}")
+        if not is_special(target):
+            real_path(target)
         feeds = _feeds(data, dim, seed, provider, run=run)
         _, pairs = state_form(state)
         source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, pairs, opset))

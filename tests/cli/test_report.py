@@ -33,6 +33,8 @@ def test_writes_a_page(tmp_path: Path) -> None:
         (["--no-run", "--schedule", "fast"], "schedule requires"),
         (["--no-run", "--node-data", "data"], "--node-data requires a run"),
         (["--dim", "batch"], "--dim requires NAME=SIZE"),
+        (["--node-data", str(CHARACTERS)], "--node-data requires a folder, got the file"),
+        (["-o", "missing/page.html", "--node-data", "data"], "there is no folder"),
         (["-i", "missing.npz"], "missing.npz"),
         (["--dim", "steps=2"], "--no-run writes a report without errors and times"),
         (["-p", "abacus"], "provider 'abacus' requires"),
