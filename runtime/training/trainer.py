@@ -121,9 +121,11 @@ class Trainer(Portable, Diagnosed, Trainable):
                 training_state.write(edited, state)
             if learning_rate_input is not None:
                 LearningRateInputPass(learning_rate_input)(edited)
+            _check_state(training_state.of(edited))
             TrainingOptionsPass(attached, clip_norm=clip_norm, clip_value=clip_value, accumulate=accumulate)(edited)
             self.state = training_state.of(edited)
-        _check_state(self.state)
+        if all(pair.output is None for pair in self.state.pairs):
+            raise InvalidModelError("a model without updates requires optimizer='sgd', 'adam' or another one, got none")
         defaults = training_state.detach_initial_values(edited)
         read_all(edited)
         self.model = edited
@@ -386,11 +388,9 @@ def _check_state(state: TrainingState) -> None:
         raise InvalidModelError(
             "a trainer requires a training step: a model that records its state, or whose outputs are named "
             "'new_<input>' or 'grad_<input>', got neither. ll.from_onnx(model, loss, optimizer) makes a step of a "
-            "model, ll.gradient(model) adds gradients, ll.from_keras and ll.from_torch export whole steps, and "
-            "state=TrainingState(...) describes the state of any other step"
+            "model, whose loss may be one of its outputs, by name; ll.from_keras and ll.from_torch export whole steps, "
+            "and state=TrainingState(...) describes the state of any other step"
         )
-    if all(pair.output is None for pair in state.pairs):
-        raise InvalidModelError("a model without updates requires optimizer='sgd', 'adam' or another one, got none")
 
 
 def _is_number(declared: Any) -> bool:

@@ -21,6 +21,8 @@ from tests.support.training_models import char_lstm, quadratic, recorded_char_ls
 
 Array = np.ndarray[Any, Any]
 
+DIGITS = Path(__file__).parents[2] / "examples" / "onnx_saliency" / "digits.onnx"
+
 
 def batches(count: int, size: int = 4) -> list[dict[str, Array]]:
     """Windows of random characters."""
@@ -190,6 +192,8 @@ def test_missing_values_are_refused() -> None:
         ll.Trainer(model, initial_values=values | {"q": np.zeros(2, np.float32)}, learning_rate=1.0)
     with pytest.raises(InvalidModelError, match="without updates requires optimizer="):
         ll.Trainer(quadratic())
+    with pytest.raises(InvalidModelError, match=r"requires a training step: .* got neither"):
+        ll.Trainer(ll.gradient(DIGITS, of="scores", seeds=True), optimizer="sgd")
     with pytest.raises(InvalidInputError, match="output 'cost' must be one of"):
         ll.Trainer(quadratic(), optimizer="sgd").step({"x": np.ones((2, 3), np.float32)}, ["cost"])
 
