@@ -271,7 +271,7 @@ def _traced(
 
 def _captured(step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]]) -> torch.export.ExportedProgram:
     shapes = tuple(dict.fromkeys(sorted(open_), torch.export.Dim.AUTO) for open_ in axes)
-    with _quiet(), _tracing(), attributes_kept(step), Interception():
+    with _quiet(), _tracing(), attributes_kept(step), Interception(step):
         return torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
 
 

@@ -37,6 +37,8 @@ def node(
 
 def stopped(x: Tensor) -> Tensor:
     """The same values, through which no gradient goes."""
+    if x.is_complex():
+        return torch.view_as_complex(stopped(torch.view_as_real(x.resolve_conj())))
     if not x.is_floating_point():
         return x
     return node(f"{DOMAIN}::Stop", [x], {}, [(x, x.shape)])[0]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
@@ -78,12 +79,15 @@ class Interception(TorchFunctionMode):
     A packed sequence keeps beside its data, which is made only where somebody reads it, the padded tensor it came from.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
+        self._module = module
         # Packed data -> the padded tensor [T, B, ...]; batch sizes -> lengths. The tensors are kept, so that no other
         # one gets their identity.
         self._padded: dict[int, tuple[Tensor, Tensor]] = {}
         self._lengths: dict[int, tuple[Tensor, Tensor]] = {}
+        # What was made where no gradients are recorded, while that lasts.
+        self._stopped: dict[int, Tensor] = {}
         variants: Any = torch._VF
         self._handlers: dict[Any, Callable[..., Any]] = {
             variants._pack_padded_sequence: self._pack_padded,
@@ -115,20 +119,49 @@ class Interception(TorchFunctionMode):
             args = _exact(args)
         if func in _KNOWN_NUMBERS:
             args = _of_sizes(args)
+        if not torch.is_grad_enabled():
+            return self._without_gradient(func, args, kwargs or {})
+        self._stopped.clear()
+        return self._result(func, args, kwargs or {})
+
+    def _result(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         handler = self._handlers.get(func)
-        if func in OF_COMPLEX and has_complex((args, kwargs or {})):
+        if func in OF_COMPLEX and has_complex((args, kwargs)):
             handler = OF_COMPLEX[func]
-        result = NotImplemented if handler is None else handler(*args, **(kwargs or {}))
-        if result is NotImplemented:
-            result = func(*args, **(kwargs or {}))
-        if torch.is_grad_enabled():
-            return result
-        changed = (kwargs or {}).get("out", result if args and result is args[0] else None)
-        if isinstance(changed, Tensor):
-            # What is changed in place must not carry a gradient to those who read it later.
-            changed.copy_(stopped(changed))
-            return changed
-        return all_stopped(result)
+        result = NotImplemented if handler is None else handler(*args, **kwargs)
+        return func(*args, **kwargs) if result is NotImplemented else result
+
+    def _without_gradient(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call under `torch.no_grad`: no gradient goes from its result to its operands.
+
+        A tensor that is changed in place keeps the gradient that it has: what it is changed by has none.
+        """
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        operands = [x for x in tensors if x.is_floating_point() or x.is_complex()]
+        if all(self._has_no_gradient(x) for x in operands):
+            # Views among these remain views.
+            return self._known_stopped(self._result(func, args, kwargs))
+        target = kwargs.get("out", args[0] if args else None)
+        before = target.clone() if any(x is target for x in operands) else None
+        result = self._result(func, args, kwargs)
+        if before is None or not (result is target or func is Tensor.__setitem__):
+            return self._known_stopped(all_stopped(result))
+        after = stopped(target)
+        target.copy_(after if self._has_no_gradient(target) else after + (before - stopped(before)))
+        return result
+
+    def _has_no_gradient(self, x: Tensor) -> bool:
+        """Whether a tensor was made without one, or is a buffer of the module or a view of one."""
+        if id(x) in self._stopped:
+            return True
+        storage = x.untyped_storage()._cdata
+        return not x.requires_grad and any(
+            storage == buffer.untyped_storage()._cdata for buffer in self._module.buffers()
+        )
+
+    def _known_stopped(self, result: Any) -> Any:
+        self._stopped |= {id(x): x for x in tree_leaves(result) if isinstance(x, Tensor)}
+        return result
 
     def _layer(self, kind: str) -> Callable[..., Any]:
         def called(x: Tensor, second: Any, *rest: Any) -> Any:
