@@ -49,6 +49,7 @@ const found = await opened(options, async (page, notes) => {
   const found = await page.locator("#found button").count();
   await page.press("#search", "Enter");
   const details = await page.locator("#details").innerText();
+  const wide = await page.locator("#details .scroll").evaluateAll((parts) => parts.filter((part) => part.scrollWidth > part.clientWidth).length);
   const chosen = await page.locator(".chosen").count();
   const lit = await page.locator("#right .lit").count();
   if (pictures) {
@@ -96,8 +97,13 @@ const found = await opened(options, async (page, notes) => {
     if (pictures.show) await page.evaluate(pictures.show);
     await page.screenshot({ path: pictures.dark });
   }
+  await page.setViewportSize({ width: 480, height: 860 });
+  await page.click("#tab-graphs");
+  const cut = await page.locator(".bar button, nav button").evaluateAll((all) => all.filter((one) => one.getBoundingClientRect().right > innerWidth).length);
+  await page.click("#tab-errors");
+  const broken = await page.locator("#errors tbody td:first-child").evaluateAll((cells) => cells.filter((cell) => cell.clientHeight > 40 && cell.innerText.length < 12).length);
   const seen = {
-    texts, first, zoom, moved, everything, nothing, toggled, found, details, chosen, lit, stepped, selected, colours, rows, marks, shownSteps,
+    wide, cut, broken, texts, first, zoom, moved, everything, nothing, toggled, found, details, chosen, lit, stepped, selected, colours, rows, marks, shownSteps,
     refused, copied, images, ...notes,
   };
   return seen;

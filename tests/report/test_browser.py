@@ -63,6 +63,8 @@ def test_every_control(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     assert seen["marks"]["gone"] > 0
     assert 0 < seen["refused"][1] < seen["refused"][0]
     assert seen["copied"] in ("Copied", "Selected")
+    # Tables of details that are cut off; in a narrow window, buttons that are, and short names on two lines.
+    assert (seen["wide"], seen["cut"], seen["broken"]) == (0, 0, 0)
 
 
 def test_names_are_no_markup(tmp_path: Path) -> None:
