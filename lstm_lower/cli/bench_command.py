@@ -54,7 +54,7 @@ def bench(
         list[str] | None,
         typer.Option(
             "--schedule",
-            help="Of the optimised form: auto, scan, unroll or chunk:K; may be repeated [default: the first three].",
+            help="Schedule of the optimised form: auto, scan, unroll, chunk:K; may be repeated [default: the first 3].",
             show_default=False,
         ),
     ] = None,
@@ -68,7 +68,7 @@ def bench(
         list[str] | None,
         typer.Option(
             "--precision",
-            help="Where a provider offers it, such as bfloat16; may be repeated [default: float32].",
+            help="Precision, if the provider offers it, such as bfloat16; may be repeated [default: float32].",
             show_default=False,
         ),
     ] = None,
@@ -88,7 +88,7 @@ def bench(
         typer.Option(
             "--of",
             metavar="CONTESTANT",
-            help="Whose time is shown by op and loop [default: the fastest's].",
+            help="Contestant whose time is shown by op and loop [default: the fastest].",
             show_default=False,
         ),
     ] = None,

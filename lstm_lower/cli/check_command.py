@@ -79,8 +79,8 @@ def check(
 
     MODEL is the model with recurrent ops. It is evaluated in float64 with a numpy oracle for each of them. The lowered
     model runs in onnxruntime twice, with the graph optimiser off and at its default level. A .npz file whose entries
-    are named in:<input> and out:<output> brings recorded results along, which are compared too. Exit code 1 when an
-    output is out of tolerance. Without --rtol and --atol an error is accepted that is no larger than that of MODEL
+    are named in:<input> and out:<output> also contains recorded results, which are compared too. Exit code 1 if an
+    output is out of tolerance. Without --rtol and --atol an error is accepted if it is no larger than that of MODEL
     itself in onnxruntime.
 
     With `--against tensorflow` MODEL is a GraphDef, a .meta file or a SavedModel, which TensorFlow itself runs on the

@@ -28,8 +28,8 @@ def diff(
 ) -> None:
     """Show what differs between two models: interface, nodes at every level, weights, metadata.
 
-    Names of nodes and inner values do not count where the same is computed. Exit code 0 where nothing differs, 1 where
-    something does, 2 where the models cannot be compared.
+    Names of nodes and inner values do not count if the same is computed. Exit code 0 if nothing differs, 1 if
+    something does, 2 if the models cannot be compared.
     """
     with console.errors(as_json=as_json, plugins=plugin, code=TROUBLE):
         from lstm_lower.passes.difference import difference

@@ -42,7 +42,8 @@ def gradient(
 ) -> None:
     """Add outputs grad/<name> to any ONNX model: the gradients of one of its outputs.
 
-    Through loops, branches and recurrent layers too. The result is an ordinary model that can be differentiated again.
+    Loops, branches and recurrent layers are differentiated too. The result is an ordinary model, which can be
+    differentiated again.
     The file is written only after onnx's checker has accepted it and onnxruntime has loaded it.
     """
     target = output if output is not None else model.parent / f"{model.stem}.gradient.onnx"

@@ -43,7 +43,8 @@ def inspect(
     """Show which recurrent and unsupported ops a model holds, where, and its sizes before and after lowering.
 
     MODEL is an ONNX file, or a file of TensorFlow's: a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta) or the folder of
-    a SavedModel. Of these it shows what is in them, likely losses, training steps and inputs, and how to go on.
+    a SavedModel. For these it shows the contents, likely losses, training
+    steps and inputs, and the command to run next.
     """
     with console.errors(as_json=as_json, plugins=plugin):
         if is_tensorflow(model):

@@ -30,7 +30,7 @@ def ops(
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the ops that can be lowered, ours and those of plug-ins, or show one of them in detail."""
+    """List the ops that can be lowered, built-in ones and those of plug-ins, or show one of them in detail."""
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.passes.rules.registry import lowerable, lowerable_as
 

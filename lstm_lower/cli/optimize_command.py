@@ -41,8 +41,8 @@ def optimize(
 ) -> None:
     """Take work out of the Scan loops of any ONNX model.
 
-    No recurrent ops are needed: loops of any exporter and of automatic differentiation will do. Results agree up to
-    rounding. The file is written only after onnx's checker has accepted it and onnxruntime has loaded it.
+    The loops may come from any exporter or automatic differentiation. Results agree up to rounding. The file is written
+    only after onnx's checker has accepted it and onnxruntime has loaded it.
     """
     target = output if output is not None else model.parent / f"{model.stem}.optimized.onnx"
     with console.errors(as_json=as_json, plugins=plugin):

@@ -49,7 +49,7 @@ PrecisionOption = Annotated[
     str | None,
     typer.Option(
         "--precision",
-        help="Of the provider's arithmetic, such as bfloat16 [default: float32].",
+        help="Precision of the provider's arithmetic, such as bfloat16 [default: float32].",
         show_default=False,
     ),
 ]

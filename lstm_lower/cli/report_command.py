@@ -79,11 +79,11 @@ def report(
     plugin: PluginOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a page that shows what became of a model: its graph before, after and between, errors and inputs.
+    """Write a page for a browser: a model's graph before and after every pass, errors, times and inputs.
 
-    MODEL is what `lower` takes. The page is one file that opens in any browser without a network. It is written when
-    the model has been lowered, also where an output is out of tolerance, which it then shows; `check` is the command
-    whose exit code tells. A failure leaves no file, and an existing one untouched.
+    MODEL is what `lower` takes. The page is one file that opens in any browser without a network. It is written
+    even if an output is out of tolerance, which the page then shows; use `check` for an exit code. A failure leaves no
+    file, and an existing one untouched.
     """
     target = output if output is not None else model.parent / f"{model.stem}.report.html"
     with console.errors(as_json=as_json, plugins=plugin):

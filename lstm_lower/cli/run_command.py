@@ -46,7 +46,7 @@ def run(
 ) -> None:
     """Run a model on feeds from a .npz file, or on random ones.
 
-    A model that still holds recurrent ops is lowered first. Where the .npz file brings recorded results along (entries
+    A model that still holds recurrent ops is lowered first. If the .npz file also contains recorded results (entries
     in:<input> and out:<output>), the largest difference from them is printed, relative to the output's largest
     magnitude.
     """

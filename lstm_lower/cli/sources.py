@@ -40,7 +40,7 @@ WeightsOption = Annotated[
     typer.Option(
         "--weights",
         metavar="inputs|initializers",
-        help="What to make of a TensorFlow graph's variables [default: inputs of a training step, else initializers].",
+        help="What a TensorFlow graph's variables become [default: inputs of a training step, else initializers].",
         show_default=False,
     ),
 ]

@@ -49,14 +49,16 @@ def train(
     learning_rate: Annotated[float | None, typer.Option(help="Replaces the model's learning rate.")] = None,
     schedule: Annotated[
         Decay,
-        typer.Option("--schedule", help="Of the learning rate: constant, cosine, linear, step or plateau."),
+        typer.Option("--schedule", help="Schedule of the learning rate: constant, cosine, linear, step or plateau."),
     ] = "constant",
     warmup: Annotated[int, typer.Option(min=0, help="Steps over which the learning rate rises to its value.")] = 0,
     every: Annotated[
         int,
         typer.Option("--schedule-every", min=1, help="Epochs between steps, or that make a plateau."),
     ] = 10,
-    factor: Annotated[float, typer.Option("--schedule-factor", help="Of the rate, at a step or on a plateau.")] = 0.1,
+    factor: Annotated[
+        float, typer.Option("--schedule-factor", help="Factor of the rate at a step or on a plateau.")
+    ] = 0.1,
     patience: Annotated[
         int | None, typer.Option(min=1, help="End after so many epochs without progress.", show_default=False)
     ] = None,
@@ -87,7 +89,7 @@ def train(
     ] = "stop",
     trace_nan: Annotated[
         bool,
-        typer.Option("--trace-nan", help="Where a run stops for such a number, name the node that made the first one."),
+        typer.Option("--trace-nan", help="If a run stops for such a number, name the node that made the first one."),
     ] = False,
     workers: Annotated[
         int | None,
@@ -98,7 +100,7 @@ def train(
     ] = None,
     reduction: Annotated[
         Literal["mean", "sum"] | None,
-        typer.Option(help="Of the loss over a batch [default: determined by the first batch]."),
+        typer.Option(help="How a batch's losses are reduced [default: determined by the first batch]."),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write event files into OUT/events.")] = False,
     plot: Annotated[bool, typer.Option(help="Draw the loss into loss.png and loss.svg.")] = True,
