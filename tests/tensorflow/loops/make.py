@@ -59,7 +59,10 @@ def _record(v1: Any, graph: Any, path: Path, loss: Any, feeds: Feeds) -> None:
     variables = v1.global_variables()
     saver = v1.train.Saver()
     recorded: dict[str, Any] = {}
-    with v1.Session() as session:
+    # TensorFlow's improver of graphs takes longer than the steps.
+    config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    with v1.Session(config=config) as session:
         session.run(v1.global_variables_initializer())
         saver.save(session, str(path), write_state=False)
         for step, fed in enumerate(feeds):
