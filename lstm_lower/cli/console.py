@@ -85,6 +85,8 @@ def errors(*, as_json: bool = False, plugins: Sequence[str] | None = None, code:
 
 def _message(error: Exception) -> str:
     """What is told of an error; of the operating system's the file and what is wrong with it, without a number."""
+    if isinstance(error, FileExistsError):
+        return f"{error.filename}: a folder is required, got a file"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
     return str(error)

@@ -157,6 +157,7 @@ def test_ops_shows_one_op() -> None:
         (("lower", TRAIN, "-o", "low.onnx", "--opset", "12"), "opset requires 13 to "),
         (("lower", TRAIN, "-o", "low.onnx", "--schedule", "fast"), "schedule requires auto, scan, unroll or chunk:K"),
         (("lower", "garbage.onnx"), "garbage.onnx: an ONNX model is required"),
+        (("lower", TRAIN, "-o", "low.onnx", "--dump-passes", "garbage.onnx"), "a folder is required, got a file"),
         (("lower", "."), "an ONNX file is required, got a directory"),
         (("run", TRAIN, "--dim", "batch"), "--dim requires NAME=SIZE, got 'batch'"),
         (("run", TRAIN, "--dim", "B=2"), "dimension 'B' must be one of ['batch']"),
