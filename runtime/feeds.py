@@ -174,7 +174,9 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
     """
     with Path(path).open("rb") as stream:
         if not zipfile.is_zipfile(stream):
-            raise InvalidInputError(f"{path}: a .npz file of arrays is required, as numpy.savez writes it, got another")
+            raise InvalidInputError(
+                f"{path}: a .npz file of arrays is required, as numpy.savez writes it, got something else"
+            )
         stream.seek(0)
         try:
             with np.load(stream, allow_pickle=False) as file:

@@ -117,12 +117,13 @@ def _feeds(
     data: Path | None, dim: list[str] | None, seed: int, provider: list[str] | None, *, run: bool
 ) -> Feeds | None:
     from lstm_lower.report.analysis import Feeds
-    from lstm_lower.runtime import feeds
+    from lstm_lower.runtime import feeds, providers
 
     if not run:
         if data is not None or dim or provider:
             raise InvalidInputError("--no-run requires none of --data, --dim and --provider, which say what to run on")
         return None
+    providers.resolve(provider)
     arrays, recorded = feeds.read_arrays(data) if data is not None else (None, {})
     return Feeds(arrays, recorded, parse_dims(dim), seed, provider)
 

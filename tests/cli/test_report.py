@@ -37,7 +37,7 @@ def test_writes_a_page(tmp_path: Path) -> None:
         (["-o", "missing/page.html", "--node-data", "data"], "there is no folder"),
         (["-i", "missing.npz"], "missing.npz"),
         (["--dim", "steps=2"], "--no-run writes a report without errors and times"),
-        (["-p", "abacus"], "provider 'abacus' requires"),
+        (["-p", "abacus"], "or a plug-in, one of ['openvino', 'ggml']\n"),
         (["--no-run", "--inputs", "x"], "--inputs requires a TensorFlow graph"),
     ],
 )
