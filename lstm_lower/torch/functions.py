@@ -185,6 +185,18 @@ def _masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002
     return input.expand(shape)[mask.expand(shape)]
 
 
+def _diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:  # noqa: A002
+    """Elements of a matrix at equal distances: a view that may be changed in place, as the exporter's may not."""
+    if input.dim() != 2 or (dim1 % 2, dim2 % 2) != (0, 1) or not input.is_contiguous():
+        return NotImplemented
+    sizes: list[Any] = list(input.shape)
+    if offset < 0 or not all(isinstance(size, int) for size in sizes):
+        return NotImplemented
+    rows, columns = sizes
+    count = max(0, min(rows, columns - offset))
+    return input.view(-1)[offset : offset + count * (columns + 1) : columns + 1]
+
+
 def _fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Any:  # noqa: A002
     """A matrix with another diagonal, of which the exporter would need strides."""
     if input.dim() != 2 or wrap:
@@ -221,6 +233,7 @@ def _scatter_reduce_in_place(input: Tensor, *args: Any, **kwargs: Any) -> Any:  
 HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.cumprod: _cumprod,
     torch.cumprod: _cumprod,
+    Tensor.diagonal: _diagonal,
     Tensor.fill_diagonal_: _fill_diagonal,
     Tensor.masked_select: _masked_select,
     torch.masked_select: _masked_select,
@@ -232,6 +245,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     torch.cdist: _cdist,
     Tensor.detach: stopped,
     torch.detach: stopped,
+    torch.diagonal: _diagonal,
     Tensor.data.__get__: stopped,  # type: ignore[attr-defined]
     functional.batch_norm: _batch_norm,
     functional.gumbel_softmax: _gumbel_softmax,

@@ -95,6 +95,15 @@ def complex_numbers(x: Any) -> Any:
     )
 
 
+def diagonals_in_place(x: Any) -> Any:
+    """As losses of redundancy change them (Zbontar et al., Barlow Twins, 2021)."""
+    products = x[:, 0].T @ x[:, 1]
+    squares = torch.diagonal(products).add_(-1).pow_(2)
+    wide = x[0, :2] * 2
+    wide.diagonal(1).mul_(3)
+    return squares.sum(), products, wide, products[:, :2].contiguous().diagonal(), wide.diagonal(-1)
+
+
 GROUPS: dict[str, Callable[..., Any]] = {
     "gamma": lambda x: (
         torch.lgamma(x * 3.3),
@@ -205,6 +214,10 @@ TOLERANCES = {"complex numbers": 2e-4, "gamma": 2e-4, "errors": 2e-4, "elements"
 @pytest.mark.parametrize("name", GROUPS)
 def test_values_and_gradients_equal_torch_at_other_sizes(name: str) -> None:
     compare(GROUPS[name], normal(2, 5, 3), normal(3, 8, 3), rtol=TOLERANCES.get(name, 2e-5))
+
+
+def test_diagonals_in_place() -> None:
+    compare(diagonals_in_place, normal(2, 5, 3), normal(4, 5, 3), rtol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["gamma", "errors", "equations", "triangles"])
