@@ -13,6 +13,7 @@ from lstm_lower.report import interface, operators
 from lstm_lower.report.analysis import Analysis
 from lstm_lower.report.origins import origins
 from lstm_lower.runtime.node_times import by_loop, by_op
+from lstm_lower.runtime.proof.comparison import AGREE
 
 VERSION = 1
 
@@ -112,4 +113,7 @@ def _times(analysis: Analysis) -> dict[str, Any] | None:
 
 def _check(analysis: Analysis) -> dict[str, Any] | None:
     report = analysis.check
-    return None if report is None else {"passed": report.passed, **dataclasses.asdict(report)}
+    if report is None:
+        return None
+    outputs = [{**dataclasses.asdict(row), "agrees": row.verdict in AGREE} for row in report.outputs]
+    return {"passed": report.passed, **dataclasses.asdict(report), "outputs": outputs}

@@ -26,6 +26,7 @@ from lstm_lower.report.contents import contents
 from lstm_lower.report.interface import program
 from lstm_lower.report.origins import HUES, origins
 from lstm_lower.report.page import SCRIPTS, page
+from lstm_lower.runtime.proof.comparison import AS_NEAR, OUT_OF_TOLERANCE
 
 ROOT = Path(__file__).parents[2]
 CHARACTERS = ROOT / "examples" / "graphs" / "char_lstm_train.onnx"
@@ -168,8 +169,15 @@ def test_many_parts_are_one_of_each_operator() -> None:
 
 
 def test_check_and_times_are_told() -> None:
-    told = contents(measured(analyse(load(CHARACTERS)), Feeds(sizes={"batch": 2})), "characters.onnx", "lowered.onnx")
+    analysis = measured(analyse(load(CHARACTERS)), Feeds(sizes={"batch": 2}))
+    told = contents(analysis, "characters.onnx", "lowered.onnx")
     assert told["check"]["passed"] is True
+    assert all(row["agrees"] for row in told["check"]["outputs"])
+    assert analysis.check is not None
+    first, second, *_ = analysis.check.outputs
+    rows = [dataclasses.replace(first, verdict=AS_NEAR), dataclasses.replace(second, verdict=OUT_OF_TOLERANCE)]
+    near = dataclasses.replace(analysis, check=dataclasses.replace(analysis.check, outputs=rows))
+    assert [row["agrees"] for row in contents(near, "a", "b")["check"]["outputs"]] == [True, False]
     assert {row["name"] for row in told["check"]["outputs"]} == {port["name"] for port in told["outputs"]}
     gone = {number for step in told["steps"] for number in step["gone"]}
     known = [time for time in told["times"]["nodes"] if time["number"] is not None]

@@ -94,7 +94,11 @@ function fillErrors(page) {
     el("p", {}, el("strong", { class: check.passed ? "good" : "bad" }, check.passed ? "Passed" : "Failed"), `: the tolerance is ${number(check.rtol)} of an output's largest magnitude plus ${number(check.atol)}.`),
   );
   const recorded = check.outputs.some((row) => row.recorded !== null);
-  const columns = [["output"], ["shape"], ["largest error", true], ["relative, not optimised", true], ["relative, optimised", true], ...(recorded ? [["recorded result", true]] : []), ["verdict"]];
+  const original = check.outputs.some((row) => row.original !== null);
+  const columns = [
+    ["output"], ["shape"], ["largest error", true], ["relative, not optimised", true], ["relative, optimised", true],
+    ...(recorded ? [["recorded result", true]] : []), ...(original ? [["the original's own", true]] : []), ["verdict"],
+  ];
   const rows = check.outputs.map((row) => [
     row.name,
     `${row.dtype} [${row.shape.join(", ")}]`,
@@ -102,7 +106,8 @@ function fillErrors(page) {
     number(row.relative.disabled),
     number(row.relative.default),
     ...(recorded ? [number(row.recorded)] : []),
-    el("span", { class: row.verdict === "ok" ? "good" : row.verdict === "random" ? "" : "bad" }, row.verdict),
+    ...(original ? [number(row.original)] : []),
+    el("span", { class: row.agrees ? "good" : row.verdict === "random" ? "" : "bad" }, row.verdict),
   ]);
   page.append(table(columns, rows));
 }
