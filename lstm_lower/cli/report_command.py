@@ -95,6 +95,10 @@ def report(
             raise InvalidInputError("--node-data requires a run, got --no-run")
         if node_data is not None and node_data.exists() and not node_data.is_dir():
             raise InvalidInputError(f"--node-data requires a folder, got the file {node_data}")
+        if inputs is not None and inputs.endswith(".npz"):
+            raise InvalidInputError(
+                f"--inputs requires names of a TensorFlow graph's inputs, got {inputs}; --data takes feeds"
+            )
         if not is_special(target):
             real_path(target)
         feeds = _feeds(data, dim, seed, provider, run=run)

@@ -39,6 +39,7 @@ def test_writes_a_page(tmp_path: Path) -> None:
         (["--dim", "steps=2"], "--no-run writes a report without errors and times"),
         (["-p", "abacus"], "or a plug-in, one of ['openvino', 'ggml']\n"),
         (["--no-run", "--inputs", "x"], "--inputs requires a TensorFlow graph"),
+        (["--inputs", "feeds.npz"], "got feeds.npz; --data takes feeds"),
     ],
 )
 def test_a_failure_leaves_no_file(words: list[str], says: str, tmp_path: Path) -> None:
