@@ -116,13 +116,14 @@ class Trainer(Portable, Diagnosed, Trainable):
         edited = run_passes(model, [SortPass()])
         verify_structure(edited)
         attached = None if optimizer is None else groups_of(optimizer)
+        options = TrainingOptionsPass(attached, clip_norm=clip_norm, clip_value=clip_value, accumulate=accumulate)
         with malformed_models_explained(edited):
             if state is not None:
                 training_state.write(edited, state)
             if learning_rate_input is not None:
                 LearningRateInputPass(learning_rate_input)(edited)
             _check_state(training_state.of(edited))
-            TrainingOptionsPass(attached, clip_norm=clip_norm, clip_value=clip_value, accumulate=accumulate)(edited)
+            options(edited)
             self.state = training_state.of(edited)
         if all(pair.output is None for pair in self.state.pairs):
             raise InvalidModelError("a model without updates requires optimizer='sgd', 'adam' or another one, got none")
