@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import detached
 from lstm_lower.passes.gradients import registry
 from tests.support.node_gradients import outcome
 
@@ -28,8 +29,37 @@ def test_right(name: str) -> None:
     assert found.kind == "right", found.reason
 
 
+TWICE = [
+    "test_gelu_tanh_1",
+    "test_layer_normalization_2d_axis0",
+    "test_reduce_log_sum_exp_keepdims_random",
+    "test_scatter_elements_with_axis",
+    "test_gru_defaults",
+    "test_convtranspose_group_2",
+]
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_right_twice(name: str) -> None:
+    found = outcome(name, twice=True)
+    assert found.kind == "right", found.reason
+
+
 def test_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     registry._load()
     monkeypatch.setitem(registry.differentiates._rules, std.Sin, lambda _, n: [n.dy])
     monkeypatch.setattr(registry.differentiates, "_found", {})
     assert outcome("test_sin").kind == "wrong"
+
+
+def test_finds_what_is_wrong_in_second_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gradient that hides what it depends on is right once."""
+    registry._load()
+
+    def square(_: std.Mul, n: registry.Adjoint) -> registry.Gradients:
+        return [n.dy * detached(n.x(1)), n.dy * n.x(0)]
+
+    monkeypatch.setitem(registry.differentiates._rules, std.Mul, square)
+    monkeypatch.setattr(registry.differentiates, "_found", {})
+    assert outcome("test_mul_example").kind == "right"
+    assert outcome("test_mul_example", twice=True).kind == "wrong"
