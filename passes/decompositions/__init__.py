@@ -6,6 +6,7 @@ from lstm_lower.passes.decompositions import (  # noqa: F401 (fills the registry
     images,
     normalization,
     recurrent,
+    regions,
 )
 from lstm_lower.passes.decompositions.registry import Decomposition as Decomposition
 from lstm_lower.passes.decompositions.registry import decomposes as decomposes

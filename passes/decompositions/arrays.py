@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
+from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.form import node_label
 from lstm_lower.passes.decompositions.registry import decomposes
 
 INT64 = ir.DataType.INT64
@@ -20,6 +22,23 @@ def size(view: std.Size, b: Builder) -> list[Expr]:
     if view.rank() == 0:
         return [b.constant(1, INT64)]
     return [b.op(std.Shape, b.wrap(view.data)).reduce(std.ReduceProd, 0, keepdims=False)]
+
+
+@decomposes(std.BitCast)
+def same_bits(view: std.BitCast, b: Builder) -> list[Expr]:
+    """Bits of the dtype that they have already are the same numbers."""
+    if view.dtype() != view.to:
+        text = requires(
+            view.op_type,
+            node_label(view.node),
+            "to, for the gradient,",
+            f"the operand's dtype, {view.dtype()}",
+            view.to,
+        )
+        raise UnsupportedOpError(
+            f"{text}; what gradients flow through is written in arithmetic (Sign, Abs, Floor, Log)"
+        )
+    return [b.op(std.Identity, b.wrap(view.data))]
 
 
 @decomposes(std.Tile)

@@ -127,15 +127,13 @@ def _cubic(t: Expr) -> list[Expr]:
 def _grid_sample(op: std.GridSample, b: Builder) -> list[Expr]:
     """The sum of the elements around each place by their weights."""
     data, grid = b.wrap(op.data), _wide(b.wrap(op.grid))
+    if data.shape is None and grid.shape is not None:
+        data = b.set_shape(data, [None] * len(grid.shape))
     if data.shape is None:
         raise UnsupportedOpError(
             requires(op.op_type, node_label(op.node), "X, for the gradient,", "a known rank", "an unknown one")
         )
     image, x = Image(_wide(data)), len(data.shape) - 2
-    if op.mode == "cubic" and x != 2:
-        raise UnsupportedOpError(
-            requires(op.op_type, node_label(op.node), "X, for the gradient, in mode cubic", "rank 4", len(data.shape))
-        )
     sizes = [grid.size(axis) for axis in range(x + 1)]
     count = functools.reduce(operator.mul, sizes[1:])
     flat = reshape_to(grid, b.sizes([sizes[0], count, x]))
@@ -163,7 +161,11 @@ def _product(factors: Sequence[Expr], by: Callable[[Expr, Expr], Expr]) -> Expr 
 def _affine_grid(op: std.AffineGrid, b: Builder) -> list[Expr]:
     """Theta times the even places of an image and 1."""
     theta = b.wrap(op.theta)
-    rows = None if theta.shape is None else theta.shape[1]
+    ranks = b.facts.shape(op.size), b.facts.shape(op.output)
+    known = [dim for dim in (theta.shape or ())[1:2] if isinstance(dim, int)]
+    known += [dim - 2 for dim in (ranks[0] or ()) if isinstance(dim, int)]
+    known += [len(ranks[1]) - 2] if ranks[1] is not None else []
+    rows = known[0] if known else None
     if not isinstance(rows, int):
         raise UnsupportedOpError(
             requires(
@@ -194,10 +196,7 @@ def _affine_grid(op: std.AffineGrid, b: Builder) -> list[Expr]:
 def _roi_align(op: std.RoiAlign, b: Builder) -> list[Expr]:
     """The mean, or the largest weighted element, of samples at even distances in each bin of a region."""
     x, rois = b.wrap(op.data), b.wrap(op.rois)
-    if x.shape is None:
-        raise UnsupportedOpError(
-            requires(op.op_type, node_label(op.node), "X, for the gradient,", "a known rank", "none")
-        )
+    x = x if x.shape else b.set_shape(x, [None] * 4)
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
     maps = b.op(std.Gather, x.cast(dtype), b.wrap(op.batches), axis=0)
     image = Image(maps)

@@ -103,15 +103,18 @@ def lp_normalization(view: std.LpNormalization, b: Builder) -> list[Expr]:
 @decomposes(std.LRN)
 def local_response_normalization(view: std.LRN, b: Builder) -> list[Expr]:
     """Sums over neighbouring channels, of which there are zeros beyond the first and the last."""
-    rank, x = _rank(view), _wide(view.data, b)
-    before, channels = (view.size - 1) // 2, x.size(1)
+    whole = _wide(view.data, b)
+    x = whole if whole.shape is not None else b.set_shape(whole.reshape(0, 0, -1), [None] * 3)
+    rank, before, channels = len(x.shape or ()), (view.size - 1) // 2, x.size(1)
     pads = [0] * (2 * rank)
     pads[1], pads[1 + rank] = before, view.size - 1 - before
     padded = b.op(std.Pad, x * x, b.ints(*pads))
     first, *others = [padded.slice(shift, channels + shift, axis=1) for shift in range(view.size)]
     total = sum(others, first)
     scale = total * (view.alpha / view.size) + view.shift
-    return [(x / b.op(std.Pow, scale, scale.like(view.beta))).cast(b.wrap(view.data).dtype)]
+    made = x / b.op(std.Pow, scale, scale.like(view.beta))
+    made = made if whole.shape is not None else b.op(std.Reshape, made, b.op(std.Shape, whole))
+    return [made.cast(b.wrap(view.data).dtype)]
 
 
 def _wide(value: ir.Value, b: Builder) -> Expr:

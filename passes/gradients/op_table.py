@@ -44,7 +44,9 @@ def table() -> str:
     newest = {schema.name: schema for schema in defs.get_all_schemas() if schema.domain == ""}
     found = {name: _way(schema) for name, schema in sorted(newest.items()) if not schema.deprecated}
     lines = ["", "| gradient | operators |", "|---|---|"]
-    lines += [f"| {text} | {', '.join(name for name, own in found.items() if own is way)} |" for way, text in _WAYS]
+    for way, text in _WAYS:
+        names = [name for name, own in found.items() if own is way]
+        lines += [f"| {text} | {', '.join(names)} |"] if names else []
     lines += ["", "Forms that are refused:", "", "| operator | what its gradient requires |", "|---|---|"]
     refusals = {name: _refusals(name) for name in found}
     lines += [f"| {name} | {'; '.join(texts)} |" for name, texts in refusals.items() if texts]

@@ -102,7 +102,9 @@ class Adjoint:
         """
         rank = self.op.rank(index)
         if rank is None:
-            raise self.unsupported(f"input {index}, for its gradient,", "a known rank", "none")
+            name = getattr(self.op.operand(index), "name", "")
+            way = f"none; a shape that the model declares for '{name}' tells it"
+            raise self.unsupported(f"input {index}, for its gradient,", "a known rank", way)
         return rank
 
     def needs(self, index: int) -> bool:

@@ -14,7 +14,8 @@ from tests.support.differences import check, run
 
 def test_an_operator_without_a_rule_is_named_with_the_way_on(monkeypatch: pytest.MonkeyPatch) -> None:
     registry.rule_of(standard.Add)  # fills the registry
-    monkeypatch.setattr(differentiates, "_rules", dict(differentiates._rules))
+    others = {view: rule for view, rule in differentiates._rules.items() if view is not standard.Unique}
+    monkeypatch.setattr(differentiates, "_rules", others)
     monkeypatch.setattr(differentiates, "_found", {})
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["" : 18]> g (double[4] x) => (double[N] y) { y = Unique <sorted = 1> (x) }'

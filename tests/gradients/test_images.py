@@ -12,6 +12,7 @@ import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
 from tests.support.differences import check, run
 from tests.support.one_node import check_node, one_node
+from tests.support.operator_gradients import evaluated
 
 torch = pytest.importorskip("torch")
 
@@ -53,6 +54,22 @@ def test_grid_sample_as_torch(mode: str, rank: int, corners: int, padding: str) 
     np.testing.assert_allclose(found["grad/x1"], g.grad.numpy(), atol=1e-9)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "reflection"])
+def test_cubic_grid_sample_of_a_rank_without_a_kernel(padding: str) -> None:
+    """The formula that its gradient is made of stands for it: onnx's evaluator agrees."""
+    rng = np.random.default_rng(0)
+    operands = [rng.standard_normal((1, 2, 5)), rng.uniform(-1.6, 1.6, (1, 4, 1))]
+    model, feeds = one_node("GridSample", operands, mode="cubic", padding_mode=padding, opset=20)
+    result = ll.gradient(model, "y", ["x0", "x1"], seeds=True)
+    seed = rng.standard_normal((1, 2, 4))
+    made = run(result, feeds | {"seed/y": seed})
+    np.testing.assert_allclose(made["y"], evaluated(model, feeds)["y"], atol=1e-5)
+    for name in feeds:
+        gradient = made[f"grad/{name}"]
+        moved = run(result, {**feeds, name: feeds[name] + 1e-6 * gradient, "seed/y": seed})["y"]
+        assert ((moved - made["y"]) * seed).sum() * 1e6 == pytest.approx((gradient**2).sum(), rel=1e-4)
+
+
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_grid_sample_of_old_opsets(mode: str) -> None:
     # In float32 alone, in which it is linear in the image.
@@ -85,6 +102,45 @@ def test_affine_grid(size: tuple[int, ...], corners: int) -> None:
     check(model, feeds, step=1e-1, tolerance=1e-4)
     model, feeds = one_node("AffineGrid", operands, align_corners=corners, opset=20)
     check(model, feeds, step=1e-1, tolerance=1e-4)
+
+
+def _pooled(x: np.ndarray[Any, Any], rois: np.ndarray[Any, Any], scale: float, bins: tuple[int, int]) -> Any:
+    """The gradient of a sum over a MaxRoiPool's result weighted by 1, 2, ...: at the first largest element of a bin."""
+    found, weight = np.zeros_like(x), 0
+    for roi in rois:
+        corners = [int(np.floor(abs(c) * scale + 0.5) * np.sign(c)) for c in roi[1:]]
+        starts, sizes = [], []
+        for start, end in ((corners[1], corners[3]), (corners[0], corners[2])):
+            starts.append(start)
+            sizes.append(np.float32(max(end - start + 1, 1)))
+        for channel in range(x.shape[1]):
+            for place in np.ndindex(*bins):
+                weight += 1
+                part = [
+                    np.clip([np.floor(k * size / bin_) + start, np.ceil((k + 1) * size / bin_) + start], 0, limit)
+                    for k, size, bin_, start, limit in zip(place, sizes, bins, starts, x.shape[2:], strict=True)
+                ]
+                (top, bottom), (left, right) = (np.asarray(ends, int) for ends in part)
+                window = x[int(roi[0]), channel, top:bottom, left:right]
+                if window.size:
+                    row, column = np.unravel_index(window.argmax(), window.shape)
+                    found[int(roi[0]), channel, top + row, left + column] += weight
+    return found
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("scale", [0.5, 1.0])
+def test_max_roi_pool(scale: float, known: bool) -> None:
+    # Halves of odd corners are rounded away from zero; equal elements; a region that lies outside, one beyond an edge.
+    x = np.random.default_rng(0).integers(0, 4, (2, 3, 6, 7)).astype(np.float32)
+    rois = [[0, 1, 1, 9, 7], [1, 3, 2, 4, 3], [1, 0, 5, 13, 11], [0, 40, 40, 50, 50], [1, -3, -5, 4, 4]]
+    operands = [x, np.asarray(rois, np.float32)]
+    form: dict[str, Any] = {"pooled_shape": [2, 3], "spatial_scale": scale, "opset": 18, "open_sizes": not known}
+    model, feeds = one_node("MaxRoiPool", operands, **form)
+    weights = np.arange(1, 1 + 5 * 3 * 6, dtype=np.float32).reshape(5, 3, 2, 3)
+    found = run(ll.gradient(model, "y", ["x0"], seeds=True), feeds | {"seed/y": weights})
+    np.testing.assert_array_equal(found["y"], run(model, feeds)["y"])
+    np.testing.assert_array_equal(found["grad/x0"], _pooled(x, operands[1], scale, (2, 3)))
 
 
 DEFORMED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {

@@ -105,11 +105,11 @@ def test_scatter_nd_of_old_opsets(opset: int) -> None:
     check_node("ScatterND", [X, np.asarray([[2], [0]]), _random(2, 4, 2)], opset=opset, twice=True)
 
 
-@pytest.mark.parametrize("zeros", [[], [1], [0, 1], [0, 1, 2]])
+@pytest.mark.parametrize("zeros", [[], [1], [0, 1], [0, 1, 2], [0, 3]])
 def test_products_with_zeros(zeros: list[int]) -> None:
     updates = _random(4)
     updates[zeros] = 0
-    check_node("ScatterND", [_random(3), np.asarray([[0], [0], [0], [2]]), updates], reduction="mul")
+    check_node("ScatterND", [_random(3), np.asarray([[0], [0], [0], [2]]), updates], reduction="mul", twice=True)
 
 
 @pytest.mark.parametrize("reduction", ["max", "min"])
@@ -160,3 +160,18 @@ def test_rows_of_an_old_model_are_added_without_a_matrix() -> None:
     # A matrix of all places by all rows would take 80 GB.
     found = ll.Session(model).run({"table": np.zeros((100_000, 3), np.float32), "places": places})
     np.testing.assert_array_equal(found["grad/table"], np.full((100_000, 3), 2, np.float32))
+
+
+@pytest.mark.parametrize("ordered", [0, 1])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_unique(axis: int | None, ordered: int) -> None:
+    form = {"sorted": ordered, "opset": 18, **({} if axis is None else {"axis": axis})}
+    check_node("Unique", [X], twice=not ordered, **form)
+
+
+@pytest.mark.parametrize(("axis", "expected"), [(None, [[1, 3, 0], [0, 2, 0]]), (0, [[1, 2, 3], [4, 5, 6]])])
+def test_of_equal_elements_the_first_counts(axis: int | None, expected: list[list[float]]) -> None:
+    x = np.asarray([[1.0, 3, 1], [1, 2, 3]])
+    model, feeds = one_node("Unique", [x], **({} if axis is None else {"axis": axis}))
+    feeds["seed/y"] = np.asarray([1.0, 2, 3]) if axis is None else np.asarray([[4.0, 5, 6], [1, 2, 3]])
+    np.testing.assert_array_equal(run(ll.gradient(model, "y", ["x0"], seeds=True), feeds)["grad/x0"], expected)

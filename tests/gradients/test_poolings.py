@@ -9,7 +9,7 @@ import pytest
 
 import lstm_lower as ll
 from tests.support.differences import Array, check, run
-from tests.support.operator_gradients import NEWEST, check_node, model_of, random
+from tests.support.operator_gradients import NEWEST, check_node, evaluated, model_of, random
 
 torch = pytest.importorskip("torch")
 
@@ -109,6 +109,17 @@ def test_max_unpool() -> None:
     places = run(model_of("MaxPool", {"x": x}, outputs=("y", "places"), **windows), {"x": x})["places"]
     feeds = {"x": pooled, "places": places}
     check(model_of("MaxUnpool", feeds, **windows), feeds, step=0.5, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("engine", [run, evaluated])
+@pytest.mark.parametrize("shape", [[1, 2, 4, 6], [1, 2, 6, 6], [1, 2, 5, 8]])
+def test_max_unpool_into_a_given_shape(shape: list[int], engine: Any) -> None:
+    """The runtimes differ in where they put elements: the gradient is that of the one that runs it."""
+    x, pooled = _distinct(1, 2, 4, 6).astype(np.float32), random(1, 2, 2, 3, dtype=np.float32)
+    windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    places = run(model_of("MaxPool", {"x": x}, outputs=("y", "places"), **windows), {"x": x})["places"]
+    feeds = {"x": pooled, "places": places, "shape": np.asarray(shape)}
+    check(model_of("MaxUnpool", feeds, **windows), feeds, step=0.5, tolerance=1e-5, run=engine)
 
 
 F = torch.nn.functional

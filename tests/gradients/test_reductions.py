@@ -50,14 +50,11 @@ def test_axes(op_type: str, axes: list[int] | None, keepdims: int, opset: int) -
     check_node(op_type, feeds, constants=tuple(operand), keepdims=keepdims, opset=opset, twice=twice, **attribute)
 
 
-WITHOUT_KNOWN_AXES = [op_type for op_type in REDUCTIONS if op_type != "ReduceProd"]
-
-
 @pytest.mark.parametrize("dims", ["open", "unranked"])
 @pytest.mark.parametrize("noop", [0, 1])
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("axes", [[], [1], [-1, 0]])
-@pytest.mark.parametrize("op_type", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2"])
+@pytest.mark.parametrize("op_type", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2", "ReduceProd"])
 def test_axes_of_run_time(op_type: str, axes: list[int], keepdims: int, noop: int, dims: str) -> None:
     feeds = {"x": REDUCTIONS[op_type], "axes": np.asarray(axes, np.int64)}
     if not axes and noop and op_type == "ReduceL2":
@@ -65,15 +62,15 @@ def test_axes_of_run_time(op_type: str, axes: list[int], keepdims: int, noop: in
     check_node(op_type, feeds, keepdims=keepdims, noop_with_empty_axes=noop, dims=dims)
 
 
-@pytest.mark.parametrize("op_type", WITHOUT_KNOWN_AXES)
+@pytest.mark.parametrize("op_type", REDUCTIONS)
 def test_unknown_rank(op_type: str) -> None:
     check_node(op_type, {"x": REDUCTIONS[op_type]}, dims="unranked", keepdims=0)
 
 
-def test_product_of_axes_of_run_time_is_refused() -> None:
-    model = model_of("ReduceProd", {"x": X, "axes": np.asarray([1])})
-    with pytest.raises(ll.UnsupportedOpError, match=r"ReduceProd.*axes"):
-        ll.gradient(model, "y", ["x"], seeds=True)
+def test_product_over_axes_of_run_time_has_second_derivatives() -> None:
+    x = np.array(X)
+    x[1, 0, 2] = x[0, 1, 1] = x[2, 1, 1] = 0
+    check_node("ReduceProd", {"x": x, "axes": np.asarray([2, 0])}, keepdims=0, dims="unranked", twice=True)
 
 
 @pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax"])
@@ -130,20 +127,24 @@ def test_cumsum(exclusive: int, reverse: int) -> None:
 
 @pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize("reverse", [0, 1])
-@pytest.mark.parametrize("axis", [0, -1])
-def test_cumprod(axis: int, exclusive: int, reverse: int) -> None:
+@pytest.mark.parametrize(
+    ("axis", "known", "dims"), [(0, True, "open"), (-1, True, "unranked"), (-2, False, "unranked")]
+)
+def test_cumprod(axis: int, known: bool, dims: str, exclusive: int, reverse: int) -> None:
     x = np.array(X)
     x[1, 0, 2] = 0
     x[0, 1, 1] = x[2, 1, 1] = 0
     feeds = {"x": x, "axis": np.asarray(axis)}
-    model = model_of("CumProd", feeds, exclusive=exclusive, reverse=reverse, opset=26, constants=("axis",))
+    constants = ("axis",) if known else ()
+    form: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse, "opset": 26}
+    model = model_of("CumProd", feeds, constants=constants, dims=dims, **form)
     gradient = ll.gradient(model, "y", ["x"], seeds=True)
     # The runtime has no CumProd yet, which its gradient does not read.
     gradient.graph.node.remove(next(node for node in gradient.graph.node if node.op_type == "CumProd"))
     del gradient.graph.output[0]
     gradient.opset_import[0].version = NEWEST
     seed = random(*x.shape, seed=1)
-    found = run(gradient, {"x": x, "seed/y": seed})["grad/x"]
+    found = run(gradient, {"x": x, "seed/y": seed} | ({} if known else {"axis": feeds["axis"]}))["grad/x"]
     leaf = torch.tensor(x, requires_grad=True)
     turned = leaf.flip(axis) if reverse else leaf
     if exclusive:

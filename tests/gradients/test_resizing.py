@@ -86,10 +86,19 @@ def test_old_opsets(opset: int, scales: list[float], mode: str) -> None:
     check_node(op, operands, opset=opset, constant=(1,), mode=mode, wrt=["x0"], step=1e-1, tolerance=2e-5)
 
 
+RATIOS = [("nearest", {}), ("linear", {}), ("cubic", {}), ("linear", {"antialias": 1})]
+
+
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 @pytest.mark.parametrize("sizes", [[7, 9], [3, 3], [5, 8]])
-def test_aspect_ratio(sizes: list[int], policy: str) -> None:
-    _check(_random(1, 2, 4, 5), None, None, sizes, axes=[2, 3], keep_aspect_ratio_policy=policy, opset=18)
+@pytest.mark.parametrize(("mode", "form"), RATIOS)
+def test_aspect_ratio(mode: str, form: dict[str, int], sizes: list[int], policy: str) -> None:
+    form = {"mode": mode, "keep_aspect_ratio_policy": policy, "opset": 18, **form}
+    _check(_random(1, 2, 4, 5), None, None, sizes, axes=[2, 3], **form)
+
+
+def test_aspect_ratio_of_all_axes() -> None:
+    _check(_random(4, 5), None, None, [7, 9], keep_aspect_ratio_policy="not_larger", opset=18, mode="nearest")
 
 
 @pytest.mark.parametrize(("mode", "form"), [("linear", {}), ("cubic", {}), ("linear", {"antialias": 1})])
@@ -107,11 +116,7 @@ def test_what_is_refused() -> None:
     model, _ = one_node("Resize", [_random(1, 2, 4, 5), None, np.asarray([1, 1, 2, 3], np.float32)], opset=19)
     with pytest.raises(ll.UnsupportedOpError, match="roi and scales, for the gradient"):
         ll.gradient(model, "y", ["x2"], seeds=True)
-    kept = {"keep_aspect_ratio_policy": "not_larger", "axes": [2, 3], "mode": "linear"}
-    model, _ = one_node(
-        "Resize", [_random(1, 2, 4, 5), None, None, np.asarray([7, 3])], opset=18, constant=(3,), **kept
-    )
-    with pytest.raises(
-        ll.UnsupportedOpError, match="keep_aspect_ratio_policy, for the gradient, requires stretch, or mode"
-    ):
+    kept = {"keep_aspect_ratio_policy": "not_larger", "mode": "linear"}
+    model, _ = one_node("Resize", [_random(4, 5), None, None, np.asarray([7, 3])], opset=18, constant=(3,), **kept)
+    with pytest.raises(ll.UnsupportedOpError, match="axes, for the gradient of a kept aspect ratio, requires not all"):
         ll.gradient(model, "y", ["x0"], seeds=True)

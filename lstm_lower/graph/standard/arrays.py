@@ -304,7 +304,8 @@ class TopK(Standard):
         return counted(self.attribute("axis", -1), self.rank())
 
 
-class Unique(Standard): ...
+class Unique(Standard):
+    data = Operand(0)
 
 
 class Scatter(Standard, abstract=True):

@@ -143,6 +143,17 @@ class Cast(Unary):
 class CastLike(Unary): ...
 
 
+class BitCast(Standard):
+    """The same bits, read as another dtype."""
+
+    data = Operand(0)
+
+    @property
+    def to(self) -> ir.DataType:
+        """The dtype of the result."""
+        return ir.DataType(self.attribute("to", 1))
+
+
 class Clip(Unary):
     low = Optional(1)
     high = Optional(2)

@@ -122,6 +122,9 @@ class DFT(Standard):
         return None if given is None and self.operand(2) is not None else counted(axis, self.rank())
 
 
+class MelWeightMatrix(Standard): ...
+
+
 class STFT(Standard):
     signal = Operand(0)
     step = Operand(1)

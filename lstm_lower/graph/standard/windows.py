@@ -143,4 +143,10 @@ class MaxUnpool(Windowed):
     target = Optional(2)
 
 
-class MaxRoiPool(Standard): ...
+class MaxRoiPool(Standard):
+    """The largest elements of the bins of regions, whose corners are rounded to whole elements."""
+
+    data = Operand(0)
+    rois = Operand(1)
+    scale = Attribute("spatial_scale", 1.0)
+    bins = Attribute("pooled_shape", (1, 1))

@@ -42,7 +42,8 @@ def _range(op: std.Range, n: Adjoint) -> Gradients:
 @differentiates(std.Transpose)
 def _transpose(op: std.Transpose, n: Adjoint) -> Gradients:
     if op.perm is None:
-        raise n.unsupported("input 0, for its gradient,", "a known rank", "none")
+        # However many axes there are, turned round twice.
+        return [n.again([n.dy])]
     order = sorted(range(len(op.perm)), key=op.perm.__getitem__)
     return [n.b.wrap(n.b.emitter.transpose(n.dy.value, order))]
 
@@ -50,9 +51,7 @@ def _transpose(op: std.Transpose, n: Adjoint) -> Gradients:
 @differentiates(std.Concat)
 def _concat(op: std.Concat, n: Adjoint) -> Gradients:
     """The parts of the gradient."""
-    axis = op.axis
-    if axis is None:
-        raise n.unsupported("inputs, for their gradients,", "a known rank", "none")
+    axis = int(op.attribute("axis", 0)) if op.axis is None else op.axis
     parts = [n.x(i) for i in range(len(op.inputs))]
     sizes = n.b.sizes([part.size(axis) for part in parts])
     found = n.b.ops(std.Split, n.dy, sizes, outputs=len(parts), axis=axis)
@@ -61,9 +60,8 @@ def _concat(op: std.Concat, n: Adjoint) -> Gradients:
 
 @differentiates(std.Split)
 def _split(op: std.Split, n: Adjoint) -> Gradients:
-    if op.axis is None:
-        raise n.unsupported("input 0, for its gradient,", "a known rank", "none")
-    return [n.b.concat([n.cotangent(i) for i in range(len(n.dys))], op.axis)]
+    axis = int(op.attribute("axis", 0)) if op.axis is None else op.axis
+    return [n.b.concat([n.cotangent(i) for i in range(len(n.dys))], axis)]
 
 
 @differentiates(std.Slice)
@@ -100,9 +98,9 @@ def _spread(n: Adjoint, dx: Expr, axis: int, size: Size, position: int) -> Expr:
 def _gather(op: std.Gather, n: Adjoint) -> Gradients:
     """Adds the rows of the gradient up, at the numbers by which they were read."""
     x, axis = n.x(), op.axis
-    rank, places = n.rank(), n.rank(1)
-    if axis is None:
-        raise n.unsupported("axis, for the gradient,", "one of the operand's", "another")
+    rank, places = op.rank(), op.rank(1)
+    if axis is None or rank is None or places is None:
+        return [from_places(n)]
     place = n.b.facts.constant(op.indices)
     if place is not None and not places and x.shape is not None and n.dy.shape is not None:
         return [_one_element(n, axis, int(place))]

@@ -12,7 +12,7 @@ from lstm_lower.passes.gradients.registry import (
     shape_of,
     widened,
 )
-from lstm_lower.passes.gradients.rules.moving import from_places
+from lstm_lower.passes.gradients.rules.moving import around, from_places
 from lstm_lower.passes.rules.indexing import add_rows, reshape_to, tail_of
 from lstm_lower.passes.rules.sizes import up_to
 
@@ -48,6 +48,17 @@ def _top_k(op: std.TopK, n: Adjoint) -> Gradients:
     """The places are the second output, each only once."""
     axis = op.attribute("axis", -1)
     return [n.b.op(std.ScatterElements, n.b.zeros_like(n.x()), n.y(1), n.dy, axis=axis)]
+
+
+@differentiates(std.Unique)
+def _unique(op: std.Unique, n: Adjoint) -> Gradients:
+    """Of equal elements, or equal rows along an axis, the first is read: it gets all of the gradient."""
+    x, dy, axis = n.x(), n.dy, op.attribute("axis", None)
+    before, size, behind = around(x, int(axis)) if axis is not None else (1, n.b.op(std.Size, x).reshape(1), 1)
+    rows = reshape_to(dy, n.b.sizes([before, n.b.op(std.Size, n.output(1)).reshape(1), behind])).transpose(1, 0, 2)
+    zeros = n.b.fill(0, [size, before, behind], dy.dtype)
+    found = n.b.op(std.ScatterND, zeros, n.output(1).unsqueeze(1), rows)
+    return [reshaped_like(found.transpose(1, 0, 2), x)]
 
 
 @differentiates(std.OneHot)
@@ -97,20 +108,23 @@ def _scatter(op: std.Scatter, n: Adjoint) -> Gradients:
 def _products(op: std.Scatter, n: Adjoint) -> Gradients:
     """Each factor's gradient is the product of the others, of which a zero is one that nothing may be divided by.
 
-    Where factors are zero that is right once: a gradient of it takes them for constants.
+    Zeros are factors of their own, by their sum at each place: it is zero and has their gradients, so that gradients of
+    this are right, too. Those of these again are not where a place has three zeros or more.
     """
     data, updates = n.x(), n.x(2)
     ones = n.b.op(std.Expand, data.like(1), shape_of(data))
     if not n.needs(2):
         return n.dy * _with_operands(n, ones, updates), None, None
-    zero = n.b.op(std.Equal, updates, updates.like(0))
+    zero, nothing = n.b.op(std.Equal, updates, updates.like(0)), n.b.zeros_like(data)
     others = n.b.where(zero, 1, updates)
-    flags = zero.cast(updates.dtype)
     whole = _with_operands(n, ones, others)
-    zeros = _with_operands(n, n.b.zeros_like(data), flags, reduction="add")
-    share = _found(op, n, n.dy * data * whole) / others
-    alone = _found(op, n, zeros) - flags > 0
-    return n.dy * n.b.where(zeros > 0, 0, whole), None, n.b.where(alone, 0, share)
+    count = _with_operands(n, nothing, zero.cast(updates.dtype), reduction="add")
+    rest = _with_operands(n, nothing, n.b.where(zero, updates, 0), reduction="add")
+    product = n.b.where(count > 0, n.b.where(count > 1, 0, whole * rest), whole)
+    # Of a zero: all that are none, times the other zero if there is one.
+    own, theirs = _found(op, n, rest) - updates, _found(op, n, count)
+    share = _found(op, n, n.dy * data * whole) * n.b.where(theirs > 1, n.b.where(theirs > 2, 0, own), 1)
+    return n.dy * product, None, n.b.where(zero, share, _found(op, n, n.dy * data * product) / others)
 
 
 def _extremes(op: std.Scatter, n: Adjoint) -> Gradients:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
@@ -14,7 +18,7 @@ from lstm_lower.passes.gradients.registry import (
     widened,
 )
 from lstm_lower.passes.rules.indexing import add_rows, reshape_to
-from lstm_lower.passes.rules.sizes import entries, up_to, wide
+from lstm_lower.passes.rules.sizes import Size, entries, from_end, up_to, wide
 
 
 def from_places(n: Adjoint, *, zeros: bool = False) -> Expr:
@@ -32,6 +36,27 @@ def from_places(n: Adjoint, *, zeros: bool = False) -> Expr:
     taken = taken + size if zeros else taken
     total = add_rows(widened(n.dy).reshape(-1, 1), taken.reshape(-1), size)
     return reshaped_like(total.cast(x.dtype), x)
+
+
+def around(x: Expr, axis: Size) -> list[Size]:
+    """The number of elements before an axis, along it and behind it: three sizes for any rank.
+
+    Args:
+        x: a value.
+        axis: the axis, maybe only known at run time and counted from behind.
+    """
+    b, shape = x.builder, x.shape
+    if isinstance(axis, int) and shape is not None:
+        axis %= len(shape)
+        parts = [[x.size(i) for i in axes] for axes in (range(axis), range(axis + 1, len(shape)))]
+        before, behind = (functools.reduce(operator.mul, sizes, 1) for sizes in parts)
+        return [before, x.size(axis), behind]
+    sizes = b.op(std.Shape, x)
+    at = from_end(axis, b.op(std.Shape, sizes))
+    ends = [sizes.slice(0, at, axis=0), sizes.slice(at + 1, END, axis=0)]
+    # A product of no sizes is refused by some runtimes.
+    products = [b.op(std.ReduceProd, b.concat([b.ints(1), part], 0), keepdims=1) for part in ends]
+    return [products[0], sizes.slice(at, at + 1, axis=0), products[1]]
 
 
 @differentiates(std.Compress)

@@ -18,14 +18,17 @@ from lstm_lower.passes.gradients.registry import (
     differentiates,
     expanded_like,
     reshaped_like,
+    shape_of,
     widened,
 )
 from lstm_lower.passes.gradients.rules.convolutions import window_axes, window_places
 from lstm_lower.passes.gradients.rules.reductions import count_of
-from lstm_lower.passes.rules.indexing import add_rows
+from lstm_lower.passes.rules.indexing import add_rows, reshape_to
 from lstm_lower.passes.rules.sizes import up_to
 from lstm_lower.passes.rules.spatial import Margins, spread
 from lstm_lower.spatial import SpatialAxis
+
+_DIGIT = 2**20
 
 
 @differentiates(std.MaxPool)
@@ -136,6 +139,24 @@ def _global_max_pool(op: std.GlobalMaxPool, n: Adjoint) -> Gradients:
 def _max_unpool(op: std.MaxUnpool, n: Adjoint) -> Gradients:
     """What stands where the elements were put."""
     if op.target is not None:
-        raise n.unsupported("input 2, for the gradient,", "no output shape (runtimes disagree what it means)", "one")
+        return [_put_back(op, n)]
     taken = n.b.op(std.Gather, n.dy.reshape(-1), n.x(1).reshape(-1), axis=0)
     return [reshaped_like(taken, n.x())]
+
+
+def _put_back(op: std.MaxUnpool, n: Adjoint) -> Expr:
+    """What stands where the elements' numbers are put, for runtimes disagree on where that is in a given shape.
+
+    The numbers, from 1, are put there as two digits that float32 has exactly.
+    """
+    b, x = n.b, n.x()
+    size = b.op(std.Size, x).reshape(1)
+    numbers = reshape_to(up_to(b, size) + 1, shape_of(x))
+    high = numbers / _DIGIT
+    put = [
+        n.again([digit.cast(ir.DataType.FLOAT), *op.node.inputs[1:]]).cast(ir.DataType.INT64)
+        for digit in (high, numbers - high * _DIGIT)
+    ]
+    number = (put[0] * _DIGIT + put[1]).reshape(-1)
+    total = add_rows(widened(n.dy).reshape(-1, 1), b.where(number > 0, number - 1, size), size)
+    return reshaped_like(total.cast(x.dtype), x)

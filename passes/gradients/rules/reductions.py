@@ -18,7 +18,9 @@ from lstm_lower.passes.gradients.registry import (
     summed,
     widened,
 )
+from lstm_lower.passes.gradients.rules.moving import around
 from lstm_lower.passes.rules.indexing import INT64, flatten_rows, reshape_to, tail_of
+from lstm_lower.passes.rules.sizes import up_to, wide
 
 # What a step of a Scan makes of states and one row of each sequence.
 Step = Callable[[Sequence[Expr], Sequence[Expr]], tuple[list[Expr], list[Expr]]]
@@ -130,23 +132,46 @@ def _extreme(op: std.Reduction, n: Adjoint) -> Gradients:
 def _product(op: std.ReduceProd, n: Adjoint) -> Gradients:
     """The product of all others, which a quotient by an element of zero could not tell."""
     reduced, x = _Reduced(op, n), n.x()
-    axes = reduced.axes
-    if axes is None:
-        raise n.unsupported("axes, for the gradient,", "known ones", "axes of run time, or an unknown rank")
-    if not axes:
+    if reduced.axes == ():
         return [n.dy]
-    order = [*axes, *(axis for axis in range(n.rank()) if axis not in axes)]
-    rows = flatten_rows(n.b.wrap(n.b.emitter.transpose(x.value, order)), len(axes))
-    dy = n.b.wrap(n.b.emitter.transpose(reduced.kept(n.dy).value, order))
-    dy = flatten_rows(dy, len(axes))
-    others = _products_before(rows, reverse=False) * _products_before(rows, reverse=True)
-    dx = reshape_to(dy * others, _permuted(shape_of(x), order))
-    back = sorted(range(n.rank()), key=order.__getitem__)
-    return [reshaped_like(n.b.wrap(n.b.emitter.transpose(dx.value, back)), x)]
+    rows, back = _rows(reduced, n) if reduced.axes else _sorted_rows(reduced, n)
+    others = _products_before(rows(x), reverse=False) * _products_before(rows(x), reverse=True)
+    return [back(rows(expanded_like(reduced.kept(n.dy), x)) * others)]
 
 
-def _permuted(sizes: Expr, order: Sequence[int]) -> Expr:
-    return sizes.builder.op(std.Gather, sizes, sizes.builder.ints(*order), axis=0)
+def _rows(reduced: _Reduced, n: Adjoint) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
+    """The operand's elements in rows, each of one element for each result, and the way back."""
+    rank, axes = n.rank(), reduced.axes or ()
+    order = [*axes, *(axis for axis in range(rank) if axis not in axes)]
+
+    def forth(x: Expr) -> Expr:
+        return flatten_rows(n.b.wrap(n.b.emitter.transpose(x.value, order)), len(axes))
+
+    def back(rows: Expr) -> Expr:
+        sizes = shape_of(n.x())
+        whole = reshape_to(rows, n.b.op(std.Gather, sizes, n.b.ints(*order), axis=0))
+        turned = sorted(range(rank), key=order.__getitem__)
+        return reshaped_like(n.b.wrap(n.b.emitter.transpose(whole.value, turned)), n.x())
+
+    return forth, back
+
+
+def _sorted_rows(reduced: _Reduced, n: Adjoint) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
+    """The same for axes that are only known at run time: the elements sorted by the result that they go into."""
+    b, x, y = n.b, n.x(), n.y()
+    size, count = b.op(std.Size, x).reshape(1), b.op(std.Size, y).reshape(1)
+    numbers = expanded_like(reduced.kept(reshape_to(up_to(b, count), shape_of(y))), x)
+    order = b.ops(std.TopK, numbers.reshape(-1), size, outputs=2, largest=0)[1]
+    sizes = b.concat([count, size / count.maximum(1)], 0)
+
+    def forth(v: Expr) -> Expr:
+        return reshape_to(b.op(std.Gather, v.reshape(-1), order, axis=0), sizes).transpose(1, 0)
+
+    def back(rows: Expr) -> Expr:
+        flat = rows.transpose(1, 0).reshape(-1)
+        return reshaped_like(b.op(std.ScatterElements, flat, order, flat, axis=0), x)
+
+    return forth, back
 
 
 def _products_before(rows: Expr, *, reverse: bool) -> Expr:
@@ -210,12 +235,9 @@ def _cumsum(op: std.CumSum, n: Adjoint) -> Gradients:
 @differentiates(std.CumProd)
 def _cumprod(op: std.CumProd, n: Adjoint) -> Gradients:
     """For each element the product of those before it times the sum of dy times the products of those behind it."""
-    axis = op.axis
-    if axis is None:
-        raise n.unsupported("axis, for the gradient,", "a known one", "an axis of run time, or an unknown rank")
-    rank, reverse = n.rank(), bool(op.reverse)
-    order = [axis, *(i for i in range(rank) if i != axis)]
-    rows, dy = (flatten_rows(n.b.wrap(n.b.emitter.transpose(v.value, order)), 1) for v in (n.x(), n.dy))
+    x, reverse = n.x(), bool(op.reverse)
+    sizes = n.b.sizes(around(x, wide(n.x(1)).reshape(1) if op.axis is None else op.axis))
+    rows, dy = (reshape_to(v, sizes).transpose(1, 0, 2) for v in (x, n.dy))
     zero = n.b.op(std.Expand, rows.like(0), tail_of(rows, 1))
 
     def step(states: Sequence[Expr], inputs: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
@@ -226,6 +248,5 @@ def _cumprod(op: std.CumProd, n: Adjoint) -> Gradients:
         return [(behind + d) * x], [behind + d]
 
     behind = _scanned(step, zero, [rows, dy], reverse=not reverse)
-    dx = reshape_to(behind * _products_before(rows, reverse=reverse), _permuted(shape_of(n.x()), order))
-    back = sorted(range(rank), key=order.__getitem__)
-    return [reshaped_like(n.b.wrap(n.b.emitter.transpose(dx.value, back)), n.x())]
+    dx = behind * _products_before(rows, reverse=reverse)
+    return [reshaped_like(dx.transpose(1, 0, 2), x)]

@@ -31,8 +31,8 @@ def _resize(op: std.Resize, n: Adjoint) -> Gradients:
     axes, x = op.axes, n.x()
     if axes is None or x.shape is None:
         raise n.unsupported("input 0, for its gradient,", "a known rank", "none")
-    if op.policy != "stretch" and op.mode != "nearest":
-        raise n.unsupported("keep_aspect_ratio_policy, for the gradient,", "stretch, or mode nearest", op.policy)
+    if op.policy != "stretch" and op.coordinates == "tf_crop_and_resize":
+        raise n.unsupported("keep_aspect_ratio_policy, for the gradient of a crop,", "stretch", op.policy)
     if n.needs(1) or n.needs(2):
         raise n.unsupported(
             "roi and scales, for the gradient,", "not to depend on what it is taken for", "that they do"
@@ -71,6 +71,8 @@ class _Sampling:
     def of(self, rows: Expr) -> Expr:
         """Rows `[N, size]` sampled as the axis is."""
         b, op, at = self.n.b, self.op, self.place
+        if op.policy != "stretch":
+            return self._with_others(rows)
         kept = {name: op.node.attributes[name] for name in _ATTRIBUTES if name in op.node.attributes}
         roi = scales = sizes = None
         if op.roi is not None and op.coordinates == "tf_crop_and_resize":
@@ -127,21 +129,29 @@ class _Sampling:
         b, rank = self.n.b, len(dy.shape or ())
         # Counted from 1: what lies outside is 0.
         numbers = (up_to(b, self.size) + 1).cast(dy.dtype)
-        found = self.of(numbers.unsqueeze(0)) if self.op.policy == "stretch" else self._with_others(numbers)
-        places = found.cast(ir.DataType.INT64).reshape(-1)
+        places = self.of(numbers.unsqueeze(0)).cast(ir.DataType.INT64).reshape(-1)
         rows = b.wrap(b.emitter.move_axis(dy.value, self.axis, 0, rank))
         size = b.sizes([self.size])
         total = add_rows(rows, b.where(places > 0, places - 1, size), self.size)
         return b.wrap(b.emitter.move_axis(total.value, 0, self.axis, rank))
 
-    def _with_others(self, numbers: Expr) -> Expr:
-        """The axis sampled with all others, where these tell its scale."""
-        b, x = self.n.b, self.n.x()
-        rank, axes = self.n.rank(), self.op.axes or ()
-        behind = rank - 1 - self.axis
-        numbers = numbers.unsqueeze(*range(1, behind + 1)) if behind else numbers
-        image = b.op(std.Expand, numbers, b.sizes([x.size(i) if i in axes else 1 for i in range(rank)]))
+    def _with_others(self, rows: Expr) -> Expr:
+        """Rows sampled with all other axes, where these tell the scale: along one that keeps its size."""
+        b, x, axes = self.n.b, self.n.x(), self.op.axes or ()
+        rank = self.n.rank()
+        kept = next((axis for axis in range(rank) if axis not in axes), None)
+        if kept is None and self.op.mode != "nearest":
+            raise self.n.unsupported("axes, for the gradient of a kept aspect ratio,", "not all of them", "all")
+        # Of nearest elements there is one row.
+        order = [self.axis] if kept is None else sorted((kept, self.axis))
+        turned = order[0] == self.axis
+        others = [axis for axis in range(rank) if axis not in order]
+        image = rows.squeeze(0) if kept is None else rows.transpose() if turned else rows
+        image = image.unsqueeze(*others) if others else image
+        sizes = [rows.size(0) if i == kept else x.size(i) if i in axes else 1 for i in range(rank)]
+        image = b.op(std.Expand, image, b.sizes(sizes))
         made = b.wrap(b.emitter.again(self.op.node, [image.value, *self.op.node.inputs[1:]]).outputs[0])
-        for axis in range(rank):
-            made = made if axis == self.axis else made.slice(0, 1, axis=axis)
-        return made
+        for axis in others:
+            made = made.slice(0, 1, axis=axis)
+        made = made.squeeze(*others) if others else made
+        return made.unsqueeze(0) if kept is None else made.transpose() if turned else made

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like
-from lstm_lower.passes.rules.indexing import INT64
+from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like, stops
+from lstm_lower.passes.gradients.rules.moving import around
+from lstm_lower.passes.rules.indexing import INT64, reshape_to
 from lstm_lower.passes.rules.sizes import Size, divided, scalar, up_to, wide
+
+# Frequencies become whole numbers of bins.
+stops(std.MelWeightMatrix)
 
 
 @differentiates(std.DFT)
@@ -18,34 +20,41 @@ def _dft(op: std.DFT, n: Adjoint) -> Gradients:
     Of a transform to half of the frequencies the others have no gradient; of one from half of them, each of these
     stands for two, but for the first and, of an even length, the last.
     """
-    axis, x = op.axis, n.x()
+    axis, x, dy = op.axis, n.x(), n.dy
     if axis is None or x.shape is None:
-        raise n.unsupported("axis, for the gradient,", "a known one", "an axis of run time, or an unknown rank")
-    parts = x.shape[-1]
-    if not isinstance(parts, int):
-        raise n.unsupported("input 0, for its gradient,", "a known size of the last axis", "an unknown one")
+        # The others joined before and behind it, the two parts of a number left out.
+        at: Size = wide(n.x(2)).reshape(1) if op.operand(2) is not None else int(op.attribute("axis", 1))
+        axis, x, dy = 1, *(_axis_second(v, at) for v in (x, dy))
     half = op.onesided and op.inverse
-    length = _length(op, n, axis)
+    length = _length(op, n, x.size(axis))
     # The whole of what the transform reads, zeros where a half is left out.
-    dy = n.dy if half else _fitted(n.dy, axis, length)
-    inputs = [dy.value, None, *op.node.inputs[2:]]
+    dy = dy if half else _fitted(dy, axis, length)
+    inputs = [dy.value, None, *([n.b.constant(axis, INT64).value] if n.b.opset >= 20 else [])]
     changed = {"inverse": int(not op.inverse), "onesided": int(half)}
-    dx = n.again(inputs, **changed)
+    dx = n.again(inputs, **changed, **({} if n.b.opset >= 20 else {"axis": axis}))
     number = scalar(n.b, length).cast(x.dtype) if isinstance(length, Expr) else float(length)
     dx = dx / number if op.inverse else dx * number
+    rank = len(x.shape or ())
     if half:
-        dx = dx * _twofold(n, axis, length)
-    dx = _fitted(dx, axis, x.size(axis))
-    last = len(x.shape) - 1
-    return [reshaped_like(dx.slice(0, 1, axis=last) if parts == 1 else dx, x)]
+        dx = dx * _twofold(n, rank - axis, length)
+    dx, parts = _fitted(dx, axis, x.size(axis)), x.size(-1)
+    return [reshaped_like(dx if parts == 2 else dx.slice(0, parts, axis=rank - 1), n.x())]
 
 
-def _length(op: std.DFT, n: Adjoint, axis: int) -> Size:
+def _axis_second(x: Expr, axis: Size) -> Expr:
+    """An array of numbers in two parts with all axes before one, and all behind it, made one."""
+    before, along, behind = around(x, axis)
+    parts = x.size(-1)
+    sizes = [before, along, divided(behind, parts), parts]
+    joined = reshape_to(x, x.builder.sizes(sizes))
+    return x.builder.set_shape(joined, [size if isinstance(size, int) else None for size in sizes])
+
+
+def _length(op: std.DFT, n: Adjoint, size: Size) -> Size:
     """The number of places of the signal that the transform reads or makes."""
     if op.length is not None:
         known = n.b.facts.constant(op.length)
         return int(known.reshape(-1)[0]) if known is not None else wide(n.x(1)).reshape(1)
-    size = n.x().size(axis)
     return (size - 1) * 2 if op.inverse and op.onesided else size
 
 
@@ -62,25 +71,23 @@ def _fitted(x: Expr, axis: int, size: Size) -> Expr:
     return x.builder.set_shape(made, [own if i == axis else dim for i, dim in enumerate(shape)])
 
 
-def _twofold(n: Adjoint, axis: int, length: Size) -> Expr:
-    """2 for each frequency that stands for its conjugate too, else 1, along an axis."""
-    b, rank = n.b, n.rank()
+def _twofold(n: Adjoint, axes: int, length: Size) -> Expr:
+    """2 for each frequency that stands for its conjugate too, else 1, along the first of some axes."""
+    b = n.b
     numbers = up_to(b, divided(length, 2) + 1)
     alone = b.op(std.Or, b.op(std.Equal, numbers, numbers.like(0)), b.op(std.Equal, numbers * 2, numbers.like(length)))
     weights = b.where(alone, b.constant(1, n.dy.dtype), 2)
-    return weights.unsqueeze(*range(1, rank - axis))
+    return weights.unsqueeze(*range(1, axes))
 
 
 @differentiates(std.Col2Im)
 def _col2im(op: std.Col2Im, n: Adjoint) -> Gradients:
     """The blocks of the padded image, one after another."""
-    axes = len(n.dy.shape or ()) - 2
-    if axes < 1:
-        raise n.unsupported("image_shape, for the gradient,", "a known length", "an unknown one")
+    axes = _image_axes(op, n)
     block = wide(n.x(2))
     dilations, strides = (op.attribute(name, [1] * axes) for name in ("dilations", "strides"))
     pads = list(op.attribute("pads", [0] * (2 * axes)))
-    dx = n.dy
+    dx = n.dy if n.dy.shape else n.b.set_shape(n.dy, [None] * (2 + axes))
     if any(pads):
         dx = n.b.op(std.Pad, dx, n.b.ints(0, 0, *pads[:axes], 0, 0, *pads[axes:]))
     sizes: list[Size] = []
@@ -96,24 +103,27 @@ def _col2im(op: std.Col2Im, n: Adjoint) -> Gradients:
     return [reshaped_like(dx.transpose(*order), n.x())]
 
 
+def _image_axes(op: std.Col2Im, n: Adjoint) -> int:
+    """The number of axes of the image, which operands or attributes tell."""
+    lengths = [shape[0] for shape in (n.x(1).shape, n.x(2).shape) if shape]
+    written = {"strides": 1, "dilations": 1, "pads": 2}
+    lengths += [len(op.attribute(name, ())) // each for name, each in written.items()]
+    known = [length for length in lengths if isinstance(length, int) and length]
+    if not known:
+        raise n.unsupported("image_shape, for the gradient,", "a known length, its own or that of an attribute", "none")
+    return known[0]
+
+
 @differentiates(std.Det)
 def _det(op: std.Det, n: Adjoint) -> Gradients:
-    """The cofactors: right for singular matrices too."""
-    x = n.x()
-    size = None if x.shape is None else x.shape[-1]
-    if not isinstance(size, int) or size < 1:
-        raise n.unsupported("X, for the gradient,", "a known number of rows", size)
-    dy = n.dy.unsqueeze(-2, -1)
-    if size == 1:
-        return [reshaped_like(dy, x)]
-    # [size, size - 1]: the other rows than each.
-    others = [[j for j in range(size) if j != i] for i in range(size)]
-    numbers = n.b.constant(np.asarray(others), INT64)
-    rank = len(x.shape or ())
-    # [..., row, others, column, others] -> [..., row, column, others, others].
-    rows = n.b.op(std.Gather, x, numbers, axis=rank - 2)
-    minors = n.b.op(std.Gather, rows, numbers, axis=rank)
-    front = list(range(rank - 2))
-    minors = minors.transpose(*front, rank - 2, rank, rank - 1, rank + 1)
-    signs = n.b.constant((-1.0) ** np.add.outer(np.arange(size), np.arange(size)), x.dtype)
-    return [reshaped_like(n.b.op(std.Det, minors) * signs * dy, x)]
+    """The cofactors, right for singular matrices too: the determinants with a row of zeros and a single one.
+
+    They are those of matrices of all rows and columns, `[..., row, column, N, N]`.
+    """
+    b, x = n.b, n.x()
+    numbers = up_to(b, x.size(-1))
+    # Axes from behind: the matrix, and the row and the column of the one.
+    there = [numbers.unsqueeze(*range(1, behind + 1)) if behind else numbers for behind in (0, 1, 2, 3)]
+    one = b.op(std.Equal, there[0], there[2]).cast(x.dtype)
+    minors = b.where(b.op(std.Equal, there[1], there[3]), one, x.unsqueeze(-3, -4))
+    return [reshaped_like(b.op(std.Det, minors) * n.dy.unsqueeze(-1, -2), x)]

@@ -1,0 +1,74 @@
+"""Gradients of operators whose operand's rank is only known at run time."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import lstm_lower as ll
+from tests.support.differences import check
+
+# The operator on x, the shape that x gets, and further inputs.
+FORMS: dict[str, tuple[str, list[int], str]] = {
+    "Concat": ("y = Concat <axis = -1> (x, x)", [3, 2, 4], ""),
+    "Split": ("a, y = Split <axis = -2, num_outputs = 2> (x)", [3, 2, 4], ""),
+    "Transpose": ("y = Transpose (x)", [3, 2, 4], ""),
+    "Gather": ("i = Constant <value = int64[2] {1, 1}> () y = Gather <axis = -1> (x, i)", [3, 2, 4], ""),
+    "LRN": ("y = LRN <size = 3, alpha = 0.3> (x)", [1, 4, 3, 2], ""),
+    "Det": ("y = Det (x)", [6, 2, 2], ""),
+    "Det of one element": ("y = Det (x)", [24, 1, 1], ""),
+    "AffineGrid": ("i = Constant <value = int64[4] {4, 2, 3, 2}> () y = AffineGrid (x, i)", [4, 2, 3], ""),
+    "GridSample": ("y = GridSample (x, g)", [1, 2, 3, 4], ", float[A, B, C, D] g"),
+    "RoiAlign": (
+        (
+            "r = Constant <value = float[1, 4] {0.1, 0.2, 2.1, 2.2}> () i = Constant <value = int64[1] {0}> () "
+            "y = RoiAlign <output_height = 2, output_width = 2> (x, r, i)"
+        ),
+        [1, 2, 3, 4],
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_differences(name: str) -> None:
+    text, shape, inputs = FORMS[name]
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 20]>
+    g (float[N] v, int64[K] s{inputs}) => (float loss) {{
+        x = Reshape (v, s) {text} z = Mul (y, y) loss = ReduceSum <keepdims = 0> (z)
+    }}""")
+    rng = np.random.default_rng(0)
+    feeds = {"v": rng.standard_normal(24).astype(np.float32), "s": np.asarray(shape)}
+    if inputs:
+        feeds["g"] = rng.uniform(-0.9, 0.9, (1, 2, 3, 2)).astype(np.float32)
+    check(model, feeds, wrt=["v"], step=2e-2, tolerance=2e-3)
+
+
+@pytest.mark.parametrize("attribute", ["", "<strides = [1, 1]>"])
+def test_an_image_of_a_length_that_attributes_tell(attribute: str) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 18]>
+    g (float[1, 9, 10] x, int64[K] i, int64[K] k) => (float loss) {{
+        y = Col2Im {attribute} (x, i, k) z = Mul (y, y) loss = ReduceSum <keepdims = 0> (z)
+    }}""")
+    x = np.random.default_rng(0).standard_normal((1, 9, 10)).astype(np.float32)
+    feeds = {"x": x, "i": np.asarray([4, 7]), "k": np.asarray([3, 3])}
+    if attribute:
+        check(model, feeds, step=1e-1, tolerance=1e-4)
+        return
+    with pytest.raises(
+        ll.UnsupportedOpError, match=r"image_shape.*requires a known length, its own or that of an attr"
+    ):
+        ll.gradient(model, "loss", ["x"])
+
+
+def test_a_declared_shape_is_the_way_on() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]>
+    g (double[N] v, int64[K] s, double[2, 2] w) => (double loss) {
+        x = Reshape (v, s) y = MatMul (x, w) z = Mul (y, y) loss = ReduceSum <keepdims = 0> (z)
+    }""")
+    with pytest.raises(ll.UnsupportedOpError, match="a known rank, got none; a shape that the model declares for 'x'"):
+        ll.gradient(model, "loss", ["v"])
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, ["A", "B", 2]))
+    feeds = {"v": np.arange(1.0, 13), "s": np.asarray([3, 2, 2]), "w": np.asarray([[1.0, 2], [3, -1]])}
+    check(model, feeds, wrt=["v", "w"])
