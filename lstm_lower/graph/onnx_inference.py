@@ -1,4 +1,8 @@
-"""onnx's own inference, node by node, for operators that have no rule of ours."""
+"""onnx's own inference, node by node, for operators that have no rule of ours.
+
+Some of it takes a size that is open for zero: Attention's keys and past keys, one of them open, would be as long
+together as the other. So it is asked again with a number for each open size, and what differs then is not believed.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,9 @@ if TYPE_CHECKING:
 
 # Larger operands are data; inference reads sizes, axes and the like.
 _LARGEST = 256
+
+# Open sizes are tried as numbers that no other size is likely to be, nor a sum, product or quotient of others.
+_FIRST_TRIED, _BETWEEN = 10_007, 1_013
 
 
 def inferred(node: ir.Node, facts: Facts) -> Inferred:
@@ -42,13 +49,50 @@ def inferred(node: ir.Node, facts: Facts) -> Inferred:
         if array is not None and array.size <= _LARGEST and array.dtype.kind not in "OSU":
             data[name] = onnx.numpy_helper.from_array(array, name)
     proto.output.extend([f"out_{index}" for index in range(len(node.outputs))])
-    try:
-        schema = onnx.defs.get_schema(node.op_type, max(facts.opset, 1), "")
-        opsets = [onnx.helper.make_opsetid("", facts.opset)]
-        found = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
-    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
-        return []
+    found = _asked(proto, types, data, facts.opset)
+    if identities and found:
+        tried = {name: _FIRST_TRIED + _BETWEEN * place for place, name in enumerate(identities)}
+        again = _asked(proto, {name: _with_sizes(type_, tried) for name, type_ in types.items()}, data, facts.opset)
+        for name, type_ in found.items():
+            _doubt(type_, again.get(name), tried)
     return [_read(found.get(name), identities) for name in proto.output]
+
+
+def _asked(
+    proto: onnx.NodeProto, types: dict[str, onnx.TypeProto], data: dict[str, onnx.TensorProto], opset: int
+) -> dict[str, onnx.TypeProto]:
+    """What onnx says; nothing where it refuses."""
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, max(opset, 1), "")
+        opsets = [onnx.helper.make_opsetid("", opset)]
+        return onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        return {}
+
+
+def _with_sizes(type_: onnx.TypeProto, tried: dict[str, int]) -> onnx.TypeProto:
+    """A type with numbers for its open sizes."""
+    copy = onnx.TypeProto()
+    copy.CopyFrom(type_)
+    for dim in copy.tensor_type.shape.dim if copy.HasField("tensor_type") else ():
+        if dim.dim_param in tried:
+            dim.dim_value = tried[dim.dim_param]
+    return copy
+
+
+def _doubt(type_: onnx.TypeProto, again: onnx.TypeProto | None, tried: dict[str, int]) -> None:
+    """Forgets sizes that are others once open ones are numbers; without an answer then they stay."""
+    if again is None or not (_has_shape(type_) and _has_shape(again)):
+        return
+    dims, numbers = type_.tensor_type.shape.dim, again.tensor_type.shape.dim
+    for dim, number in zip(dims, numbers, strict=False):
+        told = dim.dim_value if dim.HasField("dim_value") else tried.get(dim.dim_param)
+        if told is not None and number.HasField("dim_value") and number.dim_value != told:
+            dim.Clear()
+
+
+def _has_shape(proto: onnx.TypeProto) -> bool:
+    return bool(proto.HasField("tensor_type") and proto.tensor_type.HasField("shape"))
 
 
 def _typed(value: ir.Value, type_: ir.TypeProtocol, facts: Facts, identities: dict[str, Dim]) -> onnx.TypeProto:
@@ -68,7 +112,7 @@ def _read(proto: onnx.TypeProto | None, identities: dict[str, Dim]) -> tuple[ir.
     if proto is None or proto.WhichOneof("value") is None:
         return None, None
     type_ = ir.serde.deserialize_type_proto_for_type(proto)
-    if not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
+    if not _has_shape(proto):
         return type_, None
     dims = proto.tensor_type.shape.dim
     shape = [dim.dim_value if dim.HasField("dim_value") else identities.get(dim.dim_param) for dim in dims]

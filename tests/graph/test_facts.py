@@ -232,3 +232,20 @@ def test_what_is_told_lasts() -> None:
     facts.tell(ys, (*facts.entries(n), 2))
     facts.look_again()
     assert facts.shape(ys) == (*facts.entries(n), 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "past", "total"),
+    [("K", "P", None), ("K", 3, None), (2, "P", None), (2, 3, 5)],
+    ids=["both open", "keys open", "past open", "known"],
+)
+def test_open_sizes_that_onnx_takes_for_zero(keys: int | str, past: int | str, total: int | None) -> None:
+    """Attention's weights are as long as past keys and keys together; onnx adds nothing for an open one of them."""
+    model = onnx.parser.parse_model(f"""<ir_version: 11, opset_import: ["" : 23]> g (
+        float[B,2,Q,8] q, float[B,2,{keys},8] k, float[B,2,{keys},8] v, float[B,2,{past},8] pk, float[B,2,{past},8] pv)
+        => (float[a,b,c,d] y, float[e,f,g,h] weights)
+        {{ y, present_k, present_v, weights = Attention <qk_matmul_output_mode = 3> (q, k, v, , pk, pv) }}""")
+    loaded = ir.from_proto(model)
+    shape = Facts.of(loaded).shape(loaded.graph.outputs[1])
+    assert shape is not None
+    assert (shape[3] if isinstance(shape[3], int) else None) == total
