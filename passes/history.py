@@ -14,6 +14,7 @@ import onnx_ir as ir
 from lstm_lower.graph import provenance
 from lstm_lower.graph.dump import attribute_text, constant_text, type_text
 from lstm_lower.graph.form import node_label
+from lstm_lower.graph.scopes import scope
 from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.passes.base import Pass
 
@@ -32,6 +33,7 @@ class NodeState:
         outputs: numbers of the values that it makes.
         attributes: names and texts of what is no graph.
         sources: numbers of the nodes of the first state that it stands for.
+        scope: the modules around it, where its source tells them.
     """
 
     number: int
@@ -43,6 +45,7 @@ class NodeState:
     outputs: tuple[int, ...]
     attributes: tuple[tuple[str, str], ...]
     sources: provenance.Sources
+    scope: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -177,6 +180,7 @@ class History:
                 [(name, self._text(attr)) for name, attr in node.attributes.items() if not _graphs_of(attr)]
             ),
             sources=provenance.sources(node),
+            scope=scope(node),
         )
 
     def _text(self, attribute: ir.Attr) -> str:

@@ -68,7 +68,8 @@ def _node(node: NodeState) -> list[Any]:
     # A list, since a page holds thousands of them.
     attributes = dict(node.attributes)
     operator = operators.key(node.domain, node.op)
-    return [node.number, node.graph, operator, node.name, node.inputs, node.outputs, attributes, node.sources]
+    told = [node.number, node.graph, operator, node.name, node.inputs, node.outputs, attributes, node.sources]
+    return [*told, node.scope] if node.scope else told
 
 
 def _graph(graph: GraphState) -> list[Any]:

@@ -49,6 +49,18 @@ const found = await opened(options, async (page, notes) => {
   const found = await page.locator("#found button").count();
   await page.press("#search", "Enter");
   const details = await page.locator("#details").innerText();
+  await page.fill("#search", find);
+  await page.press("#search", "ArrowDown");
+  await page.keyboard.press("ArrowDown");
+  const focused = await page.evaluate(() => [...document.querySelectorAll("#found button")].indexOf(document.activeElement));
+  await page.press("#search", "Escape");
+  let pressed = null;
+  if (await page.locator("#legend button").count()) {
+    const part = page.locator("#legend button").first();
+    await part.click();
+    pressed = { title: await part.getAttribute("title"), chosen: await page.locator("#left .chosen title").first().textContent(), lit: await page.locator("#right .lit").count() };
+    await page.press("#search", "Enter");
+  }
   const wide = await page.locator("#details .scroll").evaluateAll((parts) => parts.filter((part) => part.scrollWidth > part.clientWidth).length);
   const chosen = await page.locator(".chosen").count();
   const lit = await page.locator("#right .lit").count();
@@ -97,13 +109,17 @@ const found = await opened(options, async (page, notes) => {
     if (pictures.show) await page.evaluate(pictures.show);
     await page.screenshot({ path: pictures.dark });
   }
+  await page.click("#tab-errors");
+  await page.emulateMedia({ media: "print" });
+  const paper = await page.evaluate(() => document.body.scrollHeight >= document.querySelector("#errors").scrollHeight && !document.querySelector("#search").checkVisibility());
+  await page.emulateMedia({ media: "screen" });
   await page.setViewportSize({ width: 480, height: 860 });
   await page.click("#tab-graphs");
   const cut = await page.locator(".bar button, nav button").evaluateAll((all) => all.filter((one) => one.getBoundingClientRect().right > innerWidth).length);
   await page.click("#tab-errors");
   const broken = await page.locator("#errors tbody td:first-child").evaluateAll((cells) => cells.filter((cell) => cell.clientHeight > 40 && cell.innerText.length < 12).length);
   const seen = {
-    wide, cut, broken, texts, first, zoom, moved, everything, nothing, toggled, found, details, chosen, lit, stepped, selected, colours, rows, marks, shownSteps,
+    wide, cut, broken, focused, pressed, paper, texts, first, zoom, moved, everything, nothing, toggled, found, details, chosen, lit, stepped, selected, colours, rows, marks, shownSteps,
     refused, copied, images, ...notes,
   };
   return seen;

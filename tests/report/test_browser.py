@@ -63,6 +63,10 @@ def test_every_control(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     assert seen["marks"]["gone"] > 0
     assert 0 < seen["refused"][1] < seen["refused"][0]
     assert seen["copied"] in ("Copied", "Selected")
+    assert seen["focused"] == 1
+    assert " ".join(seen["pressed"]["chosen"].split()).endswith("::" + seen["pressed"]["title"])
+    assert seen["pressed"]["lit"] > 0
+    assert seen["paper"]
     # Tables of details that are cut off; in a narrow window, buttons that are, and short names on two lines.
     assert (seen["wide"], seen["cut"], seen["broken"]) == (0, 0, 0)
 
@@ -86,6 +90,25 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     assert seen["found"] == 4
     assert HOSTILE in seen["details"]
     assert HOSTILE in seen["texts"]["interface"]
+
+
+def test_groups_are_modules_and_names(tmp_path: Path) -> None:
+    """Nodes are with those of their module, as PyTorch's exporter notes it, or with those whose names begin alike."""
+    nodes = []
+    for place in range(90):
+        name = f"/layer{place // 45}/relu_{place}" if place < 60 else f"node_{place}"
+        node = helper.make_node("Relu", [f"v{place}"], [f"v{place + 1}"], name=name)
+        if place >= 60:
+            part = "block.0" if place < 75 else "block.1"
+            node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=f"['', 'block', '{part}', 'relu']")
+        nodes.append(node)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in ("v0", "v90")]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), tmp_path / "m.onnx")
+    written(str(tmp_path / "m.onnx"), "--no-run", "-o", str(tmp_path / "report.html"))
+    titles = "left.tree.root.children.filter((item) => item.kind === 'group').map((item) => [item.title, item.count])"
+    seen = browse("evaluate.mjs", tmp_path / "report.html", expression=titles)
+    assert seen["value"] == [["layer0", 45], ["layer1", 15], ["block", 30]]
 
 
 def test_five_thousand_nodes_stay_usable(tmp_path: Path) -> None:

@@ -106,15 +106,17 @@ function ended(points, from, to) {
   return [{ x: inside(second.x, from), y: from.y + from.height }, ...points.slice(1, -1), { x: inside(last.x, to), y: to.y }];
 }
 
-/** What is open at the beginning: outer containers first, until so many boxes are drawn. */
+/** What is open at the beginning: outer containers first, those of named parts before mere chains, until so many boxes are drawn. */
 function openAtFirst(root, most) {
   const open = new Set();
   let shown = root.children.length;
   let waiting = root.children;
   while (waiting.length) {
     const next = [];
-    for (const item of waiting.filter(isContainer).sort((a, b) => b.count - a.count)) {
-      const inner = item.bodies.length ? item.bodies.flatMap((body) => body.children) : item.children;
+    const inside = (item) => (item.bodies.length ? item.bodies.flatMap((body) => body.children) : item.children);
+    const chained = (item) => Number(inside(item).some((child) => child.chain));
+    for (const item of waiting.filter(isContainer).sort((a, b) => chained(a) - chained(b) || b.count - a.count)) {
+      const inner = inside(item);
       // Long lists of inputs tell little.
       if (shown + inner.length > most || inner.every((child) => child.kind === "port")) continue;
       open.add(item.key);

@@ -30,8 +30,20 @@ function openGraphs() {
   right = new Pane(byId("right"), "right", LAST, on);
   mark();
   select(left, null);
-  const chips = CONTENTS.parts.map((label, at) => el("span", { class: "part" }, el("span", { class: `chip hue${at}` }), shortened(label, 60)));
+  const chips = CONTENTS.parts.map((label, at) =>
+    el("button", { type: "button", class: "part", title: label, onclick: () => showPart(at) }, el("span", { class: `chip hue${at}` }), shortened(label, 60)),
+  );
   byId("legend").replaceChildren(...(chips.length ? [el("span", {}, "From:"), ...chips, el("span", { class: "part" }, el("span", { class: "chip plain" }), "the rest")] : []));
+}
+
+/** Shows the first node of a part of the source, and lights up everything that comes from the part. */
+function showPart(at) {
+  const first = Math.min(...Object.keys(CONTENTS.part_of).filter((number) => CONTENTS.part_of[number] === at).map(Number));
+  go(null, first);
+  for (const pane of [left, right]) {
+    const numbers = [...pane.state.nodes.values()].filter((node) => partOf(node.sources) === at && !isConstant(node)).map((node) => node.number);
+    pane.light(numbers, pane.chosen);
+  }
 }
 
 /** Marks, where the panes show neighbouring states, what went and what is new. */
@@ -109,7 +121,7 @@ function search() {
         list.hidden = true;
         go(pane, node.number);
       };
-      list.append(el("li", {}, el("button", { type: "button", onclick: press }, el("strong", {}, shortOperator(node.operator)), ` ${shortened(node.name, 60)}`, el("span", { class: "side" }, side))));
+      list.append(el("li", {}, el("button", { type: "button", onclick: press }, el("strong", {}, shortOperator(node.operator)), el("span", { class: "full" }, shortened(node.name, 60)), el("span", { class: "side" }, side))));
     }
   }
   if (count > MOST_FOUND) list.append(el("li", { class: "more" }, `and ${count - MOST_FOUND} more`));
@@ -135,9 +147,19 @@ function start() {
     if (event.key === "Enter") byId("found").querySelector("button")?.click();
     if (event.key === "Escape") byId("found").hidden = true;
   });
+  document.querySelector(".search").addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || byId("found").hidden) return;
+    event.preventDefault();
+    const stops = [byId("search"), ...byId("found").querySelectorAll("button")];
+    stops[Math.min(stops.length - 1, Math.max(0, stops.indexOf(document.activeElement) + step))].focus();
+  });
   document.addEventListener("click", (event) => {
     if (!event.target.closest(".search")) byId("found").hidden = true;
   });
+  // Paper is light.
+  addEventListener("beforeprint", () => document.documentElement.classList.add("paper"));
+  addEventListener("afterprint", () => document.documentElement.classList.remove("paper"));
   byId("footer").append(CONTENTS.by, " · ", el("details", {}, el("summary", {}, "licences"), el("pre", {}, byId("licence").content.textContent)));
   fillOverview(byId("overview"));
   fillPasses(byId("passes"), showStep);

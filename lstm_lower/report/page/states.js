@@ -10,8 +10,8 @@ const value = (number) => {
   return { number, name, type, constant };
 };
 
-function decodeNode([number, graph, operator, name, inputs, outputs, attributes, sources], step) {
-  return { number, graph, operator, name, inputs, outputs, attributes, sources, step };
+function decodeNode([number, graph, operator, name, inputs, outputs, attributes, sources, scope = []], step) {
+  return { number, graph, operator, name, inputs, outputs, attributes, sources, scope, step };
 }
 
 const decodeGraph = ([number, owner, role, inputs, outputs]) => ({ number, owner, role, inputs, outputs });
@@ -35,6 +35,12 @@ function stateAt(step) {
 }
 
 const FIRST = stateAt(0);
+
+/** Names of what is around a node: the modules that its source tells, else what its name has before slashes. */
+function scopeOf(node) {
+  const told = node.scope.length ? node.scope : (FIRST.nodes.get(node.sources[0])?.scope ?? []);
+  return told.length ? told : node.name.split("/").slice(0, -1).filter(Boolean);
+}
 
 /** The colour of a node: the number of the part of the source that it comes from, or null. */
 function partOf(sources) {

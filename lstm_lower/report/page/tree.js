@@ -3,7 +3,7 @@
 //
 // An item: { key, kind, title, subtitle, notes, tip, part, node, children, bodies, parent, count }.
 //   kind: "node", "group", "body" (of a node), "port" (an input or output of a graph, drawn where it is read or made).
-// Nodes that stand for one node of the source are a group; of what is left, nodes whose names begin alike; and
+// Nodes that stand for one node of the source are a group; of what is left, nodes of one module or whose names begin alike; and
 // where a group is still large, nodes that follow each other. Weights and other state are noted in the boxes that read
 // or make them: as boxes of their own they would have lines through all of the graph.
 
@@ -91,7 +91,7 @@ function buildTree(state) {
       const key = `${graph.number}.s${entry}`;
       const inner = members.length > MOST_ITEMS ? inBlocks(key, members) : members;
       const made = group(key, shortOperator(origin.operator), origin.name, partOf([entry]), inner);
-      made.name = origin.name;
+      made.scope = scopeOf(origin);
       return [made];
     });
   }
@@ -120,9 +120,9 @@ function buildTree(state) {
     }
   }
 
-  /** Groups items whose names begin alike, up to one slash more than all of them have in common. */
+  /** Groups items of one module, or whose names begin alike, one level below what all of them have in common. */
   function byScope(key, items, depth) {
-    const parts = (item) => (item.node?.name ?? item.name ?? "").split("/").slice(0, -1);
+    const parts = (item) => item.scope ?? (item.node ? scopeOf(item.node) : []);
     const named = items.filter((item) => parts(item).length > depth);
     const heads = new Map();
     for (const item of named) {
@@ -152,7 +152,7 @@ function buildTree(state) {
     for (let at = 0; at < items.length; at += size) {
       const members = items.slice(at, at + size);
       if (members.length === 1) blocks.push(members[0]);
-      else blocks.push(group(`${key}#${at}`, `${at + 1} to ${at + members.length}`, commonest(members), null, members));
+      else blocks.push(Object.assign(group(`${key}#${at}`, `${at + 1} to ${at + members.length}`, commonest(members), null, members), { chain: true }));
     }
     return blocks.length <= MOST_ITEMS ? blocks : inBlocks(`${key}#`, blocks);
   }

@@ -1,0 +1,36 @@
+"""Which part of its source a node stands in, where an exporter has told so beside the node's name."""
+
+from __future__ import annotations
+
+import ast
+
+import onnx_ir as ir
+
+# What PyTorch's exporter notes beside every node: names of the modules around it from the outermost, each with those
+# before it ("enc", "enc.layers.0"), and at the end the operation's own.
+_MODULES = "pkg.torch.onnx.name_scopes"
+# What it notes of operations that are in no module.
+_OUTSIDE = "_empty_nn_module_stack_from_metadata_hook"
+
+
+def scope(node: ir.Node) -> tuple[str, ...]:
+    """The modules around a node from the outermost, each by its name in the one before; none where none are told.
+
+    The note is anybody's text: what is no list of names says nothing.
+    """
+    text = node.metadata_props.get(_MODULES)
+    if not text:
+        return ()
+    try:
+        names = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or _OUTSIDE in names:
+        return ()
+    found: list[str] = []
+    outer = ""
+    for name in names[:-1]:
+        if name:
+            found.append(name.removeprefix(f"{outer}.") if outer else name)
+            outer = name
+    return tuple(found)
