@@ -81,6 +81,11 @@ def node_label(node: ir.Node) -> str:
     return node.name or (node.outputs[0].name if node.outputs else None) or "?"
 
 
+def undeclared(value: ir.Value | None) -> str:
+    """What an error says was got where a value's shape is needed and nothing tells of it, and the way on."""
+    return f"none; a shape that the model declares for '{'?' if value is None else value.name}' tells it"
+
+
 def verify_form(
     node: ir.Node,
     imports: Mapping[str, int],

@@ -9,7 +9,7 @@ import operator
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.form import node_label
+from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.passes.decompositions.images import Image, number_of
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.rules.indexing import INT64, reshape_to
@@ -23,10 +23,16 @@ def _deform_conv(op: std.DeformConv, b: Builder) -> list[Expr]:
     x, weights, offsets = b.wrap(op.data), b.wrap(op.weights), b.wrap(op.offsets)
     if x.shape is None or len(x.shape) != 4:
         raise UnsupportedOpError(requires(op.op_type, node_label(op.node), "X, for the gradient,", "rank 4", x.shape))
-    kernel = [size for axis in (2, 3) if isinstance(size := weights.size(axis), int)]
+    kernel = list(op.kernel or [size for axis in (2, 3) if isinstance(size := weights.size(axis), int)])
     if len(kernel) != 2:
         raise UnsupportedOpError(
-            requires(op.op_type, node_label(op.node), "W, for the gradient,", "a kernel of a known size", "another")
+            requires(
+                op.op_type,
+                node_label(op.node),
+                "W, for the gradient,",
+                "a kernel of a known size",
+                undeclared(op.weights),
+            )
         )
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
     # Offset groups count as images of their own.

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.form import node_label
+from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.rules.indexing import INT64, reshape_to
 from lstm_lower.passes.rules.registry import COMPUTE_DTYPES
@@ -131,7 +131,7 @@ def _grid_sample(op: std.GridSample, b: Builder) -> list[Expr]:
         data = b.set_shape(data, [None] * len(grid.shape))
     if data.shape is None:
         raise UnsupportedOpError(
-            requires(op.op_type, node_label(op.node), "X, for the gradient,", "a known rank", "an unknown one")
+            requires(op.op_type, node_label(op.node), "X, for the gradient,", "a known rank", undeclared(op.data))
         )
     image, x = Image(_wide(data)), len(data.shape) - 2
     sizes = [grid.size(axis) for axis in range(x + 1)]
@@ -173,7 +173,7 @@ def _affine_grid(op: std.AffineGrid, b: Builder) -> list[Expr]:
                 node_label(op.node),
                 "theta, for the gradient,",
                 "a known size of axis 1, the number of spatial axes",
-                rows,
+                undeclared(op.theta),
             )
         )
     size = wide(b.wrap(op.size))

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.form import node_label
+from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.rules.registry import COMPUTE_DTYPES
 
@@ -143,6 +143,8 @@ def _channels(vector: Expr, rank: int) -> Expr:
 def _rank(view: std.Standard) -> int:
     rank = view.rank()
     if rank is None:
-        text = requires(view.op_type, node_label(view.node), "the first operand", "a known rank", "an unknown one")
+        text = requires(
+            view.op_type, node_label(view.node), "the first operand", "a known rank", undeclared(view.operand(0))
+        )
         raise UnsupportedOpError(text)
     return rank

@@ -15,7 +15,7 @@ from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.form import node_label
+from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.rules.indexing import reshape_to
 
@@ -102,9 +102,8 @@ class Adjoint:
         """
         rank = self.op.rank(index)
         if rank is None:
-            name = getattr(self.op.operand(index), "name", "")
-            way = f"none; a shape that the model declares for '{name}' tells it"
-            raise self.unsupported(f"input {index}, for its gradient,", "a known rank", way)
+            got = undeclared(self.op.operand(index))
+            raise self.unsupported(f"input {index}, for its gradient,", "a known rank", got)
         return rank
 
     def needs(self, index: int) -> bool:

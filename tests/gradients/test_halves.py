@@ -73,3 +73,12 @@ def _gradients(op_type: str, feeds: dict[str, Array], attributes: dict[str, Any]
     seed = random(*shape, seed=7, dtype=next(feeds[name].dtype for name in names))
     made = run(gradient, {**feeds, "seed/y": seed})
     return {name: made[f"grad/{name}"] for name in names}
+
+
+def test_many_equal_elements_of_a_scatter_share() -> None:
+    """More than 2048, which float16 counts no further than."""
+    feeds = {"x": np.ones(1), "places": np.zeros(4095, np.int64), "updates": np.ones(4095)}
+    found = _gradients("ScatterElements", given(feeds, np.float16), {"reduction": "max"})
+    seed = random(1, seed=7, dtype=np.float16)
+    np.testing.assert_allclose(found["x"], seed / 4096, rtol=1e-2)
+    np.testing.assert_allclose(found["updates"], np.repeat(seed / 4096, 4095), rtol=1e-2)

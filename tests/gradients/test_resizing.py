@@ -118,5 +118,5 @@ def test_what_is_refused() -> None:
         ll.gradient(model, "y", ["x2"], seeds=True)
     kept = {"keep_aspect_ratio_policy": "not_larger", "mode": "linear"}
     model, _ = one_node("Resize", [_random(4, 5), None, None, np.asarray([7, 3])], opset=18, constant=(3,), **kept)
-    with pytest.raises(ll.UnsupportedOpError, match="axes, for the gradient of a kept aspect ratio, requires not all"):
+    with pytest.raises(ll.UnsupportedOpError, match="axes of a kept aspect ratio, for the gradient, requires not all"):
         ll.gradient(model, "y", ["x0"], seeds=True)

@@ -10,11 +10,16 @@ import lstm_lower as ll
 from tests.support.differences import check
 
 # The operator on x, the shape that x gets, and further inputs.
+WEIGHTS = "w = Constant <value = float[2, 3] {1, 2, -1, 0.5, 3, 1}> ()"
 FORMS: dict[str, tuple[str, list[int], str]] = {
+    "MatMul": (f"{WEIGHTS} y = MatMul (x, w)", [3, 2, 2, 2], ""),
+    "MatMul of a vector": (f"{WEIGHTS} u = Slice (x, i, k) y = MatMul (u, w)", [24], ", int64[1] i, int64[1] k"),
     "Concat": ("y = Concat <axis = -1> (x, x)", [3, 2, 4], ""),
     "Split": ("a, y = Split <axis = -2, num_outputs = 2> (x)", [3, 2, 4], ""),
     "Transpose": ("y = Transpose (x)", [3, 2, 4], ""),
     "Gather": ("i = Constant <value = int64[2] {1, 1}> () y = Gather <axis = -1> (x, i)", [3, 2, 4], ""),
+    "Einsum": (f'{WEIGHTS} y = Einsum <equation = "bij, jk -> ikb"> (x, w)', [3, 4, 2], ""),
+    "Einsum of a diagonal": ('y = Einsum <equation = "iji -> ji"> (x)', [2, 6, 2], ""),
     "LRN": ("y = LRN <size = 3, alpha = 0.3> (x)", [1, 4, 3, 2], ""),
     "Det": ("y = Det (x)", [6, 2, 2], ""),
     "Det of one element": ("y = Det (x)", [24, 1, 1], ""),
@@ -40,7 +45,8 @@ def test_differences(name: str) -> None:
     }}""")
     rng = np.random.default_rng(0)
     feeds = {"v": rng.standard_normal(24).astype(np.float32), "s": np.asarray(shape)}
-    if inputs:
+    feeds |= {name: np.asarray([end]) for name, end in (("i", 0), ("k", 2)) if f"int64[1] {name}" in inputs}
+    if " g" in inputs:
         feeds["g"] = rng.uniform(-0.9, 0.9, (1, 2, 3, 2)).astype(np.float32)
     check(model, feeds, wrt=["v"], step=2e-2, tolerance=2e-3)
 
@@ -64,11 +70,12 @@ def test_an_image_of_a_length_that_attributes_tell(attribute: str) -> None:
 
 def test_a_declared_shape_is_the_way_on() -> None:
     model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]>
-    g (double[N] v, int64[K] s, double[2, 2] w) => (double loss) {
-        x = Reshape (v, s) y = MatMul (x, w) z = Mul (y, y) loss = ReduceSum <keepdims = 0> (z)
+    g (double[N] v, int64[K] s, double[N] w) => (double loss) {
+        x = Reshape (v, s) a = Reshape (w, s) y = MatMul (x, a) z = Mul (y, y) loss = ReduceSum <keepdims = 0> (z)
     }""")
     with pytest.raises(ll.UnsupportedOpError, match="a known rank, got none; a shape that the model declares for 'x'"):
         ll.gradient(model, "loss", ["v"])
-    model.graph.value_info.append(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, ["A", "B", 2]))
-    feeds = {"v": np.arange(1.0, 13), "s": np.asarray([3, 2, 2]), "w": np.asarray([[1.0, 2], [3, -1]])}
+    for name in ("x", "a"):
+        model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, ["A", "B", 2]))
+    feeds = {"v": np.arange(1.0, 13), "s": np.asarray([3, 2, 2]), "w": np.arange(3.0, -9, -1)}
     check(model, feeds, wrt=["v", "w"])

@@ -61,7 +61,7 @@ def _einsum(op: std.Einsum) -> Inferred:
         return [(op.dtype(), None)]
     sizes: dict[str, Dim | None] = {}
     for index, term in enumerate(equation.inputs):
-        for label, dim in zip(term, op.shape(index) or (), strict=True):
+        for label, dim in zip(term, op.shape(index) or [None] * len(term), strict=True):
             before = sizes.get(label, dim)
             both = broadcast((before,), (dim,))
             sizes[label] = None if both is None else both[0]

@@ -35,10 +35,15 @@ class Einsum(Standard):
 
     @property
     def equation(self) -> Equation | None:
-        """A letter for each axis; `None` where ranks are not known."""
+        """A letter for each axis; `None` where ranks are not known, which terms without an ellipsis tell."""
+        written = text(self.attribute("equation", ""))
+        terms = written.replace(" ", "").partition("->")[0].split(",")
         ranks = [self.rank(index) for index in range(len(self.node.inputs))]
+        if len(ranks) == len(terms):
+            told = [None if "." in term else len(term) for term in terms]
+            ranks = [own if rank is None else rank for rank, own in zip(ranks, told, strict=True)]
         known = [rank for rank in ranks if rank is not None]
-        return Equation.of(text(self.attribute("equation", "")), known) if len(known) == len(ranks) else None
+        return Equation.of(written, known) if len(known) == len(ranks) else None
 
 
 @dataclasses.dataclass(frozen=True)

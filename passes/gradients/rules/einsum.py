@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.form import undeclared
 from lstm_lower.graph.standard.products import Equation
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, summed, unbroadcast, widened
 from lstm_lower.passes.rules.sizes import up_to
@@ -13,19 +14,28 @@ from lstm_lower.passes.rules.sizes import up_to
 def _einsum(op: std.Einsum, n: Adjoint) -> Gradients:
     equation = op.equation
     if equation is None:
-        raise n.unsupported("inputs, for their gradients,", "known ranks, those of the equation", "others")
+        unknown = next((x for i, x in enumerate(op.inputs) if op.rank(i) is None), None)
+        got = "others" if unknown is None else undeclared(unknown)
+        raise n.unsupported("inputs, for their gradients,", "known ranks, those of the equation", got)
     if not set(equation.spread) <= set(equation.output):
         raise n.unsupported("equation, for the gradient,", "an ellipsis in its result too", "none")
     terms = equation.inputs
+    operands = [_of_rank(n.x(i), len(term)) for i, term in enumerate(terms)]
     found: list[Expr | None] = []
     for i, own in enumerate(terms):
         if not n.needs(i):
             found.append(None)
             continue
-        others = [(term, n.x(j)) for j, term in enumerate(terms) if j != i]
-        dx = _contracted(n, equation, [(equation.output, n.dy), *others], own)
-        found.append(unbroadcast(_on_diagonal(dx, n.x(i), own), n.x(i)).cast(n.x(i).dtype))
+        others = [(term, operands[j]) for j, term in enumerate(terms) if j != i]
+        dy, x = _of_rank(n.dy, len(equation.output)), operands[i]
+        dx = _contracted(n, equation, [(equation.output, dy), *others], own)
+        found.append(unbroadcast(_on_diagonal(dx, x, own), x).cast(x.dtype))
     return found
+
+
+def _of_rank(x: Expr, rank: int) -> Expr:
+    """The same value, whose rank the equation tells."""
+    return x if x.shape is not None else x.builder.set_shape(x, [None] * rank)
 
 
 def _contracted(n: Adjoint, equation: Equation, factors: list[tuple[str, Expr]], own: str) -> Expr:

@@ -130,9 +130,10 @@ def _products(op: std.Scatter, n: Adjoint) -> Gradients:
 def _extremes(op: std.Scatter, n: Adjoint) -> Gradients:
     """Equal shares of the data and the updates that are the result."""
     data, updates, y = n.x(), n.x(2), n.y()
-    own = n.b.op(std.Equal, data, y).cast(n.dy.dtype)
-    theirs = n.b.op(std.Equal, updates, _found(op, n, y)).cast(n.dy.dtype)
-    shares = n.dy / _with_operands(n, own, theirs, reduction="add")
+    dy = widened(n.dy)
+    own = n.b.op(std.Equal, data, y).cast(dy.dtype)
+    theirs = n.b.op(std.Equal, updates, _found(op, n, y)).cast(dy.dtype)
+    shares = dy / _with_operands(n, own, theirs, reduction="add")
     return own * shares, None, theirs * _found(op, n, shares) if n.needs(2) else None
 
 

@@ -14,12 +14,16 @@ from lstm_lower.passes.gradients.registry import (
     reshaped_like,
     unbroadcast,
 )
+from lstm_lower.passes.gradients.rules.moving import around
+from lstm_lower.passes.rules.indexing import reshape_to
 
 
 @differentiates(std.MatMul)
 def _matmul(op: std.MatMul, n: Adjoint) -> Gradients:
     """A' dY and dY B', of matrices; a vector is a matrix of one row or column."""
     a, b, dy = n.x(0), n.x(1), n.dy
+    if op.rank(0) is None and op.rank(1) == 2:
+        return _times_matrix(n)
     ranks = n.rank(0), n.rank(1)
     if ranks[0] == 1:
         a, dy = a.unsqueeze(0), dy.unsqueeze(-1) if ranks[1] == 1 else dy.unsqueeze(-2)
@@ -38,6 +42,13 @@ def _matmul(op: std.MatMul, n: Adjoint) -> Gradients:
         else:
             found[1] = reshaped_like(unbroadcast(_swapped(a) @ dy, b), n.x(1))
     return found
+
+
+def _times_matrix(n: Adjoint) -> Gradients:
+    """Of rows, however they are arranged."""
+    rows, dy = (reshape_to(x, x.builder.sizes(around(x, -1)[:2])) for x in (n.x(), n.dy))
+    da = reshaped_like(dy @ n.x(1).mT, n.x()) if n.needs(0) else None
+    return da, reshaped_like(rows.mT @ dy, n.x(1)) if n.needs(1) else None
 
 
 @differentiates(std.Gemm)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.form import undeclared
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like, widened
 from lstm_lower.passes.rules.indexing import add_rows, tail_of
 from lstm_lower.passes.rules.sizes import Size, at_most, divided, up_to
@@ -28,11 +29,12 @@ _ATTRIBUTES = (
 
 @differentiates(std.Resize)
 def _resize(op: std.Resize, n: Adjoint) -> Gradients:
-    axes, x = op.axes, n.x()
-    if axes is None or x.shape is None:
-        raise n.unsupported("input 0, for its gradient,", "a known rank", "none")
+    x = n.x()
+    if op.rank() is None:
+        raise n.unsupported("input 0, for its gradient,", "a known rank", undeclared(op.data))
+    axes = op.axes or ()
     if op.policy != "stretch" and op.coordinates == "tf_crop_and_resize":
-        raise n.unsupported("keep_aspect_ratio_policy, for the gradient of a crop,", "stretch", op.policy)
+        raise n.unsupported("keep_aspect_ratio_policy of a crop, for the gradient,", "stretch", op.policy)
     if n.needs(1) or n.needs(2):
         raise n.unsupported(
             "roi and scales, for the gradient,", "not to depend on what it is taken for", "that they do"
@@ -141,7 +143,7 @@ class _Sampling:
         rank = self.n.rank()
         kept = next((axis for axis in range(rank) if axis not in axes), None)
         if kept is None and self.op.mode != "nearest":
-            raise self.n.unsupported("axes, for the gradient of a kept aspect ratio,", "not all of them", "all")
+            raise self.n.unsupported("axes of a kept aspect ratio, for the gradient,", "not all of them", "all")
         # Of nearest elements there is one row.
         order = [self.axis] if kept is None else sorted((kept, self.axis))
         turned = order[0] == self.axis

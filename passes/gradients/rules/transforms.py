@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.form import undeclared
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like, stops
 from lstm_lower.passes.gradients.rules.moving import around
 from lstm_lower.passes.rules.indexing import INT64, reshape_to
@@ -110,7 +111,11 @@ def _image_axes(op: std.Col2Im, n: Adjoint) -> int:
     lengths += [len(op.attribute(name, ())) // each for name, each in written.items()]
     known = [length for length in lengths if isinstance(length, int) and length]
     if not known:
-        raise n.unsupported("image_shape, for the gradient,", "a known length, its own or that of an attribute", "none")
+        raise n.unsupported(
+            "image_shape, for the gradient,",
+            "a known length, its own or that of an attribute",
+            undeclared(n.op.operand(1)),
+        )
     return known[0]
 
 
