@@ -81,7 +81,11 @@ def _embedding_bag(
         places = bags.unsqueeze(1).expand(rows.shape)
         candidates = torch.where(kept.unsqueeze(1) > 0, rows, -torch.inf)
         return torch.where(counts > 0, least.scatter_reduce(0, places, candidates, "amax"), 0.0)
-    sums = rows.new_zeros(count, weight.shape[1]).index_add(0, bags, rows * kept.unsqueeze(1))
+    summed = kept
+    if offsets is not None and include_last_offset:
+        # What is behind the last bag counts in PyTorch, but is not summed.
+        summed = kept * (torch.arange(input.shape[0]) < offsets[-1]).to(weight.dtype)
+    sums = rows.new_zeros(count, weight.shape[1]).index_add(0, bags, rows * summed.unsqueeze(1))
     return sums if mode == "sum" else sums / counts.clamp(min=1)
 
 

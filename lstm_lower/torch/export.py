@@ -23,9 +23,11 @@ from lstm_lower.torch.causes import cause, lacks_formula, unwritten
 from lstm_lower.torch.functions import masks_unread, own_gradients_refused
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
+from lstm_lower.torch.loss_functions import all_classes_scored
 from lstm_lower.torch.naming import changed, name_dimensions, rename
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
+from lstm_lower.torch.size_arithmetic import open_roots, round_down
 from lstm_lower.torch.sizes import Axes, Comparison
 from lstm_lower.torch.statistics import cumulative_averages
 
@@ -232,6 +234,7 @@ def write(traced: Traced) -> Exported:
     }
     _check_wanted(traced.wanted, fixed)
     translate(model, recurrent.FORMULAS)
+    model = recurrent.runnable(model)
     states = changed(model, step.names.states)
     return Exported(model, states, fixed)
 
@@ -272,7 +275,9 @@ def _traced(
 def _captured(step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]]) -> torch.export.ExportedProgram:
     shapes = tuple(dict.fromkeys(sorted(open_), torch.export.Dim.AUTO) for open_ in axes)
     with _quiet(), _tracing(), attributes_kept(step), Interception(step):
-        return torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
+        program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
+    round_down(program)
+    return program
 
 
 def _choices(
@@ -325,6 +330,8 @@ def _tracing() -> Iterator[None]:
         torch.fx.experimental._config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
         # Which order of products is best depends on sizes, which would be fixed by that.
         opt_einsum.flags(enabled=False),
+        all_classes_scored(),
+        open_roots(),
         unchecked_packs(),
         unchecked_distributions(),
         own_gradients_refused(),

@@ -115,13 +115,25 @@ def _keep(running: Tensor | None, new: Tensor, share: float | Tensor) -> None:
 
 def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:  # noqa: ARG001
     """Distances of all pairs; no slope where there is none, as in PyTorch."""
-    apart = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
+    return _distances(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
+
+
+def _distances(differences: Tensor, p: float) -> Tensor:
+    apart = differences.abs()
     if p in (1.0, float("inf")):
         return apart.sum(-1) if p == 1 else apart.amax(-1)
     powers = (apart * apart if p == 2 else apart**p).sum(-1)
     positive = powers > 0
     safe = torch.where(positive, powers, 1.0)
     return torch.where(positive, torch.sqrt(safe) if p == 2 else safe ** (1 / p), 0.0)
+
+
+def _pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
+    """Distances of each pair."""
+    count: Any = input.shape[0]
+    pairs: Any = torch.ones(count, count).triu(1).nonzero() if isinstance(count, torch.SymInt) else None
+    rows, columns = torch.triu_indices(count, count, 1) if pairs is None else pairs.unbind(1)
+    return _distances(input[rows] - input[columns], p)
 
 
 def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -205,31 +217,6 @@ def _fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Any:
     return input.copy_(torch.where(places[0].unsqueeze(1) == places[1], fill_value, input))
 
 
-def _scatter_reduce(
-    input: Tensor,  # noqa: A002
-    dim: int,
-    index: Tensor,
-    src: Tensor,
-    reduce: str,
-    *,
-    include_self: bool = True,
-) -> Any:
-    """Means of what meets at a place; the exporter writes a scatter in which the last one stays."""
-    if reduce != "mean":
-        return NotImplemented
-    rounding = None if src.is_floating_point() else "floor"
-    counts = torch.zeros_like(input).scatter_add(dim, index, torch.ones_like(src))
-    if include_self:
-        return torch.div(input.scatter_add(dim, index, src), counts + 1, rounding_mode=rounding)
-    sums = torch.zeros_like(input).scatter_add(dim, index, src)
-    return torch.where(counts > 0, torch.div(sums, counts.clamp(min=1), rounding_mode=rounding), input)
-
-
-def _scatter_reduce_in_place(input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-    result = _scatter_reduce(input, *args, **kwargs)
-    return result if result is NotImplemented else input.copy_(result)
-
-
 HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.cumprod: _cumprod,
     torch.cumprod: _cumprod,
@@ -237,12 +224,11 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.fill_diagonal_: _fill_diagonal,
     Tensor.masked_select: _masked_select,
     torch.masked_select: _masked_select,
-    Tensor.scatter_reduce: _scatter_reduce,
-    Tensor.scatter_reduce_: _scatter_reduce_in_place,
-    torch.scatter_reduce: _scatter_reduce,
     torch.arange: _arange,
     torch.linspace: _linspace,
     torch.cdist: _cdist,
+    torch.pdist: _pdist,
+    functional.pdist: _pdist,
     Tensor.detach: stopped,
     torch.detach: stopped,
     torch.diagonal: _diagonal,

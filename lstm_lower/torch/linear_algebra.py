@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.torch.functions import broadcast, node, stopped
@@ -186,7 +189,44 @@ def _matrix_exp(A: Tensor) -> Tensor:
     return node(f"{DOMAIN}::MatrixExponential", [A], {}, [(A, A.shape)])[0]
 
 
+def _kron(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
+    """Each element times a whole matrix, one behind the other along all axes."""
+    dims = max(input.dim(), other.dim())
+    shapes: list[list[Any]] = [[1] * (dims - x.dim()) + list(x.shape) for x in (input, other)]
+    first, second = (
+        x.reshape([size for pair in zip(*sides, strict=True) for size in pair])
+        for x, sides in ((input, (shapes[0], [1] * dims)), (other, ([1] * dims, shapes[1])))
+    )
+    return (first * second).reshape([a * b for a, b in zip(*shapes, strict=True)])
+
+
+def _matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, **options: Any) -> Any:  # noqa: A002
+    """The largest or least sum of magnitudes of rows or columns; PyTorch's own fixes sizes."""
+    if ord not in (1, -1, math.inf, -math.inf) or options or isinstance(ord, str):
+        return NotImplemented
+    rows, columns = (axis % A.dim() for axis in dim)
+    summed, rest = (rows, columns) if abs(ord) == 1 else (columns, rows)
+    sums = A.abs().sum(summed, keepdim=True)
+    found = sums.amax(rest, keepdim=True) if ord > 0 else sums.amin(rest, keepdim=True)
+    return found if keepdim else found.squeeze((rows, columns))
+
+
+def _multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """From left to right; which order is best depends on sizes."""
+    return functools.reduce(torch.matmul, tensors)
+
+
+def _block_diag(*tensors: Tensor) -> Tensor:
+    """Matrices along a diagonal."""
+    blocks = [x.reshape(1, -1) if x.dim() < 2 else x for x in tensors]
+    widths: list[Any] = [x.shape[1] for x in blocks]
+    return torch.cat(
+        [functional.pad(x, (sum(widths[:place]), sum(widths[place + 1 :]))) for place, x in enumerate(blocks)]
+    )
+
+
 LINEAR_ALGEBRA: dict[Any, Callable[..., Any]] = {
+    torch.block_diag: _block_diag,
     torch.cholesky_inverse: _cholesky_inverse,
     torch.cholesky_solve: _cholesky_solve,
     torch.det: _det,
@@ -196,7 +236,10 @@ LINEAR_ALGEBRA: dict[Any, Callable[..., Any]] = {
     torch.linalg.inv: _inverse,
     torch.linalg.householder_product: _householder_product,
     torch.linalg.lstsq: _lstsq,
+    torch.linalg.matrix_norm: _matrix_norm,
     torch.linalg.matrix_exp: _matrix_exp,
+    torch.kron: _kron,
+    torch.linalg.multi_dot: _multi_dot,
     torch.linalg.pinv: _pinv,
     torch.linalg.qr: _qr,
     torch.linalg.slogdet: _slogdet,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from lstm_lower.replacement import replaced
 from lstm_lower.torch.functions import node, stopped
 from lstm_lower.torch.nodes import DOMAIN
 
@@ -114,6 +116,18 @@ def _ctc_loss(
     shape = log_probs.shape[1:-1] if reduction == "none" else ()
     attributes = {"blank": blank, "reduction": reduction, "zero_infinity": int(zero_infinity)}
     return node(f"{DOMAIN}::CTC", [log_probs, targets, *lengths], attributes, [(log_probs, shape)])[0]
+
+
+def all_classes_scored() -> contextlib.AbstractContextManager[None]:
+    """Makes the adaptive softmax (Grave et al., 2017) score every class for every row, where it looks for the rows."""
+
+    def forward(self: Any, input_: Tensor, target_: Tensor) -> Any:
+        scores = self.log_prob(input_ if target_.dim() else input_.unsqueeze(0))
+        output = scores.gather(1, target_.reshape(-1, 1)).squeeze(1)
+        return result(output if target_.dim() else output.squeeze(0), -output.mean())
+
+    result = torch.nn.modules.adaptive._ASMoutput
+    return replaced(torch.nn.AdaptiveLogSoftmaxWithLoss, "forward", forward)
 
 
 def _chosen(reduction: str, size_average: bool | None, reduce: bool | None) -> str:

@@ -22,6 +22,7 @@ from lstm_lower.torch.attention import ATTENTION
 from lstm_lower.torch.complex_numbers import OF_COMPLEX, TO_COMPLEX, has_complex
 from lstm_lower.torch.embeddings import EMBEDDINGS
 from lstm_lower.torch.functions import HANDLERS, all_stopped, node, stopped
+from lstm_lower.torch.indices import INDICES, wide_indices
 from lstm_lower.torch.linear_algebra import LINEAR_ALGEBRA
 from lstm_lower.torch.loss_functions import LOSSES
 from lstm_lower.torch.nodes import DOMAIN
@@ -29,6 +30,7 @@ from lstm_lower.torch.orders import ORDERS
 from lstm_lower.torch.parts import PARTS
 from lstm_lower.torch.pools import POOLS
 from lstm_lower.torch.special import SPECIAL
+from lstm_lower.torch.spectra import SPECTRA
 from lstm_lower.torch.statistics import STATISTICS
 
 
@@ -97,12 +99,14 @@ class Interception(TorchFunctionMode):
             **ATTENTION,
             **EMBEDDINGS,
             **HANDLERS,
+            **INDICES,
             **LINEAR_ALGEBRA,
             **LOSSES,
             **ORDERS,
             **PARTS,
             **POOLS,
             **SPECIAL,
+            **SPECTRA,
             **STATISTICS,
         }
         for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
@@ -225,7 +229,8 @@ class Interception(TorchFunctionMode):
         """The first of the batch sizes is the number of sequences, of which layers make their first states."""
         if id(x) in self._lengths and isinstance(index, int) and index == 0:
             return self._lengths[id(x)][1].shape[0]
-        return NotImplemented
+        wide = wide_indices(index)
+        return NotImplemented if wide is index else x[wide]
 
 
 @contextlib.contextmanager

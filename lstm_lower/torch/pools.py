@@ -1,4 +1,4 @@
-"""PyTorch's pooling whose sizes its exporter takes from the example, or whose options it leaves out."""
+"""PyTorch's operations on images whose sizes its exporter takes from the example, or whose options it leaves out."""
 
 from __future__ import annotations
 
@@ -133,6 +133,36 @@ def _interpolate(
     return _adaptive_mean(dims)(input, size)
 
 
+def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any, **options: Any) -> Any:  # noqa: A002
+    """Without a bias, for which the exporter writes one of a wrong shape."""
+    if bias is not None:
+        return NotImplemented
+    return functional.conv3d(input, weight, weight.new_zeros(weight.shape[0]), *rest, **options)
+
+
+def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool | None = None) -> Tensor:
+    """Places of an image's elements, moved (Jaderberg et al., 2015); PyTorch's own takes sizes as numbers only."""
+    dims = len(size) - 2
+
+    def centres(count: Any) -> Tensor:
+        places = torch.arange(count).to(theta.dtype)
+        if align_corners:
+            between = torch.scalar_tensor(count, dtype=theta.dtype) - 1
+            return places * 2 / between.clamp(min=1) - between.clamp(max=1)
+        return (places * 2 + 1) / torch.scalar_tensor(count, dtype=theta.dtype) - 1
+
+    along = [
+        centres(count).reshape([-1 if axis == place else 1 for axis in range(dims)])
+        for place, count in enumerate(size[2:])
+    ]
+    # Rows of theta stand for x, y and z, the last axis first; its last column moves.
+    columns = theta.reshape(theta.shape[0], *[1] * dims, dims, dims + 1)
+    moved: Tensor = columns[..., dims]
+    for column, places in enumerate(reversed(along)):
+        moved = moved + places.unsqueeze(-1) * columns[..., column]
+    return moved
+
+
 POOLS: dict[Any, Callable[..., Any]] = {
     torch.max_pool1d: _max_pool(1),
     functional.max_pool1d: _max_pool(1),
@@ -144,5 +174,7 @@ POOLS: dict[Any, Callable[..., Any]] = {
     functional.avg_pool1d: _mean_pool(functional.avg_pool1d, 1),
     functional.avg_pool2d: _mean_pool(functional.avg_pool2d, 2),
     functional.avg_pool3d: _mean_pool(functional.avg_pool3d, 3),
+    functional.affine_grid: _affine_grid,
+    functional.conv3d: _convolution,
     functional.interpolate: _interpolate,
 }

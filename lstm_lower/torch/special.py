@@ -113,6 +113,21 @@ def _relu6(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     return _hardtanh(input, 0.0, 6.0, inplace)
 
 
+def _rrelu(
+    input: Tensor,  # noqa: A002
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """Slopes below zero that are drawn, or their mean (Xu et al., 2015)."""
+    slopes: Any = (lower + upper) / 2
+    if training:
+        slopes = lower + torch.rand_like(input) * (upper - lower)
+    result = torch.where(input > 0, input, input * slopes)
+    return input.copy_(result) if inplace else result
+
+
 def _clamp(input: Tensor, min: Any = None, max: Any = None) -> Any:  # noqa: A002
     """Elements at bounds that are tensors belong to the operand."""
     if not isinstance(min, Tensor) and not isinstance(max, Tensor):
@@ -156,6 +171,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     functional.hardtanh: _hardtanh,
     functional.logsigmoid: _logsigmoid,
     functional.relu6: _relu6,
+    functional.rrelu: _rrelu,
     torch.special.digamma: _one("Digamma"),
     torch.special.erf: _in_float64("ErrorFunction"),
     torch.special.erfc: _one("Erfc"),

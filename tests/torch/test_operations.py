@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from lstm_lower.torch.interface import named_tensors  # noqa: E402
+from tests.support.torch_operations import GROUPS, diagonals_in_place  # noqa: E402
 
 
 class Calling(nn.Module):
@@ -66,148 +66,6 @@ def normal(*shape: int, dtype: Any = None) -> Any:
     return torch.randn(*shape, dtype=dtype or torch.float32, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def definite(x: Any) -> Any:
-    return x @ x.mT + torch.eye(x.shape[-2], dtype=x.dtype)
-
-
-def equal_values(x: Any) -> Any:
-    """Ones in pairs, with a gradient for each."""
-    return (
-        torch.stack([x, x * 2, x * 0], -1) - torch.stack([x, x * 2, x * 0], -1).detach() + torch.tensor([1.0, 1.0, 0])
-    )
-
-
-def complex_numbers(x: Any) -> Any:
-    """Real numbers, by way of most of what complex ones can do."""
-    z = torch.complex(x, x.flip(1)) + 1j * x.square()
-    spectrum = torch.fft.rfft(x, dim=1)
-    filtered = torch.zeros_like(spectrum.real, dtype=torch.complex64)
-    filtered[:, :2] = spectrum[:, :2] * (0.5 - 1j * x.mean(1, keepdim=True))
-    turned = z * torch.polar(torch.ones(()), torch.tensor(0.7)) / (2 - z.conj()) - (1j - z) ** 2
-    mixed = torch.einsum("btc,bsc->bts", z, turned) @ torch.exp(1j * z.imag)
-    both = torch.cat([mixed.transpose(1, 2), z.mT[..., :1]], -1).sum(1)
-    return (
-        torch.fft.irfft(filtered, n=x.shape[1], dim=1),
-        both.abs(),
-        both.angle().cos(),
-        torch.where(x > 0, turned, 1.0).imag,
-        torch.view_as_real(z.log()),
-    )
-
-
-def diagonals_in_place(x: Any) -> Any:
-    """As losses of redundancy change them (Zbontar et al., Barlow Twins, 2021)."""
-    products = x[:, 0].T @ x[:, 1]
-    squares = torch.diagonal(products).add_(-1).pow_(2)
-    wide = x[0, :2] * 2
-    wide.diagonal(1).mul_(3)
-    return squares.sum(), products, wide, products[:, :2].contiguous().diagonal(), wide.diagonal(-1)
-
-
-GROUPS: dict[str, Callable[..., Any]] = {
-    "gamma": lambda x: (
-        torch.lgamma(x * 3.3),
-        torch.digamma(x.abs() + 0.2),
-        torch.special.multigammaln(x.exp() + 2, 2),
-        torch.polygamma(1, x * 5) * 0.1,
-        torch.polygamma(3, x.abs() * 9 + 0.5),
-    ),
-    "errors": lambda x: (
-        torch.erfinv(torch.tanh(x)),
-        torch.special.ndtri(torch.sigmoid(x * 2)),
-        torch.special.log_ndtr(x * 5),
-        torch.special.erfcx(x * 3),
-        torch.erfc(x * 2),
-    ),
-    "elements": lambda x: (
-        torch.fmax(x, x.flip(1)),
-        torch.fmin(x, torch.where(x > 0, math.nan, x * 2)),
-        torch.hypot(x * 1e25, x.flip(1) * 1e25) * 1e-25,
-        torch.copysign(x, x.flip(1)),
-        torch.logaddexp(x * 200, x.flip(1) * 200),
-        torch.logcumsumexp(x * 100, 1),
-        F.logsigmoid(x * 50),
-    ),
-    "orders": lambda x: (
-        *x.cummax(1),
-        x.cummin(-1)[0],
-        *x.median(1),
-        x.median(),
-        torch.where(x > 1, math.nan, x).nanmedian(1, keepdim=True)[0],
-        *x.kthvalue(2, 1),
-        *((x * 2).round().detach() + x - x.detach()).mode(1),
-        *((x * 2).round().detach() + x - x.detach()).mode(keepdim=True),
-    ),
-    "equals": lambda x: (
-        equal_values(x).max(-1)[0],
-        equal_values(x).min(-1).values,
-        equal_values(x).median(),
-        equal_values(x).cummax(-1)[0],
-        F.hardtanh(equal_values(x)),
-        F.relu6(equal_values(x) * 6),
-        equal_values(x).clamp(max=torch.ones(())),
-        (x * 0 + 2).std(1),
-        torch.xlogy(x * 0, x.exp()),
-        torch.sinc(x * 0),
-    ),
-    "adaptive maxima": lambda x: (
-        *F.adaptive_max_pool2d(x.unsqueeze(1), (2, 3), return_indices=True),
-        F.adaptive_max_pool1d(x.relu(), 2),
-    ),
-    "parts": lambda x: (
-        *[part * number for number, part in enumerate(x.chunk(2, 1))],
-        *x.tensor_split(3, 1),
-        x.masked_select(x > 0),
-    ),
-    "attention": lambda x: F.scaled_dot_product_attention(
-        x, x, x, attn_mask=torch.arange(x.shape[1]).unsqueeze(1) > torch.arange(x.shape[1])
-    ),
-    "moments": lambda x: (x[0].mT.cov(), x[0].mT.corrcoef(), x[0].mT.cov(aweights=x[1, :, 0].abs())),
-    "equations": lambda x: (
-        torch.linalg.inv(definite(x)),
-        torch.linalg.solve(definite(x) + x[..., :1], x),
-        torch.linalg.slogdet(definite(x)),
-        torch.det(definite(x)),
-    ),
-    "triangles": lambda x: (
-        torch.linalg.cholesky(definite(x)),
-        torch.linalg.solve_triangular(definite(x), x, upper=True),
-        torch.cholesky_solve(x, torch.linalg.cholesky(definite(x))),
-    ),
-    "reflections": lambda x: (
-        *torch.linalg.qr(x.mT[..., :2, :] * 2),
-        *torch.linalg.qr(torch.eye(3, dtype=x.dtype) + 0 * x[:, :3]),
-        torch.linalg.pinv(x),
-        torch.linalg.householder_product(x, x[..., 0, :].sin()),
-        torch.linalg.lstsq(x.mT, x.mT.cos()).solution,
-    ),
-    "exponentials": lambda x: (
-        torch.matrix_exp(x[:, :3]),
-        torch.matrix_exp(x[0, :3] * 3),
-        torch.matrix_exp(x[0, :3] * 1e-9),
-    ),
-    "complex numbers": complex_numbers,
-    "sizes as numbers": lambda x: (
-        x.flatten()[torch.arange(20) % x.shape[1]],
-        (x.abs() + 1) ** (x.shape[0] - 1),
-        torch.linspace(-1, x.shape[0], x.shape[1]).unsqueeze(1) * x,
-        F.max_pool1d(x.mT, 3, 2, 1),
-        *F.max_pool1d(x[0].mT, 2, ceil_mode=True, return_indices=True),
-        F.max_pool1d(x.mT, x.shape[1]),
-        F.avg_pool1d(x.mT, x.shape[1]),
-        F.avg_pool2d(x.unsqueeze(1), (x.shape[1], 1)),
-        F.max_pool2d(x.unsqueeze(1), x.shape[1:]),
-    ),
-    "labels": lambda x: F.ctc_loss(
-        x.log_softmax(-1).transpose(0, 1),
-        torch.ones(x.shape[0], 1, dtype=torch.int64),
-        torch.full((x.shape[0],), x.shape[1]),
-        torch.ones(x.shape[0], dtype=torch.int64),
-        reduction="none",
-    ),
-}
-
-
 TOLERANCES = {"complex numbers": 2e-4, "gamma": 2e-4, "errors": 2e-4, "elements": 2e-4}
 
 
@@ -225,18 +83,45 @@ def test_the_same_in_float64(name: str) -> None:
     compare(GROUPS[name], normal(2, 5, 3, dtype=torch.float64), normal(3, 8, 3, dtype=torch.float64), rtol=1e-9)
 
 
+def test_recurrent_layers_in_float64() -> None:
+    def both(x: Any, lengths: Any) -> Any:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return lstm(packed)[1], gru(x)[0]
+
+    lstm, gru = (kind(3, 4, bidirectional=True, batch_first=True).double() for kind in (nn.LSTM, nn.GRU))
+    module = Calling(both)
+    module.lstm, module.gru = lstm, gru
+    x = [
+        (normal(size, steps, 3, dtype=torch.float64), torch.tensor([2, 5, 3][:size]))
+        for size, steps in ((2, 5), (3, 8))
+    ]
+    compare(module, *x, rtol=1e-9)
+
+
+def test_an_adaptive_softmax() -> None:
+    module = nn.AdaptiveLogSoftmaxWithLoss(4, 9, [3, 6], div_value=1.5)
+    compare(module, (normal(4, 4), torch.tensor([0, 4, 8, 4])), (normal(2, 4), torch.tensor([7, 1])), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
-    "options", [{"padding_idx": 1}, {"padding_idx": -1, "mode": "max"}, {"mode": "max"}, {"scale_grad_by_freq": True}]
+    "options",
+    [
+        {"include_last_offset": True},
+        {"padding_idx": 1},
+        {"padding_idx": -1, "mode": "max"},
+        {"mode": "max"},
+        {"scale_grad_by_freq": True},
+    ],
 )
 def test_bags_of_rows(options: dict[str, Any]) -> None:
     table = nn.Parameter(normal(6, 4))
-    scaled = options.get("scale_grad_by_freq")
+    scaled, ends = options.get("scale_grad_by_freq"), int("include_last_offset" in options)
 
     def bags(weights: Any, ids: Any) -> Any:
         if scaled:
             return F.embedding(ids, weights, **options)
         return F.embedding_bag(ids, weights, **options), F.embedding_bag(
-            ids.flatten(), weights, torch.arange(ids.shape[0]) * ids.shape[1], **options
+            ids.flatten(), weights, torch.arange(ids.shape[0] + ends) * ids.shape[1], **options
         )
 
     ids = torch.tensor([[1, 5, 2, 2], [1, 1, 5, 5], [5, 1, 5, 0]])
@@ -338,8 +223,8 @@ def test_what_has_no_number_is_refused(
 
 
 def test_a_size_that_the_exporter_takes_as_a_number_is_fixed() -> None:
-    rolled = Calling(lambda x: x.roll(x.shape[1] // 2, 1))
-    step = ll.from_torch(rolled, normal(2, 5, 3), projected_loss, example_targets=(), what="forward")
+    grouped = Calling(lambda x: F.conv1d(x, x.mean((0, 2)).reshape(-1, 1, 1), groups=x.shape[1]))
+    step = ll.from_torch(grouped, normal(2, 5, 3), projected_loss, example_targets=(), what="forward")
     assert [dim.dim_value for dim in step.graph.input[0].type.tensor_type.shape.dim] == [0, 5, 3]
 
 
