@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import gc
+import multiprocessing
 import os
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,3 +58,14 @@ def golden(request: pytest.FixtureRequest) -> Golden:
             )
 
     return compare
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that measure are forks of one that has imported what they need; tests of the processes spawn them."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["lstm_lower.passes.base", "lstm_lower.records.model_files", "onnx.reference", "torch"]
+    )
+    forking = types.SimpleNamespace(get_context=lambda _: context)
+    monkeypatch.setattr("lstm_lower.runtime.measuring.worker.multiprocessing", forking)

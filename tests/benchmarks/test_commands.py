@@ -17,6 +17,8 @@ from benchmarks.processes import output_of
 from benchmarks.race import Result
 from tests.support.provider_plugins import runs_here
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 
 

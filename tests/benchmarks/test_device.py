@@ -15,6 +15,8 @@ from benchmarks.device_runs import OurRun, Place
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 HERE = ("--provider", "cpu", "--torch-device", "cpu", "--shape", "4,2,3,5", "--seconds", "0.01", "--threads", "1")
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.command_line import TRAIN, fail, run, succeed
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 QUICK = ("--seconds", "0.01", "--rounds", "1", "--threads", "1")
 # y is x in exact arithmetic; float32 has no digit of it left.
 CANCELLING = """

@@ -11,6 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.command_line import fail, succeed
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 INPUT, HIDDEN = 3, 2
 
 
