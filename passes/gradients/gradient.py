@@ -26,6 +26,7 @@ from lstm_lower.passes.gradients.preparation import preparing_passes
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
 from lstm_lower.passes.gradients.reverse import Reverse
 from lstm_lower.passes.pipeline import OptimizePass
+from lstm_lower.passes.scatter import OrderedScatterPass
 
 __all__ = ["GradientPass", "gradient", "gradient_passes"]
 
@@ -83,7 +84,8 @@ def gradient_passes(
     of: str = "loss", wrt: Sequence[str] | str | None = None, *, seeds: bool = False, optimize: bool = True
 ) -> list[Pass]:
     """The passes that `gradient` runs, for a pipeline of one's own; without `optimize` loops are as rules make them."""
-    return [*preparing_passes(), GradientPass(of, wrt, seeds=seeds), *([OptimizePass()] if optimize else [])]
+    adding = [GradientPass(of, wrt, seeds=seeds), OrderedScatterPass()]
+    return [*preparing_passes(), *adding, *([OptimizePass()] if optimize else [])]
 
 
 @dataclasses.dataclass
