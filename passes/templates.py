@@ -12,29 +12,36 @@ import onnx_ir as ir
 
 from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.values import Dim, Entry
+from lstm_lower.graph.values import Entry
 from lstm_lower.opdef import Call
 
 Replacements = list[tuple[ir.Value, ir.Value]]
+
+# Sizes follow from no more numbers than there are axes.
+_FEW = 16
 
 
 def signature(node: ir.Node, call: Call, facts: Facts) -> Hashable:
     """What a repeatable rule can depend on: the call, equal operands, their known entries, and outputs in use.
 
-    The call tells integers that are known as a whole; entries are those of which some are sizes known by name.
+    The call tells integers that are known as a whole; entries are those of which some are sizes known by name, and
+    the few of other dtypes from which sizes may follow, such as a Range's bounds.
     """
     first: dict[ir.Value | None, int] = {}
     operands = tuple(first.setdefault(value, index) for index, value in enumerate(node.inputs))
-    entries = tuple(_sizes(value, facts) for value in first)
+    entries = tuple(_entries(value, facts) for value in first)
     used = tuple(bool(value.uses()) or value.is_graph_output() for value in node.outputs)
     return call, operands, entries, used
 
 
-def _sizes(value: ir.Value | None, facts: Facts) -> tuple[Dim | None, ...] | None:
-    """The known entries of an integer operand."""
+def _entries(value: ir.Value | None, facts: Facts) -> Hashable:
+    """The known entries of an operand."""
     dtype = facts.dtype(value)
-    entries = facts.entries(value) if dtype is not None and dtype.is_integer() else None
-    return None if entries is None else tuple([None if isinstance(entry, Entry) else entry for entry in entries])
+    if dtype is not None and dtype.is_integer():
+        entries = facts.entries(value)
+        return None if entries is None else tuple([None if isinstance(entry, Entry) else entry for entry in entries])
+    array = facts.constant(value) if facts.elements(value) <= _FEW else None
+    return None if array is None else (array.shape, array.tobytes())
 
 
 # What a step reads: the value at a place of the template, or a shared constant, which stands for itself.

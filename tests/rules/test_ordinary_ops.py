@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import zlib
+from collections.abc import Iterable
+from typing import Self
 
 import numpy as np
 import onnx
@@ -13,12 +17,32 @@ from lstm_lower.opdef import REGISTRY
 from tests.rules.test_gradients import run
 from tests.support.ordinary.case import BFLOAT16, Case, recording
 from tests.support.ordinary.families import MODULES, all_cases
-from tests.support.ordinary.models import KERNEL, ROUNDING, assert_close, model_of, oracle_results
+from tests.support.ordinary.models import KERNEL, ROUNDING, assert_close, model_of, oracle_results, side_by_side
 from tests.support.recorded import assert_recorded
 
-CASES = [pytest.param(family, case, id=case.id) for family, case in all_cases()]
 RECORDED = [(family, case) for family, case in all_cases() if case.recorded]
-UNRANKED = [pytest.param(family, case, id=case.id) for family, case in all_cases() if case.unranked]
+# Opsets of a model, whether sizes are open, and whether not even ranks are known.
+FORMS = ((13, True, False), (18, False, False), (21, True, False))
+UNRANKED = (21, True, True)
+
+Group = list[tuple[str, Case]]
+
+
+def grouped() -> dict[tuple[str, tuple[int, bool, bool]], Group]:
+    """Cases by op and form: each form for a third of an op's cases."""
+    found: dict[tuple[str, tuple[int, bool, bool]], Group] = {}
+    for family, case in all_cases():
+        form = FORMS[zlib.crc32(case.id.encode()) % len(FORMS)]
+        found.setdefault((case.op, form), []).append((family, case))
+        if case.unranked:
+            found.setdefault((case.op, UNRANKED), []).append((family, case))
+    return found
+
+
+GROUPS = [
+    pytest.param(group, *form, id=f"{op}-{form[0]}{'-open' * form[1]}{'-unranked' * form[2]}")
+    for (op, form), group in grouped().items()
+]
 
 
 @pytest.mark.parametrize("op", sorted({case.op for _, case in RECORDED}))
@@ -32,25 +56,29 @@ def test_oracle_equals_tensorflow(op: str) -> None:
             assert_close(case, f"{case.id}: {name}", kernel, exact[name], KERNEL.get(kernel.dtype.name, 0))
 
 
-def assert_lowered(family: str, case: Case, opset: int, *, symbolic: bool, unranked: bool = False) -> None:
-    exact = oracle_results(case)
-    kernels = recording(family)[case.id] if case.recorded else {}
-    dtypes = [kernels[name].dtype if kernels else _narrow(case, value) for name, value in exact.items()]
-    model, feeds = model_of(case, opset, dtypes, symbolic=symbolic, unranked=unranked)
-    if symbolic and opset < case.since:
-        with pytest.raises(ll.UnsupportedOpError):
-            ll.lower(model)
-        return
-    lowered = ll.lower(model)
-    assert {node.domain for node in lowered.graph.node} <= {""}
-    if not unranked:
-        # The checker asks for the rank of every output.
-        onnx.checker.check_model(lowered, full_check=True)
-    for (name, value), ours, dtype in zip(exact.items(), run(lowered, feeds), dtypes, strict=True):
-        if dtype == BFLOAT16:
-            ours = ours.astype(BFLOAT16)
-        assert ours.dtype == dtype, name
-        assert_close(case, name, ours, value, ROUNDING.get(dtype.name, 0), kernels.get(name))
+@dataclasses.dataclass
+class Wanted:
+    """What a case's model is compared with: exact results, those of TensorFlow, and dtypes."""
+
+    case: Case
+    exact: dict[str, np.ndarray]
+    kernels: dict[str, np.ndarray]
+    dtypes: list[np.dtype]
+
+    @classmethod
+    def of(cls, family: str, case: Case) -> Self:
+        exact = oracle_results(case)
+        kernels = recording(family)[case.id] if case.recorded else {}
+        dtypes = [kernels[name].dtype if kernels else _narrow(case, value) for name, value in exact.items()]
+        return cls(case, exact, kernels, dtypes)
+
+    def compare(self, results: Iterable[np.ndarray]) -> None:
+        for (name, value), ours, dtype in zip(self.exact.items(), results, self.dtypes, strict=True):
+            if dtype == BFLOAT16:
+                ours = ours.astype(BFLOAT16)
+            label = f"{self.case.id}: {name}"
+            assert ours.dtype == dtype, label
+            assert_close(self.case, label, ours, value, ROUNDING.get(dtype.name, 0), self.kernels.get(name))
 
 
 def _narrow(case: Case, exact: np.ndarray) -> np.dtype:
@@ -61,16 +89,39 @@ def _narrow(case: Case, exact: np.ndarray) -> np.dtype:
     return next(part.dtype for part in parts if part.dtype.kind not in "biu")
 
 
-@pytest.mark.parametrize(("family", "case"), CASES)
-def test_lowered_equals_tensorflow(family: str, case: Case) -> None:
-    """With known sizes, or open ones at an old or a new opset: each form for a third of an op's cases."""
-    opset, symbolic = [(13, True), (18, False), (21, True)][zlib.crc32(case.id.encode()) % 3]
-    assert_lowered(family, case, opset, symbolic=symbolic)
+@pytest.mark.parametrize(("group", "opset", "symbolic", "unranked"), GROUPS)
+def test_lowered_equals_tensorflow(group: Group, opset: int, symbolic: bool, unranked: bool) -> None:
+    """Cases side by side in one model; what an opset is too old for is refused."""
+    taken, models, feeds = [], [], {}
+    for number, (family, case) in enumerate(group):
+        wanted = Wanted.of(family, case)
+        form = {"symbolic": symbolic, "unranked": unranked, "prefix": f"{number}/"}
+        model, fed = model_of(case, opset, wanted.dtypes, **form)
+        if symbolic and opset < case.since:
+            with pytest.raises(ll.UnsupportedOpError):
+                ll.lower(model)
+            continue
+        taken.append(wanted)
+        models.append(model)
+        feeds |= fed
+    if not taken:
+        return
+    lowered = ll.lower(side_by_side(models))
+    assert {node.domain for node in lowered.graph.node} <= {""}
+    if not unranked:
+        # The checker asks for the rank of every output.
+        onnx.checker.check_model(lowered, full_check=True)
+    results = iter(run(lowered, feeds))
+    for wanted in taken:
+        wanted.compare(itertools.islice(results, len(wanted.exact)))
+    assert next(results, None) is None
 
 
-@pytest.mark.parametrize(("family", "case"), UNRANKED)
-def test_lowered_without_ranks_equals_tensorflow(family: str, case: Case) -> None:
-    assert_lowered(family, case, 21, symbolic=True, unranked=True)
+def test_sizes_of_equal_nodes_may_differ() -> None:
+    """Nodes that differ in numbers alone share what a rule emits, and no size that follows from the numbers."""
+    group = [(family, case) for family, case in all_cases() if case.op == "Range" and case.id.endswith("-float32")]
+    assert len(group) > 1
+    test_lowered_equals_tensorflow(group, 18, symbolic=False, unranked=False)
 
 
 def test_every_op_has_a_case() -> None:
