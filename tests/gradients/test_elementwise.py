@@ -225,4 +225,4 @@ def test_halves_are_summed_in_float32() -> None:
     model = model_of("Mul", feeds)
     found = run(ll.gradient(model, "y", ["b"], seeds=True), {**feeds, "seed/y": np.ones((4096, 1), np.float16)})
     np.testing.assert_array_equal(found["grad/b"], np.asarray([4096], np.float16))
-    assert evaluated(model, feeds)["y"].dtype == np.float16
+    assert evaluated(model)(feeds)["y"].dtype == np.float16

@@ -14,8 +14,11 @@ import lstm_lower as ll
 Array = np.ndarray[Any, Any]
 
 
-def run(model: onnx.ModelProto, feeds: Mapping[str, Array], *, optimise: bool = True) -> dict[str, Array]:
-    """A model's outputs by name."""
+Run = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+def opened(model: onnx.ModelProto, *, optimise: bool = True) -> Run:
+    """A model as a function of its feeds that returns its outputs by name."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -23,7 +26,12 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, Array], *, optimise: bool = 
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    return lambda feeds: dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+
+def run(model: onnx.ModelProto, feeds: Mapping[str, Array], *, optimise: bool = True) -> dict[str, Array]:
+    """A model's outputs by name."""
+    return opened(model, optimise=optimise)(feeds)
 
 
 def initializers_as_inputs(model: onnx.ModelProto, names: Sequence[str]) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -51,7 +59,7 @@ def check(
     tolerance: float = 1e-8,
     seed: int = 0,
     optimise: bool = True,
-    run: Callable[..., dict[str, Array]] = run,
+    engine: Callable[..., Run] = opened,
 ) -> onnx.ModelProto:
     """Checks every gradient along one random direction; returns the model with the gradients.
 
@@ -64,7 +72,7 @@ def check(
         tolerance: of the directional derivatives, relative to the largest and to 1.
         seed: of the random numbers.
         optimise: whether onnxruntime optimises.
-        run: computes a model's outputs.
+        engine: makes a model a function, as `opened` does.
     """
     of = of or model.graph.output[0].name
     if wrt is None:
@@ -77,9 +85,10 @@ def check(
     open_model, values = initializers_as_inputs(model, names)
     values |= dict(feeds)
     rng = np.random.default_rng(seed)
-    y = run(open_model, values, optimise=optimise)[of]
+    evaluate = engine(open_model, optimise=optimise)
+    y = evaluate(values)[of]
     weights = np.asarray(rng.standard_normal(y.shape), y.dtype)
-    made = run(result, {**feeds, f"seed/{of}": weights}, optimise=optimise)
+    made = engine(result, optimise=optimise)({**feeds, f"seed/{of}": weights})
     taken = {value.name for value in model.graph.output}
     for name in wrt:
         # Of a gradient's gradient the plain name is taken.
@@ -90,7 +99,7 @@ def check(
 
         def at(distance: float, name: str = name, direction: Array = direction) -> float:
             fed = {**values, name: np.asarray(values[name] + distance * direction, values[name].dtype)}
-            return float((run(open_model, fed, optimise=optimise)[of] * weights).sum())
+            return float((evaluate(fed)[of] * weights).sum())
 
         # Of fourth order.
         difference = (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step)

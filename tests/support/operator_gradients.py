@@ -13,7 +13,7 @@ from onnx import helper
 from onnx.reference.op_run import OpRun
 
 import lstm_lower as ll
-from tests.support.differences import Array, check, run
+from tests.support.differences import Array, Run, check, opened, run
 
 NEWEST = 24
 
@@ -93,12 +93,11 @@ class Gelu(OpRun):
         return (0.5 * x * (1 + np.vectorize(math.erf, otypes=[x.dtype])(x * math.sqrt(0.5))),)
 
 
-def evaluated(model: onnx.ModelProto, feeds: Mapping[str, Array], *, optimise: bool = True) -> dict[str, Array]:
-    """A model's outputs by name, by onnx's own evaluator, which has every operator in float64."""
+def evaluated(model: onnx.ModelProto, *, optimise: bool = True) -> Run:
+    """A model as a function, see `opened`, by onnx's own evaluator, which has every operator in float64."""
     names = [value.name for value in model.graph.output]
-    return dict(
-        zip(names, onnx.reference.ReferenceEvaluator(model, new_ops=[Erf, Gelu]).run(names, dict(feeds)), strict=True)
-    )
+    evaluator = onnx.reference.ReferenceEvaluator(model, new_ops=[Erf, Gelu])
+    return lambda feeds: dict(zip(names, evaluator.run(names, dict(feeds)), strict=True))
 
 
 def given(feeds: Mapping[str, Array | None], dtype: Any = None) -> dict[str, Array]:
@@ -119,7 +118,7 @@ def check_node(
     twice: bool = False,
     single: bool = False,
     tolerance: float = 1e-7,
-    engine: Callable[..., dict[str, Array]] | None = None,
+    engine: Callable[..., Run] | None = None,
     **options: Any,
 ) -> None:
     """Checks the gradients of every output, in float64 where the runtime has that, by onnx's evaluator otherwise.
@@ -132,19 +131,19 @@ def check_node(
         twice: whether gradients of the gradients are checked as well.
         single: whether the runtime has the operator in float32 only.
         tolerance: see `check`.
-        engine: what runs models instead.
+        engine: what makes models functions instead, see `check`.
         **options: of `model_of`.
     """
     there = given(feeds)
     model = model_of(op_type, feeds, outputs=outputs, **options)
     fed = {name: value for name, value in there.items() if name not in options.get("constants", ())}
     wrt = [name for name, value in there.items() if value.dtype.kind == "f"] if wrt is None else wrt
-    engine = engine or (evaluated if single else run)
+    engine = engine or (evaluated if single else opened)
     for output in model.graph.output:
         if output.type.tensor_type.elem_type not in (onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT):
             continue
-        once = check(model, fed, of=output.name, wrt=wrt, run=engine, tolerance=tolerance)
-        y = engine(model, fed)[output.name]
+        once = check(model, fed, of=output.name, wrt=wrt, engine=engine, tolerance=tolerance)
+        y = engine(model)(fed)[output.name]
         seed = np.asarray(np.random.default_rng(5).standard_normal(y.shape), y.dtype)
         if single:
             _check_float32(
@@ -153,7 +152,9 @@ def check_node(
         if twice:
             name = f"seed/{output.name}"
             for first in wrt:
-                check(once, {**fed, name: seed}, of=f"grad/{first}", wrt=[*wrt, name], run=engine, tolerance=tolerance)
+                check(
+                    once, {**fed, name: seed}, of=f"grad/{first}", wrt=[*wrt, name], engine=engine, tolerance=tolerance
+                )
 
 
 def _in_float32(feeds: Mapping[str, Array | None]) -> dict[str, Array | None]:
@@ -165,7 +166,7 @@ def _check_float32(
 ) -> None:
     """The runtime's gradients in float32 are those of float64."""
     names = [x.name.removeprefix("grad/") for x in once.graph.output if x.name.startswith("grad/")]
-    wanted = evaluated(once, {**fed, f"seed/{of}": seed})
+    wanted = evaluated(once)({**fed, f"seed/{of}": seed})
     found = run(ll.gradient(model, of, names, seeds=True), given({**fed, f"seed/{of}": seed}, np.float32))
     for name in names:
         expected = wanted[f"grad/{name}"]
