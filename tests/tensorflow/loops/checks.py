@@ -24,6 +24,11 @@ needs_tensorflow = pytest.mark.skipif(
 )
 
 
+def meta_of(folder: Path, name: str) -> Path:
+    """The `.meta` file of a graph."""
+    return folder / f"{name.replace('/', '-')}.meta"
+
+
 class Maker:
     """A process that makes graphs when they are asked for."""
 
@@ -55,7 +60,7 @@ class Maker:
         answer = self._process.stdout.readline()
         log = (self.folder / "log.txt").read_text(encoding="utf-8")[-2000:]
         assert answer == "\n", f"{name} could not be made: {answer}{log if not answer else ''}"
-        return self.folder / f"{name.replace('/', '-')}.meta"
+        return meta_of(self.folder, name)
 
 
 @dataclasses.dataclass(frozen=True)

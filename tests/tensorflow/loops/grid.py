@@ -3,7 +3,8 @@
     python -m tests.tensorflow.loops.grid [NAME ...]
 
 checks the whole product and all forms in both kinds, or what is named; the tests take a part in which each value of an
-axis meets several of the others.
+axis meets several of the others, most of it as TensorFlow made it once (`tests/data/record_tensorflow_loops.py`), and
+the rest made on the spot. Where more examples are asked for, everything is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.support.examples import TIMES
 from tests.tensorflow.loops.cells import MODELS
 from tests.tensorflow.loops.checks import WAYS, Maker, check, tolerance_of
 from tests.tensorflow.loops.forms import FORMS
@@ -49,6 +51,9 @@ SOME_FORMS = [
 ALL_FORMS = [
     name for kind in KINDS for form in FORMS.names(frames=kind == "v1") if (name := f"{kind}/{form}") not in REFUSED
 ]
+
+# In turn of both kinds.
+MADE_ON_THE_SPOT = [*SOME_FORMS, *PART] if TIMES > 1 else [*SOME_FORMS[::9], *PART[::7]]
 
 
 def main() -> int:

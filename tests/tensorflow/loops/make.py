@@ -72,7 +72,7 @@ def _record(v1: Any, graph: Any, path: Path, loss: Any, feeds: Feeds) -> None:
             recorded |= {
                 f"var{step}/{v.name}": value for v, value in zip(variables, session.run(variables), strict=True)
             }
-    np.savez_compressed(path.with_suffix(".npz"), **recorded)
+    np.savez(path.with_suffix(".npz"), **recorded)
 
 
 def main() -> None:

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
-from tests.tensorflow.loops.checks import WAYS, Maker, check, imported, needs_tensorflow, tolerance_of
-from tests.tensorflow.loops.grid import REFUSED, SOME_FORMS
+from tests.tensorflow.loops.checks import WAYS, Maker, check, imported, meta_of, needs_tensorflow, tolerance_of
+from tests.tensorflow.loops.grid import MADE_ON_THE_SPOT, REFUSED, SOME_FORMS
 from tests.tensorflow.loops.kit import UNITS
 
-pytestmark = needs_tensorflow
+pytest.importorskip("tensorboard")
+
+NUMBERED = [pytest.param(number, name, id=name) for number, name in enumerate(SOME_FORMS)]
 
 
-@pytest.mark.parametrize(("number", "name"), [*enumerate(SOME_FORMS)], ids=SOME_FORMS)
+@pytest.mark.parametrize(("number", "name"), [form for form in NUMBERED if form.id not in MADE_ON_THE_SPOT])
+def test_three_steps_recorded(recorded: Path, number: int, name: str) -> None:
+    check(meta_of(recorded, name), WAYS[number % len(WAYS)], tolerance_of(name))
+
+
+@needs_tensorflow
+@pytest.mark.parametrize(("number", "name"), [form for form in NUMBERED if form.id in MADE_ON_THE_SPOT])
 def test_three_steps(maker: Maker, number: int, name: str) -> None:
     check(maker.graph(name), WAYS[number % len(WAYS)], tolerance_of(name))
 
 
 @pytest.mark.parametrize(("name", "message"), [*REFUSED.items()], ids=[*REFUSED])
-def test_refused(maker: Maker, name: str, message: str) -> None:
+def test_refused(recorded: Path, name: str, message: str) -> None:
     with pytest.raises(UnsupportedOpError, match=message):
-        imported(maker.graph(name))
+        imported(meta_of(recorded, name))
 
 
+@needs_tensorflow
 def test_a_fixed_number_of_steps_is_known_behind_a_loop(maker: Maker) -> None:
     """What a loop writes to a list has the list's length, however many steps the loop takes."""
     meta = maker.graph("v1/gru/lengths/sgd")
