@@ -63,7 +63,7 @@ def test_cubic_grid_sample_of_a_rank_without_a_kernel(padding: str) -> None:
     result = ll.gradient(model, "y", ["x0", "x1"], seeds=True)
     seed = rng.standard_normal((1, 2, 4))
     made = run(result, feeds | {"seed/y": seed})
-    np.testing.assert_allclose(made["y"], evaluated(model, feeds)["y"], atol=1e-5)
+    np.testing.assert_allclose(made["y"], evaluated(model)(feeds)["y"], atol=1e-5)
     for name in feeds:
         gradient = made[f"grad/{name}"]
         moved = run(result, {**feeds, name: feeds[name] + 1e-6 * gradient, "seed/y": seed})["y"]

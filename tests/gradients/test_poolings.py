@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lstm_lower as ll
-from tests.support.differences import Array, check, run
+from tests.support.differences import Array, check, opened, run
 from tests.support.operator_gradients import NEWEST, check_node, evaluated, model_of, random
 
 torch = pytest.importorskip("torch")
@@ -111,7 +111,7 @@ def test_max_unpool() -> None:
     check(model_of("MaxUnpool", feeds, **windows), feeds, step=0.5, tolerance=1e-5)
 
 
-@pytest.mark.parametrize("engine", [run, evaluated])
+@pytest.mark.parametrize("engine", [opened, evaluated])
 @pytest.mark.parametrize("shape", [[1, 2, 4, 6], [1, 2, 6, 6], [1, 2, 5, 8]])
 def test_max_unpool_into_a_given_shape(shape: list[int], engine: Any) -> None:
     """The runtimes differ in where they put elements: the gradient is that of the one that runs it."""
@@ -119,7 +119,7 @@ def test_max_unpool_into_a_given_shape(shape: list[int], engine: Any) -> None:
     windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
     places = run(model_of("MaxPool", {"x": x}, outputs=("y", "places"), **windows), {"x": x})["places"]
     feeds = {"x": pooled, "places": places, "shape": np.asarray(shape)}
-    check(model_of("MaxUnpool", feeds, **windows), feeds, step=0.5, tolerance=1e-5, run=engine)
+    check(model_of("MaxUnpool", feeds, **windows), feeds, step=0.5, tolerance=1e-5, engine=engine)
 
 
 F = torch.nn.functional
