@@ -83,7 +83,8 @@ def node_label(node: ir.Node) -> str:
 
 def undeclared(value: ir.Value | None) -> str:
     """What an error says was got where a value's shape is needed and nothing tells of it, and the way on."""
-    return f"none; a shape that the model declares for '{'?' if value is None else value.name}' tells it"
+    name = "?" if value is None else value.name
+    return f"none; a shape that the model declares for '{name}', or for what it is made of, tells it"
 
 
 def verify_form(

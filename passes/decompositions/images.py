@@ -127,8 +127,6 @@ def _cubic(t: Expr) -> list[Expr]:
 def _grid_sample(op: std.GridSample, b: Builder) -> list[Expr]:
     """The sum of the elements around each place by their weights."""
     data, grid = b.wrap(op.data), _wide(b.wrap(op.grid))
-    if data.shape is None and grid.shape is not None:
-        data = b.set_shape(data, [None] * len(grid.shape))
     if data.shape is None:
         raise UnsupportedOpError(
             requires(op.op_type, node_label(op.node), "X, for the gradient,", "a known rank", undeclared(op.data))
@@ -196,7 +194,6 @@ def _affine_grid(op: std.AffineGrid, b: Builder) -> list[Expr]:
 def _roi_align(op: std.RoiAlign, b: Builder) -> list[Expr]:
     """The mean, or the largest weighted element, of samples at even distances in each bin of a region."""
     x, rois = b.wrap(op.data), b.wrap(op.rois)
-    x = x if x.shape else b.set_shape(x, [None] * 4)
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
     maps = b.op(std.Gather, x.cast(dtype), b.wrap(op.batches), axis=0)
     image = Image(maps)

@@ -19,7 +19,6 @@ from lstm_lower.passes.rules.sizes import up_to
 def _max_roi_pool(op: std.MaxRoiPool, b: Builder) -> list[Expr]:
     """The first of the largest elements of each bin of a region; 0 where a bin has none."""
     x, rois = b.wrap(op.data), b.wrap(op.rois)
-    x = x if x.shape else b.set_shape(x, [None] * 4)
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
     of = rois.slice(0, 1, axis=1).squeeze(1).cast(INT64)
     maps = b.op(std.Gather, x, of, axis=0)

@@ -15,7 +15,7 @@ from lstm_lower.errors import InvalidInputError, UnsupportedOpError, few_of_each
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.form import node_label
+from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
@@ -25,6 +25,8 @@ from lstm_lower.passes.gradients.activity import Activity, weights
 from lstm_lower.passes.gradients.preparation import preparing_passes
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
 from lstm_lower.passes.gradients.reverse import Reverse
+from lstm_lower.passes.opset.forms import form
+from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.scatter import OrderedScatterPass
 
@@ -220,13 +222,24 @@ def _add_output(model: ir.Model, b: Builder, gradient: Expr, value: ir.Value, na
     model.graph.outputs.append(own)
 
 
+def _is_function(node: ir.Node) -> bool:
+    """Whether onnx defines a function for the node's types."""
+    schema: typing.Any = form(node.op_type, newest_opset()) if node.domain == "" else None
+    return schema is not None and bool(schema.has_context_dependent_function)
+
+
 def _check_rules(model: ir.Model, activity: Activity) -> None:
     """Refuses a model in which gradients flow through operators that have no rule."""
     missing = []
     for node in activity.nodes(model.graph):
         if not has_rule(node, activity.facts):
             kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            missing.append((kind, requires(node.op_type, node_label(node), "its gradient", "a rule", "none")))
+            # onnx has a function for it, but only for known shapes.
+            unknown = [x for x in node.inputs if x is not None and activity.facts.rank(x) is None]
+            required, got = (
+                ("known ranks", undeclared(unknown[0])) if _is_function(node) and unknown else ("a rule", "none")
+            )
+            missing.append((kind, requires(node.op_type, node_label(node), "its gradient", required, got)))
     if missing:
         raise UnsupportedOpError(
             f"{few_of_each(missing)}\na rule is registered with lstm_lower.extend.differentiates; values that need no "

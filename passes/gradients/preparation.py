@@ -13,6 +13,7 @@ from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.composites import LowerCompositesPass
 from lstm_lower.passes.gradients.grown_sequences import GrownSequencesPass
+from lstm_lower.passes.gradients.ranks import DemandedRanksPass
 from lstm_lower.passes.gradients.sequences import StaticSequencesPass
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.induction_variables import InductionVariables
@@ -36,6 +37,7 @@ def preparing_passes() -> list[Pass]:
         ConvertOpsetPass(at_least=ADDING_SCATTER),
         NameOutputsPass(),
         UniqueNamesPass(),
+        DemandedRanksPass(),
         InferShapesPass(),
         # Ops of ours have gradients by their formulas.
         LowerCompositesPass(standard_rnn=False),

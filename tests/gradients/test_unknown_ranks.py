@@ -20,6 +20,19 @@ FORMS: dict[str, tuple[str, list[int], str]] = {
     "Gather": ("i = Constant <value = int64[2] {1, 1}> () y = Gather <axis = -1> (x, i)", [3, 2, 4], ""),
     "Einsum": (f'{WEIGHTS} y = Einsum <equation = "bij, jk -> ikb"> (x, w)', [3, 4, 2], ""),
     "Einsum of a diagonal": ('y = Einsum <equation = "iji -> ji"> (x)', [2, 6, 2], ""),
+    "MaxPool": ("y = MaxPool <kernel_shape = [2, 2]> (x)", [1, 2, 3, 4], ""),
+    "AveragePool": ("y = AveragePool <kernel_shape = [2, 2], pads = [1, 0, 0, 1]> (x)", [1, 2, 3, 4], ""),
+    "GlobalAveragePool": ("y = GlobalAveragePool (x)", [1, 2, 3, 4], ""),
+    "Tile": ("i = Constant <value = int64[3] {1, 2, 1}> () y = Tile (x, i)", [3, 2, 4], ""),
+    "Resize": ("i = Constant <value = float[3] {1, 1, 2}> () y = Resize (x, , i)", [3, 2, 4], ""),
+    "behind a pooling": (
+        (
+            "p = MaxPool <kernel_shape = [1, 2]> (x) i = Constant <value = float[2] {1, 2}> () "
+            "y = InstanceNormalization (p, i, i)"
+        ),
+        [1, 2, 3, 4],
+        "",
+    ),
     "LRN": ("y = LRN <size = 3, alpha = 0.3> (x)", [1, 4, 3, 2], ""),
     "Det": ("y = Det (x)", [6, 2, 2], ""),
     "Det of one element": ("y = Det (x)", [24, 1, 1], ""),
@@ -79,3 +92,12 @@ def test_a_declared_shape_is_the_way_on() -> None:
         model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, ["A", "B", 2]))
     feeds = {"v": np.arange(1.0, 13), "s": np.asarray([3, 2, 2]), "w": np.arange(3.0, -9, -1)}
     check(model, feeds, wrt=["v", "w"])
+
+
+def test_functions_that_need_ranks_say_so() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[N] v, int64[K] s, float[T, 2] c) => (float loss) {
+        x = Reshape (v, s) y = RotaryEmbedding (x, c, c) loss = ReduceSum <keepdims = 0> (y)
+    }""")
+    with pytest.raises(ll.UnsupportedOpError, match=r"RotaryEmbedding 'y': its gradient requires known ranks.*for 'x'"):
+        ll.gradient(model, "loss", ["v"])

@@ -44,6 +44,11 @@ class Expand(Moving):
 class Tile(Moving):
     repeats = Operand(1)
 
+    @property
+    def demanded_rank(self) -> int | None:
+        """As many axes as there are numbers of repetitions."""
+        return self._length(1)
+
 
 class Transpose(Moving):
     @property
@@ -155,6 +160,7 @@ class Blocks(Standard, abstract=True):
     """Lays blocks of an image's places out as channels, or the other way round."""
 
     data = Operand(0)
+    demanded_rank = 4
     blocksize = Attribute("blocksize", 1)
 
     @property

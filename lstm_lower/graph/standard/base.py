@@ -149,6 +149,16 @@ class Standard:
         """The rank of an operand."""
         return self.facts.rank(self.operand(index))
 
+    @property
+    def demanded_rank(self) -> int | None:
+        """The rank that the first operand must have, where the operator, or another operand, tells it."""
+        return None
+
+    def _length(self, index: int) -> int | None:
+        """The known length of an operand that is a vector."""
+        shape = self.shape(index)
+        return shape[0] if shape and isinstance(shape[0], int) else None
+
     def constant(self, index: int) -> Array | None:
         """An operand's value where it is known."""
         return self.facts.constant(self.operand(index))

@@ -28,6 +28,12 @@ class Resize(Standard):
         return None if self.facts.shape(value) == (0,) else value
 
     @property
+    def demanded_rank(self) -> int | None:
+        """As many axes as there are scales or sizes, where these are of all."""
+        given = (length for index in (2, 3) if (length := self._length(index)))
+        return None if self.attribute("axes", None) is not None else next(given, None)
+
+    @property
     def axes(self) -> tuple[int, ...] | None:
         """The axes that scales, sizes and the region of interest tell of, in their order."""
         given, rank = self.attribute("axes", None), self.rank()
@@ -58,6 +64,7 @@ class RoiAlign(Standard):
     data = Operand(0)
     rois = Operand(1)
     batches = Operand(2)
+    demanded_rank = 4
     height = Attribute("output_height", 1)
     width = Attribute("output_width", 1)
     samples = Attribute("sampling_ratio", 0)
@@ -78,6 +85,12 @@ class RoiAlign(Standard):
 class GridSample(Standard):
     data = Operand(0)
     grid = Operand(1)
+
+    @property
+    def demanded_rank(self) -> int | None:
+        """That of the grid."""
+        return self.rank(1)
+
     align_corners = Attribute("align_corners", 0)
 
     @property

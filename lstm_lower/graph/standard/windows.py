@@ -50,6 +50,11 @@ class Windowed(Spatial, abstract=True):
         """`NOTSET`, `SAME_UPPER`, `SAME_LOWER` or `VALID`."""
         return text(self.attribute("auto_pad", "NOTSET"))
 
+    @property
+    def demanded_rank(self) -> int | None:
+        """Two more than the window's."""
+        return None if self.kernel is None else 2 + len(self.kernel)
+
     def _each(self, name: str, default: int) -> tuple[int, ...] | None:
         found, count = self.attribute(name, None), self.dimensions
         if found is not None:
@@ -70,6 +75,11 @@ class Filtering(Windowed, abstract=True):
         """The number of axes besides batch and channels, which the weights tell as well."""
         ranks = [rank for rank in (self.rank(0), self.rank(1)) if rank is not None]
         return ranks[0] - 2 if ranks else None
+
+    @property
+    def demanded_rank(self) -> int | None:
+        """That of the weights."""
+        return self.rank(1)
 
     @property
     def kernel(self) -> tuple[int, ...] | None:
@@ -98,6 +108,8 @@ class ConvTranspose(Filtering):
 
 class DeformConv(Windowed):
     """A convolution whose windows read the image at places that offsets move."""
+
+    demanded_rank = 4
 
     weights = Operand(1)
     offsets = Operand(2)
@@ -148,5 +160,6 @@ class MaxRoiPool(Standard):
 
     data = Operand(0)
     rois = Operand(1)
+    demanded_rank = 4
     scale = Attribute("spatial_scale", 1.0)
     bins = Attribute("pooled_shape", (1, 1))

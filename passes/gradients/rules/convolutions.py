@@ -21,6 +21,8 @@ def window_axes(op: std.Windowed, n: Adjoint) -> list[SpatialAxis]:
     Raises:
         UnsupportedOpError: the number of axes is not known.
     """
+    if op.dimensions is None:
+        n.rank()
     kernel: Sequence[Size] | None = op.kernel
     if kernel is None:
         kernel = [n.x(1).size(axis + 2) for axis in range(op.dimensions or n.rank())]

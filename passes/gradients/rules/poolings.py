@@ -123,7 +123,11 @@ def _norm_slope(y: Expr, power: int) -> Expr | float:
 
 @differentiates(std.GlobalAveragePool)
 def _global_average_pool(op: std.GlobalAveragePool, n: Adjoint) -> Gradients:
-    return [expanded_like(n.dy / count_of(n.x(), range(2, n.rank())), n.x())]
+    x, rank = n.x(), op.rank()
+    if rank is not None:
+        return [expanded_like(n.dy / count_of(x, range(2, rank)), x)]
+    count = n.b.op(std.Size, x) / n.b.op(std.Size, n.y()).maximum(1)
+    return [expanded_like(n.dy / count.cast(x.dtype), x)]
 
 
 @differentiates(std.GlobalMaxPool)
