@@ -61,9 +61,15 @@ def inferred(node: ir.Node, facts: Facts) -> Inferred:
 def _asked(
     proto: onnx.NodeProto, types: dict[str, onnx.TypeProto], data: dict[str, onnx.TensorProto], opset: int
 ) -> dict[str, onnx.TypeProto]:
-    """What onnx says; nothing where it refuses."""
+    """What onnx says; nothing where it refuses.
+
+    Attributes that are left out are given: STFT's `onesided` is 1 by its schema, and 0 to its inference.
+    """
     try:
         schema = onnx.defs.get_schema(proto.op_type, max(opset, 1), "")
+        given = {attribute.name for attribute in proto.attribute}
+        defaults = {name: attribute.default_value for name, attribute in schema.attributes.items()}
+        proto.attribute.extend(value for name, value in defaults.items() if value.type and name not in given)
         opsets = [onnx.helper.make_opsetid("", opset)]
         return onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
     except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):

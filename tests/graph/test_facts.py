@@ -249,3 +249,12 @@ def test_open_sizes_that_onnx_takes_for_zero(keys: int | str, past: int | str, t
     shape = Facts.of(loaded).shape(loaded.graph.outputs[1])
     assert shape is not None
     assert (shape[3] if isinstance(shape[3], int) else None) == total
+
+
+@pytest.mark.parametrize(("attributes", "bins"), [("", 9), ("<onesided = 1>", 9), ("<onesided = 0>", 16)])
+def test_onnx_is_told_the_attributes_that_are_left_out(attributes: str, bins: int) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        s (float[1,128,1] x) => (float[a,b,c,d] y) <int64 step = {{8}}, int64 length = {{16}}>
+        {{ y = STFT {attributes} (x, step, , length) }}""")
+    loaded = ir.from_proto(model)
+    assert Facts.of(loaded).shape(loaded.graph.outputs[0]) == (1, 15, bins, 2)
