@@ -26,6 +26,12 @@ from lstm_lower.registry import is_ours
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 
+# Told of the first such node.
+_MADE_BY_ONNXRUNTIME = (
+    " (onnxruntime's quantizer or optimizer writes such nodes: lower the model from before that, or optimize it, which "
+    "leaves them as they are)"
+)
+
 
 class LowerCompositesPass(Pass):
     """Replaces composite nodes by what their rules emit, in subgraphs and functions too.
@@ -79,7 +85,7 @@ def is_to_lower(model: ir.Model) -> bool:
 
 def unsupported_nodes(model: ir.Model) -> list[str]:
     """One line for every node that is neither standard nor lowerable."""
-    reasons = []
+    reasons: list[str] = []
     for container, _ in _graphs(model):
         for node in all_nodes(container):
             if node.domain in STANDARD_DOMAINS or node.op_identifier() in model.functions:
@@ -87,9 +93,8 @@ def unsupported_nodes(model: ir.Model) -> list[str]:
             if (node.domain, node.op_type) in RULES:
                 continue
             known = "no lowering is known for it"
-            if node.domain == MICROSOFT:
-                known += " (onnxruntime's quantizer or optimizer writes such nodes: lower the model from before that, "
-                known += "or optimize it, which leaves them as they are)"
+            if node.domain == MICROSOFT and not any(_MADE_BY_ONNXRUNTIME in reason for reason in reasons):
+                known += _MADE_BY_ONNXRUNTIME
             if node.domain not in (domains := opdef.domains()):
                 known = f"domain '{node.domain}' is neither ai.onnx nor one of {', '.join(domains)}; "
                 known += "import the module that defines its ops, or name it with --plugin"

@@ -146,7 +146,7 @@ def report_data(report: Report | Comparison) -> dict[str, object]:
 
 def print_report(report: Report) -> None:
     """Prints a row per output, a row per gradient, and the verdict."""
-    from lstm_lower.runtime.proof.comparison import NOTHING_FINITE
+    from lstm_lower.runtime.proof.comparison import NOT_DECIDED, NOTHING_FINITE
 
     recorded = any(row.recorded is not None for row in report.outputs)
     original = any(row.original is not None for row in report.outputs)
@@ -179,6 +179,12 @@ def print_report(report: Report) -> None:
     if any(row.verdict == NOTHING_FINITE for row in report.outputs):
         told = "on these feeds the original itself gives no finite number, which proves nothing; try other feeds"
         console.out().print(f"\n{told}: --inputs FILE.npz, --seed, --dim")
+    if any(row.verdict == NOT_DECIDED for row in report.outputs):
+        told = "not decided: the original itself, run by onnxruntime, is farther than 1e-2 from float64 there, so that "
+        told += (
+            "nothing is proven (an optimizer that divides by gradients near zero does that); other feeds may tell more"
+        )
+        console.out().print(f"\n{told}")
     verdict = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
     tolerance = f"tolerance {report.rtol:.2g} of an output's largest magnitude plus {report.atol:.2g}"
     console.out().print(f"\n{verdict}: errors against float64, {tolerance}")

@@ -32,6 +32,7 @@ def err() -> Console:
 def print_json(data: Any) -> None:
     """Prints one JSON document, in ASCII; NaN, infinities and whatever else JSON lacks become strings."""
     sys.stdout.write(json.dumps(_plain(data), indent=2, allow_nan=False) + "\n")
+    sys.stdout.flush()
 
 
 def _plain(data: Any) -> Any:
@@ -75,6 +76,9 @@ def errors(*, as_json: bool = False, plugins: Sequence[str] | None = None, code:
             warnings.showwarning = _warn_once()
             load(plugins or ())
             yield
+    except BrokenPipeError:
+        # Whoever read the output wants no more of it.
+        raise
     except (LstmLowerError, OSError, MemoryError) as error:
         message = _message(error) or "out of memory"
         if as_json:
@@ -87,8 +91,9 @@ def _message(error: Exception) -> str:
     """What is told of an error; of the operating system's the file and what is wrong with it, without a number."""
     if isinstance(error, FileExistsError):
         return f"{error.filename}: a folder is required, got a file"
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
+    if isinstance(error, OSError) and error.strerror:
+        told = f"{error.strerror[0].lower()}{error.strerror[1:]}"
+        return told if error.filename is None else f"{error.filename}: {told}"
     return str(error)
 
 

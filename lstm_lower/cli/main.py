@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 import lstm_lower
+from lstm_lower.cli import console
 from lstm_lower.cli.bench_command import bench
 from lstm_lower.cli.check_command import check
 from lstm_lower.cli.diff_command import diff
@@ -22,8 +24,18 @@ from lstm_lower.cli.report_command import report
 from lstm_lower.cli.run_command import run
 from lstm_lower.cli.train_command import train
 
+
+class _Commands(typer.core.TyperGroup):
+    """The commands; a disk that is full when one prints its results is one message, too."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with console.errors():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="lstm-lower",
+    cls=_Commands,
     help="Lowers recurrent training ops, forward and backward, to standard ONNX that stock onnxruntime runs.",
     no_args_is_help=True,
     add_completion=False,

@@ -172,7 +172,7 @@ class ModelBuilder:
         if missing:
             reasons = [f"{kind} {some(names, 3)}: no conversion is known for it" for kind, names in missing.items()]
             cut = f"Name tensors behind them as inputs, where the graph is then cut,{self._before(missing)}"
-            way = f"{cut} or define the ops in a plug-in."
+            way = f"{cut} or define the ops in a plug-in. `lstm-lower inspect` proposes inputs and outputs."
             raise UnsupportedOpError("\n".join([*reasons, way]))
 
     def _before(self, missing: dict[str, list[str]]) -> str:

@@ -208,7 +208,7 @@ def _output(model: ir.Model, name: str) -> ir.Value:
         if value.name == name:
             return value
     names = some([value.name for value in model.graph.outputs])
-    raise InvalidInputError(f"of requires one of the model's outputs, {names}, got {name!r}")
+    raise InvalidInputError(f"of (--of) requires one of the model's outputs, {names}, got {name!r}")
 
 
 def _add_output(model: ir.Model, b: Builder, gradient: Expr, value: ir.Value, name: str) -> None:

@@ -22,10 +22,12 @@ TOLERANCES = {
 _COARSENESS = [ir.DataType.DOUBLE, ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16]
 
 # Verdicts: of an error beyond the tolerance that nothing explains; of an output without a finite number, in float64
-# either, which proves nothing; of an error that is no larger than the original's own; and of all results that agree.
+# either, which proves nothing; of an error that is no larger than the original's own; of the same where the original's
+# own is so large that nothing follows; and of all results that agree.
 OUT_OF_TOLERANCE = "out of tolerance"
 NOTHING_FINITE = "no finite number"
 AS_NEAR = "as near as the original"
+NOT_DECIDED = "not decided"
 AGREE = frozenset({"ok", AS_NEAR, "as near as moved weights"})
 
 # An original that is farther from float64 than that decides nothing.

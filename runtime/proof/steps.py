@@ -16,6 +16,7 @@ from lstm_lower.records.state import StatePair
 from lstm_lower.runtime.proof.comparison import (
     AS_NEAR,
     DECIDING,
+    NOT_DECIDED,
     OUT_OF_TOLERANCE,
     allowed,
     errors,
@@ -173,13 +174,13 @@ def _row(
     elif not all(np.isfinite(array).all() for array in theirs if array.dtype.kind == "f"):
         verdict = "not finite in the original"
     elif absolute > limit and own_relative is not None and own_relative > DECIDING:
-        verdict = "not decided"
+        verdict = NOT_DECIDED
     elif absolute > limit:
         verdict = AS_NEAR if absolute <= limit + 2 * own else OUT_OF_TOLERANCE
         if verdict == OUT_OF_TOLERANCE and moved is not None:
             unit, unit_relative = _worst(moved, theirs)
             if unit_relative > DECIDING:
-                verdict = "not decided"
+                verdict = NOT_DECIDED
             elif absolute <= unit:
                 verdict = "as near as moved weights"
     return StepRow(name, kind, shape, relative, own_relative, float64, verdict)

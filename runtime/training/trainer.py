@@ -155,7 +155,9 @@ class Trainer(Portable, Diagnosed, Trainable):
             raise InvalidInputError(f"initial value '{unknown[0]}' must be one of the state {state_inputs}")
         missing = [name for name in state_inputs if name not in given and name not in defaults]
         if missing:
-            raise InvalidInputError(f"state '{missing[0]}' requires an initial value, got none (missing: {missing})")
+            way = "initial_values (--initial FILE.npz) gives them"
+            told = f"state '{missing[0]}' requires an initial value, got none (missing: {missing}); {way}"
+            raise InvalidInputError(told)
         values = {name: self._initial_value(name, given.get(name), defaults.get(name)) for name in state_inputs}
         devices = input_devices(self.session.ort)
         # Stands for the state in checks of shapes, and takes no memory.

@@ -25,6 +25,19 @@ from tests.support.command_line import GRAPHS, ROOT, SALIENCY, TRAIN, fail, myst
 from tests.support.models import single_node_model
 from tests.support.op_inputs import valid_inputs
 
+# what all commands share
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+@pytest.mark.parametrize("words", [["inspect", str(TRAIN), "--json"], ["ops"]])
+def test_results_that_nowhere_has_room_for(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "lstm_lower", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: no space left on device\n"
+
+
 # inspect
 
 

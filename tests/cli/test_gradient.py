@@ -55,7 +55,7 @@ def test_takes_names_and_seeds(source: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--of", "y"], "of requires a scalar output, got 'y' of shape [B, 2]; seeds=True (--seeds)"),
-        (["--of", "z"], "of requires one of the model's outputs, loss, y, got 'z'"),
+        (["--of", "z"], "of (--of) requires one of the model's outputs, loss, y, got 'z'"),
         (["--wrt", "v"], "wrt requires names of the model's values, such as x, w, b, got 'v'"),
     ],
 )

@@ -14,6 +14,7 @@ from onnx import helper
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
+from lstm_lower.records import origin
 from lstm_lower.registry import key_of
 from lstm_lower.runtime.feeds import read_arrays
 from lstm_lower.runtime.proof.check import NOTHING_FINITE, Report, check
@@ -163,15 +164,18 @@ def test_tolerance_is_the_users() -> None:
     assert check(lstm(seed=1), tampered(scaled(1.5)), feeds, rtol=0.6).passed
 
 
+VARIANCE = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]> variance (float[N] x) => (float[] y) {
+    mean = ReduceMean<keepdims=0>(x)
+    square = Mul(x, x)
+    mean_square = ReduceMean<keepdims=0>(square)
+    squared_mean = Mul(mean, mean)
+    y = Sub(mean_square, squared_mean)
+}""")
+
+
 def test_an_error_may_be_as_large_as_the_originals_own() -> None:
     """A variance by E[x^2] - E[x]^2 loses most of float32's digits where the mean is large, lowered or not."""
-    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]> variance (float[N] x) => (float[] y) {
-        mean = ReduceMean<keepdims=0>(x)
-        square = Mul(x, x)
-        mean_square = ReduceMean<keepdims=0>(square)
-        squared_mean = Mul(mean, mean)
-        y = Sub(mean_square, squared_mean)
-    }""")
+    model = VARIANCE
     feeds = {"x": (100 + np.arange(64) / 64).astype(np.float32)}
     (row,) = check(model, feeds=feeds).outputs
     assert row.verdict == "as near as the original"
@@ -183,6 +187,16 @@ def test_an_error_may_be_as_large_as_the_originals_own() -> None:
     worse.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1.1), "factor"))
     worse.graph.node.append(helper.make_node("Mul", ["exact", "factor"], ["y"]))
     assert verdicts(check(model, worse, feeds)) == {"y": "out of tolerance"}
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_an_original_that_is_itself_far_off_decides_nothing(imported: bool) -> None:
+    model = onnx.ModelProto.FromString(VARIANCE.SerializeToString())
+    if imported:
+        model.metadata_props.add(key=origin.METADATA_KEY, value="a source")
+    report = check(model, feeds={"x": (10_000 + np.arange(64) / 64).astype(np.float32)})
+    assert verdicts(report) == {"y": "not decided"}
+    assert not report.passed
 
 
 def test_random_outputs_are_not_compared() -> None:

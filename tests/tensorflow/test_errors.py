@@ -75,7 +75,8 @@ def test_unknown_ops_are_all_named() -> None:
         "NoSuchOp1 'odd1': no conversion is known for it",
     ]
     way = "inputs, where the graph is then cut, or what they read as outputs ('y:0'), or define the ops in a plug-in."
-    assert lines[2:] == [f"Name tensors behind them as {way}"]
+    proposed = "`lstm-lower inspect` proposes inputs and outputs."
+    assert lines[2:] == [f"Name tensors behind them as {way} {proposed}"]
     ll.from_tensorflow(graph, ["x:0"], ["y:0"])
 
 
