@@ -1,0 +1,53 @@
+"""First and second derivatives far from zero, where exponentials overflow, and at it, against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+from tests.support.differences import run
+from tests.support.operator_gradients import model_of, random
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+FAR = [-1000, -100, -20, -3, 0, 1, 20, 100, 1000]
+# The operator, PyTorch's function, the points, an exponent.
+CASES: dict[str, tuple[str, Any, list[float], float | None]] = {
+    "sigmoid": ("Sigmoid", torch.sigmoid, FAR, None),
+    "tanh": ("Tanh", torch.tanh, FAR, None),
+    "gelu": ("Gelu", F.gelu, FAR, None),
+    "swish": ("Swish", F.silu, FAR, None),
+    "softsign": ("Softsign", F.softsign, FAR, None),
+    "softmax": ("Softmax", lambda x: x.softmax(-1), FAR, None),
+    "log_softmax": ("LogSoftmax", lambda x: x.log_softmax(-1), FAR, None),
+    "log_sum_exp": ("ReduceLogSumExp", lambda x: x.logsumexp(-1, keepdim=True), FAR, None),
+    "product": ("ReduceProd", lambda x: x.prod().reshape(1), [0, 2, 3], None),
+    "product_of_zeros": ("ReduceProd", lambda x: x.prod().reshape(1), [0, 0, 3], None),
+    **{
+        f"power_{b}": ("Pow", lambda x, b=b: x ** torch.tensor(b), [0, 1e-10, 1, 2], b)
+        for b in (0.0, 0.5, 1.0, 2.0, 3.0)
+    },
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_pytorch(name: str) -> None:
+    op_type, function, points, exponent = CASES[name]
+    feeds = {"x": np.asarray(points, np.float32)}
+    feeds |= {} if exponent is None else {"b": np.asarray(exponent, np.float32)}
+    once = ll.gradient(model_of(op_type, feeds, dims="static"), "y", ["x"], seeds=True)
+    twice = ll.gradient(once, "grad/x", ["x", "seed/y"], seeds=True)
+    x = torch.tensor(feeds["x"], requires_grad=True)
+    y = function(x)
+    seed = torch.tensor(np.abs(random(*y.shape, seed=1, dtype=np.float32)), requires_grad=True)
+    second = torch.tensor(random(*x.shape, seed=2, dtype=np.float32))
+    (dx,) = torch.autograd.grad(y, x, seed, create_graph=True)
+    ddx, dseed = torch.autograd.grad(dx, [x, seed], second)
+    fed = {**feeds, "seed/y": seed.detach().numpy(), "seed/grad/x": second.numpy()}
+    found = run(twice, fed)
+    for key, wanted in {"grad/x": dx, "grad/grad/x/x": ddx, "grad/seed/y": dseed}.items():
+        np.testing.assert_allclose(found[key], wanted.numpy(force=True), rtol=1e-4, atol=1e-6, err_msg=key)
