@@ -12,6 +12,7 @@ import lstm_lower as ll
 from lstm_lower import opdef
 from tests.support.cudnn_cases import Case
 from tests.support.cudnn_models import node_model
+from tests.support.examples import by_op, named
 
 CASE = Case("lstm", 2, bidirectional=True, proj=2)
 PLAIN = Case("lstm", 2, bidirectional=True)
@@ -108,25 +109,25 @@ def split(op: str, call: Call) -> tuple[dict[str, Any], dict[str, Any]]:
     return {name: call[name] for name in names}, plain
 
 
-def row_id(row: Row) -> str:
-    return f"{row.op}-{row.id}".replace(" ", "_")
+@pytest.mark.parametrize("rows", by_op([*ROWS, *LENGTHS]))
+def test_eager(rows: list[Row]) -> None:
+    for row in rows:
+        with named(row.id):
+            with pytest.raises(ll.InvalidInputError, match=f"^{row.op}: .*{row.text}") as caught:
+                getattr(ll.raw_ops, row.op)(**row.change(valid_call(row.op)))
+            assert ", got " in str(caught.value)
 
 
-@pytest.mark.parametrize("row", [*ROWS, *LENGTHS], ids=row_id)
-def test_eager(row: Row) -> None:
-    with pytest.raises(ll.InvalidInputError, match=f"^{row.op}: .*{row.text}") as caught:
-        getattr(ll.raw_ops, row.op)(**row.change(valid_call(row.op)))
-    assert ", got " in str(caught.value)
-
-
-@pytest.mark.parametrize("row", [*ROWS, *LENGTHS], ids=row_id)
-def test_lower(row: Row) -> None:
-    operands, attributes = split(row.op, row.change(valid_call(row.op)))
-    constants = ["sequence_lengths"] if row in LENGTHS else []
-    model = node_model(row.op, operands, attributes, constants=constants)
-    with pytest.raises(ll.InvalidModelError, match=f"^{row.op} 'rnn': .*{row.text}") as caught:
-        ll.lower(model)
-    assert ", got " in str(caught.value)
+@pytest.mark.parametrize("rows", by_op([*ROWS, *LENGTHS]))
+def test_lower(rows: list[Row]) -> None:
+    for row in rows:
+        operands, attributes = split(row.op, row.change(valid_call(row.op)))
+        constants = ["sequence_lengths"] if row in LENGTHS else []
+        model = node_model(row.op, operands, attributes, constants=constants)
+        with named(row.id):
+            with pytest.raises(ll.InvalidModelError, match=f"^{row.op} 'rnn': .*{row.text}") as caught:
+                ll.lower(model)
+            assert ", got " in str(caught.value)
 
 
 @pytest.mark.parametrize("op", SEQUENCE_OPS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,11 @@ import pytest
 
 from lstm_lower.passes.opset.forms import changes
 from lstm_lower.passes.opset.installed import newest_opset
+from tests.support.examples import named
 from tests.support.opset_case import Array, Case
 from tests.support.opset_cases import DOWNWARDS, UPWARDS
 from tests.support.opset_models import RUN, convert
+from tests.support.side_by_side import SideBySide
 
 
 def results_of(case: Case) -> list[Array]:
@@ -48,23 +52,37 @@ def known(cases: list[Case]) -> list[Case]:
     return [case for case in cases if case.runtimes and case.opset <= onnx.defs.onnx_opset_version()]
 
 
-def pairs(cases: list[Case]) -> list[Any]:
-    return [pytest.param(case, form, id=f"{case}-{form}") for case in known(cases) for form in case.forms]
+def grouped(cases: list[Case]) -> list[Any]:
+    """Parameters of an operator's cases that run in the same runtimes after the same moves."""
+    found: dict[tuple[Any, ...], list[Case]] = {}
+    for case in known(cases):
+        found.setdefault((case.op, case.opset, case.runtimes, *case.only), []).append(case)
+    return [pytest.param(group, id="-".join(map(str, key))) for key, group in found.items()]
 
 
-@pytest.mark.parametrize(("case", "form"), pairs(DOWNWARDS))
-def test_down(case: Case, form: str) -> None:
-    expected = results_of(case)
-    for target in targets_of(case):
-        model = convert(case.model(form=form, results=expected), target)
-        for runtime in case.runtimes:
-            assert_equal(case, RUN[runtime](model, case.feeds), expected)
+def assert_moved(group: list[Case], targets: Iterable[int]) -> None:
+    """Compares the cases, side by side in each form of a model, after each move."""
+    expected = [results_of(case) for case in group]
+    for target, form in itertools.product(targets, ("static", "open", "nested")):
+        taken = [(case, results) for case, results in zip(group, expected, strict=True) if form in case.forms]
+        together = SideBySide()
+        for case, results in taken:
+            together.add(case.model(form=form, results=results), case.feeds)
+        if not taken:
+            continue
+        model = convert(together.model(), target)
+        for runtime in group[0].runtimes:
+            got = together.results(RUN[runtime](model, together.feeds))
+            for (case, results), found in zip(taken, got, strict=True):
+                with named(f"{case}, {form}, moved to {target}"):
+                    assert_equal(case, [*found], results)
 
 
-@pytest.mark.parametrize(("case", "form"), pairs(UPWARDS))
-def test_up(case: Case, form: str) -> None:
-    expected = results_of(case)
-    for target in (target for target in case.only if target <= newest_opset()):
-        model = convert(case.model(form=form, results=expected), target)
-        for runtime in case.runtimes:
-            assert_equal(case, RUN[runtime](model, case.feeds), expected)
+@pytest.mark.parametrize("group", grouped(DOWNWARDS))
+def test_down(group: list[Case]) -> None:
+    assert_moved(group, targets_of(group[0]))
+
+
+@pytest.mark.parametrize("group", grouped(UPWARDS))
+def test_up(group: list[Case]) -> None:
+    assert_moved(group, [target for target in group[0].only if target <= newest_opset()])

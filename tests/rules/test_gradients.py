@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,16 @@ from onnx import TensorProto, helper, numpy_helper
 import lstm_lower as ll
 from lstm_lower.opdef import REGISTRY
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
-from tests.support.examples import in_some_forms
+from tests.support.examples import by_op, in_some_forms
 from tests.support.gradient_cases import Array, Case, cases, recording
+from tests.support.side_by_side import SideBySide
 
 DOMAIN = "ai.onnx.converters.tensorflow"
 
 # Relative to the largest magnitude of an output: what a few roundings cost on top of the kernel's own error.
 ROUNDING = {"float16": 1e-3, "float32": 1e-6, "float64": 1e-14}
 
-CASES = [pytest.param(case, id=case.id) for case in cases()]
+CASES = cases()
 
 
 def oracle_results(case: Case) -> dict[str, Array]:
@@ -82,34 +84,50 @@ def model_of(case: Case, opset: int, *, symbolic: bool) -> tuple[onnx.ModelProto
     return helper.make_model(graph, opset_imports=imports, ir_version=9), feeds
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_oracle_equals_tensorflow(case: Case) -> None:
+@pytest.mark.parametrize("group", by_op(CASES))
+def test_oracle_equals_tensorflow(group: list[Case]) -> None:
+    for case in group:
+        assert_oracle_equals_tensorflow(case)
+
+
+def assert_oracle_equals_tensorflow(case: Case) -> None:
     exact = oracle_results(case)
     recorded = recording()[case.id]
-    assert list(exact) == list(recorded)
+    assert list(exact) == list(recorded), case.id
     for name, kernel in recorded.items():
         value = np.asarray(exact[name])
-        assert value.shape == kernel.shape
+        assert value.shape == kernel.shape, case.id
         if kernel.dtype.kind in "iub":
-            np.testing.assert_array_equal(value, kernel)
+            np.testing.assert_array_equal(value, kernel, err_msg=case.id)
             continue
         finite = np.isfinite(value)
-        np.testing.assert_array_equal(value[~finite], kernel[~finite].astype(np.float64))
+        np.testing.assert_array_equal(value[~finite], kernel[~finite].astype(np.float64), err_msg=case.id)
         scale = np.abs(value[finite]).max(initial=0)
         tolerance = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-13}[kernel.dtype.name]
-        np.testing.assert_allclose(kernel[finite], value[finite], rtol=0, atol=tolerance * max(scale, 1))
+        np.testing.assert_allclose(
+            kernel[finite], value[finite], rtol=0, atol=tolerance * max(scale, 1), err_msg=case.id
+        )
 
 
-@pytest.mark.parametrize(("case", "opset", "symbolic"), in_some_forms([case.values[0] for case in CASES]))
-def test_lowered_equals_tensorflow(case: Case, opset: int, symbolic: bool) -> None:
-    model, feeds = model_of(case, opset, symbolic=symbolic)
-    lowered = ll.lower(model)
+@pytest.mark.parametrize(("group", "opset", "symbolic"), in_some_forms(CASES))
+def test_lowered_equals_tensorflow(group: list[Case], opset: int, symbolic: bool) -> None:
+    for case, results in lowered_results(group, lambda case: model_of(case, opset, symbolic=symbolic)):
+        exact = oracle_results(case)
+        for (name, kernel), ours in zip(recording()[case.id].items(), results, strict=True):
+            assert_as_exact(f"{case.id}: {name}", ours, kernel, np.asarray(exact[name]))
+
+
+def lowered_results(
+    group: list[Case], make: Callable[[Case], tuple[onnx.ModelProto, dict[str, Array]]]
+) -> Iterator[tuple[Case, Iterable[Array]]]:
+    """Cases, lowered side by side, with what comes of them."""
+    together = SideBySide()
+    for case in group:
+        together.add(*make(case))
+    lowered = ll.lower(together.model())
     assert {node.domain for node in lowered.graph.node} <= {""}
     onnx.checker.check_model(lowered, full_check=True)
-    results = run(lowered, feeds)
-    exact = oracle_results(case)
-    for (name, kernel), ours in zip(recording()[case.id].items(), results, strict=True):
-        assert_as_exact(name, ours, kernel, np.asarray(exact[name]))
+    yield from zip(group, together.results(run(lowered, together.feeds)), strict=True)
 
 
 def run(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Any]:

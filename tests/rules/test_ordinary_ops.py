@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import zlib
 from collections.abc import Iterable
 from typing import Self
@@ -17,8 +16,9 @@ from lstm_lower.opdef import REGISTRY
 from tests.rules.test_gradients import run
 from tests.support.ordinary.case import BFLOAT16, Case, recording
 from tests.support.ordinary.families import MODULES, all_cases
-from tests.support.ordinary.models import KERNEL, ROUNDING, assert_close, model_of, oracle_results, side_by_side
+from tests.support.ordinary.models import KERNEL, ROUNDING, assert_close, model_of, oracle_results
 from tests.support.recorded import assert_recorded
+from tests.support.side_by_side import SideBySide
 
 RECORDED = [(family, case) for family, case in all_cases() if case.recorded]
 # Opsets of a model, whether sizes are open, and whether not even ranks are known.
@@ -92,29 +92,25 @@ def _narrow(case: Case, exact: np.ndarray) -> np.dtype:
 @pytest.mark.parametrize(("group", "opset", "symbolic", "unranked"), GROUPS)
 def test_lowered_equals_tensorflow(group: Group, opset: int, symbolic: bool, unranked: bool) -> None:
     """Cases side by side in one model; what an opset is too old for is refused."""
-    taken, models, feeds = [], [], {}
-    for number, (family, case) in enumerate(group):
+    taken, together = [], SideBySide()
+    for family, case in group:
         wanted = Wanted.of(family, case)
-        form = {"symbolic": symbolic, "unranked": unranked, "prefix": f"{number}/"}
-        model, fed = model_of(case, opset, wanted.dtypes, **form)
+        model, feeds = model_of(case, opset, wanted.dtypes, symbolic=symbolic, unranked=unranked)
         if symbolic and opset < case.since:
             with pytest.raises(ll.UnsupportedOpError):
                 ll.lower(model)
             continue
         taken.append(wanted)
-        models.append(model)
-        feeds |= fed
+        together.add(model, feeds)
     if not taken:
         return
-    lowered = ll.lower(side_by_side(models))
+    lowered = ll.lower(together.model())
     assert {node.domain for node in lowered.graph.node} <= {""}
     if not unranked:
         # The checker asks for the rank of every output.
         onnx.checker.check_model(lowered, full_check=True)
-    results = iter(run(lowered, feeds))
-    for wanted in taken:
-        wanted.compare(itertools.islice(results, len(wanted.exact)))
-    assert next(results, None) is None
+    for wanted, results in zip(taken, together.results(run(lowered, together.feeds)), strict=True):
+        wanted.compare(results)
 
 
 def test_sizes_of_equal_nodes_may_differ() -> None:

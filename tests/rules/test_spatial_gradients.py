@@ -10,12 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import lstm_lower as ll
 from lstm_lower.opdef import REGISTRY
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from lstm_lower.spatial import spatial_axes, spatial_positions
-from tests.rules.test_gradients import DOMAIN, ROUNDING, assert_as_exact, run
-from tests.support.examples import in_some_forms
+from tests.rules.test_gradients import DOMAIN, ROUNDING, assert_as_exact, lowered_results
+from tests.support.examples import by_op, in_some_forms
 from tests.support.gradient_cases import Array, Case
 from tests.support.recorded import assert_recorded
 from tests.support.spatial_cases import IMAGES, SIZES, cases, has_contents, on_cpu, recording
@@ -71,33 +70,38 @@ def _given(case: Case) -> dict[str, Any]:
     return {name: value for name, value in case.attributes.items() if value != []}
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if on_cpu(case.values[0])])  # type: ignore[arg-type]
-def test_oracle_equals_tensorflow(case: Case) -> None:
+@pytest.mark.parametrize("group", by_op(filter(on_cpu, cases())))
+def test_oracle_equals_tensorflow(group: list[Case]) -> None:
+    for case in group:
+        assert_oracle_equals_tensorflow(case)
+
+
+def assert_oracle_equals_tensorflow(case: Case) -> None:
     exact, recorded = exact_results(case), recording()[case.id]
-    assert list(exact) == list(recorded)
+    assert list(exact) == list(recorded), case.id
     for name, kernel in recorded.items():
         value = np.asarray(exact[name])
-        assert value.shape == kernel.shape
+        assert value.shape == kernel.shape, case.id
         scale = np.abs(value).max(initial=1)
         tolerance = {"float16": 4e-3, "float32": 4e-6, "float64": 1e-13}[kernel.dtype.name]
-        np.testing.assert_allclose(kernel, value, rtol=0, atol=tolerance * scale, err_msg=name)
+        np.testing.assert_allclose(kernel, value, rtol=0, atol=tolerance * scale, err_msg=case.id)
 
 
-@pytest.mark.parametrize(("case", "opset", "symbolic"), in_some_forms([case.values[0] for case in CASES]))
-def test_lowered_equals_tensorflow(case: Case, opset: int, symbolic: bool) -> None:
-    if case.op == "MaxPoolGrad":
-        opset = max(opset, 16)  # before, windows must not overlap: a test of its own
-    model, feeds = model_of(case, opset, symbolic=symbolic)
-    lowered = ll.lower(model)
-    assert {node.domain for node in lowered.graph.node} <= {""}
-    onnx.checker.check_model(lowered, full_check=True)
-    exact = exact_results(case)
-    for (name, value), ours in zip(exact.items(), run(lowered, feeds), strict=True):
-        if on_cpu(case):
-            assert_as_exact(name, ours, recording()[case.id][name], np.asarray(value))
-            continue
-        assert ours.shape == np.shape(value), name
-        np.testing.assert_allclose(ours, value, rtol=0, atol=ROUNDING[ours.dtype.name] * np.abs(value).max(initial=0))
+@pytest.mark.parametrize(("group", "opset", "symbolic"), in_some_forms(cases()))
+def test_lowered_equals_tensorflow(group: list[Case], opset: int, symbolic: bool) -> None:
+    def make(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+        # Before, windows must not overlap: a test of its own.
+        return model_of(case, max(opset, 16) if case.op == "MaxPoolGrad" else opset, symbolic=symbolic)
+
+    for case, results in lowered_results(group, make):
+        for (name, value), ours in zip(exact_results(case).items(), results, strict=True):
+            label = f"{case.id}: {name}"
+            if on_cpu(case):
+                assert_as_exact(label, ours, recording()[case.id][name], np.asarray(value))
+                continue
+            assert ours.shape == np.shape(value), label
+            tolerance = ROUNDING[ours.dtype.name] * np.abs(value).max(initial=0)
+            np.testing.assert_allclose(ours, value, rtol=0, atol=tolerance, err_msg=label)
 
 
 def forward(case: Case, image: Array, weights: Array | None) -> Array:

@@ -29,13 +29,7 @@ def oracle_results(case: Case) -> dict[str, Array]:
 
 
 def model_of(
-    case: Case,
-    opset: int,
-    outputs: Sequence[np.dtype[Any]],
-    *,
-    symbolic: bool,
-    unranked: bool = False,
-    prefix: str = "",
+    case: Case, opset: int, outputs: Sequence[np.dtype[Any]], *, symbolic: bool, unranked: bool = False
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A model of the one node, and its feeds.
 
@@ -45,7 +39,6 @@ def model_of(
         outputs: dtypes of the node's outputs. onnxruntime takes and gives bfloat16 as float32 only.
         symbolic: whether no size of an operand is known and what steers the op is fed, see `Case`.
         unranked: whether not even a rank is known, but for what steers the op.
-        prefix: of all names.
     """
     inputs, initializers, names, nodes, feeds = [], [], [], [], {}
     attributes: dict[str, Any] = {name: value for name, value in case.attributes.items() if value != []}
@@ -56,7 +49,7 @@ def model_of(
         parts = [] if value is None else value if isinstance(value, list) else [value]
         names += [""] * (value is None)
         for number, part in enumerate(parts):
-            name = f"{prefix}{declared.name}:{number}"
+            name = f"{declared.name}:{number}"
             names.append(name)
             if declared.name in case.constants or (declared.name in case.steering and not symbolic):
                 initializers.append(numpy_helper.from_array(part, name))
@@ -79,8 +72,8 @@ def model_of(
             feeds[fed] = np.asarray(part)
     while names and not names[-1]:
         names.pop()
-    made = [f"{prefix}out:{number}" for number in range(len(outputs))]
-    nodes.append(helper.make_node(case.op, names, made, name=f"{prefix}node", domain=DOMAIN, **attributes))
+    made = [f"out:{number}" for number in range(len(outputs))]
+    nodes.append(helper.make_node(case.op, names, made, name="node", domain=DOMAIN, **attributes))
     results = []
     for name, dtype in zip(made, outputs, strict=True):
         if dtype == BFLOAT16:
@@ -90,16 +83,6 @@ def model_of(
     graph = helper.make_graph(nodes, "one", inputs, results, initializers)
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=9), feeds
-
-
-def side_by_side(models: Sequence[onnx.ModelProto]) -> onnx.ModelProto:
-    """Models whose names differ as one, which costs less to lower and to open than each of them."""
-    whole = onnx.ModelProto()
-    whole.CopyFrom(models[0])
-    for model in models[1:]:
-        for field in ("node", "input", "output", "initializer"):
-            getattr(whole.graph, field).extend(getattr(model.graph, field))
-    return whole
 
 
 def assert_close(
