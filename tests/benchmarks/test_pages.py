@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from benchmarks.block import Case
 from benchmarks.pages import machine, maker
 from benchmarks.race import Result
 from lstm_lower.errors import InvalidInputError
-from tests.support import documentation
+from tests.support import documentation, forks
 from tests.support.documentation import ROOT
 
 RESULTS = Path("benchmarks/results")
@@ -27,14 +26,8 @@ def tables(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def benchmarks(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs a command of a copy of the benchmarks."""
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *arguments],
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "", "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "PATH": "", "COLUMNS": "200"}
+    return forks.run(["-m", "benchmarks", *arguments], folder, environment, seconds=300)
 
 
 @pytest.fixture
