@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import gc
-import multiprocessing
 import os
-import types
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support import forks
 
 # PyTorch's second thread waits for work by spinning, and tests' tensors are small: a hundred steps of a small GRU took
 # 15 s of processor time, and 1.4 s in one thread. Read where PyTorch is first imported, here and in processes of tests.
@@ -63,9 +63,4 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that measure are forks of one that has imported what they need; tests of the processes spawn them."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["lstm_lower.passes.base", "lstm_lower.records.model_files", "onnx.reference", "torch"]
-    )
-    forking = types.SimpleNamespace(get_context=lambda _: context)
-    monkeypatch.setattr("lstm_lower.runtime.measuring.worker.multiprocessing", forking)
+    monkeypatch.setattr("lstm_lower.runtime.measuring.worker.multiprocessing", forks.forking("torch"))

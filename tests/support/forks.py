@@ -11,6 +11,7 @@ import functools
 import gc
 import importlib
 import json
+import multiprocessing
 import os
 import runpy
 import signal
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Mapping, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,16 @@ IMPORTED = (
     "sklearn.datasets",
     "typer.core",
 )
+
+# What processes that measure import.
+MEASURING = ("lstm_lower.passes.base", "lstm_lower.records.model_files", "onnx.reference")
+
+
+def forking(*further: str) -> types.SimpleNamespace:
+    """A stand-in for `multiprocessing` whose processes are forks of one that has imported what they need."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*MEASURING, *further])
+    return types.SimpleNamespace(get_context=lambda _: context)
 
 
 def run(
@@ -92,6 +104,9 @@ def _serve() -> None:
     """Forks for each line of standard input, and answers with the exit status; in a fork, returns at its end."""
     for name in IMPORTED:
         importlib.import_module(name)
+    measuring = importlib.import_module("lstm_lower.runtime.measuring.worker")
+    measuring.multiprocessing = forking()  # type: ignore[attr-defined]
+    forkserver.ensure_running()
     # It starts threads, which a fork has not.
     assert "onnxruntime" not in sys.modules
     # A fork that ends would copy all that it looks through for garbage.
@@ -118,6 +133,8 @@ def _become(request: Mapping[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    # It runs, and is no child of a fork, which would look for it.
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined,method-assign]
     first, *rest = request["arguments"]
     if first == "-m":
         sys.argv, sys.path[0] = rest, request["folder"]
