@@ -48,5 +48,5 @@ def needed_by(what: str, instead: str = "") -> Iterator[None]:
             raise
         raise MissingPackageError(
             f"{what} requires {package}, got an installation without it: "
-            f"pip install 'lstm-lower[{EXTRAS[package]}]'{instead}"
+            f"pip install 'lstm-lower[{EXTRAS[package]}]' (in a checkout: '.[{EXTRAS[package]}]'){instead}"
         ) from error

@@ -24,7 +24,7 @@ from lstm_lower.runtime.measuring.results import Bench, Engine, Figures, Result
 from lstm_lower.runtime.measuring.turns import ROUNDS, take_turns
 from lstm_lower.runtime.measuring.verdicts import Verdict, proof_of
 from lstm_lower.runtime.measuring.worker import Worker
-from lstm_lower.runtime.provider_table import row_of
+from lstm_lower.runtime.provider_table import ROWS, row_of
 
 Array = np.ndarray[Any, Any]
 
@@ -33,24 +33,37 @@ SCHEDULES = ("auto", "scan", "unroll")
 _PROFILED_RUNS = 5
 
 
-def engines(providers: Sequence[str], precisions: Sequence[str] = ()) -> list[Engine]:
+def engines(providers: Sequence[str], precisions: Sequence[str] = ()) -> tuple[list[Engine], dict[Engine, str]]:
     """Every provider in every precision that it offers.
 
     Args:
         providers: short or full names.
         precisions: names that at least one of them offers; without any each computes in its own.
 
+    Returns:
+        Those that this machine has, and of the others why not.
+
     Raises:
-        InvalidInputError: a provider is not installed, or a precision is offered by none.
+        InvalidInputError: a provider does not exist or none is there, or a precision is offered by none.
     """
     found = []
+    absent: dict[Engine, str] = {}
     wanted: Sequence[str | None] = precisions or [None]
     for precision in wanted:
         able = [name for name in providers if precision is None or precision in row_of(name).precisions]
         for provider in able or providers:  # none of which offers it, as `resolve` says
-            provider_names.resolve(provider, precision)
-            found.append(Engine(provider, precision))
-    return found
+            engine = Engine(provider, precision)
+            try:
+                provider_names.resolve(provider, precision)
+            except InvalidInputError as error:
+                if row_of(provider) not in ROWS or provider not in able or len(providers) == 1:
+                    raise
+                absent[engine] = str(error)
+            else:
+                found.append(engine)
+    if not found:
+        raise InvalidInputError("; ".join(absent.values()))
+    return found, absent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +103,7 @@ def bench(
         feeds: input name -> array.
         forms: which forms take part.
         schedules: of the optimised form; each makes a contestant.
-        providers: execution providers, each for all forms.
+        providers: execution providers, each for all forms; one that this machine lacks leaves the others.
         precisions: in which those that offer them compute; each makes contestants.
         threads: of each contestant.
         seconds: about how long each one runs in all.
@@ -100,12 +113,12 @@ def bench(
         say: is told what comes next.
 
     Raises:
-        InvalidInputError: a schedule is none, a provider is not installed, or the feeds do not fit.
+        InvalidInputError: a schedule is none, no provider is installed or one does not exist, or the feeds do not fit.
         InvalidModelError, UnsupportedOpError: the model is malformed or cannot be lowered.
     """
     for schedule in schedules:
         parse_schedule(schedule)
-    chosen = engines(providers, precisions)
+    chosen, absent = engines(providers, precisions)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         field = []
@@ -126,8 +139,10 @@ def bench(
                 verdicts[entry.worker] = proof.judge(results, entry.engine.precision)
         say("rounds")
         figures = _figures([worker for worker, verdict in verdicts.items() if verdict.fault is None], seconds, rounds)
-        several = len(chosen) > 1
-        return Bench(tuple(_result(entry, verdicts, figures, several=several) for entry in field), threads, proof)
+        several = len(chosen) + len(absent) > 1
+        present = [_result(entry, verdicts, figures, several=several) for entry in field]
+        missing = [Result(engine.name, forms[0], None, engine, reason) for engine, reason in absent.items()]
+        return Bench((*present, *missing), threads, proof)
 
 
 def _sizes(source: ir.Model, feeds: Mapping[str, Array]) -> dict[str, int]:

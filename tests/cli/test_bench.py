@@ -121,6 +121,18 @@ def test_each_provider_gets_models_lowered_for_it() -> None:
     assert all(row["fault"] is None and row["minimum_seconds"] > 0 for row in rows.values())
 
 
+def test_a_provider_that_is_not_there_leaves_the_others() -> None:
+    words = ["bench", TRAIN, *QUICK, "--form", "lowered", "--json", "-p"]
+    data = json.loads(succeed(*words, "cpu", "-p", "directml"))
+    present, absent = data["contestants"]
+    assert present["name"] == "lowered, cpu"
+    assert present["minimum_seconds"] > 0
+    assert absent["name"] == "directml"
+    assert "provider 'directml' requires" in absent["absence"]
+    assert "provider 'directml' requires" in fail(*words[:-2], "-p", "directml")
+    assert "provider 'coreml' requires" in fail(*words[:-2], "-p", "directml", "-p", "coreml")
+
+
 def test_wrong_results_are_told_and_not_timed(tmp_path: Path) -> None:
     path = write(tmp_path, CANCELLING)
     result = run("bench", path, *QUICK, "--form", "original")

@@ -219,7 +219,7 @@ def test_a_file_in_place_of_the_folder(folder: Path) -> None:
         (
             ["matplotlib"],
             [],
-            "the plot requires matplotlib, got an installation without it: pip install 'lstm-lower[train]', or",
+            "pip install 'lstm-lower[train]' (in a checkout: '.[train]'), or",
         ),
         (["safetensors"], ["--no-plot"], "train requires safetensors, got"),
         (["safetensors", "matplotlib"], [], "train requires safetensors, got"),

@@ -49,7 +49,8 @@ def test_commands(words: list[str], tmp_path: Path) -> None:
     done = without(tuple(EXTRAS), f"from lstm_lower.cli.main import app; app({words!r})", tmp_path)
     extra = "train" if words[0] == "train" else "tensorflow-files"
     assert done.returncode == 1
-    pattern = rf"error: .+ requires \w+, got an installation without it: pip install 'lstm-lower\[{extra}\]'\n"
+    pattern = rf"error: .+ requires \w+, got an installation without it: pip install 'lstm-lower\[{extra}\]' "
+    pattern += rf"\(in a checkout: '\.\[{extra}\]'\)\n"
     assert re.fullmatch(pattern, done.stderr), done.stderr
     assert set(tmp_path.rglob("*")) == before
 
