@@ -42,6 +42,12 @@ function showPart(at) {
   go(null, first);
   for (const pane of [left, right]) {
     const numbers = [...pane.state.nodes.values()].filter((node) => partOf(node.sources) === at && !isConstant(node)).map((node) => node.number);
+    if (pane.chosen === null && numbers.length) {
+      // The largest box that is of this part alone.
+      let item = pane.tree.leaves.get(numbers[0]);
+      while (item.parent?.part === at) item = item.parent;
+      pane.center(pane.uncover(item));
+    }
     pane.light(numbers, pane.chosen);
   }
 }

@@ -107,13 +107,17 @@ class Pane {
 
   /** Opens what is around a node. */
   reveal(number) {
-    const inner = this.tree.leaves.get(number);
+    return this.uncover(this.tree.leaves.get(number) ?? null);
+  }
+
+  /** Opens what is around an item. */
+  uncover(inner) {
     let changed = false;
     for (let item = inner?.parent; item; item = item.parent) {
       if (isContainer(item) && !this.open.has(item.key)) changed = this.open.add(item.key) && true;
     }
     if (changed) this.draw();
-    return inner ?? null;
+    return inner;
   }
 
   /** Marks nodes as related to what was chosen, and one item as chosen. */
