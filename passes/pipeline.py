@@ -45,6 +45,7 @@ from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
 from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
+from lstm_lower.passes.loops.transposed_bodies import TransposedBodies
 from lstm_lower.passes.loops.trip_count import TripCount
 from lstm_lower.passes.loops.vectorization import Vectorization
 from lstm_lower.passes.loops.views.base import LoopPass
@@ -119,6 +120,8 @@ class OptimizePass(Pass):
             modified |= self._fixed_point(model, [LoopToScan(context), *counting])
         if not self._flat and scans_of(model.graph):
             modified |= self._fixed_point(model, [FinalValues(context), InitialAddition(context), *cleaning])
+            # Before work leaves the bodies, which then lies as the bodies do.
+            modified |= self._fixed_point(model, [TransposedBodies(context), *cleaning])
             if self.kind in ("auto", "chunk"):
                 modified |= self._run(model, StripMining(context, kind=self.kind, steps=self.block), 1)
             for group in self._loop_groups(context):

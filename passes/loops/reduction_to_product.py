@@ -5,7 +5,8 @@ onnxruntime's ReduceSum over leading axes on CPUs does not share its work among 
 on one, 0.36 on two).
 
 Precondition: a ReduceSum over all axes but the last of a float32 tensor of at least `LEAST` elements, unknown
-dimensions counted as 64, in a graph that holds a loop: bias gradients stand there.
+dimensions counted as 64, in a graph that holds a loop: bias gradients stand there. Of matrices that lie transposed it
+is a sum over axes 0 and 2, where products read them upright.
 
 Postcondition: the sum is a MatMul. Runs after `bias-fusion`, which spares the reading as well where it applies.
 """
@@ -19,6 +20,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass, graphs_with_loops
+from lstm_lower.passes.loops.views.turned_sequences import TURN
 
 LEAST = 1 << 15
 
@@ -52,7 +54,8 @@ class ReductionToProduct(AroundLoops, LoopPass):
         e = Emitter(self.context.space, graph, before=total.node, scope=total.node.name or "sum")
         rank = total.rank()
         assert rank is not None
-        rows = total.data if rank == 2 else e.op(std.Flatten, total.data, axis=rank - 1)
+        data = total.data if not _sums_turned(total) else e.transpose(total.data, TURN)
+        rows = data if rank == 2 else e.op(std.Flatten, data, axis=rank - 1)
         sizes = e.concat([e.ints(1), e.size(rows, 0)], axis=0)
         one = ir.Tensor(np.ones(1, np.float32), dtype=ir.DataType.FLOAT)
         result = e.op(std.MatMul, e.op(std.ConstantOfShape, sizes, value=one), rows)
@@ -65,4 +68,14 @@ def _sums_rows(total: std.ReduceSum) -> bool:
     rank, axes = total.rank(), total.axes
     if rank is None or rank < 2 or axes is None or total.dtype() != ir.DataType.FLOAT:
         return False
-    return sorted(axes) == list(range(rank - 1)) and total.facts.elements(total.data) >= LEAST
+    if sorted(axes) != list(range(rank - 1)) and not _sums_turned(total):
+        return False
+    return total.facts.elements(total.data) >= LEAST
+
+
+def _sums_turned(total: std.ReduceSum) -> bool:
+    """Whether a sum is one over the rows of matrices whose transposes are there as well."""
+    if set(total.axes or ()) != {0, TURN[1]} or total.rank() != len(TURN) or total.keepdims:
+        return False
+    turned = [std.Transpose.of(user, total.facts) for user, _ in total.data.uses()]
+    return any(view is not None and view.perm == TURN for view in turned)

@@ -61,6 +61,10 @@ class Dependence:
         """The level of a value; absent operands are invariant."""
         return Level.INVARIANT if value is None else self.levels.get(value, Level.INVARIANT)
 
+    def is_outside(self, value: ir.Value | None) -> bool:
+        """Whether a value is made outside of the body."""
+        return value is not None and value not in self.levels
+
     def node_level(self, node: ir.Node) -> Level:
         """The level of a node's results."""
         return self._node_levels[node]
