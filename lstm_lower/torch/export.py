@@ -24,7 +24,7 @@ from lstm_lower.torch.functions import masks_unread, own_gradients_refused
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
 from lstm_lower.torch.loss_functions import all_classes_scored
-from lstm_lower.torch.naming import changed, name_dimensions, rename
+from lstm_lower.torch.naming import changed, name_dimensions, not_constant, rename
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 from lstm_lower.torch.size_arithmetic import open_roots, round_down
@@ -233,7 +233,9 @@ def write(traced: Traced) -> Exported:
         for name, axes in name_dimensions(model).items()
     }
     _check_wanted(traced.wanted, fixed)
-    translate(model, recurrent.FORMULAS)
+    weights = {name for name, _ in step.module.named_parameters()} | {name for name, _ in step.module.named_buffers()}
+    with not_constant(model, weights):
+        translate(model, recurrent.FORMULAS)
     model = recurrent.runnable(model)
     states = changed(model, step.names.states)
     return Exported(model, states, fixed)

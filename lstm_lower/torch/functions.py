@@ -136,6 +136,15 @@ def _pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
     return _distances(input[rows] - input[columns], p)
 
 
+def _number(input: Tensor) -> Any:  # noqa: A002
+    """A value as a number, which bears no gradient in PyTorch."""
+    return stopped(input).item()
+
+
+def _numbers(input: Tensor) -> Any:  # noqa: A002
+    return stopped(input).tolist()
+
+
 def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """Products of all before, one behind the other; ONNX has an operator from opset 26 on."""
     x = x if dtype is None else x.to(dtype)
@@ -218,6 +227,8 @@ def _fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Any:
 
 
 HANDLERS: dict[Any, Callable[..., Any]] = {
+    Tensor.item: _number,
+    Tensor.tolist: _numbers,
     Tensor.cumprod: _cumprod,
     torch.cumprod: _cumprod,
     Tensor.diagonal: _diagonal,

@@ -214,13 +214,37 @@ def _checked_loss(loss: Any) -> Tensor:
 @contextlib.contextmanager
 def attributes_kept(module: nn.Module) -> Iterator[None]:
     """Undoes what a module sets on itself and its parts while it runs, flags that say what it has done already."""
-    before = [(vars(part), dict(vars(part))) for part in module.modules()]
+    before = [
+        (held, dict(held))
+        for part in module.modules()
+        for held in (vars(part), part._parameters, part._buffers)  # vars() comes first: it holds the others
+    ]
     try:
         yield
     finally:
         for attributes, kept in before:
             attributes.clear()
             attributes.update(kept)
+
+
+def copied_weights(module: nn.Module, *, parameters: bool) -> dict[int, Tensor]:
+    """Puts copies in the place of buffers, and perhaps of parameters; `attributes_kept` puts them back.
+
+    What stands in several places is copied once, and remains one in all of them.
+
+    Returns:
+        Identity of what was there -> its copy.
+    """
+    copies: dict[int, Tensor] = {}
+    for part in module.modules():
+        for held in (part._buffers, part._parameters) if parameters else (part._buffers,):
+            for name, value in held.items():
+                if value is None:
+                    continue
+                if id(value) not in copies:
+                    copies[id(value)] = value.detach().clone().requires_grad_(value.requires_grad)
+                held[name] = copies[id(value)]  # type: ignore[assignment]
+    return copies
 
 
 def as_tensors(what: str, values: Any) -> list[Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
 
 import onnx_ir as ir
 from torch import nn
@@ -24,6 +25,18 @@ def rename(model: ir.Model, module: nn.Module) -> None:
         own = name.removeprefix("module.")
         value.name = names.get(own, own)
         model.graph.initializers[value.name] = value
+
+
+@contextlib.contextmanager
+def not_constant(model: ir.Model, names: Collection[str]) -> Iterator[None]:
+    """Lets nobody take the present values of weights and states for what they will always be, within the block."""
+    added = [value for name, value in model.graph.initializers.items() if name in names]
+    model.graph.inputs.extend(added)
+    try:
+        yield
+    finally:
+        for value in added:
+            model.graph.inputs.remove(value)
 
 
 def name_dimensions(model: ir.Model) -> dict[str, list[int]]:

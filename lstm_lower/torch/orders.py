@@ -27,6 +27,15 @@ def _extreme(find: Callable[..., Tensor], kind: Any) -> Callable[..., Any]:
     return picked
 
 
+def _furthest(function: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Of a whole tensor, for which the exporter wants to hear of axes."""
+
+    def found(input: Tensor, dim: Any = (), keepdim: bool = False) -> Any:  # noqa: A002
+        return function(input, list(range(input.dim())), keepdim) if dim == () and input.dim() else NotImplemented
+
+    return found
+
+
 def _ranked(input: Tensor, rank: Any, dim: int, keepdim: bool, kind: Any) -> Any:  # noqa: A002
     """The element of a rank (counted from 0) along an axis, with its place."""
     order = input.sort(dim)[1]
@@ -168,6 +177,8 @@ def _by_name(name: str, made: Any) -> dict[Any, Callable[..., Any]]:
 ORDERS: dict[Any, Callable[..., Any]] = {
     **_by_name("max", _extreme(torch.argmax, torch.return_types.max)),
     **_by_name("min", _extreme(torch.argmin, torch.return_types.min)),
+    **_by_name("amax", _furthest(torch.amax)),
+    **_by_name("amin", _furthest(torch.amin)),
     **_by_name("kthvalue", _kthvalue),
     **_by_name("median", _median),
     **_by_name("nanmedian", _nanmedian),

@@ -21,7 +21,7 @@ from lstm_lower.runtime.proof.comparison import Array, errors
 from lstm_lower.runtime.serialized import as_written, open_session
 from lstm_lower.runtime.values import dtype_of
 from lstm_lower.torch.branches import sizes_to_try
-from lstm_lower.torch.interface import Step, attributes_kept
+from lstm_lower.torch.interface import Step, attributes_kept, copied_weights
 
 # An error over the largest magnitude that no rounding explains, by the bytes of a number.
 _WRONG = {8: 1e-6, 4: 1e-3, 2: 0.1}
@@ -228,19 +228,17 @@ class Comparison:
 
     def _results(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         # What it changes are copies; of parameters only until it is known that there are none.
-        copies = {name: value.clone() for name, value in self._step.named_buffers()}
-        parameters = {} if self._changed == [] else dict(self._step.named_parameters())
-        for name, value in parameters.items():
-            copies[name] = value.detach().clone().requires_grad_(value.requires_grad)
+        own = dict(self._step.named_buffers()) | ({} if self._changed == [] else dict(self._step.named_parameters()))
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(self._step):
+            copies = copied_weights(self._step, parameters=self._changed != [])
             try:
-                results: Sequence[Tensor] = torch.func.functional_call(
-                    self._step, copies, tuple(x.clone() for x in inputs)
-                )
+                results: Sequence[Tensor] = self._step(*(x.clone() for x in inputs))
             except Exception as error:
                 raise _RefusedError from error
-        watched = parameters | {name: value for name, value in self._step.named_buffers() if value.is_complex()}
-        changed = [name for name, value in watched.items() if not _equal(copies[name], value)]
+        buffers = {id(buffer) for buffer in self._step.buffers() if not buffer.is_complex()}
+        changed = [
+            name for name, value in own.items() if id(value) not in buffers and not _equal(copies[id(value)], value)
+        ]
         self._changed = self._changed or [name.removeprefix("module.") for name in changed]
         return results
 

@@ -269,7 +269,7 @@ def test_complex_parameters_are_pairs_in_a_step() -> None:
         assert trainer.step({"x": x.numpy(), "target": x.numpy()}).loss == pytest.approx(loss.item(), rel=1e-5)
     assert trainer.state_dict()["weight"].shape == (4, 2)
     trainer.to_torch(module)
-    np.testing.assert_allclose(module.weight.detach(), theirs.weight.detach(), rtol=1e-5)
+    np.testing.assert_allclose(module.weight.detach(), theirs.weight.detach(), rtol=1e-5, atol=1e-6)
     with pytest.raises(UnsupportedOpError, match="example_inputs requires real numbers, got 'x' of torch"):
         ll.from_torch(module, x + 1j, "mse")
 
@@ -298,6 +298,44 @@ def test_parameters_that_forward_changes_are_refused() -> None:
         {"x": np.ones((5, 3), np.float32), "target": np.zeros((5, 4), np.float32)}
     )
     np.testing.assert_allclose(got["output"], module(torch.ones(5, 3)).detach(), rtol=1e-5)
+
+
+class Starting(nn.Module):
+    """Starts from states that it learns, and from one that it keeps; both are zero at first. Two weights are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(3, 3, batch_first=True)
+        self.start = nn.Parameter(torch.zeros(1, 1, 3))
+        self.register_buffer("kept", torch.zeros(1, 1, 3))
+        self.head = nn.Linear(3, 3)
+        self.again = self.head
+        self.tied = nn.Linear(3, 3)
+        self.tied.weight = self.head.weight
+
+    def forward(self, x: Any) -> Any:
+        y, (_, memory) = self.cells(x, tuple(s.expand(-1, x.size(0), -1).contiguous() for s in (self.start, self.kept)))
+        self.kept = memory.mean(1, keepdim=True).detach()
+        return self.tied(self.again(y)) * y.abs().amax().item()
+
+
+def test_first_states_of_zero_are_learnt_and_kept_and_ties_stay() -> None:
+    module = Starting()
+    theirs = copy.deepcopy(module)
+    optimizer = torch.optim.SGD(theirs.parameters(), 0.5)
+    step = ll.from_torch(module, torch.rand(2, 4, 3), "mse", torch.optim.SGD(module.parameters(), 0.5))
+    assert module.tied.weight is module.head.weight
+    trainer = ll.Trainer(step, providers=["CPUExecutionProvider"])
+    for rows in (3, 2, 4):
+        x = torch.randn(rows, 5, 3, generator=torch.Generator().manual_seed(rows))
+        loss = functional.mse_loss(theirs(x), x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert trainer.step({"x": x.numpy(), "target": x.numpy()}).loss == pytest.approx(loss.item(), rel=1e-5)
+    trainer.to_torch(module)
+    for name, value in theirs.state_dict().items():
+        np.testing.assert_allclose(module.state_dict()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_frozen_parameters_stay() -> None:
