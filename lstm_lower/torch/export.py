@@ -276,7 +276,7 @@ def _traced(
 
 def _captured(step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]]) -> torch.export.ExportedProgram:
     shapes = tuple(dict.fromkeys(sorted(open_), torch.export.Dim.AUTO) for open_ in axes)
-    with _quiet(), _tracing(), attributes_kept(step), Interception(step):
+    with _quiet(), _tracing(step), attributes_kept(step), Interception(step):
         program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
     round_down(program)
     return program
@@ -325,7 +325,7 @@ def _check_wanted(dynamic_shapes: DynamicShapes, fixed: Mapping[str, Mapping[int
 
 
 @contextlib.contextmanager
-def _tracing() -> Iterator[None]:
+def _tracing(module: nn.Module) -> Iterator[None]:
     """Traces with gradients, and lets an axis stay open whose example size is 1."""
     with (
         torch.enable_grad(),
@@ -336,7 +336,7 @@ def _tracing() -> Iterator[None]:
         open_roots(),
         unchecked_packs(),
         unchecked_distributions(),
-        own_gradients_refused(),
+        own_gradients_refused(module),
         masks_unread(),
         cumulative_averages(),
     ):

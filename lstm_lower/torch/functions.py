@@ -250,9 +250,25 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
 }
 
 
+def _hook_refused(where: str) -> UnsupportedOpError:
+    return UnsupportedOpError(
+        f"{where} requires gradients as they follow from its operations, got a hook that may change them; remove it "
+        "(handle.remove()), and limit gradients by clip_norm or clip_value of ll.Trainer"
+    )
+
+
+def _has_gradient_hooks(held: Any) -> bool:
+    """Whether a module or a parameter has hooks that are called in a backward pass."""
+    names = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
+    return any(getattr(held, name, None) for name in names)
+
+
 @contextlib.contextmanager
-def own_gradients_refused() -> Iterator[None]:
-    """Refuses functions with gradients of their own, of which a trace holds the result alone."""
+def own_gradients_refused(module: torch.nn.Module) -> Iterator[None]:
+    """Refuses functions with gradients of their own and hooks on gradients: a trace holds the results alone."""
+    for name, held in (*module.named_modules(), *module.named_parameters()):
+        if _has_gradient_hooks(held):
+            raise _hook_refused(f"'{name.removeprefix('module.')}'")
     kind = torch.autograd.Function
     before = vars(kind)["apply"]
 
@@ -274,7 +290,14 @@ def own_gradients_refused() -> Iterator[None]:
             "derivative in operations of tensors, or let ll.gradient differentiate a gradient once more"
         )
 
-    with replaced(kind, "apply", classmethod(refuse)), replaced(torch.autograd, "grad", refuse_gradients):
+    def refuse_hook(*_args: Any, **_options: Any) -> Any:
+        raise _hook_refused("a tensor in forward or loss")
+
+    with (
+        replaced(kind, "apply", classmethod(refuse)),
+        replaced(torch.autograd, "grad", refuse_gradients),
+        replaced(Tensor, "register_hook", refuse_hook),
+    ):
         yield
 
 

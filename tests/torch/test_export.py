@@ -250,6 +250,22 @@ class Applying(torch.nn.Module):
         return OwnGradient.apply(x)
 
 
+class Hooking(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        y = x * torch.ones(2, requires_grad=True)
+        y.register_hook(lambda gradient: gradient * 2)
+        return y
+
+
+def hooked(*, parameter: bool) -> torch.nn.Module:
+    module = torch.nn.Linear(2, 2)
+    if parameter:
+        module.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    else:
+        module.register_full_backward_hook(lambda *_: None)
+    return torch.nn.Sequential(module)
+
+
 class Looking(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         return x * 2 if x.sum() > 0 else x
@@ -260,6 +276,9 @@ class Looking(torch.nn.Module):
     [
         (Applying(), "OwnGradient requires a gradient that follows from its operations"),
         (Looking(), "Looking requires a forward that torch.export can trace, got: GuardOnDataDependent"),
+        (Hooking(), "a tensor in forward or loss requires gradients .*got a hook"),
+        (hooked(parameter=True), "'0.weight' requires gradients .*got a hook"),
+        (hooked(parameter=False), "'0' requires gradients .*got a hook"),
         (torch.nn.Embedding(3, 3, max_norm=1.0), "embedding requires max_norm to be left out"),
     ],
 )
