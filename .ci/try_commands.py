@@ -81,7 +81,7 @@ WITHOUT_EXTRAS = [
         leaves=tuple(f"apart/{name}" for name in ("init.onnx", "init.onnx.data", "training.json")),
     ),
     failing("export model.onnx -o bundle2", "init requires a value of every state"),
-    failing("gradient low.onnx --of loss -o x.onnx", "of requires one of the model's outputs, loss:0"),
+    failing("gradient low.onnx --of loss -o x.onnx", "of (--of) requires one of the model's outputs, loss:0"),
     failing("gradient low.onnx --of grad_b:0 --wrt w:0 -o x.onnx", "--seeds"),
     Try("report model.onnx", "check passed", leaves=("model.report.html",)),
     Try("report low.onnx -o page.html --no-run --json", '"passed": null', leaves=("page.html",)),
