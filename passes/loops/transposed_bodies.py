@@ -10,6 +10,9 @@ written for either order of axes: elementwise nodes, products with invariant wei
 go from one such loop to another are transposed nowhere; others are outside, at the cost of their elements, which may
 not exceed the gain.
 
+Products that other passes are to distribute or join first, of joined operands, with divided results, or several of one
+operand, are left alone.
+
 Postcondition: these bodies hold no Transpose between their products. Runs before work is taken out of bodies, which
 then lies transposed, too.
 """
@@ -89,6 +92,9 @@ class TransposedBodies(AroundLoops, LoopPass):
         gains = {node: gain for node in dependence.order if (gain := _gain(self.facts, dependence, node)) > 0}
         if loop.is_block_loop or not gains:
             return None
+        if any(_changes_form(dependence, node) for node in gains):
+            self.refuse(loop.node, "products that other passes distribute or join are seen by them only as they lie")
+            return None
         region = _region(dependence, gains)
         obstacle = loop.node if region is None else _obstacle(dependence, region)
         if region is None or obstacle is not None:
@@ -104,6 +110,20 @@ def _gain(facts: Facts, dependence: Dependence, node: ir.Node) -> float:
     known = product is None or is_constant(facts, product.b)
     found = None if product is None or known else costs(facts, product.a, product.b)
     return 0.0 if found is None else min(found.written, found.exchanged) - found.turned
+
+
+def _changes_form(dependence: Dependence, node: ir.Node) -> bool:
+    """Whether a product is one of several of the same operand, or one of joined operands or with a divided result."""
+    facts = dependence.loop.facts
+    product = std.MatMul.of(node, facts)
+    joined = None if product is None else facts.maker(product.a)
+    if product is None or (isinstance(joined, std.Concat) and any(map(dependence.is_step, joined.parts))):
+        return True
+    readers = dependence.readers(node.outputs[0])
+    if any(std.Split.matches(reader) or std.Slice.matches(reader) for reader in readers):
+        return True
+    products = [view for reader in dependence.readers(product.a) if (view := std.MatMul.of(reader, facts)) is not None]
+    return sum(view.a is product.a and dependence.is_outside(view.b) for view in products) > 1
 
 
 def _region(dependence: Dependence, products: Iterable[ir.Node]) -> Region | None:

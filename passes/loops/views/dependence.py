@@ -65,6 +65,10 @@ class Dependence:
         """Whether a value is made outside of the body."""
         return value is not None and value not in self.levels
 
+    def is_step(self, value: ir.Value) -> bool:
+        """Whether a value of the body follows from the step's elements alone."""
+        return self.levels.get(value) == Level.STEP
+
     def node_level(self, node: ir.Node) -> Level:
         """The level of a node's results."""
         return self._node_levels[node]
