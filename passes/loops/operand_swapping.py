@@ -22,6 +22,9 @@ A single row is another matter: nothing is packed, and each element of the resul
 weight should lie in memory along K. With a weight beyond the nearest caches, `Gemm(a, w', transB=1)` took 0.3 to 0.9 of
 the product's time.
 
+A product that has its weight first already, as those of `transposed-bodies`, takes what is added to it as a Gemm's
+third operand.
+
 Postcondition: as many products as before. Runs after all other passes, which would not see through the exchange.
 """
 

@@ -33,15 +33,13 @@ from lstm_lower.passes.loops.operand_swapping import TRANSPOSE, costs, is_consta
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, is_scan
-from lstm_lower.passes.loops.views.turned_sequences import TURN, TurnedSequences
+from lstm_lower.passes.loops.views.turned_sequences import TURN, TurnedSequences, step_elements
 from lstm_lower.passes.loops.views.turning import Order, Region, Writer, order_of
 
 ORDER: Order = (1, 0)
 # What a sequence costs that is only summed over, whose order of axes the sum can take in part.
 SUMMED = 0.5
 SUMMING = (std.ReduceSum, std.Flatten, std.Reshape, std.Transpose)
-# Rows of a matrix of which nothing is known.
-ASSUMED = 32
 
 
 @dataclasses.dataclass(eq=False)
@@ -208,13 +206,15 @@ class _Plan:
             others = [node for node in dependence.readers(value) if node not in region.nodes]
             brought = maker is not None and maker.graph is loop.body and maker not in region.nodes
             if maker is not None and brought and order_of(self.facts, maker) != ORDER:
-                moved[value] = self._elements(value)
+                moved[value] = step_elements(self.facts, value)
             elif any(order_of(self.facts, node) != ORDER for node in others):
-                moved[value] = SUMMED * self._elements(value)
+                moved[value] = SUMMED * step_elements(self.facts, value)
         for output in self._outputs(candidate.node):
             moved[output.step] = max(moved.get(output.step, 0.0), self._read_upright(output))
         walked = [x for x in loop.inputs if x.parameter in region.values]
-        entering = sum(self.sequences.cost(x.sequence) if x.axis == 0 else self._elements(x.parameter) for x in walked)
+        entering = sum(
+            self.sequences.cost(x.sequence) if x.axis == 0 else step_elements(self.facts, x.parameter) for x in walked
+        )
         return TRANSPOSE * (sum(moved.values()) + entering)
 
     def _outputs(self, node: ir.Node) -> list[ScanOutput]:
@@ -223,7 +223,7 @@ class _Plan:
 
     def _read_upright(self, output: ScanOutput) -> float:
         """The elements per step that are moved for those who read a sequence as it was."""
-        whole = float(self._elements(output.step))
+        whole = float(step_elements(self.facts, output.step))
         return max(
             [whole if output.sequence.is_graph_output() else 0.0]
             + [self._read_by(user, index, whole) for user, index in output.sequence.uses()]
@@ -231,27 +231,17 @@ class _Plan:
 
     def _read_by(self, user: ir.Node, index: int, whole: float) -> float:
         if user in self.candidates:
-            x = (
-                self._loops[user].inputs[index - len(self._loops[user].states)]
-                if index >= len(self._loops[user].states)
-                else None
-            )
-            return whole if x is None or x.parameter not in self.candidates[user].region.values else 0.0
+            loop, region = self._loops[user], self.candidates[user].region
+            walked = loop.inputs[max(index - len(loop.states), 0)]
+            return 0.0 if index >= len(loop.states) and walked.parameter in region.values else whole
         if any(value in self.sequences.rebuilt for value in user.outputs):
             return 0.0
         match self.facts.view(user):
             case std.MatMul(b=b) if self.facts.rank(b) == 2 and index == 0:
-                return min(whole, float(self._elements(user.outputs[0])))
+                return min(whole, float(step_elements(self.facts, user.outputs[0])))
             case view if isinstance(view, SUMMING):
                 return SUMMED * whole
         return whole
-
-    def _elements(self, value: ir.Value) -> int:
-        """Elements of a matrix, or of one step of a sequence of them."""
-        rows, columns = (
-            dim if isinstance(dim, int) else ASSUMED for dim in (self.facts.shape(value) or (None, None))[-2:]
-        )
-        return 0 if 1 in (rows, columns) else rows * columns
 
 
 class _Turner(Writer):

@@ -48,7 +48,7 @@ class TurnedSequences:
         if isinstance(view, std.Transpose) and view.perm == TURN:
             return view.data
         parts = self._parts(value)
-        if view is None or parts is None or self._sum(parts) >= self._elements(value):
+        if view is None or parts is None or self._sum(parts) >= step_elements(self.facts, value):
             return e.transpose(value, TURN)
         turned = iter([self.write(e, part) for part in parts])
         if isinstance(view, std.MatMul):
@@ -63,7 +63,7 @@ class TurnedSequences:
         view = self.facts.maker(value)
         if isinstance(view, std.Transpose) and view.perm == TURN:
             return 0
-        parts, own = self._parts(value), self._elements(value)
+        parts, own = self._parts(value), step_elements(self.facts, value)
         if parts is None or (of_parts := self._sum(parts)) >= own:
             return own
         self.rebuilt.add(value)
@@ -71,13 +71,6 @@ class TurnedSequences:
 
     def _sum(self, parts: list[ir.Value]) -> int:
         return sum(self.cost(part) for part in parts)
-
-    def _elements(self, value: ir.Value) -> int:
-        """Elements of one step."""
-        shape = self.facts.shape(value)
-        sizes = [dim if isinstance(dim, int) else ASSUMED for dim in (shape or (None,) * RANK)[1:]]
-        # An axis of size 1 changes places at no cost.
-        return 0 if 1 in sizes else sizes[0] * sizes[1]
 
     def _parts(self, value: ir.Value) -> list[ir.Value] | None:
         """The sequences that a sequence can be made of as well when they are transposed; `None` where it cannot."""
@@ -100,3 +93,10 @@ class TurnedSequences:
 
     def _spread(self, e: Emitter, value: ir.Value | None) -> ir.Value | None:
         return e.unsqueeze(value, 1) if value is not None and self.facts.rank(value) == 1 else value
+
+
+def step_elements(facts: Facts, value: ir.Value) -> int:
+    """The elements that a transposition moves of a matrix, or of one step of a sequence of matrices."""
+    rows, columns = (dim if isinstance(dim, int) else ASSUMED for dim in (facts.shape(value) or (None, None))[-2:])
+    # An axis of size 1 changes places at no cost.
+    return 0 if 1 in (rows, columns) else rows * columns
