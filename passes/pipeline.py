@@ -39,6 +39,7 @@ from lstm_lower.passes.loops.output_concatenation import OutputConcatenation
 from lstm_lower.passes.loops.product_distribution import ProductDistribution
 from lstm_lower.passes.loops.product_fusion import ProductFusion
 from lstm_lower.passes.loops.product_splitting import ProductSplitting
+from lstm_lower.passes.loops.projection_bias import ProjectionBias
 from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
@@ -120,6 +121,8 @@ class OptimizePass(Pass):
             modified |= self._fixed_point(model, [LoopToScan(context), *counting])
         if not self._flat and scans_of(model.graph):
             modified |= self._fixed_point(model, [FinalValues(context), InitialAddition(context), *cleaning])
+            # Of products as they lie then.
+            modified |= self._fixed_point(model, [ProductDistribution(context), ProductFusion(context), *cleaning])
             # Before work leaves the bodies, which then lies as the bodies do.
             modified |= self._fixed_point(model, [TransposedBodies(context), *cleaning])
             if self.kind in ("auto", "chunk"):
@@ -135,6 +138,7 @@ class OptimizePass(Pass):
             # Only now do sums and products that read the same rows read one value.
             modified |= self._run(model, ContractionLayout(context), 1)
             modified |= self._fixed_point(model, cleaning)
+            modified |= self._run(model, ProjectionBias(context), 1)
             modified |= self._run(model, AccumulatorJoining(context), 1)
             modified |= self._fixed_point(model, cleaning)
             if self.kind == "unroll":

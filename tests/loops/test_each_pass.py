@@ -17,6 +17,7 @@ from lstm_lower.graph.verify import verify
 from lstm_lower.passes.loops.bias_fusion import BiasFusion
 from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
 from lstm_lower.passes.loops.operand_swapping import OperandSwapping
+from lstm_lower.passes.loops.projection_bias import ProjectionBias
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
@@ -235,6 +236,55 @@ def weight_gradients(draw: Any) -> LoopModel:
 @given(data=st.data())
 def test_bias_fusion_keeps_results(data: st.DataObject) -> None:
     check(weight_gradients(data.draw), BiasFusion(), applies=True)
+
+
+# What a loop's bodies leave before it: products over all steps, and the vectors that are added to them.
+PROJECTIONS = """
+loops ({kind}[T,{x}] xs, {kind}[{weight}] w, {kind}[{vector}] b, {kind}[{first}] first) => ({kind}[{first}] last)
+{{
+  p = MatMul({product})
+  q = Add({sum})
+  last = Scan <num_scan_inputs = 1, body = step ({kind}[{first}] s, {kind}[{first}] x) => ({kind}[{first}] u)
+    {{ t = Mul(s, x) u = Add(t, x) }}> (first, {read})
+}}"""
+
+
+@quick
+@given(data=st.data())
+def test_projection_bias_keeps_results(data: st.DataObject) -> None:
+    """Sums that cost more than one more row, upright and transposed; others, and what others read, are left alone."""
+    turned, units = data.draw(st.booleans()), data.draw(st.sampled_from([4, 200]))
+    shapes = {
+        "xs": (3, 30) if turned else (30, 3),
+        "w": (units, 3) if turned else (3, units),
+        "first": (units, 30) if turned else (30, units),
+        "b": data.draw(
+            st.sampled_from([(units, 1), (1, units, 1)] if turned else [(units,), (1, units), (1, 1, units)])
+        ),
+    }
+    other = data.draw(
+        st.sampled_from([None, (30,) if turned else (30, 1), (1,), (units, 30) if turned else (30, units)])
+    )
+    sides = [data.draw(st.sampled_from(["p, b", "b, p"])), "w, xs" if turned else "xs, w"]
+    read = data.draw(st.sampled_from(["q", "p"])) if other is None else "q"
+    shapes["b"] = other or shapes["b"]
+    kind = data.draw(st.sampled_from(["float", "double"]))
+    x, weight, vector, first = (", ".join(map(str, shapes[name])) for name in ("xs", "w", "b", "first"))
+    text = PROJECTIONS.format(
+        kind=kind, x=x, weight=weight, vector=vector, first=first, sum=sides[0], product=sides[1], read=read
+    )
+    case = parsed(text, **(shapes | {"xs": (20, *shapes["xs"])}))
+    case.feeds = {name: value.astype("f" if kind == "float" else "d") for name, value in case.feeds.items()}
+    check(case, ProjectionBias(), applies=units == 200 and other is None and read == "q")
+
+
+def test_projection_bias(golden: Golden) -> None:
+    case = parsed(
+        PROJECTIONS.format(
+            kind="float", x="B,3", weight="3,200", vector="200", first="B,200", sum="p, b", product="xs, w", read="q"
+        )
+    )
+    shown(golden, case, ProjectionBias())
 
 
 PRODUCT = """

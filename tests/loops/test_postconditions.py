@@ -13,6 +13,7 @@ from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
+from lstm_lower.passes.loops.projection_bias import ProjectionBias
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
@@ -46,6 +47,11 @@ g (float[4,2,3] xs, float[2,3] first, float[4,2,5] hs) => (float[2,3] last, floa
     { u = Add(s, x) y = Neg(u) }> (first, xs)
   axes = Constant <value = int64[2] {0, 1}> () b = ReduceSum <keepdims = 0> (ys, axes)
   rows = Flatten <axis = 2> (ys) left = Flatten <axis = 2> (c) w = Gemm <transA = 1> (left, rows) }"""
+PROJECTED = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[60,40,3] xs, float[3,200] w, float[200] b, float[40,200] first) => (float[40,200] last) {
+  p = MatMul(xs, w) q = Add(p, b)
+  last = Scan <num_scan_inputs = 1, body = step (float[40,200] s, float[40,200] x) => (float[40,200] u)
+    { u = Mul(s, x) }> (first, q) }"""
 TRIPS = """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] last) {
   trips = Constant <value = int64 {3}> ()
   last = Loop <body = b (int64 i, bool go, float[2] s) => (bool on, float[2] t) { on = Identity(go) t = Add(s, x) }>
@@ -72,6 +78,7 @@ BROKEN = {
     "loop": (LoopToScan, TRIPS, "Loop"),
     "sum over rows": (ReductionToProduct, SUM, "ReduceSum"),
     "sum beside a product": (BiasFusion, FUSED, "ReduceSum"),
+    "vector beside a product": (ProjectionBias, PROJECTED, "Add"),
 }
 
 
