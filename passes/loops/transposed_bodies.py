@@ -48,11 +48,13 @@ class _Candidate:
 
     Attributes:
         node: its Scan.
+        products: those that gain.
         region: the matrices that are transposed, and the nodes between them.
         gain: nanoseconds per step.
     """
 
     node: ir.Node
+    products: list[ir.Node]
     region: Region
     gain: float
 
@@ -79,7 +81,10 @@ class TransposedBodies(AroundLoops, LoopPass):
         for candidate in candidates:
             # Loops before it put values of their own in the place of what it reads.
             loop = Loop(candidate.node, self.context.space)
-            _Turner(loop, Dependence(loop), candidate.region, ORDER).write()
+            dependence = Dependence(loop)
+            region = _region(dependence, candidate.products)
+            assert region is not None
+            _Turner(loop, dependence, region, ORDER).write()
             loop.commit()
         if candidates:
             _turn_behind_products(Emitter(self.context.space, graph, scope="layout"))
@@ -98,7 +103,7 @@ class TransposedBodies(AroundLoops, LoopPass):
         if region is None or obstacle is not None:
             self.refuse(obstacle or loop.node, "it reads or makes what cannot be transposed")
             return None
-        return _Candidate(loop.node, region, sum(gains.values()))
+        return _Candidate(loop.node, list(gains), region, sum(gains.values()))
 
 
 def _gain(facts: Facts, dependence: Dependence, node: ir.Node) -> float:

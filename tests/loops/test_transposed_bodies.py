@@ -88,6 +88,47 @@ def test_networks_keep_their_results(data: st.DataObject) -> None:
         assert_same(run(case.model, case.feeds, optimised=optimised), run(after, case.feeds, optimised=optimised))
 
 
+# The second loop walks along what the first one made, and adds its result in each step; squares hide a wrong order.
+STACK = """
+loops (float[T,3,3] xs, float[3,3] first, float[3,3] w, float[3,3] r) => (float[3,3] u, float[S,3,3] ys)
+{{
+  {constants}
+  h, hs = Scan <num_scan_inputs = 1, body = lower (float[3,3] s, float[3,3] x) => (float[3,3] s2, float[3,3] y)
+    {{ p = MatMul(s, w) q = Add(p, x) s2 = Tanh(q) y = Identity(s2) }}> (first, xs)
+  walked = Slice(hs, one, end, zero)
+  u, ys = Scan <num_scan_inputs = 1, body = upper (float[3,3] t, float[3,3] z) => (float[3,3] t2, float[3,3] v)
+    {{ m = MatMul(t, r) n = Add(m, z) o = Mul(n, {captured}) t2 = Tanh(o) v = Identity(t2) }}> (first, walked)
+}}"""
+
+
+@pytest.mark.parametrize("captured", ["h", "first"])
+def test_a_loop_reads_what_another_one_made(captured: str) -> None:
+    case = parsed(STACK.format(constants=CONSTANTS, captured=captured), xs=(4, 3, 3), first=(3, 3), w=(3, 3), r=(3, 3))
+    with gaining():
+        check(case, TransposedBodies(), applies=True)
+
+
+def test_a_product_reads_the_transpose_of_another_one() -> None:
+    case = parsed(
+        """
+loops (float[2,3] a, float[3,2] b, float[T] xs, float[3,3] w, float[2,2] r)
+  => (float[2,3] u, float[3,2] v, float[T,2,3] ys)
+{
+  u, v, ys = Scan <num_scan_inputs = 1, body = step (float[2,3] s, float[3,2] t, float x)
+    => (float[2,3] s2, float[3,2] t2, float[2,3] y)
+    { p = MatMul(s, w) q = Add(p, x) t2 = Transpose <perm = [1, 0]> (q) m = MatMul(t2, r)
+      n = Transpose <perm = [1, 0]> (m) y = Sin(n) s2 = Tanh(s) }> (a, b, xs)
+}""",
+        a=(2, 3),
+        b=(3, 2),
+        xs=(4,),
+        w=(3, 3),
+        r=(2, 2),
+    )
+    with gaining():
+        check(case, TransposedBodies(), applies=True)
+
+
 def _bodies(model: onnx.ModelProto) -> list[list[str]]:
     scans = [node for node in model.graph.node if node.op_type == "Scan"]
     bodies = [attribute.g for node in scans for attribute in node.attribute if attribute.name == "body"]

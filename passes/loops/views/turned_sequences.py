@@ -53,7 +53,8 @@ class TurnedSequences:
         turned = iter([self.write(e, part) for part in parts])
         if isinstance(view, std.MatMul):
             return e.op(std.MatMul, e.transpose(view.b, (1, 0)), next(turned))
-        operands = [next(turned) if x in parts else self._spread(e, x) for x in view.node.inputs]
+        spread = isinstance(view, std.Elementwise)
+        operands = [next(turned) if x in parts else self._spread(e, x) if spread else x for x in view.node.inputs]
         changed = {"axis": TURN[view.axis]} if isinstance(view, std.Concat) and view.axis else {}
         made = e.again(view.node, operands, **changed).outputs[view.node.outputs.index(value)]
         shape = self.facts.shape(value)

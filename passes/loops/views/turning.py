@@ -135,7 +135,8 @@ class Writer:
         """Brings what another node makes into the order."""
         own = order_of(self.facts, node)
         source = node.inputs[0] if node.inputs else None
-        if own is not None and source is not None and inverse(own) == self.order:
+        # Of a value of the region nothing is left that lies as it did.
+        if own is not None and inverse(own) == self.order and source is not None and source not in self.region.values:
             self.turned[value] = source
             return
         self.turned[value] = self._described(self._behind(node).transpose(value, self.order), value)
