@@ -22,7 +22,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.records.files import atomic_path
+from lstm_lower.records.files import atomic_path, other_kind
 from lstm_lower.runtime.feeds_cudnn import with_forward_outputs
 from lstm_lower.runtime.ranges import integer_range
 
@@ -172,6 +172,9 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
         InvalidInputError: the file is no `.npz` file of plain arrays.
         FileNotFoundError: there is no such file.
     """
+    kind = other_kind(Path(path))
+    if kind is not None:
+        raise InvalidInputError(f"{path}: a .npz file of arrays is required, got a {kind}")
     with Path(path).open("rb") as stream:
         if not zipfile.is_zipfile(stream):
             raise InvalidInputError(
@@ -184,7 +187,7 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
         except MemoryError:
             raise
         except Exception as error:
-            # Bytes that are none break zipfile, zlib and numpy in a dozen ways.
+            # Damaged bytes break zipfile, zlib and numpy in a dozen ways.
             raise InvalidInputError(
                 f"{path}: a .npz file of arrays is required, got one that fails to load: {error}"
             ) from error

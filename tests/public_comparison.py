@@ -23,8 +23,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.cli.check_tensorflow import Comparison, compare_with_tensorflow, fixed_source
-from lstm_lower.cli.inspect_graph import chosen
-from lstm_lower.cli.sources import ImportOptions, names_of, open_model
+from lstm_lower.cli.sources import ImportOptions, chosen, names_of, open_model
 from lstm_lower.errors import InvalidInputError, LstmLowerError, LstmLowerWarning
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.records import state

@@ -22,6 +22,7 @@ from lstm_lower.cli.options import (
 )
 from lstm_lower.cli.sources import (
     CheckpointOption,
+    GraphInputsOption,
     ImportOptions,
     OutputsOption,
     ShapesOption,
@@ -102,10 +103,7 @@ def bench(
             "--trace", help="Write a run of each contestant as a Chrome trace for Perfetto.", show_default=False
         ),
     ] = None,
-    graph_inputs: Annotated[
-        str | None,
-        typer.Option("--graph-inputs", metavar="NAMES", help="Inputs of a TensorFlow graph, separated by commas."),
-    ] = None,
+    graph_inputs: GraphInputsOption = None,
     outputs: OutputsOption = None,
     signature: SignatureOption = None,
     weights: WeightsOption = None,

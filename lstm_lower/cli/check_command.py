@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from lstm_lower.cli import console
-from lstm_lower.cli.inspect_graph import chosen
 from lstm_lower.cli.options import (
     DimOption,
     InputsOption,
@@ -26,14 +25,16 @@ from lstm_lower.cli.options import (
 )
 from lstm_lower.cli.sources import (
     CheckpointOption,
+    GraphInputsOption,
     ImportOptions,
     OutputsOption,
     ShapesOption,
     SignatureOption,
+    StateOption,
+    WeightsOption,
     open_model,
 )
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.records.kinds import is_tensorflow
 
 if TYPE_CHECKING:
     from lstm_lower.cli.check_tensorflow import Comparison
@@ -65,10 +66,13 @@ def check(
             help="What to compare with; with tensorflow MODEL is a graph of TensorFlow's, imported and lowered."
         ),
     ] = "float64",
+    graph_inputs: GraphInputsOption = None,
     outputs: OutputsOption = None,
     signature: SignatureOption = None,
+    weights: WeightsOption = None,
     checkpoint: CheckpointOption = None,
     shapes: ShapesOption = None,
+    state: StateOption = None,
     steps: Annotated[
         int, typer.Option("--steps", min=1, help="Runs next to TensorFlow, each on the state before.")
     ] = 3,
@@ -87,7 +91,7 @@ def check(
     same feeds and weights: outputs and new values of variables are compared. The names in the .npz file are tensors of
     the graph; inputs that it leaves out are random, as are weights without values.
     """
-    options = ImportOptions(None, outputs, signature, None, checkpoint, shapes, None, opset)
+    options = ImportOptions(graph_inputs, outputs, signature, weights, checkpoint, shapes, state, opset)
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.runtime import feeds
 
@@ -116,7 +120,7 @@ def check(
             from lstm_lower.runtime.proof.check import check as run_check
 
             found = report = run_check(
-                open_model(model, chosen(model, options) if is_tensorflow(model) else options),
+                open_model(model, options),
                 lowered,
                 given,
                 recorded=recorded,

@@ -11,8 +11,7 @@ import numpy as np
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.inspect_graph import chosen
-from lstm_lower.cli.sources import ImportOptions, names_of, open_model
+from lstm_lower.cli.sources import ImportOptions, chosen, names_of, open_model
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.records.kinds import is_tensorflow
 
@@ -82,7 +81,7 @@ def compare_with_tensorflow(
     from lstm_lower.tensorflow import original as tensorflow
     from lstm_lower.tensorflow.widening import all_nodes
 
-    options = chosen(path, dataclasses.replace(options, inputs=",".join(given) or None))
+    options = chosen(path, options, list(given))
     model = open_model(path, options, fixed_source(path, options)[0])
     carried = {pair.input for pair in state.read(model).pairs}
     feeds = {name: array for name, array in random_feeds(model, sizes, seed).items() if name not in carried}

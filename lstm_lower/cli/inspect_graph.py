@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.sources import ImportOptions, names_of
+from lstm_lower.cli.sources import choice
 from lstm_lower.errors import some
 
 if TYPE_CHECKING:
@@ -124,40 +124,6 @@ def _command(
 ) -> str:
     """The command to go on with."""
     words = ["lstm-lower", "lower", str(path)]
-    for option, text in zip(
-        ("signature", "inputs", "outputs"), _choice(found, inputs, outputs, signature), strict=True
-    ):
+    for option, text in zip(("signature", "inputs", "outputs"), choice(found, inputs, outputs, signature), strict=True):
         words += [f"--{option}", text] if text else []
     return shlex.join(words)
-
-
-def _choice(
-    found: Anatomy, inputs: Sequence[str] | None, outputs: Sequence[str] | None, signature: str | None
-) -> tuple[str | None, str | None, str | None]:
-    """The signature, inputs and outputs to import, as options spell them; `None` for those that need not be said."""
-    if signature is not None or found.signatures:
-        names = list(found.signatures)
-        signature = signature or ("serving_default" if "serving_default" in names else names[0])
-        declared = found.signatures.get(signature, {}).get("inputs", {})
-        # A placeholder that the results need, such as a rate, and that the signature leaves out.
-        given = [*declared, *found.undeclared] if inputs is None and found.undeclared else None
-    else:
-        given = list(dict.fromkeys([*(inputs or ()), *found.inputs]))
-        outputs = outputs or ([*found.losses, *found.train_ops] if found.train_ops else None)
-    return signature, ",".join(given or ()) or None, ",".join(outputs or ()) or None
-
-
-def chosen(path: Path, options: ImportOptions) -> ImportOptions:
-    """The options with what `inspect` would go on with for those that are not given.
-
-    Raises:
-        InvalidModelError, InvalidInputError: the file is broken, or the names are not in it.
-        OSError: it cannot be read.
-    """
-    from lstm_lower.tensorflow.files.anatomy import anatomy
-    from lstm_lower.tensorflow.files.opening import read_file
-
-    inputs, outputs = names_of(options.inputs), names_of(options.outputs)
-    found = anatomy(read_file(path, options.checkpoint), options.signature, inputs, outputs)
-    signature, given, asked = _choice(found, inputs, outputs, options.signature)
-    return dataclasses.replace(options, signature=signature, inputs=given, outputs=asked)

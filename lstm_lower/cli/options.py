@@ -20,7 +20,7 @@ RepairOption = Annotated[
 ]
 InputsOption = Annotated[
     Path | None,
-    typer.Option("--inputs", "-i", help="Feeds in a .npz file [default: random ones].", show_default=False),
+    typer.Option("--inputs", "--data", "-i", help="Feeds in a .npz file [default: random ones].", show_default=False),
 ]
 DimOption = Annotated[
     list[str] | None,

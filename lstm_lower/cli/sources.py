@@ -11,19 +11,32 @@ import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.records.kinds import is_tensorflow
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from lstm_lower.tensorflow.files.anatomy import Anatomy
     from lstm_lower.tensorflow.sources import Source
 
+_INPUTS_HELP = "Inputs of a TensorFlow graph, separated by commas [default: those that `inspect` proposes]."
 InputsOption = Annotated[
-    str | None, typer.Option("--inputs", metavar="NAMES", help="Inputs of a TensorFlow graph, separated by commas.")
+    str | None,
+    typer.Option("--inputs", "--graph-inputs", metavar="NAMES", help=_INPUTS_HELP, show_default=False),
+]
+# Of a command whose `--inputs` are feeds.
+GraphInputsOption = Annotated[
+    str | None, typer.Option("--graph-inputs", metavar="NAMES", help=_INPUTS_HELP, show_default=False)
 ]
 OutputsOption = Annotated[
-    str | None, typer.Option("--outputs", metavar="NAMES", help="Outputs of a TensorFlow graph, separated by commas.")
+    str | None,
+    typer.Option(
+        "--outputs",
+        metavar="NAMES",
+        help="Outputs of a TensorFlow graph, separated by commas [default: those that `inspect` proposes].",
+        show_default=False,
+    ),
 ]
 SignatureOption = Annotated[str | None, typer.Option("--signature", metavar="NAME", help="Signature of a SavedModel.")]
 CheckpointOption = Annotated[
@@ -134,9 +147,12 @@ def settle_state(model: ir.Model, form: Literal["inputs", "defaults"] | None) ->
 
 
 def open_model(path: Path, options: ImportOptions, source: Source | None = None) -> ir.Model:
-    """Reads an ONNX model, or imports a file of TensorFlow's and says what became of its weights.
+    """Reads an ONNX model, or imports a file of TensorFlow's and says what was chosen that the options leave open.
 
-    A source is what the file was opened as, where that was changed; of its weights nothing is said.
+    Args:
+        path: the file.
+        options: how to import it; inputs and outputs that they leave open are those that `inspect` proposes.
+        source: what the file was opened as, where that was changed; the options are then complete, and nothing is said.
 
     Raises:
         InvalidInputError: options of TensorFlow graphs are given for an ONNX file, or do not fit the graph.
@@ -154,6 +170,8 @@ def open_model(path: Path, options: ImportOptions, source: Source | None = None)
     from lstm_lower.tensorflow import from_tensorflow
 
     weights = _weights(options.weights)
+    if source is None:
+        options = _tell_chosen(chosen(path, options), options)
     model = load(
         from_tensorflow(
             source or path,
@@ -170,6 +188,56 @@ def open_model(path: Path, options: ImportOptions, source: Source | None = None)
     if weights is None and source is None:
         _tell_weights(model)
     return model
+
+
+def chosen(path: Path, options: ImportOptions, fed: Sequence[str] = ()) -> ImportOptions:
+    """The options with what `inspect` would go on with for those that are not given.
+
+    Args:
+        path: the file.
+        options: what is given.
+        fed: further tensors that are given, at which the graph is cut.
+
+    Raises:
+        InvalidModelError, InvalidInputError: the file is broken, or the names are not in it.
+        OSError: it cannot be read.
+    """
+    from lstm_lower.tensorflow.files.anatomy import anatomy
+    from lstm_lower.tensorflow.files.opening import read_file
+    from lstm_lower.tensorflow.files.saved_model import DEFAULT_SIGNATURE
+
+    inputs = [*(names_of(options.inputs) or ()), *fed] or None
+    outputs = names_of(options.outputs)
+    found = anatomy(read_file(path, options.checkpoint), options.signature, inputs, outputs)
+    if options.signature is None and len(found.signatures) > 1 and DEFAULT_SIGNATURE not in found.signatures:
+        return options  # one has to be named: the import names them
+    signature, given, asked = choice(found, inputs, outputs, options.signature)
+    return dataclasses.replace(options, signature=signature, inputs=given or options.inputs, outputs=asked)
+
+
+def choice(
+    found: Anatomy, inputs: Sequence[str] | None, outputs: Sequence[str] | None, signature: str | None
+) -> tuple[str | None, str | None, str | None]:
+    """The signature, inputs and outputs to import, as options spell them; `None` for those that need not be said."""
+    if signature is not None or found.signatures:
+        names = list(found.signatures)
+        signature = signature or ("serving_default" if "serving_default" in names else names[0])
+        declared = found.signatures.get(signature, {}).get("inputs", {})
+        # A placeholder that the results need, such as a rate, and that the signature leaves out.
+        given = [*declared, *found.undeclared] if inputs is None and found.undeclared else None
+    else:
+        given = list(dict.fromkeys([*(inputs or ()), *found.inputs]))
+        outputs = outputs or ([*found.losses, *found.train_ops] if found.train_ops else None)
+    return signature, ",".join(given or ()) or None, ",".join(outputs or ()) or None
+
+
+def _tell_chosen(chosen: ImportOptions, given: ImportOptions) -> ImportOptions:
+    """Says which part of a graph was taken, where that is a choice."""
+    if given.outputs is None and chosen.outputs is not None:
+        names = {"inputs": names_of(chosen.inputs) or [], "outputs": names_of(chosen.outputs) or []}
+        text = ", ".join(f"--{key} {some(found, 4)}" for key, found in names.items() if found)
+        console.err().print(escape(f"taken of the graph: {text} (`lstm-lower inspect` lists what else there is)"))
+    return chosen
 
 
 def _tell_weights(model: ir.Model) -> None:

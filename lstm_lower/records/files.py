@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all, through symbolic links, and into devices and pipes instead of over them."""
+"""Reading and writing files: whole or not at all, through symbolic links, and devices and pipes as what they are."""
 
 from __future__ import annotations
 
@@ -6,13 +6,43 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+# Seconds that a pipe has to find a writer.
+_PATIENCE = 2.0
 
 
 def is_special(path: Path) -> bool:
     """Whether a path leads to a device, a pipe or a socket, which must not be replaced by a file."""
     return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def other_kind(path: Path) -> str | None:
+    """What a path leads to that is no file: a folder, a pipe, a socket or a device; `None` of files and of nothing."""
+    kinds = {"directory": path.is_dir, "pipe": path.is_fifo, "socket": path.is_socket}
+    special = "device" if is_special(path) else None
+    return next((kind for kind, matches in kinds.items() if matches()), special)
+
+
+def read_whole(path: Path) -> bytes:
+    """The bytes of a file, or of a pipe that somebody writes to.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe that nobody has opened for writing after a while.
+    """
+    if not path.is_fifo():
+        return path.read_bytes()
+    # Opened like this, a pipe without a writer is at its end, and one with a writer says to try again.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:
+        deadline = time.monotonic() + _PATIENCE
+        while (first := pipe.read(1)) == b"":
+            if time.monotonic() > deadline:
+                raise OSError(f"{path}: a file is required, got a pipe that nobody writes to")
+            time.sleep(0.01)
+        os.set_blocking(pipe.fileno(), True)
+        return (first or b"") + pipe.read()
 
 
 def real_path(path: Path) -> Path:

@@ -18,7 +18,7 @@ from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.copies import detach_names
 from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.graph.values import certain_first, declared_shape, stated
-from lstm_lower.records.files import atomic_path
+from lstm_lower.records.files import atomic_path, other_kind, read_whole
 from lstm_lower.records.kinds import is_tensorflow
 
 # Protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
@@ -46,13 +46,13 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         proto, base, label = model, None, "the model"
     else:
         path = Path(model)
-        if path.is_dir() or path.is_char_device() or path.is_block_device():
-            kind = "directory" if path.is_dir() else "device"
+        kind = other_kind(path)
+        if kind not in (None, "pipe"):
             raise InvalidModelError(f"{path}: an ONNX file is required, got a {kind}")
         base, label = path.parent, str(path)
         proto = onnx.ModelProto()
         try:
-            proto.ParseFromString(path.read_bytes())
+            proto.ParseFromString(read_whole(path))
         except google.protobuf.message.DecodeError as error:
             raise InvalidModelError(
                 f"{label}: an ONNX model is required, got bytes that are not one ({error})"

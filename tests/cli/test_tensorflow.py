@@ -46,6 +46,17 @@ def test_inspect_a_graph_def() -> None:
     assert "BlockLSTMGrad" in text
 
 
+def test_what_inspect_proposes_is_taken(tmp_path: Path) -> None:
+    """By every command; the graph's queues are no operators of ONNX."""
+    code, text = invoke("lower", str(META), "-o", str(tmp_path / "out.onnx"))
+    assert code == 0, text
+    assert "taken of the graph: --inputs fifo_queue_DequeueMany:0, " in text
+    assert "--outputs sparse_softmax_cross_entropy_loss/value:0, train" in text
+    assert "fifo_queue_DequeueMany:0" in [value.name for value in onnx.load(tmp_path / "out.onnx").graph.input]
+    code, text = invoke("report", str(GRAPHS / "block_lstm_train.saved_model"), "-o", str(tmp_path / "out.html"))
+    assert (code, "requires one of train_assign, train_pure" in text) == (1, True)
+
+
 def test_errors(tmp_path) -> None:
     graph = tmp_path / "broken.pb"
     graph.write_bytes((GRAPHS / f"{CASE}.pb").read_bytes()[:1000])

@@ -189,3 +189,15 @@ def test_notes_must_be_json(tmp_path: Path) -> None:
     with pytest.raises(LstmLowerError, match="notes of a checkpoint require what JSON can hold"):
         ll.Trainer(quadratic(), optimizer="sgd").save(tmp_path / "c", {"array": np.zeros(2)})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_PATIENCE", 0.05)
+    for name, read, told in (
+        ("a.onnx", model_files.load, "a file is required, got a pipe that nobody writes to"),
+        ("a.pb", ll.from_tensorflow, "a GraphDef is required, got a pipe"),
+        ("a.npz", feeds.read_arrays, "a .npz file of arrays is required, got a pipe"),
+    ):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises((OSError, ll.LstmLowerError), match=told):
+            read(tmp_path / name)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, some
+from lstm_lower.records.files import other_kind
 from lstm_lower.records.kinds import Content, Kind, content_of
 from lstm_lower.tensorflow.files import messages, saved_model
 from lstm_lower.tensorflow.files.bundle import Checkpoint, find_checkpoint, open_checkpoint
@@ -105,7 +106,12 @@ def _content(path: Path) -> Content:
         raise InvalidModelError(f"{path}: a graph is required, got {got}; checkpoint= takes values for a graph")
     if path.is_dir():
         raise InvalidModelError(f"{path}: a SavedModel is required, got a folder without saved_model.pb")
-    raise InvalidModelError(f"{path}: a GraphDef is required, got another kind of file")
+    raise InvalidModelError(f"{path}: a GraphDef is required, got {_kind(path)}")
+
+
+def _kind(path: Path) -> str:
+    found = other_kind(path)
+    return "another kind of file" if found is None else f"a {found}"
 
 
 def _with_checkpoint(file: GraphFile, asked: Path | None, beside: Path | None) -> GraphFile:
