@@ -25,6 +25,7 @@ from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import casts, contracts
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers as provider_names
+from lstm_lower.runtime.kernels import lacking
 from lstm_lower.runtime.serialized import default_options, failures_explained, open_session
 from lstm_lower.runtime.values import as_array, dtype_of
 
@@ -199,6 +200,12 @@ def _open(
     except Exception as error:
         # It has operators of its own: only what it names as unknown is for others to define.
         model = source if isinstance(source, ir.Model) else load(source)
+        missing = lacking(error, model)
+        if missing is not None:
+            raise InvalidModelError(
+                f"the provider requires kernels for every node, got {missing}, for which onnxruntime has none; a model "
+                "in float32 runs on every provider (in PyTorch: module.float(), with examples in float32)"
+            ) from error
         unknown = next((f"; {reason}" for reason in unsupported_nodes(model) if reason.split()[0] in str(error)), "")
         target = provider_names.target_of(providers)
         way = f"; lower(model, target='{target}') writes it for this provider" if target is not None else ""

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import torch
+
+from lstm_lower.errors import LstmLowerError, UnsupportedOpError
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def cause(error: BaseException) -> str:
     """What an error goes back to, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return _first_line(error)
+    return first_line(error)
+
+
+def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Turns what PyTorch, its exporter or we raise on a module that nobody foresaw into one error."""
+
+    @functools.wraps(function)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except (LstmLowerError, MemoryError):
+            raise
+        except Exception as error:
+            raise UnsupportedOpError(
+                f"from_torch requires a module that it can follow, got {cause(error)}; its parts, exported one by one, "
+                "tell which to write by other operations of PyTorch"
+            ) from error
+
+    return called
 
 
 def _missing(error: BaseException) -> re.Match[str] | None:
@@ -38,6 +64,19 @@ def unwritten(error: BaseException, program: torch.export.ExportedProgram) -> st
     return f" {name}"
 
 
-def _first_line(error: BaseException) -> str:
+def way_around(error: BaseException) -> str:
+    """What to write in place of what cannot be traced."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode):
+        return (
+            "branches and loops over values of tensors are what it cannot trace; torch.where, torch.cond, and lengths "
+            "as inputs, are ways around them"
+        )
+    return "what it names, by other operations of PyTorch on tensors, is a way around it"
+
+
+def first_line(error: BaseException) -> str:
+    """An error's kind and the first line of its message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(". :")

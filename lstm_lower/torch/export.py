@@ -8,18 +8,22 @@ import functools
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import onnx_ir as ir
 import torch
 from torch import Tensor, nn
 from torch.backends import opt_einsum
 
-from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
+from lstm_lower.errors import LstmLowerError, UnsupportedOpError
+from lstm_lower.graph.copies import copy_model
+from lstm_lower.runtime.kernels import only_processor
+from lstm_lower.runtime.session import Session
 from lstm_lower.torch import recurrent
+from lstm_lower.torch.axes import Axes, DynamicShapes, Requested, check_open, choices, requested
 from lstm_lower.torch.branches import decided_axes, open_axes
-from lstm_lower.torch.causes import cause, lacks_formula, unwritten
+from lstm_lower.torch.causes import cause, lacks_formula, unwritten, way_around
 from lstm_lower.torch.functions import masks_unread, own_gradients_refused
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
@@ -28,12 +32,12 @@ from lstm_lower.torch.naming import changed, name_dimensions, not_constant, rena
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 from lstm_lower.torch.size_arithmetic import open_roots, round_down
-from lstm_lower.torch.sizes import Axes, Comparison
+from lstm_lower.torch.sizes import Comparison
 from lstm_lower.torch.statistics import cumulative_averages
+from lstm_lower.torch.wrappers import eagerly
 
 OPSET = 18
 _BY_ITSELF = "forward works for this size alone"
-DynamicShapes = Literal["auto"] | Mapping[str, Any] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Traced:
     names: list[str]
     tensors: list[Tensor]
     reasons: Axes
-    wanted: DynamicShapes
+    wanted: Requested
     closed: Axes
 
     def same_as(self, other: Traced) -> bool:
@@ -139,12 +143,27 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             continue
         with _quiet():
             comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, exported.model)
+            _check_kernels(traced, comparison.lacking, exported.model)
             found = comparison.differing_axes()
             moved = comparison.changed_parameters()
         if not found:
             return traced, dataclasses.replace(exported, changed=moved)
-        _check_wanted(traced.wanted, found)
+        check_open(traced.wanted, found)
         traced = tracing(closed=joined(traced.closed, found))
+
+
+def _check_kernels(traced: Traced, lacking: str | None, model: ir.Model) -> None:
+    """Refuses what neither the model nor what it is lowered to has kernels for, unless there are other devices."""
+    if lacking is None or not only_processor():
+        return
+    try:
+        Session(copy_model(model), providers=["cpu"])
+    except LstmLowerError as error:
+        raise UnsupportedOpError(
+            f"{type(traced.step.module).__name__} requires operations that onnxruntime computes on the processor, got "
+            f"{lacking}, for which it has no kernel; module.float(), with examples in float32, is a way around it "
+            "(weights go back into a module of any dtype by trainer.to_torch)"
+        ) from error
 
 
 def _fewer_open(traced: Traced, error: UnsupportedOpError) -> Axes | None:
@@ -196,9 +215,10 @@ def trace(
     names = [*operands.names, *target_names]
     # A view cannot be traced everywhere.
     tensors = [tensor.detach().clone() for tensor in (*operands.tensors, *example_targets)]
+    wanted = requested(dynamic_shapes, names, tensors)
     step = Step(module, operands, loss, target_names)
-    program, reasons = _traced(step, names, tensors, dynamic_shapes, closed or {})
-    return Traced(step, program, names, tensors, reasons, dynamic_shapes, closed or {})
+    program, reasons = _traced(step, names, tensors, wanted, closed or {})
+    return Traced(step, program, names, tensors, reasons, wanted, closed or {})
 
 
 def write(traced: Traced) -> Exported:
@@ -232,7 +252,7 @@ def write(traced: Traced) -> Exported:
         name: {axis: traced.reasons.get(name, {}).get(axis, _BY_ITSELF) for axis in axes}
         for name, axes in name_dimensions(model).items()
     }
-    _check_wanted(traced.wanted, fixed)
+    check_open(traced.wanted, fixed)
     weights = {name for name, _ in step.module.named_parameters()} | {name for name, _ in step.module.named_buffers()}
     with not_constant(model, weights):
         translate(model, recurrent.FORMULAS)
@@ -242,12 +262,12 @@ def write(traced: Traced) -> Exported:
 
 
 def _traced(
-    step: Step, names: Sequence[str], tensors: Sequence[Tensor], dynamic_shapes: DynamicShapes, closed: Axes
+    step: Step, names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested, closed: Axes
 ) -> tuple[torch.export.ExportedProgram, Axes]:
     """The traced step with as many open axes as can be; and of those that are not, why."""
     reasons = joined(closed, {})
     failed: Exception | None = None
-    for choice in _choices(names, tensors, dynamic_shapes):
+    for choice in choices(names, tensors, wanted):
         axes = [open_ - set(closed.get(name, ())) for name, open_ in zip(names, choice, strict=True)]
         try:
             program = _captured(step, tensors, axes)
@@ -269,8 +289,8 @@ def _traced(
             return program, reasons
     assert failed is not None
     raise UnsupportedOpError(
-        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {cause(failed)}. Branches "
-        "and loops over values of tensors are what it cannot; torch.where, and lengths as inputs, are ways around them"
+        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {cause(failed)}; "
+        f"{way_around(failed)}"
     ) from failed
 
 
@@ -280,48 +300,6 @@ def _captured(step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]]) -
         program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
     round_down(program)
     return program
-
-
-def _choices(
-    names: Sequence[str], tensors: Sequence[Tensor], dynamic_shapes: DynamicShapes
-) -> Iterator[list[set[int]]]:
-    """Which axes of each input to leave open, in the order in which to try."""
-    if dynamic_shapes == "auto":
-        shapes = [tuple(tensor.shape) for tensor in tensors]
-        most = max(map(len, shapes))
-        # Often one axis alone must have a size: one that is repeated, or a height that convolutions bring down to 1.
-        single = [frozenset(axis for axis, size in enumerate(shape) if axis == 0 or size != 1) for shape in shapes]
-        # A first axis of size 1 may be one that is repeated too, beside batches of other sizes.
-        repeated = [frozenset(axis for axis, size in enumerate(shape) if size != 1) for shape in shapes]
-        without = (frozenset(range(most)) - {closed} for closed in range(1, most))
-        first = (frozenset(range(count)) for count in (2, 1, 0))
-        same = ([open_] * len(shapes) for open_ in (frozenset(range(most)), *without, *first))
-        chosen = [[open_ & set(range(len(shape))) for open_, shape in zip(each, shapes, strict=True)] for each in same]
-        for each in dict.fromkeys(map(tuple, (chosen[0], single, repeated, *chosen[1:]))):
-            yield [set(open_) for open_ in each]
-        return
-    wanted = _wanted(dynamic_shapes)
-    unknown = [name for name in wanted if name not in names]
-    if unknown:
-        raise InvalidInputError(f"dynamic_shapes requires names of {list(names)}, got '{unknown[0]}'")
-    yield [wanted.get(name, set()) for name in names]
-
-
-def _wanted(dynamic_shapes: DynamicShapes) -> dict[str, set[int]]:
-    """Input -> axes that are to be open."""
-    if dynamic_shapes == "auto" or dynamic_shapes is None:
-        return {}
-    if not isinstance(dynamic_shapes, Mapping):
-        raise InvalidInputError(f"dynamic_shapes requires 'auto', None or input -> axes, got {dynamic_shapes!r}")
-    return {name: set(axes or ()) for name, axes in dynamic_shapes.items()}
-
-
-def _check_wanted(dynamic_shapes: DynamicShapes, fixed: Mapping[str, Mapping[int, str]]) -> None:
-    for name, axes in _wanted(dynamic_shapes).items():
-        for axis in sorted(axes & set(fixed.get(name, ()))):
-            raise InvalidInputError(
-                f"dynamic_shapes requires axes that forward leaves open, got '{name}', axis {axis}: {fixed[name][axis]}"
-            )
 
 
 @contextlib.contextmanager
@@ -339,6 +317,7 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         own_gradients_refused(module),
         masks_unread(),
         cumulative_averages(),
+        eagerly(),
     ):
         yield
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import onnx
 import onnx_ir as ir
-from torch import nn
+from torch import Tensor, nn
 
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.graph.copies import copy_model
@@ -31,8 +31,12 @@ from lstm_lower.passes.training.updates import Group
 from lstm_lower.records import origin
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair
-from lstm_lower.torch import losses, optimizers
-from lstm_lower.torch.export import DynamicShapes, Exported, Traced, settled, trace
+from lstm_lower.torch import examples, losses, optimizers
+from lstm_lower.torch.axes import DynamicShapes
+from lstm_lower.torch.causes import explained
+from lstm_lower.torch.export import Exported, Traced, settled, trace
+from lstm_lower.torch.interface import Operands, named_tensors
+from lstm_lower.torch.wrappers import module_of
 
 
 class FixedStepsWarning(LstmLowerWarning):
@@ -45,6 +49,7 @@ FIXED_AXES = "lstm_lower.fixed_axes"
 What = Literal["train", "gradients", "input_gradient", "forward"]
 
 
+@explained
 def from_torch(
     module: nn.Module,
     example_inputs: Any,
@@ -83,15 +88,29 @@ def from_torch(
         InvalidInputError: an argument does not fit.
         UnsupportedOpError: PyTorch cannot export the module, or gradients flow through operators without a rule.
     """
-    if not isinstance(module, nn.Module):
-        raise InvalidInputError(f"from_torch requires an nn.Module, got {type(module).__name__}")
+    module = module_of(module)
     if what not in get_args(What):
         raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
     if optimizer is not None and what != "train":
         raise InvalidInputError(f"optimizer requires what='train', got {what!r}")
+    optimizers.check(optimizer)
+    examples.checked("example_inputs", example_inputs)
     targets = losses.tensors_of(example_targets)
+    examples.checked("example_targets", targets)
     names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
     formula, traced = _loss(loss, has_targets=example_targets is not None)
+    if isinstance(formula, Loss) and targets and len(targets) != formula.count:
+        raise InvalidInputError(
+            f"example_targets requires {formula.count} of {type(formula).__name__}, got {len(targets)}; a list is "
+            "several targets, torch.tensor([...]) is one"
+        )
+    operands = Operands.of(module, example_inputs)
+    run = losses.in_torch(loss)
+    whole = traced is not None
+    result = examples.run_once(module, operands, run, targets if targets or whole else None, whole=whole)
+    if isinstance(formula, Loss) and run is not None and losses.by_element(formula) and _repeated(result, targets):
+        # PyTorch repeats the smaller one, which formulas of ours do not.
+        formula, traced = "loss", functools.partial(_of_first, run)
     tracing = functools.partial(
         trace,
         module,
@@ -126,6 +145,16 @@ def from_torch(
     if evaluated is not None and evaluated is not exported:
         _record_evaluation(step, evaluated, formula, changing)
     return ir.to_proto(step)
+
+
+def _repeated(result: Any, targets: Sequence[Tensor]) -> bool:
+    """Whether a target has another shape than the prediction."""
+    prediction = named_tensors("", result)[0][1]
+    return any(target.shape != prediction.shape for target in targets)
+
+
+def _of_first(loss: Callable[..., Any], result: Any, *targets: Tensor) -> Any:
+    return loss(named_tensors("", result)[0][1], *targets)
 
 
 def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool) -> tuple[Exported, Exported | None]:
@@ -203,10 +232,22 @@ def _loss(loss: Any, *, has_targets: bool) -> tuple[Loss | str, Any]:
     formula = losses.formula_of(loss)
     if formula is not None:
         return formula, None
+    if isinstance(loss, type):
+        raise InvalidInputError(
+            f"loss requires a loss module or a function, got the class {loss.__name__}; make one of it: "
+            f"{loss.__name__}()"
+        )
     if isinstance(loss, str):
         return (resolve(loss) if loss.lower() in BY_NAME else loss), None
+    if isinstance(loss, nn.Module) and any(True for _ in loss.parameters()):
+        raise InvalidInputError(
+            f"loss requires no parameters of its own, got {some([name for name, _ in loss.named_parameters()])} of "
+            f"{type(loss).__name__}, which no step would train; make it a part of the module, let forward return the "
+            "loss by a name, as in {'objective': ...}, and give that name as loss"
+        )
     if not callable(loss):
-        raise InvalidInputError(f"loss requires a name, a loss module or a function, got {loss!r}")
+        said = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+        raise InvalidInputError(f"loss requires a name, a loss module or a function, got {said}")
     if not has_targets:
         raise InvalidInputError(
             f"a loss that is traced requires example_targets, got none for {loss!r}; () says that it takes none"
@@ -224,9 +265,15 @@ def _trained(module: nn.Module, model: ir.Model, optimizer: Any) -> set[str]:
         chosen = getattr(optimizer, "optimizer", optimizer)
         own = {names.get(id(parameter)) for group in chosen.param_groups for parameter in group["params"]}
         wanted &= {name for name in own if name is not None}
+        if None in own:
+            raise InvalidInputError(
+                f"optimizer requires parameters of the module, such as {some(list(names.values()))}, got others; make "
+                "it of module.parameters()"
+            )
     if not wanted:
         raise InvalidInputError(
-            f"from_torch requires parameters that require gradients, got none among {some(list(names.values()))}"
+            f"from_torch requires parameters that require gradients, got none among {some(list(names.values()))}; "
+            "module.requires_grad_() makes all require them, and what='input_gradient' or 'forward' needs none"
         )
     return wanted
 

@@ -54,11 +54,13 @@ class Operands:
         tensors = [tensor.detach() for _, tensor in named_tensors("", [args, kwargs])]
         filled, kwargs = _replaced([list(args), kwargs], iter(tensors))
         args = tuple(filled)
+        signature = inspect.signature(module.forward)
         try:
-            bound = inspect.signature(module.forward).bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError as error:
+            way = "; what the loss takes goes to example_targets" if len(args) > len(signature.parameters) else ""
             raise InvalidInputError(
-                f"example_inputs requires what {type(module).__name__}.forward takes, got: {error}"
+                f"example_inputs requires what {type(module).__name__}.forward takes, {signature}, got: {error}{way}"
             ) from error
         named = []
         for name, value in bound.arguments.items():
@@ -92,10 +94,11 @@ def named_tensors(name: str, value: Any) -> list[tuple[str, Tensor]]:
     """The tensors of a nested value, named after where they are."""
     if isinstance(value, Tensor):
         return [(name, value)]
-    return [pair for key, part in _parts(value) for pair in named_tensors(f"{name}_{key}" if name else str(key), part)]
+    return [pair for key, part in parts(value) for pair in named_tensors(f"{name}_{key}" if name else str(key), part)]
 
 
-def _parts(value: Any) -> list[tuple[Any, Any]]:
+def parts(value: Any) -> list[tuple[Any, Any]]:
+    """What a container holds, with keys, names or places; nothing of what is none."""
     if isinstance(value, Mapping):
         return list(value.items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -116,7 +119,7 @@ def _replaced(value: Any, tensors: Any) -> Any:
         return type(value)([_replaced(part, tensors) for part in value])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         filled = copy.copy(value)
-        for key, part in _parts(value):
+        for key, part in parts(value):
             object.__setattr__(filled, key, _replaced(part, tensors))
         return filled
     return value
@@ -172,7 +175,7 @@ class Step(nn.Module):
         names = _distinct([name for name, _ in named], self._taken)
         named = [(name, tensor) for name, (_, tensor) in zip(names, named, strict=True)]
         if self.loss is not None:
-            named.insert(0, ("loss", _checked_loss(self.loss(result, *tensors[count:]))))
+            named.insert(0, ("loss", checked_loss(self.loss(result, *tensors[count:]))))
         for name, tensor in named:
             if tensor.is_complex():
                 raise UnsupportedOpError(
@@ -202,7 +205,12 @@ def _distinct(names: Sequence[str], taken: Collection[str]) -> list[str]:
     return found
 
 
-def _checked_loss(loss: Any) -> Tensor:
+def checked_loss(loss: Any) -> Tensor:
+    """A loss, if it is one real number.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
     sizes: Any = loss.shape if isinstance(loss, Tensor) and not loss.is_complex() else ["none"]
     if any(not isinstance(size, int) or size != 1 for size in sizes):
         got = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"{loss!r}"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.training import losses
 from lstm_lower.passes.training.losses import Loss, Target
+from lstm_lower.torch.interface import as_tensors
 
 # Module -> ours, and its options, which both have by the same names.
 _MODULES: dict[type[nn.Module], tuple[type[Loss], tuple[str, ...]]] = {
@@ -98,8 +98,24 @@ class WithExamples(Loss):
         return self.loss.value(prediction, *targets)
 
 
+def in_torch(loss: Any) -> Callable[..., Any] | None:
+    """What computes a loss in PyTorch, if anything does."""
+    if isinstance(loss, str) and loss.lower() in losses.BY_NAME:
+        kinds = {kind: function for function, kind in _FUNCTIONS.items()}
+        function: Callable[..., Any] = kinds[losses.BY_NAME[loss.lower()]]
+        return function
+    return None if isinstance(loss, (str, Loss)) else loss
+
+
+def by_element(loss: Loss) -> bool:
+    """Whether a loss compares a prediction with a target element by element."""
+    return type(loss).targets is Loss.targets
+
+
 def tensors_of(examples: Any) -> list[Tensor]:
-    """Example targets: one, or several in a tuple or list."""
-    if examples is None:
-        return []
-    return [torch.as_tensor(x) for x in (examples if isinstance(examples, (tuple, list)) else [examples])]
+    """Example targets: one, or several in a tuple or list.
+
+    Raises:
+        InvalidInputError: they are none.
+    """
+    return [] if examples is None else as_tensors("example_targets", examples)

@@ -17,18 +17,20 @@ import torch
 from torch import Tensor
 
 from lstm_lower.errors import UnsupportedOpError, some
+from lstm_lower.runtime.kernels import lacking
 from lstm_lower.runtime.proof.comparison import Array, errors
 from lstm_lower.runtime.serialized import as_written, open_session
 from lstm_lower.runtime.values import dtype_of
+from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.branches import sizes_to_try
 from lstm_lower.torch.interface import Step, attributes_kept, copied_weights
+from lstm_lower.torch.wrappers import eagerly
 
 # An error over the largest magnitude that no rounding explains, by the bytes of a number.
 _WRONG = {8: 1e-6, 4: 1e-3, 2: 0.1}
 # Of how many elements inputs may be that are three times as large as the example.
 _LARGE = 1 << 20
 
-Axes = dict[str, dict[int, str]]
 Sizes = Mapping[Any, int]
 
 
@@ -60,7 +62,7 @@ class Comparison:
         tensors: Sequence[Tensor],
         model: ir.Model,
     ) -> None:
-        """Opens the model.
+        """Opens the model, unless onnxruntime has no kernels for it (`lacking`).
 
         Args:
             step: the module, and perhaps its loss.
@@ -89,8 +91,13 @@ class Comparison:
         options = as_written()
         # A run that fails is a result like others.
         options.log_severity_level = 4
-        with contextlib.suppress(Exception):
+        # The node that stands in the way, if onnxruntime has no kernel for one.
+        self.lacking: str | None = None
+        try:
             session = open_session(model, options, [("CPUExecutionProvider", {})])
+        except Exception as error:  # noqa: BLE001
+            self.lacking = lacking(error, model)
+        else:
             if all(dtype_of(declared) is not None for declared in (*session.get_inputs(), *session.get_outputs())):
                 self._session = session
 
@@ -229,7 +236,7 @@ class Comparison:
     def _results(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         # What it changes are copies; of parameters only until it is known that there are none.
         own = dict(self._step.named_buffers()) | ({} if self._changed == [] else dict(self._step.named_parameters()))
-        with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(self._step):
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(self._step), eagerly():
             copies = copied_weights(self._step, parameters=self._changed != [])
             try:
                 results: Sequence[Tensor] = self._step(*(x.clone() for x in inputs))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter
@@ -101,8 +102,9 @@ class ObjectivePass(Pass):
             value = self._made(model)
         shape = self.context.space.facts.shape(value)
         if shape is None or any(dim != 1 for dim in shape):
-            text = "one of unknown shape" if shape is None else f"one of shape {list(stated(shape))}"
-            raise InvalidInputError(f"loss requires a scalar, got {text}")
+            known = [dim if isinstance(dim, (int, str)) else None for dim in shape or ()]
+            text = "one of unknown shape" if shape is None else f"one of shape {format_shape(known)}"
+            raise InvalidInputError(f"loss requires a scalar, got {text}; reduce it (reduction='mean', or a sum)")
         others = [output for output in model.graph.outputs if output is not value]
         model.graph.outputs.clear()
         model.graph.outputs.extend([value, *others])

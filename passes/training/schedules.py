@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
+import onnx_ir as ir
+
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 
@@ -113,14 +115,42 @@ class CosineAnnealingLR:
 
 @dataclasses.dataclass(frozen=True)
 class CosineAnnealingWarmRestarts:
-    """Down to `eta_min` along half a cosine every `T_0` updates."""
+    """Down to `eta_min` along half a cosine, again and again: in `T_0` updates, then in `T_mult` times as many."""
 
     T_0: int
     eta_min: float = 0.0
+    T_mult: int = 1
 
     def rate(self, first: Expr, count: Expr) -> Expr:
-        since = count - count.builder.op(std.Floor, count / self.T_0) * self.T_0
-        return CosineAnnealingLR(self.T_0, self.eta_min).rate(first, since)
+        b = count.builder
+        if self.T_mult == 1:
+            length = count.like(float(self.T_0))
+            since = count - b.op(std.Floor, count / length) * length
+        else:
+            # A logarithm would be rounded just where a restart is; beyond what a float64 counts there is none.
+            starts = [float(self.T_0 * (self.T_mult**n - 1) // (self.T_mult - 1)) for n in range(53)]
+            starts = [start for start in starts if start < 2**53]
+            passed = b.op(std.GreaterOrEqual, count, b.constant(starts[1:], count.dtype)).cast(ir.DataType.INT64)
+            number = b.op(std.ReduceSum, passed, keepdims=0)
+            lengths = [float(self.T_0 * self.T_mult**n) for n in range(len(starts))]
+            since = count - b.op(std.Gather, b.constant(starts, count.dtype), number)
+            length = b.op(std.Gather, b.constant(lengths, count.dtype), number)
+        wave = b.op(std.Cos, since * math.pi / length)
+        return (first - self.eta_min) * ((wave + 1) * 0.5) + self.eta_min
+
+
+@dataclasses.dataclass(frozen=True)
+class SequentialLR:
+    """One schedule after the other, each counting updates from its milestone."""
+
+    schedules: Sequence[Schedule]
+    milestones: Sequence[int]
+
+    def rate(self, first: Expr, count: Expr) -> Expr:
+        chosen = self.schedules[0].rate(first, count)
+        for schedule, start in zip(self.schedules[1:], self.milestones, strict=True):
+            chosen = count.builder.where(count < start, chosen, schedule.rate(first, (count - start).maximum(0)))
+        return chosen
 
 
 @dataclasses.dataclass(frozen=True)

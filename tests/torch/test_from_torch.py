@@ -351,8 +351,10 @@ def test_gradients_of_inputs() -> None:
 
 
 LINEAR = nn.Linear(3, 2)
-STEPPED = torch.optim.lr_scheduler.ExponentialLR(torch.optim.SGD(LINEAR.parameters()), 0.9)
+STEPPED = torch.optim.lr_scheduler.ExponentialLR(torch.optim.Adam(LINEAR.parameters()), 0.9)
 STEPPED.last_epoch = 4
+SET = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(LINEAR.parameters(), 0.1), 5)
+SET.optimizer.param_groups[0]["lr"] = 0.3
 
 
 @pytest.mark.parametrize(
@@ -367,7 +369,13 @@ STEPPED.last_epoch = 4
         (3, None, InvalidInputError, "loss requires a name, a loss module or a function, got 3"),
         ("mean", None, InvalidInputError, "loss requires one of the model's outputs"),
         ("mse", torch.optim.LBFGS(LINEAR.parameters()), UnsupportedOpError, "optimizer requires one of .*got LBFGS"),
-        ("mse", torch.optim.SGD(nn.Linear(3, 2).parameters()), InvalidInputError, "from_torch requires parameters"),
+        (
+            "mse",
+            torch.optim.SGD(nn.Linear(3, 2).parameters()),
+            InvalidInputError,
+            "optimizer requires parameters of the module",
+        ),
+        ("mse", SET, InvalidInputError, "learning rate that follows from its options after 0 updates, 0.1, got 0.3"),
         ("mse", STEPPED, InvalidInputError, "a scheduler requires to have been stepped as often as its optimizer"),
         (
             "mse",

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import onnx_ir as ir
@@ -42,6 +42,8 @@ class Loss(abc.ABC):
     """
 
     reduction: str = dataclasses.field(default="mean", kw_only=True)
+    # How many targets it takes.
+    count: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_option(type(self).__name__, "reduction", self.reduction, get_args(Reduction))

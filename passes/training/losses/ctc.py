@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
@@ -25,6 +26,7 @@ class CTC(Loss):
     Source: Graves et al., Connectionist Temporal Classification, 2006.
     """
 
+    count: ClassVar[int] = 3
     blank: int = 0
     zero_infinity: bool = False
 

@@ -123,6 +123,7 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("PolynomialLR", {"total_iters": 12, "power": 2.0}),
     ("CosineAnnealingLR", {"T_max": 8, "eta_min": 0.01}),
     ("CosineAnnealingWarmRestarts", {"T_0": 7, "eta_min": 0.01}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 2, "T_mult": 2, "eta_min": 0.01}),
 ]
 
 
@@ -132,6 +133,19 @@ def test_schedules(name: str, options: dict[str, Any]) -> None:
     check(
         [Group(ours.SGD(0.1), schedule=getattr(schedules, name)(**options))],
         of_torch(lambda w, b: torch.optim.SGD([w, b], lr=0.1), lambda optimizer: theirs(optimizer, **options)),
+    )
+
+
+def test_schedules_one_after_the_other() -> None:
+    theirs = torch.optim.lr_scheduler
+    check(
+        [Group(ours.SGD(0.1), schedule=schedules.SequentialLR([schedules.LinearLR(), schedules.StepLR(3)], [6]))],
+        of_torch(
+            lambda w, b: torch.optim.SGD([w, b], lr=0.1),
+            lambda optimizer: theirs.SequentialLR(
+                optimizer, [theirs.LinearLR(optimizer), theirs.StepLR(optimizer, 3)], [6]
+            ),
+        ),
     )
 
 

@@ -1,0 +1,131 @@
+"""Which axes of a module's inputs are left open: those that a user asks for, or as many as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from torch import Tensor
+from torch.export import Dim
+
+from lstm_lower.errors import InvalidInputError
+
+Axes = dict[str, dict[int, str]]
+DynamicShapes = Literal["auto"] | Mapping[str, Any] | None
+# Input -> axes that are to be open.
+Requested = Mapping[str, set[int]] | Literal["auto"]
+
+
+def requested(dynamic_shapes: DynamicShapes, names: Sequence[str], tensors: Sequence[Tensor]) -> Requested:
+    """What `dynamic_shapes` asks for.
+
+    Args:
+        dynamic_shapes: `auto`; `None` for no open axes; or input -> axes in a list, tuple or set, or as `torch.export`
+            has them: axis -> `Dim`, a name, `Dim.AUTO` or `Dim.DYNAMIC` for open ones, `None`, a size or `Dim.STATIC`
+            for others; or one of these for each axis in a list.
+        names: of the inputs.
+        tensors: the example.
+
+    Raises:
+        InvalidInputError: it is none of these, or names an input or axis that is not there.
+    """
+    if isinstance(dynamic_shapes, str) and dynamic_shapes == "auto":
+        return "auto"
+    if dynamic_shapes is None:
+        return {}
+    given: Any = dynamic_shapes
+    if not isinstance(given, Mapping):
+        example = f"{{{names[0]!r}: [0]}}"
+        raise InvalidInputError(
+            f"dynamic_shapes requires 'auto', None or a mapping of inputs to axes, such as {example}, got {given!r}"
+        )
+    unknown = [name for name in dynamic_shapes if name not in names]
+    if unknown:
+        raise InvalidInputError(f"dynamic_shapes requires names of {list(names)}, got {unknown[0]!r}")
+    shapes = {name: tuple(tensor.shape) for name, tensor in zip(names, tensors, strict=True)}
+    return {name: _open(name, axes, shapes[name]) for name, axes in dynamic_shapes.items()}
+
+
+def _open(name: str, axes: Any, shape: tuple[int, ...]) -> set[int]:
+    """The open axes of an input."""
+    if axes is None:
+        return set()
+    if isinstance(axes, (list, tuple)) and axes and not all(isinstance(axis, int) for axis in axes):
+        if len(axes) != len(shape):
+            raise InvalidInputError(
+                f"dynamic_shapes requires one entry for each of the {len(shape)} axes of '{name}', or numbers of axes, "
+                f"got {axes!r}"
+            )
+        axes = dict(enumerate(axes))
+    if isinstance(axes, Mapping):
+        found = {axis for axis, size in axes.items() if _is_open(name, axis, size, shape)}
+    elif isinstance(axes, (list, tuple, set, frozenset, range)):
+        found = set(axes)
+    else:
+        raise InvalidInputError(
+            f"dynamic_shapes requires axes in a list, or axis -> Dim or name, for '{name}', got {axes!r}"
+            + (f"; write [{axes}]" if isinstance(axes, int) and not isinstance(axes, bool) else "")
+        )
+    for axis in axes:
+        if not isinstance(axis, int) or isinstance(axis, bool) or not 0 <= axis < len(shape):
+            count = f"0 to {len(shape) - 1}" if shape else "none, as it is a scalar"
+            raise InvalidInputError(
+                f"dynamic_shapes requires axes of '{name}', {count}, got {axis!r}"
+                + (f"; write {axis + len(shape)}" if isinstance(axis, int) and -len(shape) <= axis < 0 else "")
+            )
+    return found
+
+
+def _is_open(name: str, axis: Any, size: Any, shape: tuple[int, ...]) -> bool:
+    if size is None or size is Dim.STATIC:
+        return False
+    if isinstance(size, int) and not isinstance(size, bool):
+        if axis in range(len(shape)) and size != shape[axis]:
+            raise InvalidInputError(
+                f"dynamic_shapes requires the example's size {shape[axis]} for an axis that is not open, got {size} "
+                f"for axis {axis} of '{name}'"
+            )
+        return False
+    if isinstance(size, (str, Dim, type(Dim.AUTO))):
+        return True
+    raise InvalidInputError(
+        f"dynamic_shapes requires a Dim, a name, None or a size for axis {axis} of '{name}', got {size!r}"
+    )
+
+
+def choices(names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested) -> Iterator[list[set[int]]]:
+    """Which axes of each input to leave open, in the order in which to try."""
+    if wanted != "auto":
+        yield [wanted.get(name, set()) for name in names]
+        return
+    shapes = [tuple(tensor.shape) for tensor in tensors]
+    most = max(map(len, shapes))
+    # Often one axis alone must have a size: one that is repeated, or a height that convolutions bring down to 1.
+    single = [frozenset(axis for axis, size in enumerate(shape) if axis == 0 or size != 1) for shape in shapes]
+    # A first axis of size 1 may be one that is repeated too, beside batches of other sizes.
+    repeated = [frozenset(axis for axis, size in enumerate(shape) if size != 1) for shape in shapes]
+    without = (frozenset(range(most)) - {closed} for closed in range(1, most))
+    first = (frozenset(range(count)) for count in (2, 1, 0))
+    same = ([open_] * len(shapes) for open_ in (frozenset(range(most)), *without, *first))
+    chosen = [[open_ & set(range(len(shape))) for open_, shape in zip(each, shapes, strict=True)] for each in same]
+    for each in dict.fromkeys(map(tuple, (chosen[0], single, repeated, *chosen[1:]))):
+        yield [set(open_) for open_ in each]
+
+
+def check_open(wanted: Requested, fixed: Mapping[str, Mapping[int, str]]) -> None:
+    """Refuses a request for axes that cannot be open.
+
+    Args:
+        wanted: the request.
+        fixed: input -> axis that has the example's size -> why.
+
+    Raises:
+        InvalidInputError: there are such.
+    """
+    if wanted == "auto":
+        return
+    for name, axes in wanted.items():
+        for axis in sorted(axes & set(fixed.get(name, ()))):
+            raise InvalidInputError(
+                f"dynamic_shapes requires axes that forward leaves open, got '{name}', axis {axis}: {fixed[name][axis]}"
+            )

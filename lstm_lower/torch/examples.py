@@ -1,0 +1,191 @@
+"""Examples of inputs and targets: what they may be, and one run of the user's own code on them before anything else."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import io
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
+from lstm_lower.torch.causes import first_line
+from lstm_lower.torch.functions import own_gradients_refused
+from lstm_lower.torch.interface import Operands, attributes_kept, checked_loss, copied_weights, named_tensors, parts
+from lstm_lower.torch.wrappers import eagerly, unlike_numbers
+
+_OWN = (Path(torch.__file__).parent, Path(__file__).parents[1])
+
+
+def checked(what: str, value: Any) -> None:
+    """Refuses examples of which something would not be an input, but a constant, without a word.
+
+    Args:
+        what: the argument's name, for messages.
+        value: tensors, nested in tuples, lists, mappings, named tuples and dataclasses, beside numbers and the like.
+
+    Raises:
+        InvalidInputError: it holds arrays, tensors without numbers, or objects that hide tensors.
+        UnsupportedOpError: it holds sparse, nested or quantized tensors.
+    """
+    for name, part in _leaves("", value):
+        where = f" under '{name}'" if name else ""
+        if isinstance(part, Tensor):
+            _check_tensor(what, where, part)
+        elif isinstance(part, np.ndarray):
+            raise InvalidInputError(
+                f"{what} requires tensors, got an array of NumPy{where}; torch.from_numpy(x) makes a tensor of it"
+            )
+        elif not _is_constant(part) and _hides_tensors(part):
+            raise InvalidInputError(
+                f"{what} requires tensors in tuples, lists, mappings, named tuples or dataclasses, got "
+                f"{type(part).__name__}{where}, which holds tensors that would be constants; let forward take them one "
+                "by one"
+            )
+
+
+def _check_tensor(what: str, where: str, value: Tensor) -> None:
+    said = unlike_numbers(value)
+    if said == "nested":
+        raise UnsupportedOpError(
+            f"{what} requires tensors with one size per axis, got a nested one{where}; take "
+            "torch.nested.to_padded_tensor(x, 0.0) of it, and the lengths as one more input"
+        )
+    if said is not None:
+        way = "x.dequantize()" if value.is_quantized else "x.to_dense()"
+        raise UnsupportedOpError(f"{what} requires dense tensors, got a {said} one{where}; take {way} of it")
+    if value.is_meta or isinstance(value, torch._subclasses.FakeTensor):
+        raise InvalidInputError(
+            f"{what} requires tensors with numbers, got one of shape {list(value.shape)}{where} without any; "
+            "torch.zeros or torch.randn of that shape is an example"
+        )
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    inside = parts(value)
+    if not inside:
+        yield name, value
+    for key, part in inside:
+        yield from _leaves(f"{name}_{key}" if name else str(key), part)
+
+
+def _is_constant(value: Any) -> bool:
+    kinds = (bool, int, float, complex, str, bytes, enum.Enum, np.generic, torch.dtype, torch.device, torch.Generator)
+    return value is None or isinstance(value, (*kinds, type))
+
+
+def _hides_tensors(value: Any, depth: int = 3) -> bool:
+    """Whether an object that is no container has tensors among what it holds."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        return True
+    if depth == 0 or _is_constant(value) or callable(value):
+        return False
+    if isinstance(value, (set, frozenset)):
+        held: Sequence[Any] = list(value)
+    else:
+        held = [part for _, part in parts(value)] or list(getattr(value, "__dict__", {}).values())
+        held = [*held, *(getattr(value, name, None) for name in getattr(type(value), "__slots__", ()))]
+    return any(_hides_tensors(part, depth - 1) for part in held)
+
+
+def run_once(module: nn.Module, operands: Operands, loss: Any, targets: Sequence[Tensor] | None, *, whole: bool) -> Any:
+    """Runs a module, and a loss of its result, on the examples as PyTorch does; nothing is changed by it.
+
+    Args:
+        module: the module.
+        operands: its example inputs.
+        loss: a loss that PyTorch can compute; `None` for none.
+        targets: what the loss takes behind the result; `None` if there are no examples of them.
+        whole: whether the loss takes all that the module returns, instead of the first tensor of it.
+
+    Returns:
+        What the module returns.
+
+    Raises:
+        InvalidInputError: PyTorch fails on them, or there is nothing to make a loss of.
+    """
+    with _undone(module):
+        args, kwargs = operands.filled([tensor.clone() for tensor in operands.tensors])
+        try:
+            result = module(*args, **kwargs)
+        except LstmLowerError:
+            raise
+        except Exception as error:
+            raise InvalidInputError(
+                f"example_inputs requires what {_name(module)}.forward runs with in PyTorch, got "
+                f"{described(zip(operands.names, operands.tensors, strict=True))}, for which it fails with "
+                f"{raised(error)}; call the module with them to see where"
+            ) from error
+        if not whole and not named_tensors("", result):
+            raise InvalidInputError(
+                f"a loss requires a forward that returns tensors, got {type(result).__name__} of {_name(module)}; "
+                "return a tensor, or several in a tuple, mapping or dataclass"
+            )
+        if loss is None or targets is None:
+            return result
+        taken = result if whole else named_tensors("", result)[0][1]
+        found = [("the result", taken)] if isinstance(taken, Tensor) else []
+        names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
+        try:
+            value = loss(taken, *(target.clone() for target in targets))
+        except LstmLowerError:
+            raise
+        except Exception as error:
+            raise InvalidInputError(
+                f"example_targets requires what {_name(loss)} runs with in PyTorch, got "
+                f"{described([*found, *zip(names, targets, strict=True)])}, for which it fails with {raised(error)}; "
+                "call the loss with them to see where"
+            ) from error
+        checked_loss(value)
+        return result
+
+
+@contextlib.contextmanager
+def _undone(module: nn.Module) -> Iterator[None]:
+    """Leaves module and random numbers as they were; parameters and buffers are copies within."""
+    nowhere = io.StringIO()
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.enable_grad(),
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(nowhere),
+        attributes_kept(module),
+        eagerly(),
+        own_gradients_refused(module),
+    ):
+        warnings.simplefilter("ignore")
+        copied_weights(module, parameters=True)
+        yield
+
+
+def described(named: Any) -> str:
+    """Tensors with dtypes and shapes, for messages."""
+    found = [
+        f"'{name}' {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
+        if name != "the result"
+        else f"a result {str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
+        for name, x in named
+    ]
+    return ", ".join(found) or "none"
+
+
+def raised(error: BaseException) -> str:
+    """An error in a line, with the line of the user's code that it comes from."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(own in Path(frame.filename).parents for own in _OWN)
+    ]
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{first_line(error)}{where}"
+
+
+def _name(called: Any) -> str:
+    return str(getattr(called, "__name__", None) or type(called).__name__)

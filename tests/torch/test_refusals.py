@@ -1,0 +1,231 @@
+"""What `from_torch` and `to_torch` refuse, each by a name, and the ways on that their errors tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+import lstm_lower as ll  # noqa: E402
+from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError  # noqa: E402
+
+LINEAR = nn.Linear(3, 2)
+X = torch.zeros(2, 3)
+FIXED = torch.export.Dim.STATIC
+
+
+class Applying(nn.Module):
+    """Hands a layer's result to a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.function = function
+
+    def forward(self, x: Any, other: Any = None) -> Any:
+        return self.function(self.layer(x), other)
+
+
+class Held:
+    """Hides a tensor."""
+
+    def __init__(self) -> None:
+        self.tensor = torch.zeros(2)
+
+
+class Weighing(nn.Linear):
+    """A loss with weights of its own."""
+
+    def forward(self, result: Any, target: Any) -> Any:
+        return (super().forward(result) - target).mean()
+
+
+def broken(*_: Any) -> Any:
+    raise KeyError("nothing")
+
+
+def scripted() -> Any:
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        return torch.jit.trace(LINEAR, X)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (lambda: nn.Linear, "got the class Linear; make one of it"),
+        (lambda: torch.export.export(LINEAR, (X,)), r"got an ExportedProgram; program.module\(\)"),
+        (lambda: "model.pt", "requires an nn.Module, got str"),
+        (scripted, r"got TorchScript \(the whole\).*ll.from_onnx"),
+        (lambda: nn.Sequential(nn.LazyLinear(2)), "known shapes, got '0.weight', '0.bias' of lazy modules"),
+        (lambda: nn.Linear(3, 2, device="meta"), "weights with numbers, got 'weight', 'bias' on the device meta"),
+        (torch.inference_mode()(lambda: nn.Linear(3, 2)), "got 'weight', 'bias' made under torch.inference_mode"),
+        (lambda: Applying(broken), r"Applying.forward runs with .*KeyError: 'nothing' \(test_refusals.py:"),
+        (lambda: Applying(lambda y, _: y.detach().numpy()), "forward that returns tensors, got ndarray"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_modules(module: Callable[[], Any], message: str) -> None:
+    with pytest.raises(LstmLowerError, match=message):
+        ll.from_torch(module(), X, "mse")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (X.to(torch.int64), r"forward runs with in PyTorch, got 'x' int64 \[2, 3\].*same dtype"),
+        (X.double(), "got 'x' float64"),
+        (torch.zeros(2, 4), r"got 'x' float32 \[2, 4\].*cannot be multiplied"),
+        (
+            (X, X, X),
+            r"forward takes, \(x: .*too many positional arguments; what the loss takes goes to example_targets",
+        ),
+        (X.numpy(), "got an array of NumPy; torch.from_numpy"),
+        ((X, Held()), "got Held under '1', which holds tensors that would be constants"),
+        ((X, {"y": {torch.zeros(2)}}), "got set under '1_y'"),
+        (X.to_sparse(), r"dense tensors, got a sparse_coo one; take x.to_dense\(\)"),
+        (X.to("meta"), r"tensors with numbers, got one of shape \[2, 3\] without any"),
+    ],
+)
+def test_example_inputs(inputs: Any, message: str) -> None:
+    with pytest.raises(LstmLowerError, match=message):
+        ll.from_torch(Applying(lambda y, _: y), inputs, "mse")
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "message"),
+    [
+        (nn.MSELoss, None, r"got the class MSELoss; make one of it: MSELoss\(\)"),
+        (torch.zeros(()), None, r"got a tensor of shape \[\]"),
+        ("mse", "abc", "example_targets requires tensors, got 'abc'"),
+        ("mse", {"y": X}, "example_targets requires tensors, got {"),
+        ("mse", (X, X), "example_targets requires 1 of MSE, got 2"),
+        ("mse", torch.zeros(2, 5), r"mse_loss runs with in PyTorch, got a result float32 \[2, 2\], 'target' float32"),
+        (nn.CrossEntropyLoss(), torch.zeros(2), "CrossEntropyLoss runs with .*target dtype to be Long"),
+        (functional.cross_entropy, torch.tensor([0, 7]), "Target 7 is out of bounds"),
+        (lambda y: y.sum(), X, "takes 1 positional argument but 2 were given"),
+        (lambda y, t: y - t, torch.zeros(2, 2), "returns one real number as a tensor"),
+        (Weighing(2, 1), torch.zeros(2, 1), "no parameters of its own, got weight, bias of Weighing"),
+    ],
+)
+def test_losses(loss: Any, targets: Any, message: str) -> None:
+    with pytest.raises(LstmLowerError, match=message):
+        ll.from_torch(LINEAR, X, loss, example_targets=targets)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"input": [7]}, "axes of 'input', 0 to 1, got 7"),
+        ({"input": [-1]}, "got -1; write 1"),
+        ({"input": 0}, r"got 0; write \[0\]"),
+        ({"input": [True]}, "got True"),
+        ({"input": "auto"}, "axes in a list, or axis -> Dim or name, for 'input', got 'auto'"),
+        ({"input": (None,)}, "one entry for each of the 2 axes of 'input'"),
+        ({"input": {0: 5}}, "the example's size 2 for an axis that is not open, got 5"),
+        ({"input": {0: 0.5}}, "a Dim, a name, None or a size for axis 0 of 'input', got 0.5"),
+        ({"x": [0]}, r"names of \['input'\], got 'x'"),
+        (({0: "b"},), r"a mapping of inputs to axes, such as {'input': \[0\]}"),
+    ],
+)
+def test_dynamic_shapes(shapes: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        ll.from_torch(LINEAR, X, "mse", dynamic_shapes=shapes)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "sizes"),
+    [
+        ({"input": {0: None, 1: FIXED}}, [2, 3]),
+        ({"input": {0: torch.export.Dim("b"), 1: 3}}, ["input_dim_0", 3]),
+        ({"input": (torch.export.Dim.AUTO, None)}, ["input_dim_0", 3]),
+    ],
+)
+def test_dynamic_shapes_as_torch_export_has_them(shapes: Any, sizes: list[Any]) -> None:
+    step = ll.from_torch(LINEAR, X, "mse", dynamic_shapes=shapes, what="forward")
+    assert [dim.dim_param or dim.dim_value for dim in step.graph.input[0].type.tensor_type.shape.dim] == sizes
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (torch.optim.Adam, r"got the class Adam; make one of it: Adam\(module.parameters\(\), ...\)"),
+        (torch.optim.Rprop(LINEAR.parameters()), "got Rprop; what='gradients'"),
+    ],
+)
+def test_optimizers(optimizer: Any, message: str) -> None:
+    with pytest.raises(LstmLowerError, match=message):
+        ll.from_torch(LINEAR, X, "mse", optimizer)
+
+
+@pytest.mark.parametrize(
+    ("module", "dtype"), [(nn.Conv1d(3, 2, 1), torch.float64), (nn.Conv1d(3, 2, 1), torch.bfloat16)], ids=str
+)
+def test_dtypes_without_kernels(module: nn.Module, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = str(dtype).removeprefix("torch.")
+    x = torch.zeros(1, 3, 2, dtype=dtype)
+    with pytest.raises(UnsupportedOpError, match=rf"got Conv '.*' of {name}, for which it has no kernel; module.float"):
+        ll.from_torch(module.to(dtype), x, "mse", "sgd")
+    # Another device may have one, and then its session says so.
+    monkeypatch.setattr("lstm_lower.torch.export.only_processor", lambda: False)
+    step = ll.from_torch(module, x, "mse", what="forward")
+    with pytest.raises(LstmLowerError, match=f"kernels for every node, got Conv '.*' of {name}"):
+        ll.Session(step, providers="cpu")
+
+
+def test_targets_that_pytorch_repeats() -> None:
+    target = torch.tensor([[1.0], [2.0]])
+    step = ll.from_torch(LINEAR, X, nn.MSELoss(), example_targets=target, what="gradients")
+    got = ll.Session(step).run({"input": X.numpy(), "target": target.numpy()})
+    expected = ((LINEAR(X) - target) ** 2).mean()
+    assert got["loss"] == pytest.approx(expected.item(), rel=1e-6)
+    gradient = torch.autograd.grad(expected, LINEAR.bias)[0]
+    np.testing.assert_allclose(got["grad/bias"], gradient, rtol=1e-5)
+
+
+class Parted(nn.Module):
+    def __init__(self, *, compiled: bool) -> None:
+        super().__init__()
+        layer = nn.Linear(3, 2)
+        self.layer = torch.compile(layer) if compiled else layer
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+def test_wrapped_modules_give_and_take_their_own_names() -> None:
+    for wrapped in (nn.DataParallel(LINEAR), torch.compile(LINEAR)):
+        trainer = ll.Trainer(ll.from_torch(wrapped, X, "mse", "sgd"))
+        assert list(trainer.state_dict())[:2] == ["weight", "bias"]
+        trainer.step({"input": np.ones((4, 3), np.float32), "target": np.zeros((4, 2), np.float32)})
+        other = nn.Linear(3, 2)
+        trainer.to_torch(torch.compile(other))
+        np.testing.assert_array_equal(other.weight.detach(), trainer.state_dict()["weight"])
+    trainer = ll.Trainer(ll.from_torch(Parted(compiled=True), X, "mse", "sgd"))
+    plain = Parted(compiled=False)
+    trainer.to_torch(plain)
+    trainer.to_torch(Parted(compiled=True))
+    np.testing.assert_array_equal(plain.layer.weight.detach(), next(iter(trainer.state_dict().values())))
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (None, "requires an nn.Module that has the weights weight, bias, got NoneType"),
+        (nn.Linear, "got the class Linear"),
+        (LINEAR.state_dict(), "got OrderedDict"),
+        (nn.Linear(3, 2, device="meta"), "room for 'weight', got one without numbers"),
+    ],
+)
+def test_what_no_weights_can_be_copied_into(module: Any, message: str) -> None:
+    trainer = ll.Trainer(ll.from_torch(LINEAR, X, "mse", "sgd"))
+    with pytest.raises(InvalidInputError, match=message):
+        trainer.to_torch(module)
