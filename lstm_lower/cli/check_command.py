@@ -145,7 +145,7 @@ def check(
 
 def report_data(report: Report | Comparison) -> dict[str, object]:
     """The report as JSON has it."""
-    return {"passed": report.passed, **dataclasses.asdict(report)}
+    return {"passed": report.passed, "verdict": report.verdict, **dataclasses.asdict(report)}
 
 
 def print_report(report: Report) -> None:
@@ -184,11 +184,11 @@ def print_report(report: Report) -> None:
         told = "on these feeds the original itself gives no finite number, which proves nothing; try other feeds"
         console.out().print(f"\n{told}: --inputs FILE.npz, --seed, --dim")
     if any(row.verdict == NOT_DECIDED for row in report.outputs):
-        told = "not decided: the original itself, run by onnxruntime, is farther than 1e-2 from float64 there, so that "
-        told += (
-            "nothing is proven (an optimizer that divides by gradients near zero does that); other feeds may tell more"
+        told = (
+            "the original itself is farther than 1e-2 from float64 there, so that nothing is proven (an optimizer that "
         )
-        console.out().print(f"\n{told}")
-    verdict = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
+        told += "divides by gradients near zero does that); other feeds may tell more"
+        console.out().print(f"\nnot decided: {told}")
+    verdict = console.verdict_text(report.verdict)
     tolerance = f"tolerance {report.rtol:.2g} of an output's largest magnitude plus {report.atol:.2g}"
     console.out().print(f"\n{verdict}: errors against float64, {tolerance}")

@@ -45,10 +45,14 @@ class Comparison:
     @property
     def passed(self) -> bool:
         """Whether something could be compared, and all of that agrees."""
-        from lstm_lower.runtime.proof.comparison import AGREE
+        return self.verdict == "passed"
 
-        verdicts = {row.verdict for row in self.rows} - {"random"}
-        return bool(verdicts) and verdicts <= AGREE
+    @property
+    def verdict(self) -> str:
+        """`passed`; `not decided`, where nothing is wrong, but something cannot be told; or `failed`."""
+        from lstm_lower.runtime.proof.comparison import overall
+
+        return overall({row.verdict for row in self.rows} - {"random"})
 
 
 def compare_with_tensorflow(
@@ -155,6 +159,6 @@ def print_comparison(found: Comparison) -> None:
         )
     if found.draws:
         console.out().print(f"\nthe same fixed numbers instead of random ones for both: {escape(some(found.draws))}")
-    verdict = "[bold green]passed[/]" if found.passed else "[bold red]failed[/]"
+    verdict = console.verdict_text(found.verdict)
     tolerance = f"tolerance {found.rtol:.2g} of the largest magnitude plus {found.atol:.2g}"
     console.out().print(f"\n{verdict}: {found.steps} runs next to TensorFlow, {tolerance}")

@@ -120,6 +120,12 @@ def error_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.2e}"
 
 
+def verdict_text(verdict: str) -> str:
+    """A verdict on all of a comparison, in its colour."""
+    colour = {"passed": "bold green", "failed": "bold red"}.get(verdict, "bold yellow")
+    return f"[{colour}]{verdict}[/]"
+
+
 def bytes_text(count: int) -> str:
     """A size in the unit that suits it."""
     size = float(count)

@@ -154,10 +154,11 @@ def _print(analysis: Analysis, target: Path, *, as_json: bool) -> None:
                 "loops": {"before": before.loops, "after": after.loops},
                 "passes": [step.pass_name for step in analysis.history.steps[1:]],
                 "passed": None if check is None else check.passed,
+                "verdict": None if check is None else check.verdict,
             }
         )
         return
-    verdict = "not run" if check is None else "check passed" if check.passed else "[bold red]check failed[/]"
+    verdict = "not run" if check is None else f"check {console.verdict_text(check.verdict)}"
     passes = len(analysis.history.steps) - 1
     console.out().print(
         f"{before.nodes} -> {after.nodes} nodes, {after.loops} loops, {passes} passes changed something, {verdict}"

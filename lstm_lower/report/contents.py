@@ -117,4 +117,4 @@ def _check(analysis: Analysis) -> dict[str, Any] | None:
     if report is None:
         return None
     outputs = [{**dataclasses.asdict(row), "agrees": row.verdict in AGREE} for row in report.outputs]
-    return {"passed": report.passed, **dataclasses.asdict(report), "outputs": outputs}
+    return {"passed": report.passed, "verdict": report.verdict, **dataclasses.asdict(report), "outputs": outputs}

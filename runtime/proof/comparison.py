@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,18 @@ TOLERANCES = {
 _COARSENESS = [ir.DataType.DOUBLE, ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16]
 
 # Verdicts: of an error beyond the tolerance that nothing explains; of an output without a finite number, in float64
-# either, which proves nothing; of an error that is no larger than the original's own; of the same where the original's
-# own is so large that nothing follows; and of all results that agree.
+# either, which proves nothing; of an error that is no larger than the original's own; of one that is no larger than
+# what weights make of it that differ in their last place; of either where that is so large that nothing follows; and of
+# all results that agree.
 OUT_OF_TOLERANCE = "out of tolerance"
 NOTHING_FINITE = "no finite number"
 AS_NEAR = "as near as the original"
+AS_MOVED = "as near as moved weights"
 NOT_DECIDED = "not decided"
-AGREE = frozenset({"ok", AS_NEAR, "as near as moved weights"})
+AGREE = frozenset({"ok", AS_NEAR, AS_MOVED})
+
+# What a comparison comes to, besides `NOT_DECIDED`.
+PASSED, FAILED = "passed", "failed"
 
 # An original that is farther from float64 than that decides nothing.
 DECIDING = 1e-2
@@ -40,6 +46,12 @@ _PRECISIONS = {
     "float16": ir.DataType.FLOAT16,
     "bfloat16": ir.DataType.BFLOAT16,
 }
+
+
+def overall(verdicts: Collection[str]) -> str:
+    """What verdicts come to: passed, not decided where nothing is wrong but something cannot be told, or failed."""
+    wrong = set(verdicts) - AGREE
+    return NOT_DECIDED if wrong == {NOT_DECIDED} else FAILED if wrong or not verdicts else PASSED
 
 
 def coarsest_dtype(model: ir.Model) -> ir.DataType:

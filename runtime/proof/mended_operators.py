@@ -21,6 +21,7 @@ import onnx.reference.ops.op_rms_normalization
 import onnx.reference.ops.op_roi_align
 
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.runtime.proof.window_operators import WINDOW_OPERATORS
 
 Array = np.ndarray[Any, Any]
 
@@ -194,4 +195,5 @@ MENDED = (
     Pad,
     RMSNormalization,
     RoiAlign,
+    *WINDOW_OPERATORS,
 )

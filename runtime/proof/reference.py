@@ -1,4 +1,4 @@
-"""What a model's results should be: the model itself, composite ops included, evaluated in float64.
+"""What a model's results should be: the model itself, composite ops included, evaluated in float64 or its own dtypes.
 
 Every floating dtype of the graph is widened to float64 and the graph is run by `onnx.reference`, where each composite
 op is its numpy oracle. Nothing of the lowering takes part but the raising of old opsets, so that a fault in a rule or a
@@ -38,26 +38,28 @@ _FLOATING = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
 _DTYPE_ATTRIBUTES = ("to", "dtype", "stash_type", "softmax_precision", "output_datatype")
 
 
-def evaluate(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def evaluate(model: ir.Model, feeds: Mapping[str, Array], *, wide: bool = True) -> dict[str, Array]:
     """Evaluates a model in float64.
 
     Args:
         model: with or without composite ops; it is not changed.
         feeds: input name -> array, in the model's own dtypes.
+        wide: in float64; else in the model's own dtypes, to which the results of each node are rounded.
 
     Returns:
-        Output name -> array; what is floating in the model is float64.
+        Output name -> array; what is floating in the model is float64 if `wide`.
 
     Raises:
         InvalidModelError: the model is malformed, or `onnx.reference` cannot evaluate it.
         UnsupportedOpError: a node is neither standard nor has an oracle.
     """
-    widened = widen(model)
-    names = [value.name for value in widened.graph.outputs]
+    work = widen(model) if wide else _prepared(model)
+    names = [value.name for value in work.graph.outputs]
+    given = {name: np.asarray(array) for name, array in feeds.items()}
     try:
-        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(widened), new_ops=[*MENDED, *_oracle_ops(widened)])
+        evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(work), new_ops=[*MENDED, *_oracle_ops(work, wide)])
         with np.errstate(all="ignore"):
-            results = evaluator.run(names, {name: _widen_array(np.asarray(array)) for name, array in feeds.items()})
+            results = evaluator.run(names, {k: _widen_array(array) for k, array in given.items()} if wide else given)
     except Exception as error:
         raise InvalidModelError(f"onnx.reference cannot evaluate the model: {error}") from error
     # Sequences and what is left out stay as they are.
@@ -74,6 +76,16 @@ def widen(model: ir.Model) -> ir.Model:
         InvalidModelError: the model is malformed.
         UnsupportedOpError: a node is neither standard nor has an oracle.
     """
+    work = _prepared(model)
+    for node, definition in composite_nodes(work.graph):
+        _round_attributes(node, definition)
+    for graph in work.graphs():
+        _widen_graph(graph)
+    return work
+
+
+def _prepared(model: ir.Model) -> ir.Model:
+    """A copy of a model that `onnx.reference` walks; errors as `widen`'s."""
     work = copy_model(model)
     verify(work)
     InlineFunctionsPass()(work)
@@ -88,10 +100,6 @@ def widen(model: ir.Model) -> ir.Model:
     # onnx.reference walks a Scan forward along axis 0 only.
     ForwardScansPass()(work)
     verify(work)
-    for node, definition in composite_nodes(work.graph):
-        _round_attributes(node, definition)
-    for graph in work.graphs():
-        _widen_graph(graph)
     return work
 
 
@@ -151,11 +159,11 @@ def _widen_array(array: Array) -> Array:
     return array if kept else array.astype(np.float64)
 
 
-def _oracle_ops(model: ir.Model) -> list[type[onnx.reference.op_run.OpRun]]:
+def _oracle_ops(model: ir.Model, wide: bool) -> list[type[onnx.reference.op_run.OpRun]]:
     """A class for `onnx.reference` per composite op in the model."""
     used = {(node.domain, definition.op_type): definition for node, definition in composite_nodes(model.graph)}
     return [
-        type(op_type, (_OracleOp,), {"op_domain": domain, "definition": definition})
+        type(op_type, (_OracleOp,), {"op_domain": domain, "definition": definition, "wide": wide})
         for (domain, op_type), definition in used.items()
     ]
 
@@ -164,6 +172,7 @@ class _OracleOp(onnx.reference.op_run.OpRun):
     """A composite op in `onnx.reference`: its oracle."""
 
     definition: type[OpDef]
+    wide: bool
 
     def _run(self, *inputs: Array | None, **_: Any) -> tuple[Array, ...]:
         node = self.onnx_node
@@ -178,7 +187,9 @@ class _OracleOp(onnx.reference.op_run.OpRun):
         flat: list[Array] = []
         for result in outputs.values():
             flat += result if isinstance(result, list) else [result]
-        return tuple(np.asarray(result) for result in flat[: len(node.output)])
+        given = [np.asarray(operand).dtype for operand in inputs if operand is not None]
+        rounds = not self.wide and np.dtype(np.float64) not in given
+        return tuple(_rounded(np.asarray(result), rounds) for result in flat[: len(node.output)])
 
     def _attributes(self) -> dict[str, Any]:
         """The node's attributes; what it leaves out has TensorFlow's default in the oracle too."""
@@ -190,3 +201,7 @@ class _OracleOp(onnx.reference.op_run.OpRun):
                 value = value.decode() if isinstance(value, bytes) else value
                 attributes[proto.name] = bool(value) if known[proto.name].type is bool else value
         return attributes
+
+
+def _rounded(result: Array, rounds: bool) -> Array:
+    return result.astype(np.float32) if rounds and result.dtype == np.float64 else result

@@ -14,6 +14,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair
 from lstm_lower.runtime.proof.comparison import (
+    AS_MOVED,
     AS_NEAR,
     DECIDING,
     NOT_DECIDED,
@@ -182,7 +183,7 @@ def _row(
             if unit_relative > DECIDING:
                 verdict = NOT_DECIDED
             elif absolute <= unit:
-                verdict = "as near as moved weights"
+                verdict = AS_MOVED
     return StepRow(name, kind, shape, relative, own_relative, float64, verdict)
 
 
