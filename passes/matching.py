@@ -142,19 +142,19 @@ def _first_output(node: ir.Node) -> str | None:
 def _compare(found: Matching, a: ir.Node, b: ir.Node, place: str) -> None:
     what = []
     if a.op_identifier() != b.op_identifier():
-        what.append(f"operator {a.op_type} is {b.op_type}")
+        what.append(f"operator: {a.op_type} -> {b.op_type}")
     before, after = found.first.attributes(a), found.second.attributes(b)
     what += [
-        f"attribute {name}: {_attribute(a, name)} is {_attribute(b, name)}"
+        f"attribute {name}: {_attribute(a, name)} -> {_attribute(b, name)}"
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
     ]
     for position in range(max(len(a.inputs), len(b.inputs))):
         old, new = (node.inputs[position] if position < len(node.inputs) else None for node in (a, b))
         if not found.same(old, new):
-            what.append(f"input {position}: {_value(old)} is {_value(new)}")
+            what.append(f"input {position}: {_value(old)} -> {_value(new)}")
     if len(a.outputs) != len(b.outputs):
-        what.append(f"{len(a.outputs)} outputs are {len(b.outputs)}")
+        what.append(f"outputs: {len(a.outputs)} -> {len(b.outputs)}")
     bodies, others = graphs_by_name(a), graphs_by_name(b)
     for name in dict.fromkeys((*bodies, *others)):
         if name in bodies and name in others:
@@ -175,7 +175,7 @@ def _results(found: Matching, a: ir.Graph, b: ir.Graph, name: str) -> list[str]:
         what.append(f"{name} gives {len(a.outputs)} values, {len(b.outputs)} in the second")
     for position, (old, new) in enumerate(zip(a.outputs, b.outputs, strict=False)):
         if not found.same(old, new):
-            what.append(f"{name} output {position}: {_value(old)} is {_value(new)}")
+            what.append(f"{name} output {position}: {_value(old)} -> {_value(new)}")
     return what
 
 

@@ -164,6 +164,7 @@ def open_model(path: Path, options: ImportOptions, source: Source | None = None)
     if not is_tensorflow(path):
         given = [name for name, value in vars(options).items() if value and name != "opset"]
         if given:
+            path.stat()  # of a file that is not there nothing else needs to be said
             raise InvalidInputError(f"--{given[0]} requires a TensorFlow graph, got {path}")
         return load(path)
     path.stat()  # a file that is not there needs no package of an extra

@@ -170,7 +170,7 @@ def _locate(tensor: ir.ExternalTensor, folder: Path | None, label: str) -> None:
         # Whoever does not read the weights does not miss them; whoever does gets this error.
         return
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        kind = "another name of a file" if stat.S_ISREG(found.st_mode) else "none"
+        kind = "another name of a file" if stat.S_ISREG(found.st_mode) else f"a {other_kind(path)}"
         raise InvalidModelError(f"{where} requires a regular file of its own, got {kind}: {location!r}")
     start, size = tensor.offset or 0, _size(tensor, where)
     if start < 0 or tensor.length not in (None, size) or start + size > found.st_size:

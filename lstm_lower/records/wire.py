@@ -40,7 +40,7 @@ def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
         tag, position = varint(content, position)
         number, kind = tag >> 3, tag & 7
         if number == 0 or kind not in (0, 1, 2, 5):
-            raise DamageError(f"a field {number} of type {kind} is none")
+            raise DamageError(f"field {number} has wire type {kind}, which does not exist")
         if kind == 0:
             value, position = varint(content, position)
             yield number, value
@@ -63,7 +63,7 @@ def places(content: memoryview, start: int, end: int) -> Iterator[tuple[int, int
         tag, position = _varint_at(content, position, end)
         number, kind = tag >> 3, tag & 7
         if number == 0 or kind not in (0, 1, 2, 5):
-            raise DamageError(f"a field {number} of type {kind} is none")
+            raise DamageError(f"field {number} has wire type {kind}, which does not exist")
         value, behind = _varint_at(content, position, end) if kind in (0, 2) else ({1: 8, 5: 4}[kind], position)
         if kind == 0:
             position = behind

@@ -22,7 +22,7 @@ VARIANT, RESOURCE = 21, 20
 def _list(t: Translator, name: str, scope: Scope, op: Op) -> TensorList:
     found = as_list(t.value(name, scope))
     if found is None:
-        raise UnsupportedOpError(f"{op}: requires a list, got '{name}', which is none")
+        raise UnsupportedOpError(f"{op}: requires a list, got '{name}', which is not one")
     return found
 
 

@@ -54,7 +54,7 @@ def cell_of(t: Translator, name: str, scope: Scope, reader: Op) -> Cell:
     """
     found = t.value(name, scope)
     if not isinstance(found, Handle):
-        raise UnsupportedOpError(f"{reader}: requires a variable that the source knows, got '{name}', which is none")
+        raise UnsupportedOpError(f"{reader}: requires a variable that the source knows, got '{name}', which is not one")
     return found.cell
 
 
@@ -74,7 +74,7 @@ def tensor_of(cell: Cell, scope: Scope, op: Op) -> Expr:
     """
     found = scope.read(cell)
     if not isinstance(found, Expr):
-        raise UnsupportedOpError(f"{op}: requires a variable of numbers, got '{cell.name}', which is none")
+        raise UnsupportedOpError(f"{op}: requires a variable of numbers, got '{cell.name}', which is not one")
     return found
 
 

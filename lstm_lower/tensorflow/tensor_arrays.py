@@ -16,7 +16,7 @@ from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Return
 def _cell(t: Translator, name: str, scope: Scope, op: Op) -> Cell:
     found = t.value(name, scope)
     if not isinstance(found, Handle):
-        raise UnsupportedOpError(f"{op}: requires a TensorArray or a Stack, got '{name}', which is none")
+        raise UnsupportedOpError(f"{op}: requires a TensorArray or a Stack, got '{name}', which is not one")
     return found.cell
 
 

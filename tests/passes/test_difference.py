@@ -71,25 +71,25 @@ def test_names_and_order_do_not_count() -> None:
         ("w = {1", "w2 = {1", "weights", [Change("w", "f32[4,4]", None), Change("w2", None, "f32[4,4]")]),
         (
             "{2}", "{3}", "changed",
-            [NodeChange("main", "Mul", "scaled", ["input 1: <f32 2.0> is <f32 3.0>"])],
+            [NodeChange("main", "Mul", "scaled", ["input 1: <f32 2.0> -> <f32 3.0>"])],
         ),
         (
             "y = Mul(u, x)", "y = Mul(u, t)", "changed",
             [
-                NodeChange("main / Scan 'last' body", "Mul", "y", ["input 1: 'x' is 't'"]),
+                NodeChange("main / Scan 'last' body", "Mul", "y", ["input 1: 'x' -> 't'"]),
             ],
         ),
         (
             "u = Add(s, t)", "u = Sub(s, t)", "changed",
-            [NodeChange("main / Scan 'last' body", "Add", "u", ["operator Add is Sub"])],
+            [NodeChange("main / Scan 'last' body", "Add", "u", ["operator: Add -> Sub"])],
         ),
         (
             "body = step", "scan_input_directions = [1], body = step", "changed",
-            [NodeChange("main", "Scan", "last", ["attribute scan_input_directions: none is [1]"])],
+            [NodeChange("main", "Scan", "last", ["attribute scan_input_directions: none -> [1]"])],
         ),
         (
             "(float[3,4] u, float[3,4] y)\n", "(float[3,4] u, float[3,4] t)\n", "changed",
-            [NodeChange("main", "Scan", "last", ["body output 1: 'y' is 't'"])],
+            [NodeChange("main", "Scan", "last", ["body output 1: 'y' -> 't'"])],
         ),
         ("y = Mul(u, x)", "y = Mul(u, x) z = Abs(y)", "added", [NodeReference("main / Scan 'last' body", "Abs", "z")]),
         ("scaled = Mul (sequence, two)", "scaled = Identity (sequence)", "operators",
@@ -143,7 +143,7 @@ def test_functions() -> None:
     other = onnx.parser.parse_model(text.replace("Add(a, a)", "Mul(a, a)"))
     found = difference(ir.from_proto(proto), ir.from_proto(other))
     assert [change.name for change in found.operators] == ["Add", "Mul"]
-    assert [change.what for change in found.changed] == [["operator Add is Mul"]]
+    assert [change.what for change in found.changed] == [["operator: Add -> Mul"]]
 
 
 def test_distances_of_weights() -> None:

@@ -147,7 +147,7 @@ def fifo(folder: Path) -> str:
         (lambda folder: str(folder / "w.bin"), "a path inside the model's folder"),
         (link, "a path inside the model's folder"),
         (hard_link, "a regular file of its own, got another name of a file"),
-        (fifo, "a regular file of its own, got none: 'pipe'"),
+        (fifo, "a regular file of its own, got a pipe: 'pipe'"),
         (lambda _: "", "a regular file of its own"),
         (lambda _: ".", "a regular file of its own"),
     ],

@@ -34,7 +34,9 @@ def mapped(folder: Path, layout: Layout, padding: Padding) -> Table:
             try:
                 arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
             except (ValueError, EOFError, OSError) as error:
-                raise InvalidInputError(f"{path}: a .npy file of an array is required, got none: {error}") from error
+                raise InvalidInputError(
+                    f"{path}: a .npy file of an array is required, got one that fails to load: {error}"
+                ) from error
     return Table.of(layout, arrays, padding, str(folder))
 
 
