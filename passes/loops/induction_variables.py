@@ -64,8 +64,9 @@ def _steps(loop: WhileLoop) -> ir.Value:
 
 def _counted(e: Emitter, counter: Counter, number: ir.Value) -> ir.Value:
     """What a counter holds before a step, or behind all steps."""
-    first = counter.state.initial
-    dtype, shape = e.facts.dtype(first), e.facts.shape(first)
+    first, parameter = counter.state.initial, counter.state.parameter
+    # Of the value before the loop less may be known.
+    dtype, shape = e.facts.dtype(parameter), e.facts.shape(parameter)
     assert dtype is not None
     assert shape is not None
     value = number if dtype == ir.DataType.INT64 else e.op(std.Cast, number, to=int(dtype))

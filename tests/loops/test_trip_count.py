@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
 from hypothesis import assume, given
@@ -295,3 +296,18 @@ def test_a_loop_without_counters_is_left_as_it_is() -> None:
     step = InductionVariables()
     step.verify_each = True
     assert not step(model).modified
+
+
+def test_a_counter_whose_first_value_is_of_unknown_rank() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
+    program (int64[1] data, int64[N] shape, float[3] x) => (int64 last, float[T,3] ys)
+    <bool true = {1}, int64 two = {2}> {
+        first = Reshape (data, shape)
+        last, ys = Loop (two, true, first) <body = step (int64 i, bool going, int64 k)
+          => (bool again, int64 next, float[3] y) {
+            next = Add (k, two) again = Identity (going) f = Cast <to = 1> (k) y = Mul (x, f)
+        }>
+    }""")
+    feeds = {"data": np.array([5]), "shape": np.zeros(0, np.int64), "x": np.ones(3, np.float32)}
+    for before, now in zip(run(model, feeds), run(ll.optimize(model, verify_each=True), feeds), strict=True):
+        np.testing.assert_array_equal(now, before)
