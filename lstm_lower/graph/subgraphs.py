@@ -6,19 +6,22 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
+_GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
+
 
 def subgraphs_of(node: ir.Node) -> Sequence[ir.Graph]:
     """The graphs among a node's attributes."""
     # Asked of every node by every pass, and most nodes have no attributes at all. Of the mapping that holds them only
-    # the dict within it is quick to ask.
+    # the dict within it is quick to ask; and an attribute's type, as an enumeration's members, is looked up only once.
     attributes = node.attributes.data
     if not attributes:
         return ()
     found: list[ir.Graph] = []
     for attribute in attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+        kind = attribute.type
+        if kind == _GRAPH and not attribute.is_ref():
             found.append(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS and not attribute.is_ref():
+        elif kind == _GRAPHS and not attribute.is_ref():
             found += attribute.as_graphs()
     return found
 
