@@ -16,6 +16,10 @@ from tests.support import forks
 # 15 s of processor time, and 1.4 s in one thread. Read where PyTorch is first imported, here and in processes of tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Looks for garbage less often, a tenth of the tests' time: models, modules and tests are many small objects that stay.
+# From the start, since every import and every test that is collected is among them.
+gc.set_threshold(50_000, 20, 20)
+
 GOLDENS = Path(__file__).parent / "golden"
 
 Golden = Callable[..., None]
@@ -27,10 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Looks for garbage less often, a tenth of the tests' time: models and modules are many small objects that stay."""
+    """Does not look for garbage among what stays to the end."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture
