@@ -118,8 +118,14 @@ const found = await opened(options, async (page, notes) => {
   const cut = await page.locator(".bar button, nav button").evaluateAll((all) => all.filter((one) => one.getBoundingClientRect().right > innerWidth).length);
   await page.click("#tab-errors");
   const broken = await page.locator("#errors tbody td:first-child").evaluateAll((cells) => cells.filter((cell) => cell.clientHeight > 40 && cell.innerText.length < 12).length);
+  // The browser's own button, and the keyboard.
+  const current = () => page.locator("nav [aria-selected=true]").evaluateAll((tabs) => tabs.map((tab) => tab.id));
+  const walked = [await page.goBack().then(current)];
+  await page.focus("#tab-graphs");
+  for (const key of ["ArrowLeft", "ArrowLeft", "ArrowRight", "End"]) walked.push(await page.keyboard.press(key).then(current));
+  const stops = await page.locator("nav button[tabindex='0']").count();
   const seen = {
-    wide, cut, broken, focused, pressed, paper, texts, first, zoom, moved, everything, nothing, toggled, found, details, chosen, lit, stepped, selected, colours, rows, marks, shownSteps,
+    walked, stops, wide, cut, broken, focused, pressed, paper, texts, first, zoom, moved, everything, nothing, toggled, found, details, chosen, lit, stepped, selected, colours, rows, marks, shownSteps,
     refused, copied, images, ...notes,
   };
   return seen;

@@ -67,6 +67,10 @@ def test_every_control(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     assert " ".join(seen["pressed"]["chosen"].split()).endswith("::" + seen["pressed"]["title"])
     assert seen["pressed"]["lit"] > 0
     assert seen["paper"]
+    assert [tab for (tab,) in seen["walked"]] == [
+        f"tab-{n}" for n in ("graphs", "overview", "program", "overview", "program")
+    ]
+    assert seen["stops"] == 1
     # Tables of details that are cut off; in a narrow window, buttons that are, and short names on two lines.
     assert (seen["wide"], seen["cut"], seen["broken"]) == (0, 0, 0)
 

@@ -15,13 +15,27 @@ const MOST_FOUND = 40;
 let left = null;
 let right = null;
 
+/** Opens a page, and records it, so that the browser's back button leads to the one before. */
 function open(id) {
+  if (location.hash !== `#${id}`) history.pushState(null, "", `#${id}`);
+  show(id);
+}
+
+function show(id) {
   for (const [name] of PAGES) {
+    const tab = byId(`tab-${name}`);
     byId(name).classList.toggle("shown", name === id);
-    byId(`tab-${name}`).setAttribute("aria-selected", String(name === id));
+    tab.setAttribute("aria-selected", String(name === id));
+    // Of the tabs one is a stop of the Tab key; arrows lead to the others.
+    tab.tabIndex = name === id ? 0 : -1;
   }
   if (id === "graphs" && left === null) openGraphs();
-  history.replaceState(null, "", `#${id}`);
+}
+
+/** The page that the address names. */
+function asked() {
+  const id = location.hash.slice(1);
+  return PAGES.some(([known]) => known === id) ? id : "overview";
 }
 
 function openGraphs() {
@@ -148,6 +162,16 @@ function start() {
   for (const [id, title] of PAGES) {
     byId("tabs").append(el("button", { type: "button", role: "tab", id: `tab-${id}`, "aria-controls": id, onclick: () => open(id) }, title));
   }
+  byId("tabs").addEventListener("keydown", (event) => {
+    const tabs = PAGES.map(([id]) => byId(`tab-${id}`));
+    const at = tabs.indexOf(document.activeElement);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1 + tabs.length, Home: 0, End: tabs.length - 1 }[event.key];
+    if (to === undefined || at < 0) return;
+    event.preventDefault();
+    tabs[to % tabs.length].focus();
+    tabs[to % tabs.length].click();
+  });
+  addEventListener("popstate", () => show(asked()));
   byId("search").addEventListener("input", search);
   byId("search").addEventListener("keydown", (event) => {
     if (event.key === "Enter") byId("found").querySelector("button")?.click();
@@ -177,8 +201,7 @@ function start() {
   });
   fillInterface(byId("interface"));
   fillProgram(byId("program"));
-  const asked = location.hash.slice(1);
-  open(PAGES.some(([id]) => id === asked) ? asked : "overview");
+  show(asked());
   document.documentElement.dataset.ready = "true";
 }
 
