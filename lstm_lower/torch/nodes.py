@@ -43,12 +43,13 @@ Formula = Callable[[Traced], Sequence[Expr | None]]
 def translate(model: ir.Model, formulas: dict[str, Formula]) -> None:
     """Replaces every node of the domain, in order, by its formula."""
     space = Workspace.of(model)
-    for node in list(model.graph):
+    for node in list(model.graph.all_nodes()):
         if node.domain != DOMAIN:
             continue
         results = formulas[node.op_type](Traced(node, space))
         for old, new in zip(node.outputs, results, strict=True):
             if new is not None:
                 replace(old, new.value, space)
-        model.graph.remove(node, safe=True)
+        assert node.graph is not None
+        node.graph.remove(node, safe=True)
     model.graph.opset_imports.pop(DOMAIN, None)

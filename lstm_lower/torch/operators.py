@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
+from lstm_lower.torch import control_flow
 from lstm_lower.torch.attention import ATTENTION
 from lstm_lower.torch.complex_numbers import OF_COMPLEX, TO_COMPLEX, has_complex
 from lstm_lower.torch.embeddings import EMBEDDINGS
@@ -95,6 +96,7 @@ class Interception(TorchFunctionMode):
             variants._pack_padded_sequence: self._pack_padded,
             variants._pad_packed_sequence: self._pad_packed,
             Tensor.__getitem__: self._item,
+            **control_flow.handlers(self),
             **TO_COMPLEX,
             **ATTENTION,
             **EMBEDDINGS,

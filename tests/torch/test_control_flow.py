@@ -1,0 +1,82 @@
+"""`torch.cond`, `while_loop` and `scan`: gradients as those of the same in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from torch import nn  # noqa: E402
+from torch._higher_order_ops import scan, while_loop  # noqa: E402
+
+import lstm_lower as ll  # noqa: E402
+
+
+class Flow(nn.Module):
+    """Reads weights in its functions; in Python, or in PyTorch's operators."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.plain = False
+        torch.manual_seed(2)
+        self.layer = nn.Linear(3, 3)
+        self.cells = nn.GRU(3, 3, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return getattr(self, f"{self.kind}_plain" if self.plain else self.kind)(x)
+
+    def cond(self, x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda: self.cells(x)[0] * 2, lambda: torch.tanh(self.layer(x)))
+
+    def cond_plain(self, x: Any) -> Any:
+        return self.cells(x)[0] * 2 if x.sum() > 0 else self.layer(x).tanh()
+
+    def loop(self, x: Any) -> Any:
+        def step(number: Any, y: Any) -> Any:
+            return number + 1, torch.tanh(self.layer(y))
+
+        return while_loop(lambda number, _: number < 3, step, (torch.tensor(0), x))[1]
+
+    def loop_plain(self, x: Any) -> Any:
+        for _ in range(3):
+            x = torch.tanh(self.layer(x))
+        return x
+
+    def scan(self, x: Any) -> Any:
+        def step(carried: Any, part: Any) -> Any:
+            new = torch.tanh(carried["h"] + self.layer(part))
+            return {"h": new}, new * 2
+
+        return scan(step, {"h": x.new_zeros(x.size(0), 3)}, x, dim=1)[1]
+
+    def scan_plain(self, x: Any) -> Any:
+        carried, parts = x.new_zeros(x.size(0), 3), []
+        for part in x.unbind(1):
+            carried = torch.tanh(carried + self.layer(part))
+            parts.append(carried * 2)
+        return torch.stack(parts, 1)
+
+
+@pytest.mark.parametrize("kind", ["cond", "loop", "scan"])
+def test_gradients_are_those_of_python(kind: str) -> None:
+    module = Flow(kind)
+    step = ll.from_torch(module, torch.rand(2, 5, 3), "mse", what="gradients")
+    session = ll.Session(step, providers=["CPUExecutionProvider"])
+    module.plain = True
+    for sign, rows, steps in ((1, 2, 5), (-1, 3, 4)):
+        x = torch.rand(rows, steps, 3) * sign
+        got = session.run({"x": x.numpy(), "target": np.zeros((rows, steps, 3), np.float32)})
+        module.zero_grad()
+        loss = (module(x) ** 2).mean()
+        loss.backward()
+        assert got["loss"] == pytest.approx(loss.item(), rel=1e-5)
+        for name, parameter in module.named_parameters():
+            if f"grad/{name}" in got:
+                wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                np.testing.assert_allclose(got[f"grad/{name}"], wanted, rtol=1e-4, atol=1e-6, err_msg=name)
+        assert "grad/layer.weight" in got
