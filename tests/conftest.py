@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support import forks
@@ -19,6 +20,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Looks for garbage less often, a tenth of the tests' time: models, modules and tests are many small objects that stay.
 # From the start, since every import and every test that is collected is among them.
 gc.set_threshold(50_000, 20, 20)
+
+# How long an example takes tells of the machine's other work, not of what is tested.
+hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("tests")
 
 GOLDENS = Path(__file__).parent / "golden"
 
