@@ -121,7 +121,7 @@ class OptimizePass(Pass):
             modified |= self._fixed_point(model, [LoopToScan(context), *counting])
         if not self._flat and scans_of(model.graph):
             modified |= self._fixed_point(model, [FinalValues(context), InitialAddition(context), *cleaning])
-            # Of products as they lie then.
+            # They know products with the weight behind, which lies in front in transposed bodies.
             modified |= self._fixed_point(model, [ProductDistribution(context), ProductFusion(context), *cleaning])
             # Before work leaves the bodies, which then lies as the bodies do.
             modified |= self._fixed_point(model, [TransposedBodies(context), *cleaning])

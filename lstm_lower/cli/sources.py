@@ -220,9 +220,11 @@ def choice(
     found: Anatomy, inputs: Sequence[str] | None, outputs: Sequence[str] | None, signature: str | None
 ) -> tuple[str | None, str | None, str | None]:
     """The signature, inputs and outputs to import, as options spell them; `None` for those that need not be said."""
+    from lstm_lower.tensorflow.files.saved_model import DEFAULT_SIGNATURE
+
     if signature is not None or found.signatures:
         names = list(found.signatures)
-        signature = signature or ("serving_default" if "serving_default" in names else names[0])
+        signature = signature or (DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in names else names[0])
         declared = found.signatures.get(signature, {}).get("inputs", {})
         # A placeholder that the results need, such as a rate, and that the signature leaves out.
         given = [*declared, *found.undeclared] if inputs is None and found.undeclared else None

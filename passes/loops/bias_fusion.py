@@ -21,7 +21,7 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import END, Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
-from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass, graphs_with_loops
+from lstm_lower.passes.loops.views.base import SitesAroundLoops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,34 +33,28 @@ class _Pair:
     concat: std.Concat
     rows: ir.Value
 
+    @property
+    def node(self) -> ir.Node:
+        """The sum."""
+        return self.total.node
 
-class BiasFusion(AroundLoops, LoopPass):
+
+class BiasFusion(SitesAroundLoops[_Pair]):
     """Merges sums over rows into products that read the same rows."""
 
-    def around(self, graph: ir.Graph) -> bool:
-        """Merges the sums of one graph into its products."""
-        # Several products may read the rows of one sum: the first takes it in.
-        pairs = {pair.total.node: pair for pair in reversed(self._pairs(graph))}.values()
-        for pair in pairs:
-            self._merge(graph, pair)
-        return bool(pairs)
-
-    def ensures(self, model: ir.Model) -> None:
-        """No sum over rows is left beside a product that reads the same rows and could take it in.
-
-        Raises:
-            ir.passes.PostconditionError: one is.
-        """
-        super().ensures(model)
-        for graph in graphs_with_loops(model):
-            for pair in self._pairs(graph):
-                raise self.broken(pair.total.node, f"to be a row of '{node_label(pair.product.node)}', got a sum")
-
-    def _pairs(self, graph: ir.Graph) -> list[_Pair]:
+    def sites(self, graph: ir.Graph) -> list[_Pair]:
+        """Sums beside products that read the same rows and could take them in."""
         places = {node: place for place, node in enumerate(graph)}
-        return [pair for node in places if (pair := _pair(self.facts, node, places)) is not None]
+        pairs = [pair for node in places if (pair := _pair(self.facts, node, places)) is not None]
+        # Several products may read the rows of one sum: the first takes it in.
+        return list({pair.node: pair for pair in reversed(pairs)}.values())
 
-    def _merge(self, graph: ir.Graph, pair: _Pair) -> None:
+    def promise(self, site: _Pair) -> str:
+        """Said of the sum."""
+        return f"to be a row of '{node_label(site.product.node)}', got a sum"
+
+    def write(self, graph: ir.Graph, pair: _Pair) -> None:
+        """Makes a sum a row of its product."""
         space = self.context.space
         scope = pair.product.node.name or "bias"
         maker, dtype = pair.rows.producer(), self.facts.dtype(pair.rows)

@@ -27,7 +27,7 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
-from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass, graphs_with_loops
+from lstm_lower.passes.loops.views.base import SitesAroundLoops
 
 MOVE = 0.22
 JOIN = 12_000.0
@@ -51,31 +51,19 @@ class _Sum:
     bias: ir.Value
 
 
-class ProjectionBias(AroundLoops, LoopPass):
+class ProjectionBias(SitesAroundLoops[_Sum]):
     """Takes vectors into the products that they are added to."""
 
-    def around(self, graph: ir.Graph) -> bool:
-        """Rewrites the products of one graph."""
-        found = self._sums(graph)
-        for item in found:
-            self._take_in(graph, item)
-        return bool(found)
-
-    def ensures(self, model: ir.Model) -> None:
-        """No vector is added to a product that could take it in.
-
-        Raises:
-            ir.passes.PostconditionError: one is.
-        """
-        super().ensures(model)
-        for graph in graphs_with_loops(model):
-            for item in self._sums(graph):
-                raise self.broken(item.node, "what it adds to be a row of its product")
-
-    def _sums(self, graph: ir.Graph) -> list[_Sum]:
+    def sites(self, graph: ir.Graph) -> list[_Sum]:
+        """Vectors that a product could take in."""
         return [found for node in graph if (found := _sum(self.facts, node)) is not None]
 
-    def _take_in(self, graph: ir.Graph, item: _Sum) -> None:
+    def promise(self, site: _Sum) -> str:  # noqa: ARG002 (the same for all)
+        """Said of the Add."""
+        return "what it adds to be a row of its product"
+
+    def write(self, graph: ir.Graph, item: _Sum) -> None:
+        """Makes the vector a row."""
         e = Emitter(self.context.space, graph, before=item.node, scope=node_label(item.node))
         weight = item.product.node.inputs[item.side]
         sequence = item.product.node.inputs[1 - item.side]

@@ -19,38 +19,26 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter
-from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass, graphs_with_loops
+from lstm_lower.passes.loops.views.base import SitesAroundLoops
 from lstm_lower.passes.loops.views.turned_sequences import TURN
 
 LEAST = 1 << 15
 
 
-class ReductionToProduct(AroundLoops, LoopPass):
+class ReductionToProduct(SitesAroundLoops[std.ReduceSum]):
     """Writes large sums over rows as products."""
 
-    def around(self, graph: ir.Graph) -> bool:
-        """Writes the sums of one graph as products."""
-        found = self._sums(graph)
-        for total in found:
-            self._write(graph, total)
-        return bool(found)
+    def promise(self, site: std.ReduceSum) -> str:  # noqa: ARG002 (the same for all)
+        """Said of the sum."""
+        return "to be a product, got a sum over rows"
 
-    def ensures(self, model: ir.Model) -> None:
-        """No large sum over rows is left beside a loop.
-
-        Raises:
-            ir.passes.PostconditionError: one is.
-        """
-        super().ensures(model)
-        for graph in graphs_with_loops(model):
-            for total in self._sums(graph):
-                raise self.broken(total.node, "to be a product, got a sum over rows")
-
-    def _sums(self, graph: ir.Graph) -> list[std.ReduceSum]:
+    def sites(self, graph: ir.Graph) -> list[std.ReduceSum]:
+        """Large sums over rows."""
         sums = [std.ReduceSum.of(node, self.facts) for node in graph]
         return [total for total in sums if total is not None and _sums_rows(total)]
 
-    def _write(self, graph: ir.Graph, total: std.ReduceSum) -> None:
+    def write(self, graph: ir.Graph, total: std.ReduceSum) -> None:
+        """Makes a sum a product."""
         e = Emitter(self.context.space, graph, before=total.node, scope=total.node.name or "sum")
         rank = total.rank()
         assert rank is not None

@@ -35,6 +35,17 @@ def _divided(total: Sequence[int], auto_pad: str | None) -> tuple[list[int], lis
     return (small, large) if auto_pad == "SAME_UPPER" else (large, small)
 
 
+def _given(pads: Sequence[int] | None, auto_pad: str | None, rank: int) -> tuple[list[int], list[int]]:
+    """Padding before and after where it does not follow from sizes."""
+    given = list(pads or [0] * (2 * rank)) if auto_pad != "VALID" else [0] * (2 * rank)
+    return given[:rank], given[rank:]
+
+
+def _with_bias(found: Array, bias: Array | None) -> Array:
+    """Adds one number to each channel."""
+    return found if bias is None else found + bias.reshape(-1, *[1] * (found.ndim - 2))
+
+
 class Conv(onnx.reference.op_run.OpRun):
     """What each element of the filter meets, times it, added up."""
 
@@ -61,8 +72,7 @@ class Conv(onnx.reference.op_run.OpRun):
             sizes = zip(image, steps, extents, strict=True)
             before, after = _divided([max((-(-n // s) - 1) * s + e - n, 0) for n, s, e in sizes], auto_pad)
         else:
-            given = list(pads or [0] * (2 * rank)) if auto_pad != "VALID" else [0] * (2 * rank)
-            before, after = given[:rank], given[rank:]
+            before, after = _given(pads, auto_pad, rank)
         padded = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
         counts = [
             (size - extent) // step + 1 for size, extent, step in zip(padded.shape[2:], extents, steps, strict=True)
@@ -73,7 +83,7 @@ class Conv(onnx.reference.op_run.OpRun):
             met = padded[(slice(None), slice(None), *places)].reshape(len(x), groups, w.shape[1], -1)
             total += filters[(..., *tap)] @ met
         found = total.reshape(len(x), w.shape[0], *counts)
-        return (found if b is None else found + b.reshape(-1, *[1] * rank),)
+        return (_with_bias(found, b),)
 
 
 class ConvTranspose(onnx.reference.op_run.OpRun):
@@ -111,9 +121,8 @@ class ConvTranspose(onnx.reference.op_run.OpRun):
         if asked is not None:
             before, _after = _divided([max(n - m, 0) for n, m in zip(whole, asked, strict=True)], auto_pad)
         else:
-            given = list(pads or [0] * (2 * rank)) if auto_pad != "VALID" else [0] * (2 * rank)
-            before = given[:rank]
-            asked = [n - head - tail for n, head, tail in zip(whole, before, given[rank:], strict=True)]
+            before, after = _given(pads, auto_pad, rank)
+            asked = [n - head - tail for n, head, tail in zip(whole, before, after, strict=True)]
         channels = w.shape[1] * groups
         room = [max(n, head + size) for n, head, size in zip(whole, before, asked, strict=True)]
         total = np.zeros((len(x), channels, *room), np.result_type(x, w))
@@ -124,7 +133,7 @@ class ConvTranspose(onnx.reference.op_run.OpRun):
             total[(slice(None), slice(None), *places)] += part.reshape(len(x), channels, *image)
         inner = tuple(slice(head, head + size) for head, size in zip(before, asked, strict=True))
         found = total[(slice(None), slice(None), *inner)]
-        return (found if b is None else found + b.reshape(-1, *[1] * rank),)
+        return (_with_bias(found, b),)
 
 
 class MaxPool(onnx.reference.ops.op_max_pool.MaxPool):

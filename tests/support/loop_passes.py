@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import pkgutil
 
 from lstm_lower.passes import loops
@@ -16,7 +17,10 @@ def loop_passes() -> list[type[LoopPass]]:
     """Every loop pass there is."""
     for module in pkgutil.iter_modules(loops.__path__, f"{loops.__name__}."):
         importlib.import_module(module.name)
-    return sorted(LoopPass.__subclasses__(), key=lambda step: step.name)
+    kinds: list[type[LoopPass]] = [LoopPass]
+    for kind in kinds:
+        kinds += [sub for sub in kind.__subclasses__() if sub.__module__.startswith(loops.__name__)]
+    return sorted((kind for kind in kinds if not inspect.isabstract(kind)), key=lambda step: step.name)
 
 
 def alone(step: type[LoopPass]) -> LoopPass:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import Generic, Protocol, TypeVar
 
 import onnx_ir as ir
 
@@ -108,6 +109,51 @@ class AroundLoops(abc.ABC):
     @abc.abstractmethod
     def around(self, graph: ir.Graph) -> bool:
         """Rewrites a graph outside its loops' bodies; returns whether something changed."""
+
+
+class Site(Protocol):
+    """A place that a pass rewrites."""
+
+    @property
+    def node(self) -> ir.Node:
+        """The node by which it is known."""
+
+
+SiteT = TypeVar("SiteT", bound=Site)
+
+
+class SitesAroundLoops(AroundLoops, LoopPass, Generic[SiteT]):
+    """A loop pass that rewrites places in the graphs that hold loops, and leaves none of them."""
+
+    def around(self, graph: ir.Graph) -> bool:
+        """Rewrites every site of one graph."""
+        found = self.sites(graph)
+        for site in found:
+            self.write(graph, site)
+        return bool(found)
+
+    def ensures(self, model: ir.Model) -> None:
+        """No site is left.
+
+        Raises:
+            ir.passes.PostconditionError: one is.
+        """
+        super().ensures(model)
+        for graph in graphs_with_loops(model):
+            for site in self.sites(graph):
+                raise self.broken(site.node, self.promise(site))
+
+    @abc.abstractmethod
+    def sites(self, graph: ir.Graph) -> list[SiteT]:
+        """The sites of one graph."""
+
+    @abc.abstractmethod
+    def write(self, graph: ir.Graph, site: SiteT) -> None:
+        """Rewrites one site."""
+
+    @abc.abstractmethod
+    def promise(self, site: SiteT) -> str:
+        """What holds of a site's node where the pass has done its work, for errors."""
 
 
 def graphs_with_loops(model: ir.Model) -> list[ir.Graph]:
