@@ -143,6 +143,47 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
     return {ops.cond: cond, ops.while_loop: while_loop, ops.scan: scan}
 
 
+class Plainly(TorchFunctionMode):
+    """Runs control flow as Python does: PyTorch refuses functions that read weights where it does not compile them."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Calls ours where there is one, else PyTorch's."""
+        del types
+        plain = _PLAIN.get(func, func)
+        if plain is func:
+            return func(*args, **(kwargs or {}))
+        with self:  # what it calls may hold more
+            return plain(*args, **(kwargs or {}))
+
+
+def _cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[Any]) -> Any:
+    return (true_fn if pred else false_fn)(*operands)
+
+
+def _while_loop(cond_fn: Function, body_fn: Function, carried: Any, additional: Any) -> Any:
+    while cond_fn(*carried, *additional):
+        carried = body_fn(*carried, *additional)
+    return tuple(carried)
+
+
+def _scan(combine_fn: Function, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any]) -> Any:
+    carried, made = list(init), []
+    for parts in zip(*xs, strict=True):
+        results = tree_leaves(combine_fn(*carried, *parts, *additional))
+        carried, own = results[: len(init)], results[len(init) :]
+        made.append(own)
+    return (*carried, *map(torch.stack, zip(*made, strict=True)))
+
+
+_PLAIN: dict[Any, Function] = {
+    torch.ops.higher_order.cond: _cond,
+    torch.ops.higher_order.while_loop: _while_loop,
+    torch.ops.higher_order.scan: _scan,
+}
+
+
 def _is_traced(function: Any) -> bool:
     """Whether a function is a trace, which is handed from one of PyTorch's layers to the next."""
     return isinstance(function, torch.fx.GraphModule)

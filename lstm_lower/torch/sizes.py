@@ -23,6 +23,7 @@ from lstm_lower.runtime.serialized import as_written, open_session
 from lstm_lower.runtime.values import dtype_of
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.branches import sizes_to_try
+from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.interface import Step, attributes_kept, copied_weights
 from lstm_lower.torch.wrappers import eagerly
 
@@ -236,7 +237,13 @@ class Comparison:
     def _results(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         # What it changes are copies; of parameters only until it is known that there are none.
         own = dict(self._step.named_buffers()) | ({} if self._changed == [] else dict(self._step.named_parameters()))
-        with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(self._step), eagerly():
+        with (
+            torch.random.fork_rng(devices=[]),
+            torch.enable_grad(),
+            attributes_kept(self._step),
+            eagerly(),
+            Plainly(),
+        ):
             copies = copied_weights(self._step, parameters=self._changed != [])
             try:
                 results: Sequence[Tensor] = self._step(*(x.clone() for x in inputs))

@@ -36,6 +36,15 @@ class Flow(nn.Module):
     def cond_plain(self, x: Any) -> Any:
         return self.cells(x)[0] * 2 if x.sum() > 0 else self.layer(x).tanh()
 
+    def given(self, x: Any) -> Any:
+        """Branches are given what has a gradient, and read weights."""
+        y = self.cells(x)[0]
+        return torch.cond(x.sum() > 0, lambda y: self.layer(y).tanh(), lambda y: y * self.layer(y[:, -1:]), (y,))
+
+    def given_plain(self, x: Any) -> Any:
+        y = self.cells(x)[0]
+        return self.layer(y).tanh() if x.sum() > 0 else y * self.layer(y[:, -1:])
+
     def loop(self, x: Any) -> Any:
         def step(number: Any, y: Any) -> Any:
             return number + 1, torch.tanh(self.layer(y))
@@ -62,7 +71,7 @@ class Flow(nn.Module):
         return torch.stack(parts, 1)
 
 
-@pytest.mark.parametrize("kind", ["cond", "loop", "scan"])
+@pytest.mark.parametrize("kind", ["cond", "given", "loop", "scan"])
 def test_gradients_are_those_of_python(kind: str) -> None:
     module = Flow(kind)
     step = ll.from_torch(module, torch.rand(2, 5, 3), "mse", what="gradients")
