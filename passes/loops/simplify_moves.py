@@ -111,9 +111,20 @@ def _tile(op: std.Tile, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Expand)
-def _expand(op: std.Expand, _: Emitter) -> ir.Value | None:
-    """An Expand that adds nothing: every size it asks for is 1 or there already, whatever the other sizes are."""
+def _expand(op: std.Expand, e: Emitter) -> ir.Value | None:
+    """An Expand that adds nothing: every size it asks for is 1 or there already, whatever the other sizes are.
+
+    Where it makes nothing of one element, the element is cut off before: onnxruntime takes such an Expand for one that
+    adds nothing, and leaves it out.
+    """
     shape, target = op.shape(), op.facts.entries(op.target)
+    made = op.facts.shape(op.output)
+    if shape is not None and made is not None:
+        missing = len(made) - len(shape)
+        gone = [axis for axis, dim in enumerate(shape) if dim == 1 and made[missing + axis] == 0]
+        if gone:
+            zeros = e.constant([0] * len(gone))
+            return e.op(std.Expand, e.op(std.Slice, op.data, zeros, zeros, e.constant(gone)), op.target)
     if shape is not None and target is not None and len(target) <= len(shape):
         pairs = zip(target, shape[len(shape) - len(target) :], strict=True)
         if all(wanted in (1, dim) for wanted, dim in pairs):
