@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.dims import Dim, is_name
-from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
@@ -80,24 +80,31 @@ def drawn_sizes(model: ir.Model, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def drawn_sizes_explained(model: ir.Model, sizes: Mapping[str, int], *, drawn: bool = True) -> Iterator[None]:
+def drawn_sizes_explained(
+    model: ir.Model,
+    sizes: Mapping[str, int],
+    *,
+    drawn: bool = True,
+    error: type[LstmLowerError] = InvalidInputError,
+) -> Iterator[None]:
     """Where random feeds do not fit a model, says of which sizes they were: nobody may have chosen these.
 
     Args:
         model: the model.
         sizes: sizes of symbolic dimensions, as `random_feeds` takes them.
         drawn: whether the feeds are random ones; nothing is added otherwise.
+        error: what is raised inside by feeds that do not fit.
 
     Raises:
-        InvalidInputError: the error raised inside, with the sizes.
+        LstmLowerError: the error raised inside, with the sizes.
     """
     try:
         yield
-    except InvalidInputError as error:
+    except error as raised:
         ways = _other_sizes(model, sizes) if drawn else []
         if not ways:
             raise
-        raise InvalidInputError("; ".join([str(error), *ways])) from error
+        raise error("; ".join([str(raised), *ways])) from raised
 
 
 def _other_sizes(model: ir.Model, sizes: Mapping[str, int]) -> list[str]:

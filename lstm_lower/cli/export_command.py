@@ -24,10 +24,9 @@ from lstm_lower.cli.sources import (
     names_of,
     open_model,
 )
+from lstm_lower.cli.train_options import LossOption, OptimizerOption, TrainableOption, training_step
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from lstm_lower.runtime.training.trainer import Trainer
 
 
@@ -52,9 +51,9 @@ def export(
     initial: Annotated[
         Path | None, typer.Option("--initial", help="A .npz file with values of the state.", show_default=False)
     ] = None,
-    optimizer: Annotated[
-        str | None, typer.Option(help="For a model without updates: sgd, momentum, adam, adamw or rmsprop.")
-    ] = None,
+    loss: LossOption = None,
+    trainable: TrainableOption = None,
+    optimizer: OptimizerOption = None,
     learning_rate: Annotated[float | None, typer.Option(help="Replaces the model's learning rate.")] = None,
     clip_norm: Annotated[float | None, typer.Option(help="Limit of the norm over all gradients.")] = None,
     accumulate: Annotated[int, typer.Option(min=1, help="Steps whose gradients are added up for one update.")] = 1,
@@ -75,7 +74,8 @@ def export(
 ) -> None:
     """Write a training step as plain ONNX files that every onnxruntime trains, in any language.
 
-    MODEL is an ONNX file that holds a training step, or a file of TensorFlow's. The folder gets init.onnx (the first
+    MODEL is an ONNX file that holds a training step, with --loss and --optimizer any other ONNX file, or a file of
+    TensorFlow's. The folder gets init.onnx (the first
     state), train.onnx (state and data in, new state and loss out), eval.onnx, predict.onnx (weights inside) and
     training.json, which describes them. Files are written only after onnx's checker has accepted all of them and
     onnxruntime has loaded them.
@@ -86,7 +86,7 @@ def export(
 
         start = time.perf_counter()
         given = ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, state, opset)
-        step: ir.Model | Trainer = open_model(model, given)
+        step: Any = training_step(open_model(model, given), loss, trainable)
         options: dict[str, Any] = {"optimizer": optimizer, "learning_rate": learning_rate, "clip_norm": clip_norm}
         if trained is not None or initial is not None or accumulate > 1 or any(x is not None for x in options.values()):
             step = _trainer(step, trained, initial, {**options, "accumulate": accumulate})

@@ -13,6 +13,8 @@ from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption
 from lstm_lower.cli.sources import StateFormOption, settle_state
 
+_LISTED = 12
+
 
 def gradient(
     model: ModelArgument,
@@ -67,6 +69,9 @@ def gradient(
             return
         count = f"{len(added)} gradient{'s' if len(added) > 1 else ''}"
         console.out().print(escape(f"{count} of {of}: {nodes[0]} -> {nodes[1]} nodes, {seconds:.2f} s"))
-        for name in added:
+        listed = added if len(added) <= _LISTED else added[: _LISTED - 1]
+        for name in listed:
             console.out().print(escape(f"  {name}"))
+        if len(added) > len(listed):
+            console.out().print(f"  and {len(added) - len(listed)} more, all of which --json lists")
         console.out().print(escape(f"wrote {target} ({console.bytes_text(target.stat().st_size)})"))

@@ -18,11 +18,15 @@ from lstm_lower.cli.train_options import (
     DataOption,
     Decay,
     LengthsOption,
+    LossOption,
+    OptimizerOption,
     PadOption,
+    TrainableOption,
     WindowOption,
     callbacks_of,
     padding_of,
     parse_named,
+    training_step,
 )
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
@@ -43,9 +47,9 @@ def train(
     ] = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data, from the run's start.")] = 1,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Samples per step.")] = 32,
-    optimizer: Annotated[
-        str | None, typer.Option(help="For a model without updates: sgd, momentum, adam, adamw or rmsprop.")
-    ] = None,
+    loss: LossOption = None,
+    trainable: TrainableOption = None,
+    optimizer: OptimizerOption = None,
     learning_rate: Annotated[float | None, typer.Option(help="Replaces the model's learning rate.")] = None,
     schedule: Annotated[
         Decay,
@@ -109,7 +113,7 @@ def train(
     precision: PrecisionOption = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Train a model that holds one training step.
+    """Train a model that holds one training step, or with --loss and --optimizer any other ONNX model.
 
     The folder gets checkpoint.safetensors, best.safetensors, metrics.jsonl (a line per step), epochs.jsonl and a plot
     of the loss. Run the command again to go on after an interruption; Ctrl-C saves first.
@@ -131,7 +135,7 @@ def train(
         padding = padding_of(pad, lengths, bucket)
         axes = parse_named("--sample-axis", sample_axis, int)
         trainer = Trainer(
-            model,
+            training_step(model, loss, trainable),
             provider,
             initial_values=None if initial is None else feeds.read_arrays(initial)[0],
             optimizer=optimizer,
@@ -158,6 +162,7 @@ def train(
         if tensorboard:
             callbacks.append(TensorBoard(out / "events"))
         options |= {"optimizer": optimizer, "clip_norm": clip_norm, "accumulate": accumulate, "monitor": monitor}
+        options |= {} if loss is None else {"loss": loss, "trainable": trainable}
         with (
             spread(trainer, workers, address=address, reduction=reduction, sample_axis=axes) as learner,
             Fit(

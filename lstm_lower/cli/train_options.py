@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from lstm_lower.cli.sources import names_of
 from lstm_lower.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from lstm_lower.runtime.training.callbacks import Callback
     from lstm_lower.runtime.training.data.table import Padding
 
@@ -18,6 +21,28 @@ T = TypeVar("T")
 
 Decay = Literal["constant", "cosine", "linear", "step", "plateau"]
 
+LossOption = Annotated[
+    str | None,
+    typer.Option(
+        "--loss",
+        metavar="NAME",
+        help="For a model without gradients: an output that is its loss, or a loss of its first output, such as mse or "
+        "cross_entropy, which takes an input `target`.",
+        show_default=False,
+    ),
+]
+TrainableOption = Annotated[
+    str | None,
+    typer.Option(
+        "--trainable",
+        metavar="NAMES",
+        help="With --loss: weights to train, names or patterns (encoder.*) separated by commas [default: all].",
+        show_default=False,
+    ),
+]
+OptimizerOption = Annotated[
+    str | None, typer.Option(help="For a model without updates: sgd, momentum, adam, adamw or rmsprop.")
+]
 DataOption = Annotated[
     Path,
     typer.Option(
@@ -49,6 +74,22 @@ AxisOption = Annotated[
     list[str] | None,
     typer.Option("--sample-axis", metavar="INPUT=AXIS", help="Axis of an input's samples.", show_default=False),
 ]
+
+
+def training_step(model: Path | ir.Model, loss: str | None, trainable: str | None) -> Path | ir.Model:
+    """The model itself, or with `--loss` the training step that `from_onnx` makes of it.
+
+    Raises:
+        InvalidModelError, InvalidInputError, UnsupportedOpError: as `from_onnx`, or --trainable is given alone.
+    """
+    if loss is None:
+        if trainable is not None:
+            raise InvalidInputError("--trainable requires --loss, got none")
+        return model
+    from lstm_lower.onnx.importer import from_onnx
+    from lstm_lower.records.model_files import load
+
+    return from_onnx(load(model) if isinstance(model, Path) else model, loss, trainable=names_of(trainable))
 
 
 def parse_named(option: str, texts: Sequence[str] | None, convert: Callable[[str], T]) -> dict[str, T]:

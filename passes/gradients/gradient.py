@@ -175,7 +175,12 @@ class GradientPass(Pass):
         facts = b.facts
         dtype, shape = facts.dtype(result), facts.shape(result)
         if dtype is None or not dtype.is_floating_point():
-            raise InvalidInputError(f"of requires an output of a floating dtype, got '{self.of}' of {dtype}")
+            others = [str(x.name) for x in model.graph.outputs if _is_floating(facts.dtype(x))]
+            raise InvalidInputError(
+                f"of requires an output of a floating dtype, such as {some(others)}, got '{self.of}' of {dtype}"
+                if others
+                else f"of requires an output of a floating dtype, got '{self.of}' of {dtype}"
+            )
         if self.seeds:
             name = f"seed/{self.of}"
             if name in _values(model):

@@ -40,6 +40,17 @@ from lstm_lower.runtime.values import shortest
 
 File = Literal["init", "train", "eval", "predict"]
 FILES: tuple[File, ...] = get_args(File)
+# What a source without updates is, by whether it has gradients, and what makes a step of it.
+_WITHOUT_UPDATES = {
+    True: ("one that ends at its gradients", "ll.Trainer(step, optimizer='sgd') adds them, --optimizer sgd too"),
+    False: (
+        "a model without gradients",
+        (
+            "ll.from_onnx(model, loss, optimizer) makes a step of it, --loss and --optimizer too; "
+            "ll.from_torch and ll.from_keras export whole steps"
+        ),
+    ),
+}
 
 Array = np.ndarray[Any, Any]
 
@@ -156,12 +167,8 @@ class _Parts:
             state = training_state.of(step)
             training_state.write(step, state)
         if all(pair.output is None for pair in state.pairs):
-            raise InvalidModelError(
-                "a bundle requires a training step with updates, got "
-                + ("one that ends at its gradients" if state.pairs else "a model without state")
-                + "; ll.Trainer(step, optimizer='sgd') adds updates and can be exported, and ll.from_onnx, "
-                "ll.from_torch and ll.from_keras make steps of models"
-            )
+            got, way = _WITHOUT_UPDATES[bool(state.pairs)]
+            raise InvalidModelError(f"a bundle requires a training step with updates, got {got}; {way}")
         values = {name: tensor.numpy() for name, tensor in training_state.detach_initial_values(step).items()}
         rate = values.pop(state.learning_rate or "", None)
         pairs = {pair.input for pair in state.pairs}

@@ -126,7 +126,7 @@ class Trainer(Portable, Diagnosed, Trainable):
             options(edited)
             self.state = training_state.of(edited)
         if all(pair.output is None for pair in self.state.pairs):
-            raise InvalidModelError("a model without updates requires optimizer='sgd', 'adam' or another one, got none")
+            raise InvalidModelError("a model without updates requires optimizer='adam' or another one, got none")
         defaults = training_state.detach_initial_values(edited)
         read_all(edited)
         self.model = edited
@@ -391,8 +391,8 @@ def _check_state(state: TrainingState) -> None:
         raise InvalidModelError(
             "a trainer requires a training step: a model that records its state, or whose outputs are named "
             "'new_<input>' or 'grad_<input>', got neither. ll.from_onnx(model, loss, optimizer) makes a step of a "
-            "model, whose loss may be one of its outputs, by name; ll.from_keras and ll.from_torch export whole steps, "
-            "and state=TrainingState(...) describes the state of any other step"
+            "model (--loss and --optimizer), whose loss may be one of its outputs, by name; ll.from_keras and "
+            "ll.from_torch export whole steps, and state=TrainingState(...) describes the state of any other step"
         )
 
 

@@ -16,6 +16,7 @@ from tests.support.command_line import TRAIN, fail, run, succeed
 from tests.support.training_models import recorded_char_lstm
 
 DATA = Path(__file__).parents[1] / "data"
+FORECASTER = Path(__file__).parents[2] / "examples/torch_forecaster/forecaster.onnx"
 
 
 def test_export(tmp_path: Path) -> None:
@@ -53,6 +54,29 @@ def test_export_of_a_step_that_records_nothing(tmp_path: Path) -> None:
     assert "init requires a value of every state" in text
     assert not (tmp_path / "c").exists()
     assert "files requires" in fail("export", TRAIN, "-o", tmp_path / "c", "--files", "train,test")
+
+
+def test_training_of_any_model(tmp_path: Path) -> None:
+    model = FORECASTER
+    options = ("--loss", "mse", "--optimizer", "sgd", "--learning-rate", 0.1, "--trainable", "head.*")
+    past, target = np.ones((8, 3, 1), np.float32), np.ones((8, 24), np.float32)
+    np.savez(tmp_path / "data.npz", past=past, target=target)
+    run_folder, bundle = tmp_path / "run", tmp_path / "bundle"
+    arguments = ("train", model, "--data", tmp_path / "data.npz", "--batch-size", 8, "--no-plot", "--out", run_folder)
+    assert run(*arguments, *options).exit_code == 0
+    succeed("export", model, "-o", bundle, *options, "--trained", run_folder / "best.safetensors")
+    pairs = json.loads((bundle / "training.json").read_text())["state"]
+    assert {pair["input"] for pair in pairs if pair["role"] == "weight"} == {"head.weight", "head.bias"}
+    step = ll.Trainer(ll.from_onnx(model, "mse", trainable=["head.*"]), optimizer="sgd", learning_rate=0.1)
+    step.step({"past": past, "target": target})
+    ((held,),) = [ort.InferenceSession(bundle / "predict.onnx").run(None, {"past": past})]
+    np.testing.assert_allclose(held, next(iter(step.predict({"past": past}).values())), rtol=1e-6)
+    assert "loss requires mse, as the run there has it, got l1" in fail(*arguments, *options, "--loss", "l1")
+    assert "(--loss and --optimizer)" in fail(*arguments)
+    assert "--loss and --optimizer too" in fail("export", model, "-o", tmp_path / "c")
+    assert "--optimizer sgd too" in fail("export", model, "-o", tmp_path / "c", "--loss", "mse")
+    assert "--trainable requires --loss" in fail("export", model, "-o", tmp_path / "c", "--trainable", "head.*")
+    assert not (tmp_path / "c").exists()
 
 
 def test_export_of_a_tensorflow_graph(tmp_path: Path) -> None:

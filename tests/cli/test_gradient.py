@@ -15,9 +15,10 @@ from tests.support.differences import run
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 18]>
-layer (float[B,3] x) => (float loss, float[B,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2] b = {0, 1}>
+layer (float[B,3] x) => (float loss, float[B,2] y, int64[B] best)
+<float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2] b = {0, 1}>
 {
-  a = MatMul(x, w)  y = Add(a, b)  loss = ReduceSum <keepdims = 0> (y)
+  a = MatMul(x, w)  y = Add(a, b)  loss = ReduceSum <keepdims = 0> (y)  best = ArgMax <axis = 1, keepdims = 0> (y)
 }
 """
 
@@ -51,11 +52,23 @@ def test_takes_names_and_seeds(source: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(made["grad/b"], [1, 3])
 
 
+def test_long_lists_are_cut_short(tmp_path: Path) -> None:
+    weights = ", ".join(f"float w{i} = {{1}}" for i in range(20))
+    total = f"loss = Sum({', '.join(f'w{i}' for i in range(20))})"
+    header = '<ir_version: 8, opset_import: ["" : 18]> sum () => (float loss)'
+    onnx.save(onnx.parser.parse_model(f"{header} <{weights}> {{ {total} }}"), tmp_path / "sum.onnx")
+    result = CliRunner().invoke(app, ["gradient", str(tmp_path / "sum.onnx")])
+    assert result.exit_code == 0, result.output
+    assert "20 gradients of loss" in result.stdout
+    assert "grad/w10\n  and 9 more" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--of", "y"], "of requires a scalar output, got 'y' of shape [B, 2]; seeds=True (--seeds)"),
-        (["--of", "z"], "of (--of) requires one of the model's outputs, loss, y, got 'z'"),
+        (["--of", "z"], "of (--of) requires one of the model's outputs, loss, y, best, got 'z'"),
+        (["--of", "best"], "of requires an output of a floating dtype, such as loss, y, got 'best' of INT64"),
         (["--wrt", "v"], "wrt requires names of the model's values, such as x, w, b, got 'v'"),
     ],
 )

@@ -181,3 +181,12 @@ def test_sizes_without_names_that_do_not_fit_are_told() -> None:
         drawn_sizes_explained(model, {"N": 7}),
     ):
         Session(model).run(random_feeds(model, {"N": 7}))
+
+
+def test_sizes_are_told_of_errors_of_the_kind_asked_for() -> None:
+    model = parse("float[N] a", "y = Identity(a)")
+    with (
+        pytest.raises(InvalidModelError, match=r"too small; the random feeds are of N=4; others by --dim NAME=SIZE"),
+        drawn_sizes_explained(model, {}, error=InvalidModelError),
+    ):
+        raise InvalidModelError("too small")
