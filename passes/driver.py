@@ -13,7 +13,7 @@ import onnx_ir as ir
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.malformed import Source, malformed_models_explained
-from lstm_lower.records import evaluation
+from lstm_lower.records import attachments
 from lstm_lower.records.model_files import load, to_proto
 
 
@@ -34,13 +34,13 @@ def run_passes(
     with _old_collections_held(), malformed_models_explained(source):
         model = copy_model(source) if isinstance(source, ir.Model) else load(source)
         context = Context(model)
-        constants = evaluation.references(model)
+        constants = attachments.references(model)
         for step in steps:
             result = step.share(context)(model)
             if watch is not None:
                 watch(step, result)
         context.close()
-        evaluation.restore(model, constants)
+        attachments.restore(model, constants)
         return model
 
 

@@ -28,10 +28,10 @@ from lstm_lower.passes.training.objective import ObjectivePass
 from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.passes.training.updates import Group
-from lstm_lower.records import origin
+from lstm_lower.records import holdings, origin
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair
-from lstm_lower.torch import examples, losses, optimizers
+from lstm_lower.torch import examples, losses, optimizers, states
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.causes import explained
 from lstm_lower.torch.export import Exported, Traced, settled, trace
@@ -133,6 +133,7 @@ def from_torch(
     making: list[Pass] = [LayerStatePass(), ObjectivePass(formula, trained.__contains__, what)]
     if evaluated is exported:
         making = [EvaluationPass(formula, what, making)]
+    read = {name for form in (exported, evaluated) if form is not None for name in states.read_in(form.model)}
     rerolling = LoopRerolling(changing)
     passes: list[Pass] = [
         *_preparing_passes(rerolling),
@@ -144,6 +145,8 @@ def from_torch(
     _tell_fixed_steps(module, step, exported.fixed, rerolling.steps)
     if evaluated is not None and evaluated is not exported:
         _record_evaluation(step, evaluated, formula, changing)
+    if what in ("train", "gradients"):
+        holdings.write(step, states.held_by(module, step, read))
     return ir.to_proto(step)
 
 

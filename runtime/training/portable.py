@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.records.state import TrainingState
-from lstm_lower.runtime.training import modules, weights
+from lstm_lower.runtime.training import checkpoint, modules, weights
+from lstm_lower.runtime.training.holdings import ModuleHoldings
 
 if TYPE_CHECKING:
     from lstm_lower.runtime.training.trainer import Trainer
@@ -31,12 +33,53 @@ class Portable(abc.ABC):
     model: ir.Model
 
     @abc.abstractmethod
-    def state_dict(self) -> dict[str, Array]:
+    def held_state(self) -> dict[str, Array]:
         """The state by input name, copied to the host."""
 
     @abc.abstractmethod
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def put_state(self, values: Mapping[str, Any]) -> None:
         """Puts values in place of the whole state."""
+
+    @functools.cached_property
+    def _module(self) -> ModuleHoldings:
+        return ModuleHoldings(self.model)
+
+    def state_dict(self) -> dict[str, Array]:
+        """The state by input name, copied to the host: later steps do not change it.
+
+        Of a step that `ll.from_torch` made these are all parameters and buffers of the module's own state dict, tied
+        ones under each of their names and constants too, and the optimizer's state.
+        """
+        held = self.held_state()
+        return self._module.beside(held) | held
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Puts values in place of the whole state.
+
+        Args:
+            values: by name, as `state_dict` has them; what is no state of the step may be left out.
+
+        Raises:
+            InvalidInputError: a name of the state is missing or one is unknown, a value differs in dtype or shape, or
+                from the constant that the step has instead of a state; nothing is changed.
+        """
+        taken = self._module.state_of(values, self.held_state())
+        self.put_state(taken)
+
+    def weights(self) -> dict[str, Array]:
+        """Weights and what layers keep, by the names of the framework, without the optimizer's state.
+
+        Of a step that `ll.from_torch` made this is what the module's own `state_dict` has, and a strict
+        `load_state_dict` takes: `{name: torch.from_numpy(value) for name, value in trainer.weights().items()}`.
+
+        Raises:
+            InvalidInputError: two of them have one name.
+            UnsupportedOpError: it is not certain how the step is evaluated, and so what belongs to the model.
+        """
+        held = self.held_state()
+        if self._module.states is not None:
+            return self._module.weights(held)
+        return weights.by_name(weights.names_of(self.model, self.state), held)
 
     def to_torch(self, module: Any) -> None:
         """Copies weights and buffers into a PyTorch module, those that it has under the same names.
@@ -61,9 +104,7 @@ class Portable(abc.ABC):
             InvalidInputError: it is not certain which variable is which, or one has another shape; nothing is changed.
             UnsupportedOpError: it is not certain how the step is evaluated, and so what belongs to the model.
         """
-        held = self.state_dict()
-        values = {name: held[source] for source, name in weights.names_of(self.model, self.state).items()}
-        weights.copy_into_keras(model, values)
+        weights.copy_into_keras(model, self.weights())
 
     def save_weights(self, path: str | os.PathLike[str]) -> None:
         """Writes weights and what layers keep as safetensors, without the optimizer's state.
@@ -75,19 +116,24 @@ class Portable(abc.ABC):
             UnsupportedOpError: it is not certain how the step is evaluated, and so what belongs to the model.
             OSError: nothing can be written there.
         """
-        weights.save(path, weights.names_of(self.model, self.state), self.state_dict())
+        checkpoint.write_arrays(path, self.weights())
 
     def load_weights(self, path: str | os.PathLike[str]) -> None:
         """Reads what `save_weights` or the framework wrote under these names; the optimizer's state stays.
 
         Raises:
-            InvalidInputError: the file is damaged, or lacks a value, or one has another dtype or shape; nothing is
-                changed.
+            InvalidInputError: the file is damaged, or lacks a value, or one has another dtype or shape, or differs from
+                what the step holds as a constant; nothing is changed.
             FileNotFoundError: there is no such file.
             UnsupportedOpError: as for `save_weights`.
         """
-        read = weights.load(path, weights.names_of(self.model, self.state))
-        self.load_state_dict({**self.state_dict(), **read})
+        if self._module.states is not None:
+            read = self._module.state_dict_of(weights.load(path, self._module.states))
+        else:
+            names = weights.names_of(self.model, self.state)
+            arrays = weights.load(path, [[name] for name in names.values()])
+            read = {source: arrays[name] for source, name in names.items()}
+        self.load_state_dict({**self.held_state(), **read})
 
     def export(
         self,

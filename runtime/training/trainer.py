@@ -264,9 +264,9 @@ class Trainer(Portable, Diagnosed, Trainable):
         """
         data, rate = self.checked(feeds), self.state.learning_rate
         rates = {} if rate is None else {rate: np.asarray(self._learning_rate, number_dtype(self._inputs[rate]))}
-        return {**self.state_dict(), **rates, **data}
+        return {**self.held_state(), **rates, **data}
 
-    def state_dict(self) -> dict[str, Array]:
+    def held_state(self) -> dict[str, Array]:
         """The state by input name, copied to the host: later steps do not change it."""
         return self._device_state.read()
 
@@ -281,7 +281,7 @@ class Trainer(Portable, Diagnosed, Trainable):
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise NotFiniteError(f"after step {self.steps} state '{name}' must be finite, got nan or infinity")
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def put_state(self, values: Mapping[str, Any]) -> None:
         """Puts values in place of the whole state.
 
         Raises:
@@ -310,7 +310,7 @@ class Trainer(Portable, Diagnosed, Trainable):
             OSError: nothing can be written there, or the disk is full; what was there is as it was.
         """
         held = {"steps": self.steps, "learning_rate": self._learning_rate, "notes": dict(notes or {})}
-        checkpoint.write(path, self.state_dict(), held)
+        checkpoint.write(path, self.held_state(), held)
 
     def resume(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         """Continues from a checkpoint, bit for bit where it was written.
@@ -326,7 +326,7 @@ class Trainer(Portable, Diagnosed, Trainable):
         steps, learning_rate, notes = checkpoint.progress(path, held)
         if self.state.learning_rate is not None and not math.isfinite(learning_rate):
             raise InvalidInputError(f"{path}: a learning rate is required, got {learning_rate}")
-        self.load_state_dict(arrays)
+        self.put_state(arrays)
         self.steps = steps
         if self.state.learning_rate is not None:
             self.learning_rate = learning_rate

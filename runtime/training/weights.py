@@ -50,42 +50,44 @@ def _scope(name: str) -> str:
     return re.sub(r"[./][^./]*$", "", name) if re.search(r"[./]", name) else ""
 
 
-def save(path: str | os.PathLike[str], names: Mapping[str, str], values: Mapping[str, Array]) -> None:
-    """Writes values as safetensors under the names of the framework, whole or not at all.
+def by_name(names: Mapping[str, str], values: Mapping[str, Array]) -> dict[str, Array]:
+    """Values under the names of the framework.
 
     Args:
-        path: the file.
         names: state input -> name.
         values: by state input.
 
     Raises:
         InvalidInputError: two values have one name.
-        OSError: nothing can be written there.
     """
     twice = sorted({name for name in names.values() if [*names.values()].count(name) > 1})
     if twice:
         raise InvalidInputError(f"weights require names of their own, got '{twice[0]}' for several")
-    checkpoint.write_arrays(path, {name: values[source] for source, name in names.items()})
+    return {name: values[source] for source, name in names.items()}
 
 
-def load(path: str | os.PathLike[str], names: Mapping[str, str]) -> dict[str, Array]:
-    """Reads values that `save`, or PyTorch or Keras through safetensors, wrote under these names.
+def load(path: str | os.PathLike[str], names: Sequence[Sequence[str]]) -> dict[str, Array]:
+    """Reads values that a trainer, or PyTorch or Keras through safetensors, wrote.
+
+    Args:
+        path: the file.
+        names: what it must have, under one of its names at least.
 
     Returns:
-        Values by state input; what else the file holds is left out.
+        All that it holds.
 
     Raises:
         InvalidInputError: the file is no safetensors file, or lacks a name.
         FileNotFoundError: there is no such file.
     """
     arrays, _ = checkpoint.read_arrays(path)
-    missing = [name for name in names.values() if name not in arrays]
+    missing = [several[0] for several in names if not any(name in arrays for name in several)]
     if missing:
         raise InvalidInputError(
             f"{Path(path)}: a file with '{missing[0]}' is required, got one with {some(list(arrays))}"
             f"{nearest(missing[0], arrays)}"
         )
-    return {source: arrays[name] for source, name in names.items()}
+    return arrays
 
 
 def copy_into_keras(model: Any, values: Mapping[str, Array]) -> None:

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 import lstm_lower as ll
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.passes.training.evaluation import evaluation_of, prediction_of, predictions_of
-from lstm_lower.records import evaluation, model_files
+from lstm_lower.records import attachments, evaluation, model_files
 from lstm_lower.records import state as training_state
 from tests.support.differences import run
 from tests.support.training_models import GRAPHS, quadratic
@@ -88,11 +88,11 @@ def test_constants_stand_in_the_step_alone_as_long_as_it_has_them(*, lost: bool)
     if lost:
         # What a pass makes another constant of goes into the record.
         loaded = model_files.load(step)
-        kept = evaluation.references(loaded)
+        kept = attachments.references(loaded)
         loaded.graph.initializers["fixed"].name = "moved"
         with pytest.raises(InvalidModelError, match="constant 'fixed'"):
             evaluation.of(loaded)
-        evaluation.restore(loaded, kept)
+        attachments.restore(loaded, kept)
     else:
         loaded = model_files.load(ll.lower(step))
     x, target = np.ones((3, 400), np.float32), np.zeros((3, 2), np.float32)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.errors import InvalidInputError
 
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -44,3 +46,58 @@ def test_a_module_loads_what_was_saved(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         session.run(["output"], {"input": x.numpy()})[0], module(x).detach(), rtol=1e-5, atol=1e-6
     )
+
+
+class _Everything(torch.nn.Module):
+    """Parameters and buffers of every kind: trained, frozen, tied, unread, complex, computed, in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.first, self.frozen, self.unread = (
+            nn.Linear(3, 4),
+            nn.Linear(4, 4).requires_grad_(requires_grad=False),
+            nn.Linear(2, 2),
+        )
+        self.again, self.last = self.first, nn.Linear(3, 4)
+        self.last.weight = self.first.weight
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+        self.batch, self.fixed = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+        self.turn = nn.Parameter(torch.randn(4, dtype=torch.complex64))
+        self.register_buffer("place", torch.arange(4.0))
+        self.register_buffer("beside", torch.randn(2))
+        self.register_buffer("between", torch.ones(2), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.fixed(self.batch(self.normed(self.frozen(self.first(x))) + self.place)) * (self.turn * 2j).real
+
+
+def test_a_state_dict_is_the_modules_own(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, other, third = _Everything(), _Everything(), _Everything()
+    module.fixed.eval()
+    x, y = torch.randn(5, 3), torch.randn(5, 4)
+    trainer = ll.Trainer(ll.lower(ll.from_torch(module, x, "mse", torch.optim.SGD(module.parameters(), 0.1))))
+    for _ in range(2):
+        trainer.step({"x": x.numpy(), "target": y.numpy()})
+    held = trainer.state_dict()
+    assert held.keys() - module.state_dict().keys() == {"iteration"}
+    assert other.load_state_dict({name: torch.from_numpy(value) for name, value in trainer.weights().items()})
+    for name in ("frozen.weight", "unread.bias", "place", "beside", "fixed.running_var", "fixed.num_batches_tracked"):
+        assert torch.equal(other.state_dict()[name], module.state_dict()[name])
+    assert other.again.weight is other.first.weight
+    assert not torch.equal(other.first.weight, module.first.weight)
+    trainer.to_torch(third)
+    for name, value in third.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
+    np.testing.assert_allclose(
+        third.eval()(x).detach(), trainer.predict({"x": x.numpy()})["output"], rtol=1e-5, atol=1e-6
+    )
+    safetensors.save_model(module, str(tmp_path / "first.safetensors"))
+    trainer.load_weights(tmp_path / "first.safetensors")
+    np.testing.assert_array_equal(trainer.weights()["turn"], module.turn.detach())
+    trainer.load_state_dict({**held, "beside": held["beside"] + 1})
+    np.testing.assert_array_equal(trainer.state_dict()["beside"], held["beside"] + 1)
+    for name in ("frozen.weight", "again.weight"):
+        with pytest.raises(InvalidInputError, match=f"'{name}' requires the value"):
+            trainer.load_state_dict({**held, name: held[name] + 1})

@@ -1,0 +1,62 @@
+"""What a module's state dict holds: which of it is state of a step, and the rest as it is."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import torch
+from onnx_ir.tensor_adapters import TorchTensor
+from torch import Tensor, nn
+
+from lstm_lower.passes.training.step import needed
+from lstm_lower.records import state as training_state
+from lstm_lower.records.holdings import Holdings
+
+
+def read_in(model: ir.Model) -> set[str]:
+    """Names of initializers that outputs are made of."""
+    found = needed(model.graph.outputs)
+    return {name for name, value in model.graph.initializers.items() if value in found}
+
+
+def held_by(module: nn.Module, step: ir.Model, read: set[str]) -> Holdings:
+    """What a module holds.
+
+    Hooks may give parameters other names, which is followed; what they compute is no parameter and is left out.
+
+    Args:
+        module: the module.
+        step: the step that it was made of.
+        read: names of what the step, or what evaluates it, reads.
+    """
+    inputs = {pair.input for pair in training_state.read(step).pairs}
+    names: dict[int, list[str]] = {}
+    for name, value in (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ):
+        names.setdefault(id(value), []).append(name)
+    states, constants, values = {}, {}, {}
+    kept = module.state_dict(keep_vars=True)
+    for name, value in kept.items():
+        own = names.get(id(value), [])
+        source = next((each for each in own if each in inputs), None)
+        if source is not None:
+            states[name] = source
+        elif own:
+            constants[name] = next((each for each in own if each in read), own[0])
+            values[constants[name]] = value
+    return Holdings(
+        states,
+        constants,
+        {name: _constant(name, value) for name, value in values.items()},
+        read & set(values),
+        {name for name in (*states, *constants) if kept[name].is_complex()},
+    )
+
+
+def _constant(name: str, value: Tensor) -> ir.TensorProtocol:
+    value = value.detach().cpu()
+    if value.is_complex():
+        value = torch.view_as_real(value.resolve_conj())
+    # A step keeps the value of now, whatever becomes of the module.
+    return TorchTensor(value.contiguous().clone(), name=name)
