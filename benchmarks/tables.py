@@ -183,21 +183,20 @@ def gradient(data: Mapping[str, Any]) -> str:
 
 
 def providers(data: Mapping[str, Any]) -> str:
-    """What each provider makes of each model; what fails for one reason under several schedules is one row."""
-    rows: list[list[str]] = []
+    """What each provider makes of each model, a row per provider and schedule; reasons are below the table."""
+    models = list(dict.fromkeys(row["model"] for row in data["results"]))
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    reasons: dict[str, int] = {}
     for row in data["results"]:
-        cells = (
-            [f"no: {row['why']}", "", "", ""]
-            if "why" in row
-            else ["yes", "yes" if row["right"] else "no", f"{row['error']:.1e}", number(row["milliseconds"])]
-        )
-        first = [row["model"], row["provider"]]
-        if "why" in row and rows and rows[-1][:2] == first and rows[-1][3:] == cells:
-            rows[-1][2] += f", {row['schedule']}"
+        cells = rows.setdefault((row["provider"], row["schedule"]), {})
+        if "why" in row:
+            cells[row["model"]] = f"does not load ({reasons.setdefault(row['why'], len(reasons) + 1)})"
         else:
-            rows.append([*first, row["schedule"], *cells])
-    head = "| model | provider | schedule | loads | right | error | ms |\n| --- | --- | --- | --- | --- | --: | --: |\n"
-    return head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+            wrong = "" if row["right"] else " **not right**"
+            cells[row["model"]] = f"{number(row['milliseconds'])} ms, {row['error']:.1e}{wrong}"
+    lines = [[*first, *(cells.get(model, "") for model in models)] for first, cells in rows.items()]
+    shown = table(["provider", "schedule", *models], lines).replace("--:", "---")
+    return shown + "".join(f"\n({place}) {why}\n" for why, place in reasons.items())
 
 
 KINDS = {

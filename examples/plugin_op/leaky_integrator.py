@@ -48,7 +48,7 @@ class LeakyIntegratorGrad(OpDef):
 
 @lowers(LeakyIntegrator)
 def lower_leaky_integrator(n):
-    """As the definition has it."""
+    """The recurrence of the definition."""
 
     def step(states, inputs):
         y = states[0] * n.decay + inputs[0] @ n.w
@@ -61,7 +61,7 @@ def lower_leaky_integrator(n):
 
 @lowers(LeakyIntegratorGrad)
 def lower_leaky_integrator_grad(n):
-    """Backwards in time: what later steps ask of y[t], decayed, and what is asked of it directly."""
+    """Backwards in time: the gradient of y[t] is y_grad[t] plus decay times the gradient of y[t+1]."""
 
     def step(states, inputs):
         later, w_grad = states
@@ -76,7 +76,7 @@ def lower_leaky_integrator_grad(n):
 
 
 def weights(steps, decay):
-    """How much of step s is in y[t], a matrix [t, s]: the longer ago, the less."""
+    """The factor of x[s] @ w in y[t], as a matrix [t, s]: decay ** (t - s), and 0 for later steps s."""
     age = np.arange(steps)[:, None] - np.arange(steps)
     return np.where(age >= 0, decay ** np.maximum(age, 0.0), 0)
 
@@ -90,7 +90,7 @@ def leaky_integrator(*, x, w, decay=0.9):
 
 @oracle(LeakyIntegratorGrad)
 def leaky_integrator_grad(*, x, w, y_grad, decay=0.9):
-    """An output counts in all later ones."""
+    """Step s contributes to y[s] and all later outputs."""
     x, w, y_grad = (np.asarray(value, np.float64) for value in (x, w, y_grad))
     total = np.einsum("ts,tbh->sbh", weights(len(x), decay), y_grad)
     return {"x_grad": total @ w.T, "w_grad": np.einsum("tbi,tbh->ih", x, total)}

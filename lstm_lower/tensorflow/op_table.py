@@ -20,7 +20,7 @@ _RAISED = {
     "Loops of TensorFlow 1": FRAMES,
     "Branches": (*BRANCHES, *SWITCHES),
     "Calls of functions, which are inlined": CALLS,
-    "Left out, with what only they need": SILENT,
+    "Ignored, with everything that only they read": SILENT,
 }
 
 # Modules of handlers -> what their ops are.
@@ -37,8 +37,8 @@ _MODULES = {
 
 _HEADER = """# TensorFlow's ops
 
-Every op that `from_tensorflow` takes: {count} of them. Written by `python -m lstm_lower.tensorflow.op_table`; do not
-edit.
+Every op that `from_tensorflow` takes: {count} of them. Written by
+`python -m lstm_lower.tensorflow.op_table docs/tensorflow-ops.md`; do not edit.
 [TensorFlow graphs](tensorflow.md) says how control flow, lists and variables are imported.
 
 An op with a definition is described in [the op reference](ops.md): its formula, dtypes and attributes. Recurrent ops,

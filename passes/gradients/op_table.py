@@ -26,7 +26,7 @@ _WAYS = (
     (_RULE, "a rule of its own"),
     (_DECOMPOSED, "decomposed first, by a formula of lstm-lower"),
     (_BODY, "decomposed first, by the function that onnx defines it as"),
-    (_APART, "taken apart first, where lengths and places are known; a Loop may append to a sequence"),
+    (_APART, "replaced by ordinary values first, if lengths and positions are known; a Loop may append to a sequence"),
     (_FLAT, "zero: piecewise constant, or random"),
     (_NOTHING, "none: no floating operand or no floating result"),
     (_REFUSED, "refused by name, where a gradient would flow through"),
