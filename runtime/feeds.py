@@ -22,7 +22,9 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.records import state as training_state
 from lstm_lower.records.files import atomic_path, other_kind
+from lstm_lower.records.state import StatePair
 from lstm_lower.runtime.feeds_cudnn import with_forward_outputs
 from lstm_lower.runtime.ranges import integer_range
 
@@ -33,6 +35,9 @@ DEFAULT_SIZE = 4
 
 # A size that nobody meant would take all memory; while they are drawn, values take 8 bytes each.
 MOST_RANDOM = 2**28
+
+# What optimizers and averages keep beside weights begins here: most are squares, which cannot be below zero.
+SMALLEST_SLOT, LARGEST_SLOT = 1e-3, 2e-3
 
 # A recorded file holds feeds and results of one run under these prefixes.
 FEED_PREFIX, RESULT_PREFIX = "in:", "out:"
@@ -54,7 +59,7 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
 
     Floating inputs are uniform in [-0.5, 0.5). Integer inputs that the graph uses as indices, class numbers or
     sequence lengths stay inside their range; others are 0 or 1. What a cuDNN backward op takes as its forward op's
-    output is one.
+    output is one. State that has no first value gets one by `random_state`.
 
     Args:
         model: the model.
@@ -130,6 +135,7 @@ def _random_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int) -> dict[
     for name in sizes:
         if name not in known:
             raise InvalidInputError(f"dimension '{name}' must be one of {known}, got none of these")
+    state = {pair.input: pair for pair in training_state.read(model).pairs}
     feeds, facts = {}, Facts.of(model)
     for index, value in enumerate(required_inputs(model)):
         shape = declared_shape(value)
@@ -138,7 +144,11 @@ def _random_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int) -> dict[
         assert value.name is not None
         concrete = tuple(_size(dim, sizes) for dim in shape)
         try:
-            feeds[value.name] = _random(value, concrete, sizes, facts, np.random.default_rng([seed, index]))
+            rng = np.random.default_rng([seed, index])
+            if value.name in state and value.dtype is not None:
+                feeds[value.name] = random_state(state[value.name], concrete, value.dtype, rng)
+            else:
+                feeds[value.name] = _random(value, concrete, sizes, facts, rng)
         except InvalidModelError:
             raise
         except (MemoryError, ValueError) as error:
@@ -166,6 +176,23 @@ def _random(
         low, high = integer_range(value, lambda dim: _size(dim, sizes), facts) or (0, 2)
         return np.asarray(rng.integers(low, high, shape)).astype(dtype)
     raise InvalidModelError(f"input '{value.name}' requires numbers for random values, got {value.dtype.name}")
+
+
+def random_state(pair: StatePair, shape: tuple[int, ...], dtype: ir.DataType, rng: np.random.Generator) -> Array:
+    """A random first value of a model's state.
+
+    Weights are of the usual size, what an optimizer keeps is positive and small, powers of decay rates are 0.9,
+    integers 0.
+    """
+    if not dtype.is_floating_point():
+        return np.zeros(shape, dtype.numpy())
+    if not shape:
+        return np.asarray(0.9, dtype.numpy())
+    if pair.role == "slot":
+        drawn = rng.uniform(SMALLEST_SLOT, LARGEST_SLOT, shape)
+    else:
+        drawn = rng.standard_normal(shape) / np.sqrt(max(1, int(np.prod(shape[:-1]))))
+    return drawn.astype(dtype.numpy())
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Array]]:

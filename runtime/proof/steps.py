@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.records import state as training_state
-from lstm_lower.records.state import StatePair
+from lstm_lower.runtime.feeds import random_state
 from lstm_lower.runtime.proof.comparison import (
     AS_MOVED,
     AS_NEAR,
@@ -29,10 +28,6 @@ Array = np.ndarray[Any, Any]
 
 # What runs leave: the outputs of each, and the state after the last, by the framework's names of variables.
 Runs = tuple[list[dict[str, Array]], dict[str, Array]]
-
-# What optimizers and averages keep beside weights; most are squares, which cannot begin below zero.
-_SLOT = re.compile(r"/(Adam|RMSProp|Momentum|Adagrad|Adadelta|Ftrl|moving_\w+|\w*[Aa]verage|m|v|velocity)(_\d+)?(:0)?$")
-_SMALLEST, _LARGEST = 1e-3, 2e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +59,7 @@ class StepRow:
 def start_values(model: ir.Model, seed: int = 0) -> dict[str, Array]:
     """First values of a model's state, by the framework's names of variables.
 
-    Those that the model does not have are random: weights of the usual size, what an optimizer keeps positive and
-    small, powers of decay rates 0.9, integers 0.
+    Those that the model does not have are random.
     """
     inputs = {value.name: value for value in model.graph.inputs}
     found = {}
@@ -74,21 +68,9 @@ def start_values(model: ir.Model, seed: int = 0) -> dict[str, Array]:
         if value.const_value is None:
             assert value.dtype is not None
             shape = tuple(dim if isinstance(dim, int) else 1 for dim in declared_shape(value) or ())
-            drawn = _drawn(pair, shape, value.dtype, np.random.default_rng([seed, number]))
+            drawn = random_state(pair, shape, value.dtype, np.random.default_rng([seed, number]))
         found[pair.variable or pair.input] = drawn if value.const_value is None else value.const_value.numpy()
     return found
-
-
-def _drawn(pair: StatePair, shape: tuple[int, ...], dtype: ir.DataType, rng: np.random.Generator) -> Array:
-    if not dtype.is_floating_point():
-        return np.zeros(shape, dtype.numpy())
-    if _SLOT.search(pair.variable or ""):
-        drawn = rng.uniform(_SMALLEST, _LARGEST, shape)
-    elif not shape:
-        drawn = np.asarray(0.9)
-    else:
-        drawn = rng.standard_normal(shape) / np.sqrt(max(1, int(np.prod(shape[:-1]))))
-    return np.asarray(drawn, dtype.numpy())
 
 
 def run(session: Session, model: ir.Model, feeds: Mapping[str, Array], start: Mapping[str, Array], count: int) -> Runs:

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from lstm_lower.records import state
-from lstm_lower.records.state import StatePair
+from lstm_lower.records.state import Role, StatePair
 from lstm_lower.runtime.proof.steps import Runs, compare, start_values
 
 TRUTH = np.array([1.0, -2.0, 0.5])
@@ -82,7 +82,11 @@ def test_values_that_nobody_has_are_drawn() -> None:
     nodes = [helper.make_node("Identity", [name], [f"{name}/new"]) for name in kinds]
     held = numpy_helper.from_array(np.full((3, 2), 7, np.float32), "w")
     model = ir.from_proto(helper.make_model(helper.make_graph(nodes, "step", *ends, [held])))
-    pairs = [StatePair(name, f"{name}/new", variable=variable) for name, (variable, *_) in kinds.items()]
+    roles: dict[str, Role] = {"v": "slot", "p": "slot", "i": "counter"}
+    pairs = [
+        StatePair(name, f"{name}/new", roles.get(name, "weight"), variable=variable)
+        for name, (variable, *_) in kinds.items()
+    ]
     state.write(model, state.TrainingState(tuple(pairs)))
     found = start_values(model, seed=1)
     assert {name: (array.shape, array.dtype.name) for name, array in found.items()} == {

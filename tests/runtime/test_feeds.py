@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.records import state as training_state
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime.feeds import (
     DEFAULT_SIZE,
@@ -48,6 +49,17 @@ def test_sizes_and_dtypes() -> None:
     assert np.abs(feeds["a"]).max() <= 0.5
     assert feeds["a"].std() > 0.2
     assert set(feeds["e"]) == {0, 1}
+
+
+def test_state_begins_where_its_square_root_is_real() -> None:
+    model = parse(
+        "float[A] g, float[A] w_in, float[A] m_in", "w = Add(w_in, g) m = Mul(m_in, g)", "float[A] w, float[A] m"
+    )
+    pairs = (training_state.StatePair("w_in", "w"), training_state.StatePair("m_in", "m", "slot"))
+    training_state.write(model, training_state.TrainingState(pairs))
+    feeds = random_feeds(model, {"A": 200})
+    assert feeds["m_in"].min() > 0
+    assert feeds["w_in"].min() < 0 < feeds["w_in"].max()
 
 
 def test_seed_and_sizes_are_all_that_matters() -> None:
