@@ -143,7 +143,10 @@ class OptimizePass(Pass):
             modified |= self._fixed_point(model, cleaning)
             if self.kind == "unroll":
                 modified |= self._run(model, LoopUnrolling(context), 1)
-                modified |= self._fixed_point(model, cleaning)
+                # What was a loop in another one's body is work that may leave that body.
+                groups = self._loop_groups(context) if scans_of(model.graph) else [[]]
+                for group in groups:
+                    modified |= self._fixed_point(model, [*group, *cleaning])
         self._note(model, modified=modified)
         return ir.passes.PassResult(model, modified)
 

@@ -1,12 +1,13 @@
 """Strip-mining: a loop over steps becomes a loop over blocks of K steps that holds the loop over a block's steps.
 
-Precondition: any Scan that is not a loop over blocks itself. Hoisted and sunk work of the inner loop then stops at
-the block: what it keeps for all steps it keeps for K of them, and a block's intermediates stay in cache. Accumulators
-are added once per block. The number of steps need not be a multiple of K, nor be known: the last block is shorter
-then, and its outputs are padded and cut. A sequence that is another one moved by a step is not made as a whole: a block
-reads its part of the original.
+Precondition: any Scan that did not come out of such a division itself. Hoisted and sunk work of the inner loop then
+stops at the block: what it keeps for all steps it keeps for K of them, and a block's intermediates stay in cache.
+Accumulators are added once per block. The number of steps need not be a multiple of K, nor be known: the last block is
+shorter then, and its outputs are padded and cut. A sequence that is another one moved by a step is not made as a whole:
+a block reads its part of the original.
 
-Postcondition: the outer Scan is marked, so that other passes leave the blocks together.
+Postcondition: both Scans are marked, so that other passes leave the blocks together and no later run, also of the saved
+model, divides them again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.schedule import block_steps
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.loop import BLOCKS, Loop, ScanInput, ScanOutput
+from lstm_lower.passes.loops.views.loop import BLOCK, BLOCKS, Loop, ScanInput, ScanOutput
 from lstm_lower.passes.loops.views.segments import Segment, cut, segments_of
 
 # Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
@@ -50,7 +51,7 @@ class NotChunkable(Exception):  # noqa: N818 (a verdict, not an error)
 class StripMining(LoopPass):
     """Divides loops into blocks of steps.
 
-    Runs once: loops that it made or looked at are not divided again.
+    Loops that it made are not divided again.
     """
 
     def __init__(self, context: Context | None = None, *, kind: str = "auto", steps: int = 0) -> None:
@@ -67,7 +68,7 @@ class StripMining(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Divides one loop, where the schedule wants that."""
-        if loop.is_block_loop or not loop.inputs:
+        if loop.is_divided or not loop.inputs:
             return False
         steps = self.steps if self.kind == "chunk" else block_steps(loop)
         if steps is None or (isinstance(loop.length, int) and loop.length <= steps):
@@ -244,7 +245,15 @@ class _Chunking:
             results.append(self._parameter(output.step.type, None if shape is None else (length, *shape)))
         old.attributes.pop("body")
         needed = [a for a in attributes if _is_needed(a)]
-        node = ir.Node("", std.Scan.op_type, [*states, *blocks], needed, outputs=results, name=old.name)
+        node = ir.Node(
+            "",
+            std.Scan.op_type,
+            [*states, *blocks],
+            needed,
+            outputs=results,
+            name=old.name,
+            metadata_props={BLOCK: str(self.steps)},
+        )
         old.name = self.names.fresh(self.loop.scope("blocks"))
         self.inside.place(node)
         return node
@@ -278,9 +287,8 @@ class _Chunking:
             [a for a in attributes if _is_needed(a)],
             outputs=results,
             name=old.name,
-            metadata_props=dict(old.metadata_props),
+            metadata_props={**old.metadata_props, BLOCKS: str(self.steps)},
         )
-        node.meta[BLOCKS] = self.steps
         provenance.inherit(node, old)
         self.facts.enter(node)
         loop.graph.insert_before(old, node)

@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.runtime.proof.oracles.cudnn import cudnn_rnn_backprop_v3, cudnn_rnn_v3
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
@@ -46,6 +47,28 @@ def block(
     kwargs = valid_inputs(op, T=STEPS, B=2, I=3, H=5, steps=steps, **attributes)
     constants = ("seq_len_max",) if fixed else ()
     return single_node_model(op, kwargs, symbolic=symbolic, constants=constants), kwargs
+
+
+# A loop of two steps in a loop: unrolled, its work is the outer body's.
+NESTED = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+nested (float[B,3] first, float[T,B,3] xs, float[3,3] w) => (float[B,3] last, float[T,B,3] ys) {
+  last, ys = Scan <num_scan_inputs = 1, body = step (float[B,3] s, float[B,3] x) => (float[B,3] u, float[B,3] y) {
+    n = Constant <value = int64 {2}> () yes = Constant <value = bool {1}> ()
+    y = Loop (n, yes, x) <body = turn (int64 i, bool c, float[B,3] p) => (bool d, float[B,3] q) {
+      d = Identity(c) r = Tanh(p) q = MatMul(r, w) }>
+    t = Add(s, y) u = Tanh(t) }> (first, xs) }""")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_second_run_finds_nothing_left_to_do(schedule: str) -> None:
+    for model in (block("BlockLSTMGrad", "peephole", symbolic=True, fixed=False)[0], NESTED):
+        once = ll.lower(model, schedule=schedule) if model is not NESTED else ll.optimize(model, schedule)
+        # From the file, as another process reads it.
+        twice = ll.optimize(onnx.ModelProto.FromString(once.SerializeToString()), schedule)
+        graphs = [ir.from_proto(each).graph for each in (once, twice)]
+        # At every level, and outside all loops.
+        counts = [(len(list(all_nodes(graph))), len(graph)) for graph in graphs]
+        assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -21,9 +21,10 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Dim, stated
 
-# Mark, in a node's `meta`, of a Scan over blocks of steps that the schedule made: its body is a loop's surroundings,
-# not a loop body to take work out of.
-BLOCKS = "lstm_lower.blocks"
+# Marks, in a node's `metadata_props` and so in the file, too, of what the schedule made of one Scan: the Scan over
+# blocks of steps, whose body is a loop's surroundings, not a loop body to take work out of, and the Scan over the
+# steps of a block.
+BLOCKS, BLOCK = "lstm_lower.blocks", "lstm_lower.block"
 
 
 @dataclasses.dataclass(eq=False)
@@ -155,7 +156,12 @@ class Loop:
     @property
     def is_block_loop(self) -> bool:
         """Whether this is the loop over blocks that a chunked schedule made."""
-        return BLOCKS in self.node.meta
+        return BLOCKS in self.node.metadata_props
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether a chunked schedule made this loop, that over blocks or that over a block's steps."""
+        return self.is_block_loop or BLOCK in self.node.metadata_props
 
     @property
     def reverse(self) -> bool:
