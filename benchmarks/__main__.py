@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import typer
 
+from benchmarks import dynamic_rnn, torch_step
 from benchmarks.device import device
 from benchmarks.distributed import distributed, scaling
-from benchmarks.dynamic_rnn import dynamic_rnn
 from benchmarks.foreign_loops import foreign
 from benchmarks.gradient import gradient
 from benchmarks.importing import importing
-from benchmarks.keras_cell import keras_cell
+from benchmarks.keras_command import keras_cell
 from benchmarks.lowering import lowering
 from benchmarks.pages import pages
 from benchmarks.providers import providers
-from benchmarks.race_command import race
+from benchmarks.race_command import race, step_race
 from benchmarks.tables import tables
-from benchmarks.torch_step import torch_step
 from benchmarks.trainer import trainer
 
 app = typer.Typer(
@@ -35,8 +34,12 @@ app.command()(device)
 app.command()(distributed)
 app.command()(scaling)
 app.command()(foreign)
-app.command("dynamic-rnn")(dynamic_rnn)
-app.command("torch")(torch_step)
+app.command("dynamic-rnn", help="Time a training step of `dynamic_rnn` from its .meta file next to TensorFlow's.")(
+    step_race(dynamic_rnn)
+)
+app.command("torch", help="Time a training step of PyTorch classifiers next to PyTorch, onnx-ad and onnxsim.")(
+    step_race(torch_step)
+)
 app.command()(gradient)
 app.command("keras")(keras_cell)
 app.command()(trainer)

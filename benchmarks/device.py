@@ -137,7 +137,7 @@ def device(
         variants = _one_of("--variant", variant or list(VARIANTS), VARIANTS)
         cases = [
             Case(op, parse_shape(text), name)
-            for op, shapes in (("CudnnRNN", DEFAULT_SHAPES), ("torch", [torch_step.SHAPE]))
+            for op, shapes in (("CudnnRNN", DEFAULT_SHAPES), ("torch", [torch_step.SHAPES[0]]))
             for name in variants
             for text in shape or shapes
         ]

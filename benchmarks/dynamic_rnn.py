@@ -13,16 +13,13 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import onnx
-import typer
 
-from benchmarks import race_command
 from benchmarks.block import Case
 from benchmarks.floors import Product, model_of
-from benchmarks.options import JsonOption, OutputOption
 from benchmarks.processes import output_of
 
 Array = np.ndarray[Any, Any]
@@ -30,7 +27,7 @@ Array = np.ndarray[Any, Any]
 CELLS = ("BasicLSTMCell", "LSTMBlockCell", "GRUCell")
 VARIANTS = tuple(f"{cell}-{flow}" for cell in CELLS for flow in ("v1", "v2"))
 RIVALS = {"dynamic_rnn": ("floor", "tensorflow")}
-SHAPE = "100,32,128,256"
+SHAPES = ("100,32,128,256",)
 OUTPUTS = ("loss:0", "train")
 
 
@@ -158,24 +155,3 @@ def from_files(prefix: str, case: Case, threads: int, schedule: str) -> tuple[Ca
     # As in every race, all that is done before a session is made.
     facts = {"lower_s": spent - started, "load_s": time.perf_counter() - spent}
     return lambda: trainer.step(fed).loss, facts
-
-
-def dynamic_rnn(
-    shape: Annotated[
-        list[str] | None,
-        typer.Option("--shape", metavar="T,B,I,H", help=f"Steps, batch, inputs, units; {SHAPE} without it."),
-    ] = None,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option("--variant", help=f"{', '.join(VARIANTS)}; may be repeated, all of them without it."),
-    ] = None,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of each.")] = 2,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time for each contestant.")] = 3.0,
-    output: OutputOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Time a training step of `dynamic_rnn` from its .meta file next to TensorFlow's session and the bare products."""
-    race_command.race(
-        shape=shape or [SHAPE], op="dynamic_rnn", variant=variant or list(VARIANTS), threads=[threads],
-        seconds=seconds, output=output, as_json=as_json,
-    )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -18,6 +19,9 @@ from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.pipeline import parse_schedule
 
 DEFAULT_SHAPES = ("10,1,32,32", "50,32,128,128", "100,32,256,256", "100,64,512,512", "500,16,256,256")
+
+ThreadsOption = Annotated[list[int] | None, typer.Option("--threads", min=1, help="Threads; may be repeated.")]
+SecondsOption = Annotated[float, typer.Option("--seconds", min=0.1, help="Time for each contestant.")]
 
 
 def race(
@@ -48,11 +52,11 @@ def race(
             "CudnnRNNBackprop also sequential, which leaves its operand output unread. All of them without it.",
         ),
     ] = None,
-    threads: Annotated[list[int] | None, typer.Option("--threads", min=1, help="Threads; may be repeated.")] = None,
+    threads: ThreadsOption = None,
     schedule: Annotated[
         list[str] | None, typer.Option("--schedule", help="Our schedule; may be repeated to compare several.")
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time for each contestant.")] = 3.0,
+    seconds: SecondsOption = 3.0,
     memory: Annotated[bool, typer.Option("--memory", help="Also measure memory beyond the inputs.")] = False,
     output: OutputOption = None,
     picture: Annotated[
@@ -92,6 +96,38 @@ def race(
         if picture is not None:
             plot.draw(results, picture)
         hand_out([_plain(result) for result in results], output, as_json=as_json)
+
+
+def step_race(module: ModuleType) -> Callable[..., None]:
+    """The race of a training step: one op, in all its variants where none is named.
+
+    Args:
+        module: what makes the step, with its `RIVALS`, `SHAPES` and `VARIANTS`.
+    """
+    (op,) = module.RIVALS
+
+    def step(
+        shape: Annotated[
+            list[str] | None,
+            typer.Option("--shape", metavar="T,B,I,H", help="Steps, batch, inputs, units [default: the page's]."),
+        ] = None,
+        variant: Annotated[
+            list[str] | None, typer.Option("--variant", help="May be repeated [default: all there are].")
+        ] = None,
+        against: Annotated[
+            list[str] | None, typer.Option("--against", help="May be repeated [default: all there are].")
+        ] = None,
+        threads: ThreadsOption = None,
+        seconds: SecondsOption = 3.0,
+        output: OutputOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        race(
+            shape=shape or list(module.SHAPES), op=op, variant=variant or list(module.VARIANTS), against=against,
+            threads=threads, seconds=seconds, output=output, as_json=as_json,
+        )  # fmt: skip
+
+    return step
 
 
 def _choose(option: str, given: Sequence[str], allowed: Sequence[str]) -> list[str]:

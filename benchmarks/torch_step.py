@@ -10,24 +10,21 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import onnx
-import typer
 from onnx import helper, numpy_helper
 
-from benchmarks import race_command
 from benchmarks.block import Case
 from benchmarks.floors import Product, model_of
-from benchmarks.options import JsonOption, OutputOption
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[], Any]
 
 VARIANTS = ("lstm", "gru")
 RIVALS = {"torch": ("openvino", "floor", "pytorch", "torch-compile", "onnx-ad", "onnxsim", "floor-pytorch")}
-SHAPE = "100,32,64,128"
+SHAPES = ("100,32,64,128",)
 CLASSES, RATE = 10, 0.01
 
 
@@ -180,28 +177,3 @@ def in_onnxsim(case: Case) -> Step:
     loop = onnxsim.compile_training_loop(model, "loss", trained)
     loop(fed, RATE)
     return lambda: loop(fed, RATE)
-
-
-def torch_step(
-    shape: Annotated[
-        list[str] | None,
-        typer.Option("--shape", metavar="T,B,I,H", help=f"Steps, batch, inputs, units; {SHAPE} without it."),
-    ] = None,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option("--variant", help=f"{', '.join(VARIANTS)}; may be repeated, all of them without it."),
-    ] = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option("--against", help=f"{', '.join(RIVALS['torch'])}; may be repeated, all of them without it."),
-    ] = None,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of each.")] = 2,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time for each contestant.")] = 3.0,
-    output: OutputOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Time a training step of a PyTorch classifier, LSTM and GRU, next to PyTorch, onnx-ad and onnxsim."""
-    race_command.race(
-        shape=shape or [SHAPE], op="torch", variant=variant or list(VARIANTS), against=against, threads=[threads],
-        seconds=seconds, output=output, as_json=as_json,
-    )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.block import Case
+from benchmarks.contestants import MAY_REFUSE, CaseRun
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.measuring.worker import Worker
 
@@ -19,8 +20,6 @@ def contestant(name: str, case: Case, threads: int, schedule: str) -> Worker:
     Raises:
         InvalidInputError: another one fails.
     """
-    from benchmarks.contestants import MAY_REFUSE, CaseRun  # which imports commands, and these this file
-
     worker = Worker(CaseRun, name, case, threads, schedule, threads=threads)
     if worker.refusal is not None and not worker.refusal.is_import and name not in MAY_REFUSE:
         raise InvalidInputError(f"benchmark contestant '{name}' requires a working process, got {worker.refusal}")

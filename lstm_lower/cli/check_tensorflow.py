@@ -128,7 +128,7 @@ def fixed_source(path: Path, options: ImportOptions) -> tuple[Source, list[str]]
         InvalidInputError, InvalidModelError: as `from_tensorflow`'s.
     """
     from lstm_lower.tensorflow.fixed_draws import fix_draws
-    from lstm_lower.tensorflow.sources import open_source
+    from lstm_lower.tensorflow.opening import open_source
 
     source = open_source(path, signature=options.signature, checkpoint=options.checkpoint)
     return source, fix_draws(source.graph_def)

@@ -10,13 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError, some
-from lstm_lower.tensorflow.regions import BRANCH, Op, Region, ordered
-
-if TYPE_CHECKING:
-    from lstm_lower.tensorflow.structure import Aliases
+from lstm_lower.tensorflow.regions import BRANCH, Aliases, Op, Region, ordered
 
 _SWITCHES = ("Switch", "RefSwitch")
 _MERGES = ("Merge", "RefMerge")

@@ -20,7 +20,8 @@ from lstm_lower.tensorflow.frozen import lift_frozen_weights
 from lstm_lower.tensorflow.graph import nodes_by_name
 from lstm_lower.tensorflow.interface import Interface, Resolver
 from lstm_lower.tensorflow.model import Made, ModelBuilder, OpenRankError
-from lstm_lower.tensorflow.sources import Source, open_source
+from lstm_lower.tensorflow.opening import open_source
+from lstm_lower.tensorflow.sources import Source
 from lstm_lower.tensorflow.state import writes
 from lstm_lower.tensorflow.structure import Raising
 from lstm_lower.tensorflow.tensor_types import Shape, Sizes

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lstm_lower.tensorflow.regions import Op, Region
+from lstm_lower.tensorflow.regions import Aliases, Op, Region
 from lstm_lower.tensorflow.state import writes
-from lstm_lower.tensorflow.structure import Aliases
 
 
 def params_behind(region: Region, names: Iterable[str | None], aliases: Aliases) -> set[int]:

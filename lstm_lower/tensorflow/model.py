@@ -29,10 +29,9 @@ from lstm_lower.tensorflow import (  # noqa: F401 (they register what is done wi
 from lstm_lower.tensorflow.files.values import onnx_dtype, shape_of
 from lstm_lower.tensorflow.graph import label, split_name, tensor_name
 from lstm_lower.tensorflow.interface import Interface, Resolver
-from lstm_lower.tensorflow.regions import BRANCH, LOOP, Region
+from lstm_lower.tensorflow.regions import BRANCH, LOOP, Aliases, Region
 from lstm_lower.tensorflow.sources import Array, Source, Variable
 from lstm_lower.tensorflow.state import REFERENCES, VARIABLES
-from lstm_lower.tensorflow.structure import Aliases
 from lstm_lower.tensorflow.tensor_types import Shape, Sizes, merged_shape, tensor_type
 from lstm_lower.tensorflow.translator import HANDLERS, Scope, Translator
 from lstm_lower.tensorflow.values import Cell, Handle

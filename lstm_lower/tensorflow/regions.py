@@ -23,6 +23,26 @@ SILENT = (
 )  # fmt: skip
 
 
+@dataclasses.dataclass
+class Aliases:
+    """Names of tensors that stand for other tensors."""
+
+    names: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def resolve(self, name: str) -> str:
+        """The tensor behind a name."""
+        while name in self.names:
+            name = self.names[name]
+        return name
+
+    def chain(self, name: str) -> Iterator[str]:
+        """A name and all that it stands for, the tensor itself last."""
+        yield name
+        while name in self.names:
+            name = self.names[name]
+            yield name
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Op:
     """A node.

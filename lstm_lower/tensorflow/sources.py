@@ -1,17 +1,12 @@
-"""Where a TensorFlow graph comes from, and what belongs to it; whatever is a file is read without TensorFlow."""
+"""A TensorFlow graph and what belongs to it, wherever it comes from."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-from lstm_lower.errors import InvalidInputError
-from lstm_lower.extras import needed_by
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int | None, ...]
@@ -88,50 +83,6 @@ class Source:
     train_ops: list[str] = dataclasses.field(default_factory=list)
     losses: list[str] = dataclasses.field(default_factory=list)
     op_defs: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-def open_source(
-    source: Any,
-    *,
-    signature: str | None = None,
-    specs: Sequence[Any] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-) -> Source:
-    """Opens any of the sources that `from_tensorflow` takes.
-
-    Args:
-        source: a source, which is returned; a file or folder, a GraphDef or MetaGraphDef, or what lives in TensorFlow:
-            a graph or a function.
-        signature: which signature of a SavedModel.
-        specs: a `tf.TensorSpec` for each argument of a `tf.function` without an input signature.
-        checkpoint: where values of variables are: a prefix, or a folder with a checkpoint.
-
-    Raises:
-        InvalidModelError: a file is broken.
-        InvalidInputError: `source`, or one of the others, is not what is needed.
-        FileNotFoundError: there is no such file.
-    """
-    if isinstance(source, Source):
-        return source
-    is_path = isinstance(source, (str, os.PathLike))
-    if signature is not None and not is_path:
-        raise InvalidInputError("signature requires a SavedModel as the source, got " + type(source).__name__)
-    if specs is not None and not hasattr(source, "get_concrete_function"):
-        raise InvalidInputError(f"specs requires a tf.function as the source, got {type(source).__name__}")
-    values = None if checkpoint is None else Path(checkpoint)
-    if is_path or hasattr(source, "DESCRIPTOR"):
-        from lstm_lower.tensorflow.files import opening
-
-        return opening.open_file(Path(source), signature, values) if is_path else opening.open_message(source, values)
-    if any(hasattr(source, name) for name in ("get_concrete_function", "structured_input_signature", "as_graph_def")):
-        with needed_by("the import of what lives in TensorFlow"):
-            from lstm_lower.tensorflow import live
-
-        return live.open_live(source, specs, values)
-    raise InvalidInputError(
-        "source requires a GraphDef, a .pb, .pbtxt or .meta file, a SavedModel, a ConcreteFunction or a tf.function, "
-        f"got {type(source).__name__}"
-    )
 
 
 def unique(name: str, taken: set[str]) -> str:

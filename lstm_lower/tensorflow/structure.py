@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.tensorflow.branches import raise_branches
 from lstm_lower.tensorflow.files.functions import OpTable, flat_body
 from lstm_lower.tensorflow.frames import Frame, frames_of
 from lstm_lower.tensorflow.graph import GraphDef, NodeDef, split_name, tensor_name
-from lstm_lower.tensorflow.regions import BRANCH, LOOP, SILENT, Op, Region, ordered
+from lstm_lower.tensorflow.regions import BRANCH, LOOP, SILENT, Aliases, Op, Region, ordered
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 GRADIENT = "SymbolicGradient"
@@ -27,26 +26,6 @@ RAISED = frozenset({*CALLS, *LOOPS, *BRANCHES, *FRAMES, *SWITCHES, *SILENT})
 
 # Deeper nesting than any tracing produces: a function that calls itself.
 _MAX_DEPTH = 64
-
-
-@dataclasses.dataclass
-class Aliases:
-    """Names of tensors that stand for other tensors."""
-
-    names: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    def resolve(self, name: str) -> str:
-        """The tensor behind a name."""
-        while name in self.names:
-            name = self.names[name]
-        return name
-
-    def chain(self, name: str) -> Iterator[str]:
-        """A name and all that it stands for, the tensor itself last."""
-        yield name
-        while name in self.names:
-            name = self.names[name]
-            yield name
 
 
 class Raising:

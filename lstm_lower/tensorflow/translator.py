@@ -25,8 +25,7 @@ from lstm_lower.opdef import DOMAIN, OpDef, definition
 from lstm_lower.passes.rules.registry import RULES, Node
 from lstm_lower.registry import is_ours
 from lstm_lower.tensorflow.attributes import attributes_of
-from lstm_lower.tensorflow.regions import Op, Region
-from lstm_lower.tensorflow.structure import Aliases
+from lstm_lower.tensorflow.regions import Aliases, Op, Region
 from lstm_lower.tensorflow.values import Cell, Flow, Guard, Handle, Text, Value
 
 Handler = Callable[["Translator", Op, "Scope"], "list[Value] | Value | None"]

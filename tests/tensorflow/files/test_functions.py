@@ -13,7 +13,7 @@ import lstm_lower as ll
 from lstm_lower.tensorflow.files.functions import OpTable, flat_body, function_graph
 from lstm_lower.tensorflow.files.messages import AttrValue, FunctionDef, GraphDef
 from lstm_lower.tensorflow.files.opening import read_file
-from lstm_lower.tensorflow.sources import open_source
+from lstm_lower.tensorflow.opening import open_source
 
 DATA = Path(__file__).parents[2] / "data"
 SAVED = DATA / "tensorflow_files" / "saved_2"

@@ -17,7 +17,8 @@ from lstm_lower.records.kinds import Kind, content_of
 from lstm_lower.tensorflow.files import messages
 from lstm_lower.tensorflow.files.opening import IncompleteCheckpointWarning, read_file
 from lstm_lower.tensorflow.files.values import tensor_value
-from lstm_lower.tensorflow.sources import Source, Variable, open_source
+from lstm_lower.tensorflow.opening import open_source
+from lstm_lower.tensorflow.sources import Source, Variable
 
 DATA = Path(__file__).parents[2] / "data"
 FILES, GRAPHS = DATA / "tensorflow_files", DATA / "graphs"
@@ -264,7 +265,7 @@ def test_damage(tmp_path_factory: pytest.TempPathFactory, name: str, data: st.Da
 def test_tensorflow_is_not_imported() -> None:
     code = f"""
 import sys
-from lstm_lower.tensorflow.sources import open_source
+from lstm_lower.tensorflow.opening import open_source
 for name in ("step", "small.meta.txt", "saved_2"):
     for variable in open_source("{FILES.as_posix()}/" + name).variables.values():
         variable.value
