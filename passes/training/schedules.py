@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import onnx_ir as ir
 
@@ -31,6 +31,35 @@ class Schedule(Protocol):
         ...
 
 
+@runtime_checkable
+class Link(Schedule, Protocol):
+    """What may be a part of a chain: it makes a learning rate of the one before, which others may have changed."""
+
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:
+        """The learning rate behind an update.
+
+        Args:
+            rate: the one before.
+            first: the one that the schedule begins with.
+            count: number of updates, that one included.
+        """
+        ...
+
+
+@runtime_checkable
+class MovesMomentum(Protocol):
+    """A schedule that moves an optimizer's momentum, or its first beta, too."""
+
+    @property
+    def momentums(self) -> tuple[float, float] | None:
+        """The least and the largest; `None` where it leaves it."""
+        ...
+
+    def momentum(self, count: Expr) -> Expr:
+        """The momentum of an update; `count` as for `Schedule.rate`."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class StepLR:
     """Multiplied by `gamma` every `step_size` updates."""
@@ -40,6 +69,11 @@ class StepLR:
 
     def rate(self, first: Expr, count: Expr) -> Expr:
         return first * _power(self.gamma, count.builder.op(std.Floor, count / self.step_size))
+
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
+        b = count.builder
+        at_end = b.op(std.Equal, b.op(std.Floor, count / self.step_size) * self.step_size, count)
+        return b.where(at_end, rate * self.gamma, rate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +88,11 @@ class MultiStepLR:
         passed = b.op(std.GreaterOrEqual, count, b.constant([float(it) for it in self.milestones], count.dtype))
         return first * _power(self.gamma, b.op(std.ReduceSum, passed.cast(count.dtype), keepdims=0))
 
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
+        b = count.builder
+        reached = b.op(std.Equal, count, b.constant([float(it) for it in self.milestones], count.dtype))
+        return rate * _power(self.gamma, b.op(std.ReduceSum, reached.cast(count.dtype), keepdims=0))
+
 
 @dataclasses.dataclass(frozen=True)
 class ExponentialLR:
@@ -63,6 +102,9 @@ class ExponentialLR:
 
     def rate(self, first: Expr, count: Expr) -> Expr:
         return first * _power(self.gamma, count)
+
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
+        return rate * self.gamma
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +116,10 @@ class ConstantLR:
 
     def rate(self, first: Expr, count: Expr) -> Expr:
         return first * count.builder.where(count < self.total_iters, count.like(self.factor), 1.0)
+
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
+        at_end = count.builder.op(std.Equal, count, count.like(float(self.total_iters)))
+        return count.builder.where(at_end, rate / self.factor, rate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +134,11 @@ class LinearLR:
         slope = (self.end_factor - self.start_factor) / self.total_iters
         return first * (count.minimum(self.total_iters) * slope + self.start_factor)
 
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
+        slope = (self.end_factor - self.start_factor) / self.total_iters
+        grown = rate * ((count * slope + self.start_factor) / ((count - 1) * slope + self.start_factor))
+        return count.builder.where(count > float(self.total_iters), rate, grown)
+
 
 @dataclasses.dataclass(frozen=True)
 class PolynomialLR:
@@ -100,6 +151,11 @@ class PolynomialLR:
         left = 1.0 - count.minimum(self.total_iters) / self.total_iters
         return first * left.builder.op(std.Pow, left, left.like(self.power))
 
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
+        left = (self.total_iters - count) / (self.total_iters + 1 - count)
+        shrunk = rate * left.builder.op(std.Pow, left, left.like(self.power))
+        return count.builder.where(count > float(self.total_iters), rate, shrunk)
+
 
 @dataclasses.dataclass(frozen=True)
 class CosineAnnealingLR:
@@ -111,6 +167,17 @@ class CosineAnnealingLR:
     def rate(self, first: Expr, count: Expr) -> Expr:
         wave = count.builder.op(std.Cos, count * (math.pi / self.T_max))
         return (first - self.eta_min) * ((wave + 1) * 0.5) + self.eta_min
+
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:
+        b = count.builder
+        angle = math.pi / self.T_max
+        now, before = (b.op(std.Cos, it * angle) + 1 for it in (count, count - 1))
+        moved = now / before * (rate - self.eta_min) + self.eta_min
+        # At its lowest there is nothing to multiply: up again by the first rate's share.
+        up = rate + (first - self.eta_min) * ((1 - math.cos(angle)) / 2)
+        since = count - 1 - self.T_max
+        lowest = b.op(std.Equal, b.op(std.Floor, since / (2 * self.T_max)) * (2 * self.T_max), since)
+        return b.where(lowest, up, moved)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +205,9 @@ class CosineAnnealingWarmRestarts:
         wave = b.op(std.Cos, since * math.pi / length)
         return (first - self.eta_min) * ((wave + 1) * 0.5) + self.eta_min
 
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
+        return self.rate(first, count)
+
 
 @dataclasses.dataclass(frozen=True)
 class SequentialLR:
@@ -151,6 +221,157 @@ class SequentialLR:
         for schedule, start in zip(self.schedules[1:], self.milestones, strict=True):
             chosen = count.builder.where(count < start, chosen, schedule.rate(first, (count - start).maximum(0)))
         return chosen
+
+
+@dataclasses.dataclass(frozen=True)
+class SWALR:
+    """From the first one to `swa_lr` in `anneal_epochs` updates, along half a cosine or in a straight line."""
+
+    swa_lr: float
+    anneal_epochs: int = 10
+    anneal_strategy: Literal["cos", "linear"] = "cos"
+
+    def rate(self, first: Expr, count: Expr) -> Expr:
+        if not self.anneal_epochs:
+            return first.like(self.swa_lr)
+        part = (count / self.anneal_epochs).minimum(1)
+        if self.anneal_strategy == "cos":
+            part = (1.0 - part.builder.op(std.Cos, part * math.pi)) * 0.5
+        return first * (1.0 - part) + part * self.swa_lr
+
+
+@dataclasses.dataclass(frozen=True)
+class OneCycleLR:
+    """Up to `max_factor` times the first one and down to `min_factor` times (Smith and Topin, 2017).
+
+    What comes after the last of its updates, where PyTorch raises an error, has the last rate.
+
+    Attributes:
+        ends: numbers of updates at which its phases end: up, down, and with `three_phase` down again.
+        total_steps: updates in all.
+        max_factor: largest rate in units of the first.
+        min_factor: last rate in units of the first.
+        anneal_strategy: the way from one to the next.
+        momentums: least and largest momentum, which goes the other way; `None` to leave it.
+    """
+
+    ends: Sequence[float]
+    total_steps: int
+    max_factor: float = 25.0
+    min_factor: float = 1e-4
+    anneal_strategy: Literal["cos", "linear"] = "cos"
+    momentums: tuple[float, float] | None = None
+
+    def rate(self, first: Expr, count: Expr) -> Expr:
+        middle = [1.0] if len(self.ends) > 2 else []
+        return first * self._between([1.0, self.max_factor, *middle, self.min_factor], count)
+
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
+        return self.rate(first, count)
+
+    def momentum(self, count: Expr) -> Expr:
+        assert self.momentums is not None
+        least, largest = self.momentums
+        return self._between([largest, least, *[largest] * (len(self.ends) - 1)], count)
+
+    def _between(self, values: Sequence[float], count: Expr) -> Expr:
+        """From each value to the next, one in each phase."""
+        b = count.builder
+        count = count.minimum(self.total_steps)
+        found: Expr | None = None
+        starts = (0.0, *self.ends[:-1])
+        for start, end, value, following in reversed([*zip(starts, self.ends, values, values[1:], strict=False)]):
+            part = (count - start) / (end - start)
+            if self.anneal_strategy == "cos":
+                here = (b.op(std.Cos, part * math.pi) + 1) * ((value - following) / 2) + following
+            else:
+                here = part * (following - value) + value
+            found = here if found is None else b.where(count > end, found, here)
+        assert found is not None
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class CyclicLR:
+    """Up and down again in straight lines (Smith, 2015).
+
+    Attributes:
+        max_lr: largest rate.
+        step_size_up: updates on the way up.
+        step_size_down: updates on the way down; `None` for as many.
+        mode: `triangular2` halves the height after each cycle, `exp_range` multiplies it by `gamma` at each update.
+        gamma: see there.
+        base_lr: least rate; `None` for the first one.
+        momentums: least and largest momentum, which goes the other way; `None` to leave it.
+    """
+
+    max_lr: float
+    step_size_up: float = 2000.0
+    step_size_down: float | None = None
+    mode: Literal["triangular", "triangular2", "exp_range"] = "triangular"
+    gamma: float = 1.0
+    base_lr: float | None = None
+    momentums: tuple[float, float] | None = None
+
+    def rate(self, first: Expr, count: Expr) -> Expr:
+        base = first if self.base_lr is None else first.like(self.base_lr)
+        return base + (base.like(self.max_lr) - base) * self._height(count)
+
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
+        return self.rate(first, count)
+
+    def momentum(self, count: Expr) -> Expr:
+        assert self.momentums is not None
+        least, largest = self.momentums
+        return self._height(count) * (least - largest) + largest
+
+    def _height(self, count: Expr) -> Expr:
+        """Where between the two, from 0 to 1."""
+        b = count.builder
+        total = self.step_size_up + (self.step_size_up if self.step_size_down is None else self.step_size_down)
+        ratio = self.step_size_up / total
+        cycle = b.op(std.Floor, count / total + 1.0)
+        part = count / total + 1.0 - cycle
+        height = b.where(part > ratio, (part - 1.0) / (ratio - 1.0), part / ratio)
+        if self.mode == "triangular2":
+            return height * _power(0.5, cycle - 1.0)
+        return height * _power(self.gamma, count) if self.mode == "exp_range" else height
+
+
+@dataclasses.dataclass(frozen=True)
+class ChainedScheduler:
+    """Schedules that each change what the ones before have left, so that its learning rate is a part of the state.
+
+    Attributes:
+        schedules: in the order in which they are stepped.
+        present: the learning rate that it begins with, in units of the first one.
+    """
+
+    schedules: Sequence[Link]
+    present: float
+
+    def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:
+        """The learning rate behind an update, see `Link`."""
+        for schedule in self.schedules:
+            rate = schedule.following(rate, first, count)
+        return rate
+
+    @property
+    def momentums(self) -> tuple[float, float] | None:
+        """See `MovesMomentum`."""
+        moving = self._moving
+        return None if moving is None else moving.momentums
+
+    def momentum(self, count: Expr) -> Expr:
+        """See `MovesMomentum`."""
+        assert self._moving is not None
+        return self._moving.momentum(count)
+
+    @property
+    def _moving(self) -> MovesMomentum | None:
+        """The last one that moves the momentum."""
+        found = [it for it in self.schedules if isinstance(it, MovesMomentum) and it.momentums is not None]
+        return found[-1] if found else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,12 +9,22 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
+from typing import Protocol, Self, runtime_checkable
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.training.optimizers import Slot
+from lstm_lower.passes.training.optimizers import Optimizer, Slot
 
 Updated = tuple[Expr, dict[str, Expr]]
+
+
+@runtime_checkable
+class HasMomentum(Protocol):
+    """An optimizer whose momentum, or first beta, a schedule may move."""
+
+    def with_momentum(self, momentum: Expr) -> Optimizer:
+        """The same with another one, a float64 scalar."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +79,7 @@ class SGD(_Optimizer):
         nesterov: look ahead by one velocity.
     """
 
-    momentum: float = 0.0
+    momentum: float | Expr = 0.0
     dampening: float = 0.0
     nesterov: bool = False
 
@@ -85,9 +95,13 @@ class SGD(_Optimizer):
         if self.dampening:
             share = gradient.builder.where(step > 1, step.like(1 - self.dampening), 1.0)
             taken = gradient * share.cast(gradient.dtype)
-        velocity = slots["momentum_buffer"] * self.momentum + taken
-        direction = gradient + velocity * self.momentum if self.nesterov else velocity
+        momentum = _within(self.momentum, gradient)
+        velocity = slots["momentum_buffer"] * momentum + taken
+        direction = gradient + velocity * momentum if self.nesterov else velocity
         return direction * rate, {"momentum_buffer": velocity}
+
+    def with_momentum(self, momentum: Expr) -> Self:
+        return dataclasses.replace(self, momentum=momentum)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,17 +113,20 @@ class _Moments(_Optimizer):
         eps: keeps the division defined.
     """
 
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[float | Expr, float] = (0.9, 0.999)
     eps: float = 1e-8
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         return Slot("exp_avg"), Slot("exp_avg_sq")
 
+    def with_momentum(self, momentum: Expr) -> Self:
+        return dataclasses.replace(self, betas=(momentum, self.betas[1]))
+
     def moments(self, gradient: Expr, slots: Mapping[str, Expr]) -> tuple[Expr, Expr]:
         """The new means."""
         first, second = self.betas
-        m = slots["exp_avg"] * first + gradient * (1 - first)
+        m = slots["exp_avg"] * _within(first, gradient) + gradient * _within(1.0 - first, gradient)
         return m, slots["exp_avg_sq"] * second + gradient * gradient * (1 - second)
 
     def corrections(self, step: Expr) -> tuple[Expr, Expr]:
@@ -235,7 +252,7 @@ class Adamax(_Moments):
 
     def change(self, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr) -> Updated:
         first, second = self.betas
-        m = slots["exp_avg"] * first + gradient * (1 - first)
+        m = slots["exp_avg"] * _within(first, gradient) + gradient * _within(1.0 - first, gradient)
         largest = (slots["exp_inf"] * second).maximum(gradient.abs() + self.eps)
         rate = learning_rate / (1.0 - _power(first, step))
         return m * rate.cast(m.dtype) / largest, {"exp_avg": m, "exp_inf": largest}
@@ -255,12 +272,12 @@ class RMSprop(_Optimizer):
     learning_rate: float = 0.01
     alpha: float = 0.99
     eps: float = 1e-8
-    momentum: float = 0.0
+    momentum: float | Expr = 0.0
     centered: bool = False
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        more = (Slot("grad_avg"),) * self.centered + (Slot("momentum_buffer"),) * (self.momentum > 0)
+        more = (Slot("grad_avg"),) * self.centered + (Slot("momentum_buffer"),) * bool(self.momentum)
         return Slot("square_avg"), *more
 
     def change(
@@ -277,8 +294,11 @@ class RMSprop(_Optimizer):
             square = square - mean * mean
         direction = gradient / (square.sqrt() + self.eps)
         if self.momentum:
-            direction = new["momentum_buffer"] = slots["momentum_buffer"] * self.momentum + direction
+            direction = new["momentum_buffer"] = slots["momentum_buffer"] * _within(self.momentum, gradient) + direction
         return direction * learning_rate.cast(gradient.dtype), new
+
+    def with_momentum(self, momentum: Expr) -> Self:
+        return dataclasses.replace(self, momentum=momentum)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -336,5 +356,10 @@ class Adadelta(_Optimizer):
         return delta * learning_rate.cast(gradient.dtype), {"square_avg": square, "acc_delta": steps}
 
 
-def _power(base: float, exponent: Expr) -> Expr:
+def _within(number: float | Expr, other: Expr) -> float | Expr:
+    """A number as an operand beside another one."""
+    return number.cast(other.dtype) if isinstance(number, Expr) else number
+
+
+def _power(base: float | Expr, exponent: Expr) -> Expr:
     return exponent.builder.op(std.Pow, exponent.like(base), exponent)

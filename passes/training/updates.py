@@ -9,10 +9,12 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.training.optimizers import Optimizer, Slot, resolve, working_dtype
-from lstm_lower.passes.training.schedules import Schedule
+from lstm_lower.passes.training.schedules import ChainedScheduler, MovesMomentum, Schedule
 from lstm_lower.passes.training.step import TrainingStep, zeros_of
+from lstm_lower.passes.training.torch_optimizers import HasMomentum
 from lstm_lower.records.state import Array, StatePair
 
 DOUBLE = ir.DataType.DOUBLE
@@ -32,7 +34,7 @@ class Group:
 
     optimizer: Optimizer
     weights: Collection[str] | None = None
-    schedule: Schedule | None = None
+    schedule: Schedule | ChainedScheduler | None = None
     slots: Mapping[str, Mapping[str, Array]] = dataclasses.field(default_factory=dict)
     steps: int = 0
 
@@ -51,9 +53,15 @@ def groups_of(optimizer: Optimizer | Sequence[Group] | str) -> list[Group]:
 
 
 class _Rates:
-    """Learning rates: an input for the first group's, to which those of the others are in proportion."""
+    """Learning rates: an input for the first group's, to which those of the others are in proportion.
 
-    def __init__(self, builder: Builder, rate: ir.Value, first: float, iteration: ir.Value) -> None:
+    Attributes:
+        kept: inputs for learning rates that are part of the state, and their next values.
+    """
+
+    def __init__(self, step: TrainingStep, builder: Builder, rate: ir.Value, first: float, iteration: ir.Value) -> None:
+        self._step, self._builder = step, builder
+        self.kept: list[tuple[ir.Value, Expr]] = []
         self._rate = builder.wrap(rate).cast(DOUBLE)
         self._count = builder.wrap(iteration).cast(DOUBLE)
         self._first = first
@@ -68,7 +76,20 @@ class _Rates:
             )
         rate = self._rate if own == first else self._rate * (own / first)
         count = self._count if group.steps == 0 else self._count + group.steps
-        return (rate if group.schedule is None else group.schedule.rate(rate, count)), count + 1
+        schedule = group.schedule
+        if isinstance(schedule, ChainedScheduler):
+            return self._chained(schedule, rate, count), count + 1
+        return (rate if schedule is None else schedule.rate(rate, count)), count + 1
+
+    def _chained(self, schedule: ChainedScheduler, first: Expr, count: Expr) -> Expr:
+        """A learning rate that is kept, in units of the first one, which may be set."""
+        held = self._step.add_input("scheduled_rate", np.asarray(schedule.present, np.float64))
+        now = self._builder.wrap(held) * first
+        following = schedule.following(now, first, count + 1)
+        none = self._builder.op(std.Equal, first, first.like(0.0))
+        kept = self._builder.where(none, self._builder.wrap(held), following / self._builder.where(none, 1.0, first))
+        self.kept.append((held, kept))
+        return now
 
 
 def attach(step: TrainingStep, groups: Sequence[Group]) -> None:
@@ -79,13 +100,15 @@ def attach(step: TrainingStep, groups: Sequence[Group]) -> None:
     step.state = dataclasses.replace(step.state, learning_rate=learning_rate.name)
     iteration = step.add_input("iteration", np.asarray(0, np.int64))
     with step.building("optimizer") as b:
-        rates = _Rates(b, learning_rate, first, iteration)
+        rates = _Rates(step, b, learning_rate, first, iteration)
         following = b.wrap(iteration) + 1
         updates = []
         for group, pairs in zip(groups, members, strict=True):
-            scalars = rates.of(group) if pairs else None
+            if not pairs:
+                continue
+            scalars = rates.of(group)
+            rule = _moved(group, scalars[1] - 1)
             for pair in pairs:
-                assert scalars is not None
                 weight = b.wrap(step.inputs[pair.input])
                 wide = working_dtype(weight.dtype)
                 given = group.slots.get(pair.input, {})
@@ -97,14 +120,33 @@ def attach(step: TrainingStep, groups: Sequence[Group]) -> None:
                 }
                 exprs = {slot.name: b.wrap(value) for slot, value in slots.items()}
                 gradient = b.wrap(step.gradients[pair.input])
-                new, new_slots = group.optimizer.update(weight.cast(wide), gradient.cast(wide), exprs, *scalars)
+                new, new_slots = rule.update(weight.cast(wide), gradient.cast(wide), exprs, *scalars)
                 updates.append((pair, new.cast(weight.dtype), slots, new_slots))
     for pair, new, slots, new_slots in updates:
         step.complete_pair(pair, new)
         for slot, value in slots.items():
             variable = f"{pair.variable}/{slot.name}" if pair.variable else None
             step.add_pair(value, new_slots[slot.name], "slot", variable=variable)
+    for held, kept in rates.kept:
+        step.add_pair(held, kept, "slot")
     step.add_pair(iteration, following, "counter")
+
+
+def _moved(group: Group, count: Expr) -> Optimizer:
+    """A group's optimizer with the momentum that its schedule has for it.
+
+    Raises:
+        InvalidInputError: it has none to be moved.
+    """
+    schedule = group.schedule
+    if not isinstance(schedule, MovesMomentum) or schedule.momentums is None:
+        return group.optimizer
+    if not isinstance(group.optimizer, HasMomentum):
+        raise InvalidInputError(
+            f"a schedule of momentums requires an optimizer of torch_optimizers that has one, got "
+            f"{type(group.optimizer).__name__}"
+        )
+    return group.optimizer.with_momentum(schedule.momentum(count))
 
 
 def _members(step: TrainingStep, groups: Sequence[Group]) -> list[list[StatePair]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +148,46 @@ def test_schedules_one_after_the_other() -> None:
             ),
         ),
     )
+
+
+S = torch.optim.lr_scheduler
+CHAINS: list[Callable[..., Any]] = [
+    lambda it: S.ChainedScheduler([S.LinearLR(it, 0.1, 1.0, 6), S.CosineAnnealingLR(it, 5, 0.01)]),
+    lambda it: S.ChainedScheduler([S.CosineAnnealingLR(it, 4), S.ConstantLR(it, 0.2, 3), S.StepLR(it, 3, 0.7)]),
+    lambda it: S.ChainedScheduler([S.PolynomialLR(it, 12, 2.0), S.MultiStepLR(it, [2, 2, 9], 0.5)]),
+    lambda it: S.ChainedScheduler([S.CosineAnnealingWarmRestarts(it, 3, 2), S.ExponentialLR(it, 0.9)]),
+    lambda it: S.ChainedScheduler([S.OneCycleLR(it, 0.1, total_steps=30), S.ExponentialLR(it, 0.9)]),
+    lambda it: S.CyclicLR(it, 0.02, [0.1, 0.3], 3, 4),
+    lambda it: S.CyclicLR(it, 0.0, 0.1, 2, mode="triangular2", cycle_momentum=False),
+    lambda it: S.CyclicLR(it, 0.01, 0.1, 3, mode="exp_range", gamma=0.9),
+    lambda it: S.OneCycleLR(it, [0.1, 0.2], total_steps=20, pct_start=0.25),
+    lambda it: S.OneCycleLR(it, 0.1, total_steps=24, three_phase=True, anneal_strategy="linear", final_div_factor=9),
+    lambda it: S.SequentialLR(it, [S.ConstantLR(it), S.OneCycleLR(it, 0.1, total_steps=20, cycle_momentum=False)], [7]),
+    lambda it: torch.optim.swa_utils.SWALR(it, [0.01, 0.2], 7),
+    lambda it: torch.optim.swa_utils.SWALR(it, 0.05, 9, "linear"),
+]
+MOVED: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"momentum": 0.9, "nesterov": True}),
+    ("RMSprop", {"momentum": 0.9, "centered": True}),
+    *((name, {}) for name in ("Adam", "NAdam", "RAdam", "Adamax")),
+]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "rule"), [*((it, MOVED[0]) for it in CHAINS), *((CHAINS[5], it) for it in MOVED)]
+)
+def test_schedules_of_torch(scheduler: Callable[..., Any], rule: tuple[str, dict[str, Any]]) -> None:
+    pytest.importorskip("onnxscript")
+    from lstm_lower.torch.optimizers import groups_of
+
+    def made(w: Any, b: Any) -> Any:
+        return getattr(torch.optim, rule[0])([{"params": [w]}, {"params": [b], "lr": 0.02}], lr=0.05, **rule[1])
+
+    w, b = (torch.nn.Parameter(torch.tensor(FIRST[name])) for name in ("w", "b"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a scheduler in a chain that is stepped before others
+        groups = groups_of(scheduler(made(w, b)), {id(w): "w", id(b): "b"}, lambda _: True)
+        check(groups, of_torch(made, scheduler))
 
 
 def test_schedule_of_ones_own() -> None:
