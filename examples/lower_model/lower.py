@@ -102,7 +102,24 @@ def layout(graph: nx.DiGraph) -> dict[str, tuple[float, float]]:
         column |= {bend: column[start] + 1 + index for index, bend in enumerate(bends)}
         graph.remove_edge(start, end)
         nx.add_path(graph, [start, *bends, end])
-    height = dict.fromkeys(graph, 0.0)
+    random = np.random.default_rng(0)
+    heights = [placed(graph, column, {name: float(random.normal()) for name in graph}) for _ in range(20)]
+    height = min(heights, key=lambda found: crossings(graph, column, found))
+    return {name: (column[name], height[name]) for name in graph}
+
+
+def crossings(graph: nx.DiGraph, column: dict[str, int], height: dict[str, float]) -> int:
+    """How many pairs of arrows between the same two columns cross."""
+    arrows = [(column[start], height[start], height[end]) for start, end in graph.edges]
+    return sum(
+        one[0] == other[0] and (one[1] - other[1]) * (one[2] - other[2]) < 0
+        for index, one in enumerate(arrows)
+        for other in arrows[:index]
+    )
+
+
+def placed(graph: nx.DiGraph, column: dict[str, int], height: dict[str, float]) -> dict[str, float]:
+    """Heights within the columns, each near the mean of its neighbours', beginning with those given."""
     for _ in range(12):
         for index in range(max(column.values()) + 1):
             found = [name for name in graph if column[name] == index]
@@ -115,7 +132,7 @@ def layout(graph: nx.DiGraph) -> dict[str, tuple[float, float]]:
                 taken.append(max(wanted[name], taken[-1] + 1) if taken else wanted[name])
             shift = float(np.mean(taken) - np.mean(list(wanted.values())))
             height |= {name: place - shift for name, place in zip(found, taken, strict=True)}
-    return {name: (column[name], height[name]) for name in graph}
+    return height
 
 
 def draw(graph: nx.DiGraph, axes: pictures.Axes) -> None:
