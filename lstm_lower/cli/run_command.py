@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from lstm_lower.cli import console
 from lstm_lower.cli.options import (
@@ -83,6 +84,8 @@ def run(
         console.table(*columns, rows=cells, right=columns[3:])
         runs = f", fastest of {repeat}" if repeat > 1 else ""
         console.out().print(f"\n{min(times) * 1e3:.3f} ms{runs}")
+        if output is not None:
+            console.out().print(escape(f"wrote {output} ({console.bytes_text(output.stat().st_size)})"))
 
 
 def _row(name: str, array: Array, recorded: Array | None) -> dict[str, Any]:

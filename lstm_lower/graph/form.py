@@ -147,6 +147,11 @@ def verify_dense(label: str, tensor: ir.TensorProtocol) -> None:
             _verify_file(tensor)
         else:
             tensor.numpy()
+    except OSError as error:
+        got = f"none: {error.filename}: {error.strerror}" if error.strerror else f"none: {error}"
+        raise InvalidModelError(
+            f"{label} requires {text}, got {got}; external data belongs beside the model"
+        ) from error
     except Exception as error:
         raise InvalidModelError(f"{label} requires {text}, got others: {error}") from error
 

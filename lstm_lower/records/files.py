@@ -70,6 +70,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     Raises:
         OSError: nothing can be written there, or further files were written beside what is no regular file.
     """
+    if path.name == "-" and not path.is_absolute():
+        raise OSError("a file is required, got '-'; nothing but messages is written to standard output")
     special = is_special(path)
     parent = None if special else real_path(path).parent
     with _naming(path), _folder_beside(path, parent) as folder:

@@ -58,7 +58,8 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
                 f"{label}: an ONNX model is required, got bytes that are not one ({error})"
             ) from error
     if not proto.HasField("graph"):
-        raise InvalidModelError(f"{label}: an ONNX model is required, got one without a graph")
+        got = "one without a graph" if proto.ByteSize() else "nothing: 0 bytes"
+        raise InvalidModelError(f"{label}: an ONNX model is required, got {got}")
     if not proto.opset_import:
         raise InvalidModelError(f"{label}: an ONNX model requires opset imports, got none")
     try:

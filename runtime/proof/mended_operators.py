@@ -19,6 +19,8 @@ import onnx.reference.ops.op_loop
 import onnx.reference.ops.op_pad
 import onnx.reference.ops.op_rms_normalization
 import onnx.reference.ops.op_roi_align
+from onnx.helper import tensor_dtype_to_np_dtype
+from onnx.reference.ops._quant_utils import reshape_input
 
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.runtime.proof.window_operators import WINDOW_OPERATORS
@@ -54,6 +56,27 @@ class BatchNormalization(onnx.reference.ops.op_batch_normalization.BatchNormaliz
         return found
 
 
+class DequantizeLinear(onnx.reference.op_run.OpRun):
+    """onnx's own is missing below opset 19, and rounds int32 to float32."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: Array,
+        scale: Array,
+        zero_point: Array | None = None,
+        axis: int | None = None,
+        block_size: int | None = None,
+        output_dtype: int | None = None,
+    ) -> tuple[Array]:
+        place = (1 if axis is None else axis, block_size or 0)
+        zero = 0 if zero_point is None else reshape_input(zero_point, x.shape, *place).astype(np.float64)
+        found = (x.astype(np.float64) - zero) * reshape_input(scale, x.shape, *place)
+        kept = not output_dtype or scale.dtype == np.float64
+        return (found.astype(scale.dtype if kept else tensor_dtype_to_np_dtype(output_dtype or 0)),)
+
+
 class Erf(onnx.reference.ops.op_erf.Erf):
     """onnx's own computes in float32."""
 
@@ -61,6 +84,17 @@ class Erf(onnx.reference.ops.op_erf.Erf):
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.vectorize(math.erf, otypes=[np.float64])(x),)
+
+
+class GlobalLpPool(onnx.reference.op_run.OpRun):
+    """onnx has none."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, p: int | None = None) -> tuple[Array]:
+        power = 2 if p is None else p
+        total = (np.abs(x) ** power).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
+        return (np.asarray(total ** (1 / power), x.dtype),)
 
 
 class GlobalMaxPool(onnx.reference.ops.op_global_max_pool.GlobalMaxPool):
@@ -186,7 +220,9 @@ class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
 MENDED = (
     AffineGrid,
     BatchNormalization,
+    DequantizeLinear,
     Erf,
+    GlobalLpPool,
     GlobalMaxPool,
     GridSample,
     GroupNormalization,

@@ -28,6 +28,7 @@ from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.records.model_files import read_all
 from lstm_lower.runtime.proof.mended_operators import MENDED
 from lstm_lower.runtime.proof.oracles import registry
 
@@ -87,6 +88,7 @@ def widen(model: ir.Model) -> ir.Model:
 def _prepared(model: ir.Model) -> ir.Model:
     """A copy of a model that `onnx.reference` walks; errors as `widen`'s."""
     work = copy_model(model)
+    read_all(work)
     verify(work)
     InlineFunctionsPass()(work)
     missing = unsupported_nodes(work)

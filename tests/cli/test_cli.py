@@ -93,6 +93,7 @@ def test_inspect_tells_where(tmp_path: Path) -> None:
 
 def test_run_on_random_feeds(tmp_path: Path) -> None:
     text = succeed("run", SALIENCY, "--dim", "batch=3", "--seed", 7, "--repeat", 2, "-o", tmp_path / "out.npz")
+    assert f"wrote {tmp_path / 'out.npz'} (" in text
     assert "fastest of 2" in text
     with np.load(tmp_path / "out.npz") as first:
         assert first["saliency:0"].shape == (12, 3, 8)
@@ -169,6 +170,7 @@ def test_ops_shows_one_op() -> None:
         (("lower", TRAIN, "-o", "missing/low.onnx"), "missing"),
         (("lower", TRAIN, "-o", "low.onnx", "--opset", "12"), "opset requires 13 to "),
         (("lower", TRAIN, "-o", "low.onnx", "--schedule", "fast"), "schedule requires auto, scan, unroll or chunk:K"),
+        (("lower", TRAIN, "-o", "-"), "a file is required, got '-'"),
         (("lower", "garbage.onnx"), "garbage.onnx: an ONNX model is required"),
         (("lower", TRAIN, "-o", "low.onnx", "--dump-passes", "garbage.onnx"), "a folder is required, got a file"),
         (("lower", "."), "an ONNX file is required, got a directory"),

@@ -109,7 +109,7 @@ def test_every_unsupported_node_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("data", "text"),
-    [(b"", "without a graph"), (b"\xff\xff\xff\xff", "bytes that are not one"), (b"\x08\x08", "without a graph")],
+    [(b"", "got nothing: 0 bytes"), (b"\xff\xff\xff\xff", "bytes that are not one"), (b"\x08\x08", "without a graph")],
 )
 def test_bad_bytes(tmp_path, data: bytes, text: str) -> None:
     path = tmp_path / "model.onnx"

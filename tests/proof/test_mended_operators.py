@@ -18,9 +18,9 @@ EXACT = 1e-12
 
 def evaluate(node: str, opset: int = 18, **feeds: np.ndarray) -> np.ndarray:
     """What the float64 reference makes of one node with output y."""
-    kinds = {"f": "float", "i": "int64"}
     inputs = ", ".join(
-        f"{kinds[array.dtype.kind]}[{','.join(map(str, array.shape))}] {name}" for name, array in feeds.items()
+        f"{'float' if array.dtype.kind == 'f' else array.dtype}[{','.join(map(str, array.shape))}] {name}"
+        for name, array in feeds.items()
     )
     text = f"""<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => (y) {{ y = {node} }}"""
     found: np.ndarray = reference.evaluate(ir.from_proto(onnx.parser.parse_model(text)), feeds)["y"]
@@ -45,6 +45,24 @@ def test_statistics_that_are_given(opset: int) -> None:
     s, b, m, v = (each[:, None] for each in statistics.values())
     found = evaluate("BatchNormalization<epsilon = 0.0, momentum = 0.5>(x, s, b, m, v)", opset, x=x, **statistics)
     np.testing.assert_allclose(found, s * (x - m) / np.sqrt(v) + b, rtol=EXACT)
+
+
+@pytest.mark.parametrize("opset", [13, 18, 19, 21, 25])
+def test_quantized_numbers(opset: int) -> None:
+    whole, scale = RNG.integers(-(2**31), 2**31, (2, 3)), normal(3)
+    found = evaluate("DequantizeLinear(x, s)", opset, x=whole.astype(np.int32), s=scale)
+    np.testing.assert_allclose(found, whole * scale, rtol=EXACT)
+    small, scale, zero = RNG.integers(0, 256, (2, 3)), normal(2), RNG.integers(0, 256, 2)
+    given = {"x": small.astype(np.uint8), "s": scale, "z": zero.astype(np.uint8)}
+    found = evaluate("DequantizeLinear<axis = 0>(x, s, z)", opset, **given)
+    np.testing.assert_allclose(found, (small - zero[:, None]) * scale[:, None], rtol=EXACT)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_norms_over_all_places(power: int) -> None:
+    x = normal(2, 3, 4, 5)
+    wanted = np.linalg.norm(x.reshape(2, 3, 20), power, axis=2)[..., None, None]
+    np.testing.assert_allclose(evaluate(f"GlobalLpPool<p = {power}>(x)", x=x), wanted, rtol=EXACT)
 
 
 def test_error_function() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.records.model_files import load
 from lstm_lower.runtime.proof import reference
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.models import outputs_of, single_node_model
@@ -183,3 +185,12 @@ def test_a_scan_backwards_along_another_axis() -> None:
     results = evaluate(text, x=np.float32([[1, 2, 4], [0, 0, 8]]), s=np.zeros(2, np.float32))
     np.testing.assert_array_equal(results["all"], [[3, 8], [-2, -8], [4, 8]])
     np.testing.assert_array_equal(results["last"], [3, 8])
+
+
+def test_weights_in_files_of_their_own(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[4] x) => (float[2] y)
+        <float w = {2.0}, int64[2] places = {3, 1}> { s = Mul(x, w)  y = Gather(s, places) }"""
+    options = {"save_as_external_data": True, "size_threshold": 0}
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx", **options)
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(reference.evaluate(load(tmp_path / "model.onnx"), {"x": x})["y"], [6, 2])
