@@ -18,6 +18,7 @@ from torch.backends import opt_einsum
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError
 from lstm_lower.graph.copies import copy_model
+from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import only_processor
 from lstm_lower.runtime.session import Session
 from lstm_lower.torch import recurrent
@@ -256,6 +257,7 @@ def write(traced: Traced) -> Exported:
     weights = {name for name, _ in step.module.named_parameters()} | {name for name, _ in step.module.named_buffers()}
     with not_constant(model, weights):
         translate(model, recurrent.FORMULAS)
+        WideningPass()(model)
     model = recurrent.runnable(model)
     states = changed(model, step.names.states)
     return Exported(model, states, fixed)

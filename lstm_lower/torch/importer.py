@@ -35,7 +35,7 @@ from lstm_lower.torch import examples, losses, optimizers, states
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.causes import explained
 from lstm_lower.torch.export import Exported, Traced, settled, trace
-from lstm_lower.torch.interface import Operands, named_tensors
+from lstm_lower.torch.interface import Operands, named_tensors, numbers
 from lstm_lower.torch.wrappers import module_of
 
 
@@ -346,7 +346,7 @@ class BuffersPass(Pass):
 
     def _first(self, name: str) -> ir.Value:
         """A buffer's present value."""
-        array = self.module.get_buffer(name).detach().cpu().numpy()
+        array = numbers(self.module.get_buffer(name))
         tensor = ir.tensor(array, name=name)
         return ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
 

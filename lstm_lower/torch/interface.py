@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -253,6 +254,13 @@ def copied_weights(module: nn.Module, *, parameters: bool) -> dict[int, Tensor]:
                     copies[id(value)] = value.detach().clone().requires_grad_(value.requires_grad)
                 held[name] = copies[id(value)]  # type: ignore[assignment]
     return copies
+
+
+def numbers(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """A tensor as an array; bfloat16, which numpy has not, in float32, as steps compute it."""
+    held = tensor.detach().cpu()
+    array: np.ndarray[Any, Any] = (held.float() if held.dtype == torch.bfloat16 else held).numpy()
+    return array
 
 
 def as_tensors(what: str, values: Any) -> list[Tensor]:

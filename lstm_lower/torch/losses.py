@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 from torch import Tensor, nn
 from torch.nn import functional
@@ -14,7 +13,7 @@ from torch.nn import functional
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.training import losses
 from lstm_lower.passes.training.losses import Loss, Target
-from lstm_lower.torch.interface import as_tensors
+from lstm_lower.torch.interface import as_tensors, numbers
 
 # Module -> ours, and its options, which both have by the same names.
 _MODULES: dict[type[nn.Module], tuple[type[Loss], tuple[str, ...]]] = {
@@ -65,7 +64,7 @@ def formula_of(loss: Any) -> Loss | None:
 
 
 def _plain(value: Any) -> Any:
-    return np.asarray(value.detach().cpu()) if isinstance(value, Tensor) else value
+    return numbers(value) if isinstance(value, Tensor) else value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,7 +84,7 @@ class WithExamples(Loss):
         own = self.loss.targets(prediction)
         found = []
         for index, example in enumerate(self.examples):
-            dtype = ir.DataType.from_numpy(np.asarray(example[:0].cpu() if example.dim() else example.cpu()).dtype)
+            dtype = ir.DataType.from_numpy(numbers(example[:0] if example.dim() else example).dtype)
             said = own[index].shape if index < len(own) else ()
             same = len(said) == example.dim()
             found.append(Target(dtype, said if same else (None,) * example.dim()))

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import lr_scheduler
@@ -17,6 +16,7 @@ from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.updates import Group
 from lstm_lower.records.state import Array
 from lstm_lower.torch import schedulers
+from lstm_lower.torch.interface import numbers
 from lstm_lower.torch.schedulers import number_of
 
 _KINDS: dict[type[Any], type[Any]] = {
@@ -120,5 +120,5 @@ def _slots(rule: Optimizer, kept: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     found: dict[str, dict[str, Array]] = {}
     for name, values in kept.items():
         held = {key: values[key] for key in wanted if values.get(key) is not None}
-        found[name] = {key: np.asarray(torch.as_tensor(value).detach().cpu()) for key, value in held.items()}
+        found[name] = {key: numbers(torch.as_tensor(value)) for key, value in held.items()}
     return found

@@ -58,5 +58,7 @@ def _constant(name: str, value: Tensor) -> ir.TensorProtocol:
     value = value.detach().cpu()
     if value.is_complex():
         value = torch.view_as_real(value.resolve_conj())
+    if value.dtype == torch.bfloat16:
+        value = value.float()
     # A step keeps the value of now, whatever becomes of the module.
     return TorchTensor(value.contiguous().clone(), name=name)
