@@ -18,6 +18,7 @@ from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.copies import detach_names
 from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.graph.values import certain_first, declared_shape, stated
+from lstm_lower.records import others
 from lstm_lower.records.files import atomic_path, other_kind, read_whole
 from lstm_lower.records.kinds import is_tensorflow
 
@@ -43,7 +44,7 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
 
 def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     if isinstance(model, onnx.ModelProto):
-        proto, base, label = model, None, "the model"
+        proto, base, label, data = model, None, "the model", b""
     else:
         path = Path(model)
         kind = other_kind(path)
@@ -51,14 +52,14 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
             raise InvalidModelError(f"{path}: an ONNX file is required, got a {kind}")
         base, label = path.parent, str(path)
         proto = onnx.ModelProto()
+        data = read_whole(path)
         try:
-            proto.ParseFromString(read_whole(path))
+            proto.ParseFromString(data)
         except google.protobuf.message.DecodeError as error:
-            raise InvalidModelError(
-                f"{label}: an ONNX model is required, got bytes that are not one ({error})"
-            ) from error
+            got = others.named(data) or f"bytes that are not one ({error})"
+            raise InvalidModelError(f"{label}: an ONNX model is required, got {got}") from error
     if not proto.HasField("graph"):
-        got = "one without a graph" if proto.ByteSize() else "nothing: 0 bytes"
+        got = others.named(data) or ("one without a graph" if proto.ByteSize() else "nothing: 0 bytes")
         raise InvalidModelError(f"{label}: an ONNX model is required, got {got}")
     if not proto.opset_import:
         raise InvalidModelError(f"{label}: an ONNX model requires opset imports, got none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +48,39 @@ def test_bytes_that_are_no_model(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(data)
     with pytest.raises(InvalidModelError, match=r"m\.onnx: an ONNX model"):
+        model_files.load(path)
+
+
+@pytest.mark.parametrize(
+    ("member", "said"),
+    [
+        ("model.weights.h5", r"a Keras model; ll\.from_keras\(keras\.models\.load_model"),
+        ("net/data.pkl", "a file of PyTorch's; ll.from_torch"),
+        ("x.npy", "arrays of numpy"),
+        ("readme.txt", "bytes that are not one"),
+    ],
+)
+def test_models_of_others_are_named(tmp_path: Path, member: str, said: str) -> None:
+    path = tmp_path / "m.onnx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(member, b"1")
+    with pytest.raises(InvalidModelError, match=f"an ONNX model is required, got {said}"):
+        model_files.load(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x89HDF\r\n\x1a\n\0\0", "a Keras model"),
+        (b"\x1c\0\0\0TFL3\x14\0", "a TensorFlow Lite model"),
+        (b"\x1c\0\0\0ORTM\x14\0", "a model in onnxruntime's own format"),
+        (b"PK\x03\x04 no archive", "bytes that are not one"),
+    ],
+)
+def test_beginnings_of_others_are_named(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    with pytest.raises(InvalidModelError, match=f"an ONNX model is required, got {said}"):
         model_files.load(path)
 
 
