@@ -1,4 +1,4 @@
-"""`torch.cond`, `while_loop` and `scan` under a trace: what their functions read from outside becomes their operands.
+"""Control flow of PyTorch under a trace: what its functions read from outside becomes their operands.
 
 PyTorch finds that out by compiling them, which sees none of our nodes. Here a function runs once beside the trace, and
 tensors that it was neither given nor has made are those that it reads.
@@ -6,7 +6,12 @@ tensors that it was neither given nor has made are those that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import contextvars
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +20,12 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from lstm_lower.errors import UnsupportedOpError
+
 Function = Callable[..., Any]
+
+# What the functions that run now are handed to, outermost first.
+_OUTER: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("_OUTER", default=())
 
 
 class _Finding(TorchFunctionMode):
@@ -71,21 +81,35 @@ class _Lifted:
         captured: what they read.
     """
 
-    def __init__(self, mode: TorchFunctionMode, functions: Sequence[Function], operands: Sequence[Any]) -> None:
+    def __init__(
+        self, name: str, mode: TorchFunctionMode, functions: Sequence[Function], operands: Sequence[Any]
+    ) -> None:
         """Runs them once.
 
         Args:
+            name: of the function that they are handed to.
             mode: under which they are traced.
             functions: the functions.
             operands: what they are given.
         """
+        outer = _OUTER.get()
+        if outer and {name, *outer} != {"torch.cond"}:
+            raise UnsupportedOpError(
+                f"{name} requires a place outside of other control flow, got one within {outer[-1]}, which PyTorch's "
+                "exporter does not follow; torch.where in place of a cond, or a Python loop over a fixed number of "
+                "steps in place of a scan, is a way around it"
+            )
         self._mode = mode
         self._count = len(operands)
         self._specs: list[TreeSpec] = []
         finding = _Finding(operands)
         for function in functions:
             with disable_proxy_modes_tracing(), mode, finding:
-                result = function(*operands)
+                within = _OUTER.set((*outer, name))
+                try:
+                    result = function(*operands)
+                finally:
+                    _OUTER.reset(within)
             finding.read(result)
             self._specs.append(tree_flatten(result)[1])
         self.captured = tuple(finding.found.values())
@@ -117,7 +141,7 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
             return NotImplemented
         leaves, spec = tree_flatten(tuple(operands))
         branches = [_of_leaves(function, spec) for function in (true_fn, false_fn)]
-        lifted = _Lifted(mode, branches, leaves)
+        lifted = _Lifted("torch.cond", mode, branches, leaves)
         return lifted.nested(torch.ops.higher_order.cond(pred, *lifted.functions, (*leaves, *lifted.captured)))
 
     def while_loop(cond_fn: Function, body_fn: Function, carried_inputs: Any, additional_inputs: Any) -> Any:
@@ -125,7 +149,7 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
             return NotImplemented
         leaves, spec = tree_flatten(tuple(carried_inputs))
         parts = [_of_leaves(function, spec) for function in (cond_fn, body_fn)]
-        lifted = _Lifted(mode, parts, [*leaves, *additional_inputs])
+        lifted = _Lifted("while_loop", mode, parts, [*leaves, *additional_inputs])
         test, body = lifted.functions
         rest = (*additional_inputs, *lifted.captured)
         results = torch.ops.higher_order.while_loop(lambda *x: test(*x)[0], body, tuple(leaves), rest)
@@ -135,12 +159,19 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
         if _is_traced(combine_fn):
             return NotImplemented
         slices = [x.select(0, 0) for x in xs]
-        lifted = _Lifted(mode, [combine_fn], [*init, *slices, *additional_inputs])
+        lifted = _Lifted("scan", mode, [combine_fn], [*init, *slices, *additional_inputs])
         rest = (*additional_inputs, *lifted.captured)
-        return torch.ops.higher_order.scan(lifted.functions[0], list(init), list(xs), rest)
+        return lifted.nested(torch.ops.higher_order.scan(lifted.functions[0], list(init), list(xs), rest))
+
+    def mapped(f: Function, xs: Sequence[Tensor], args: Sequence[Any]) -> Any:
+        if _is_traced(f):
+            return NotImplemented
+        # A scan carries something.
+        results = scan(lambda none, *parts: (none.clone(), f(*parts)), [torch.zeros(())], xs, tuple(args))
+        return results[1]
 
     ops = torch.ops.higher_order
-    return {ops.cond: cond, ops.while_loop: while_loop, ops.scan: scan}
+    return {ops.cond: cond, ops.while_loop: while_loop, ops.scan: scan, ops.map_impl: mapped}
 
 
 class Plainly(TorchFunctionMode):
@@ -163,24 +194,86 @@ def _cond(pred: Any, true_fn: Function, false_fn: Function, operands: Sequence[A
 
 
 def _while_loop(cond_fn: Function, body_fn: Function, carried: Any, additional: Any) -> Any:
-    while cond_fn(*carried, *additional):
-        carried = body_fn(*carried, *additional)
-    return tuple(carried)
+    spec = tree_flatten(tuple(carried))[1]
+    leaves = list(carried)
+    while cond_fn(*leaves, *additional):
+        leaves, spec = tree_flatten(body_fn(*leaves, *additional))
+    return tree_unflatten(leaves, spec)
 
 
 def _scan(combine_fn: Function, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any]) -> Any:
-    carried, made = list(init), []
+    carried, made, spec = list(init), [], None
     for parts in zip(*xs, strict=True):
-        results = tree_leaves(combine_fn(*carried, *parts, *additional))
+        results, spec = tree_flatten(combine_fn(*carried, *parts, *additional))
         carried, own = results[: len(init)], results[len(init) :]
         made.append(own)
-    return (*carried, *map(torch.stack, zip(*made, strict=True)))
+    assert spec is not None  # PyTorch refuses to go over nothing
+    return tree_unflatten([*carried, *map(torch.stack, zip(*made, strict=True))], spec)
+
+
+def _map(f: Function, xs: Sequence[Tensor], args: Sequence[Any]) -> Any:
+    made = [tree_flatten(f(*parts, *args)) for parts in zip(*xs, strict=True)]
+    return tree_unflatten([*map(torch.stack, zip(*(leaves for leaves, _ in made), strict=True))], made[0][1])
+
+
+@contextlib.contextmanager
+def batches_first() -> Iterator[None]:
+    """Lets `vmap` batch along first axes alone, as a trace of any other one holds tensors of the trace itself."""
+    module: Any = torch._functorch.apis
+    before = module.vmap_impl
+
+    def moved(
+        func: Function, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None, *args: Any, **options: Any
+    ) -> Any:
+        _, axes, leaves, spec = torch._functorch.vmap._process_batched_inputs(in_dims, args, func)
+        args = tree_unflatten([x.movedim(axis, 0) if axis else x for axis, x in zip(axes, leaves, strict=True)], spec)
+        in_dims = tree_unflatten([None if axis is None else 0 for axis in axes], spec)
+        if not isinstance(out_dims, int):
+            return before(func, in_dims, out_dims, randomness, chunk_size, *args, **options)
+        result = before(func, in_dims, 0, randomness, chunk_size, *args, **options)
+        return tree_map(lambda x: x.movedim(0, out_dims), result) if out_dims else result
+
+    module.vmap_impl = moved
+    try:
+        yield
+    finally:
+        module.vmap_impl = before
+
+
+@contextlib.contextmanager
+def any_length() -> Iterator[None]:
+    """Associative scans in order, of any length: PyTorch's halve it again and again, which fixes it."""
+    # The package has a function of the module's name.
+    module: Any = importlib.import_module("torch._higher_order_ops.associative_scan")
+
+    def in_order(operator: Any, leaves: Sequence[Tensor], dim: int = 0, additional_inputs: Any = ()) -> Any:
+        # The operator is of many at once, by vmap, of which no body of a scan can be traced.
+        single = inspect.getclosurevars(operator.keywords["combine_fn"]).nonlocals["func"]
+        flat = functools.partial(operator.func, **operator.keywords | {"combine_fn": single})
+
+        def combined(*parts: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+            made = tree_leaves(flat(*parts))
+            return made, [x.clone() for x in made]
+
+        parts = [x.movedim(dim, 0) for x in leaves]
+        first, rest = [x.select(0, 0) for x in parts], [x.narrow(0, 1, x.shape[0] - 1) for x in parts]
+        _, made = torch.ops.higher_order.scan(combined, first, rest, tuple(additional_inputs))
+        joined = (torch.cat([x.unsqueeze(0), y]) for x, y in zip(first, made, strict=True))
+        return [x.movedim(0, dim) for x in joined]
+
+    before = module.generic_associative_scan
+    module.generic_associative_scan = in_order
+    try:
+        yield
+    finally:
+        module.generic_associative_scan = before
 
 
 _PLAIN: dict[Any, Function] = {
     torch.ops.higher_order.cond: _cond,
     torch.ops.higher_order.while_loop: _while_loop,
     torch.ops.higher_order.scan: _scan,
+    torch.ops.higher_order.map_impl: _map,
 }
 
 

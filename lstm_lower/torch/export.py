@@ -25,6 +25,7 @@ from lstm_lower.torch import recurrent
 from lstm_lower.torch.axes import Axes, DynamicShapes, Requested, check_open, choices, requested
 from lstm_lower.torch.branches import decided_axes, open_axes
 from lstm_lower.torch.causes import cause, lacks_formula, unwritten, way_around
+from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.functions import masks_unread, own_gradients_refused
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
@@ -320,6 +321,8 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         masks_unread(),
         cumulative_averages(),
         eagerly(),
+        any_length(),
+        batches_first(),
     ):
         yield
 

@@ -17,7 +17,7 @@ def module_of(given: Any) -> nn.Module:
     """The module itself of what a user hands over as one.
 
     Raises:
-        InvalidInputError: it is no module, or its weights have no numbers yet.
+        InvalidInputError: it is no module, its weights have no numbers yet, or new tensors would have none.
         UnsupportedOpError: it is TorchScript, or holds weights that are no plain numbers.
     """
     if isinstance(given, type) and issubclass(given, nn.Module):
@@ -40,6 +40,11 @@ def module_of(given: Any) -> nn.Module:
             "train the file with ll.from_onnx"
         )
     _check_weights(module)
+    if torch.empty(0).is_meta or isinstance(torch.empty(0), torch._subclasses.FakeTensor):
+        raise InvalidInputError(
+            "from_torch requires new tensors with numbers, got a default device or a mode that makes them without; "
+            "call it outside of torch.device('meta') and FakeTensorMode, or with torch.set_default_device('cpu')"
+        )
     return module
 
 

@@ -11,9 +11,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
-from torch._higher_order_ops import scan, while_loop  # noqa: E402
+from torch._higher_order_ops import associative_scan, scan, while_loop  # noqa: E402
+from torch._higher_order_ops.map import map as mapped  # noqa: E402
 
 import lstm_lower as ll  # noqa: E402
+from lstm_lower.errors import UnsupportedOpError  # noqa: E402
 
 
 class Flow(nn.Module):
@@ -63,6 +65,34 @@ class Flow(nn.Module):
 
         return scan(step, {"h": x.new_zeros(x.size(0), 3)}, x, dim=1)[1]
 
+    def nested(self, x: Any) -> Any:
+        """Carries and results in parts, and what is done for each part."""
+
+        def step(carried: Any, part: Any) -> Any:
+            new = torch.tanh(carried["h"] + self.layer(part))
+            return {"h": new, "sum": (carried["sum"][0] + new,)}, (new * 2, {"y": new + carried["sum"][0]})
+
+        first = x.new_zeros(x.size(0), 3)
+        last, (twice, more) = scan(step, {"h": first, "sum": (first.clone(),)}, x, dim=1)
+        each = mapped(lambda row: torch.tanh(self.layer(row)), x)
+        sums = associative_scan(lambda a, b: a + b, each, 1, combine_mode="generic")
+        looped = while_loop(
+            lambda number, _: number < 2,
+            lambda number, held: (number + 1, {"y": held["y"] * 2}),
+            (x.sum() * 0, {"y": x}),
+        )[1]["y"]
+        columns = torch.vmap(self.layer, in_dims=1, out_dims=1)(x)
+        return twice + more["y"] + last["sum"][0][:, None] + sums + looped + columns
+
+    def nested_plain(self, x: Any) -> Any:
+        h, total, parts = x.new_zeros(x.size(0), 3), x.new_zeros(x.size(0), 3), []
+        for part in x.unbind(1):
+            h = torch.tanh(h + self.layer(part))
+            parts.append(h * 3 + total)
+            total = total + h
+        y = self.layer(x)
+        return torch.stack(parts, 1) + total[:, None] + y.tanh().cumsum(1) + x * 4 + y
+
     def scan_plain(self, x: Any) -> Any:
         carried, parts = x.new_zeros(x.size(0), 3), []
         for part in x.unbind(1):
@@ -71,7 +101,7 @@ class Flow(nn.Module):
         return torch.stack(parts, 1)
 
 
-@pytest.mark.parametrize("kind", ["cond", "given", "loop", "scan"])
+@pytest.mark.parametrize("kind", ["cond", "given", "loop", "scan", "nested"])
 def test_gradients_are_those_of_python(kind: str) -> None:
     module = Flow(kind)
     step = ll.from_torch(module, torch.rand(2, 5, 3), "mse", what="gradients")
@@ -89,3 +119,16 @@ def test_gradients_are_those_of_python(kind: str) -> None:
                 wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 np.testing.assert_allclose(got[f"grad/{name}"], wanted, rtol=1e-4, atol=1e-6, err_msg=name)
         assert "grad/layer.weight" in got
+
+
+def test_loops_within_loops_are_refused() -> None:
+    class Within(Flow):
+        def forward(self, x: Any) -> Any:
+            def step(carried: Any, part: Any) -> Any:
+                new = carried + torch.cond(part.sum() > 0, lambda: self.layer(part), lambda: part * 1)
+                return new, new.clone()
+
+            return scan(step, x[:, 0] * 0, x, dim=1)[1]
+
+    with pytest.raises(UnsupportedOpError, match=r"torch.cond requires a place outside of .* within scan.*torch.where"):
+        ll.from_torch(Within("scan"), torch.rand(2, 5, 3), "mse", what="gradients")
