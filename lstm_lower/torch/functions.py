@@ -287,8 +287,8 @@ def own_gradients_refused(module: torch.nn.Module) -> Iterator[None]:
     def refuse_gradients(*_args: Any, **_options: Any) -> Any:
         raise UnsupportedOpError(
             "torch.autograd.grad must be called outside of forward and loss, got a call inside (torch.func.grad, vjp "
-            "and jacrev make such calls, too); write the derivative in "
-            "operations of tensors, or let ll.gradient differentiate a gradient once more"
+            "and jacrev make such calls, too); write the derivative in operations of tensors, or make a loss of a "
+            "gradient: ll.from_onnx(step, lambda score, gradient: ...) of a step with what='input_gradient'"
         )
 
     def refuse_hook(*_args: Any, **_options: Any) -> Any:
