@@ -68,7 +68,7 @@ def parse_schedule(schedule: str) -> tuple[str, int]:
     Raises:
         InvalidInputError: it is none of these.
     """
-    kind, _, count = schedule.partition(":")
+    kind, _, count = str(schedule).partition(":")
     if kind == "chunk" and count.isdigit() and int(count) > 0:
         return kind, int(count)
     if schedule in ("auto", "scan", "unroll"):

@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from lstm_lower import arguments
 from lstm_lower.dims import format_shape, is_name
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.structure import verify_structure
@@ -25,6 +26,7 @@ from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import casts, contracts
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers as provider_names
+from lstm_lower.runtime.empty_batches import batch_sizes, check_batches
 from lstm_lower.runtime.kernels import lacking
 from lstm_lower.runtime.serialized import default_options, failures_explained, open_session
 from lstm_lower.runtime.values import as_array, dtype_of
@@ -71,11 +73,15 @@ class Session:
             UnsupportedOpError: the model holds ops that cannot be lowered.
         """
         options = default_options() if session_options is None else session_options
+        if not isinstance(options, ort.SessionOptions):
+            raise InvalidInputError(f"session_options requires an onnxruntime.SessionOptions, got {options!r}")
         chosen = provider_names.resolve(providers, precision, options)
         if isinstance(model, bytes):
             model = _parse(model)
         with malformed_models_explained(model):
-            self.ort = _open(_loadable(model, chosen), options, chosen)
+            source, loaded = _loadable(model, chosen)
+            self.ort = _open(source, options, chosen)
+            self._batches = batch_sizes(loaded)
         missing = [name for name, _ in chosen if name not in self.ort.get_providers()]
         if missing:
             raise InvalidInputError(
@@ -113,7 +119,7 @@ class Session:
                 "a session that captures what it runs requires buffers that stay where they are, got feeds; bind them "
                 "with session.ort.io_binding()"
             )
-        wanted = self.outputs if outputs is None else list(outputs)
+        wanted = self.outputs if outputs is None else arguments.names("outputs", outputs)
         unknown = [name for name in wanted if name not in self.outputs]
         if unknown:
             raise InvalidInputError(f"output '{unknown[0]}' must be one of {self.outputs}")
@@ -138,7 +144,7 @@ class Session:
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Checks feeds as `run` does and returns them as arrays."""
-        feeds = self.fitted(feeds)
+        feeds = self.fitted(arguments.mapping("feeds", feeds))
         known = self._inputs | self._optional
         for name in feeds:
             if name not in known:
@@ -152,6 +158,7 @@ class Session:
         fresh = signature not in self._checked
         if fresh:
             _check_shapes(arrays, known)
+            check_batches(self._batches, arrays, known)
         for contract in self._contracts:
             if fresh or any(contract.reads_value(name, array) for name, array in arrays.items()):
                 contract.check(arrays)
@@ -161,8 +168,8 @@ class Session:
 
 def _loadable(
     model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, providers: Sequence[provider_names.Resolved]
-) -> str | os.PathLike[str] | ir.Model:
-    """What onnxruntime can open; composite ops are lowered on the way, for the provider that is to run them.
+) -> tuple[str | os.PathLike[str] | ir.Model, ir.Model]:
+    """What onnxruntime can open, and the model in it; composite ops are lowered on the way, for the provider.
 
     Raises:
         UnsupportedOpError: there are ops that cannot be lowered, or that the provider would compute otherwise.
@@ -173,12 +180,14 @@ def _loadable(
     verify_structure(loaded)
     target = provider_names.target_of(providers)
     if is_to_lower(loaded):
-        return lower(loaded, target=target)
+        lowered = lower(loaded, target=target)
+        return lowered, lowered
     if target is not None:
         # What a capture cannot hold would fail in the run.
         CheckTargetPass(target_of(target), silent=not provider_names.is_captured(providers))(loaded)
     # A pipe cannot be read again.
-    return model if isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified) else loaded
+    kept = isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified)
+    return model if kept and not isinstance(model, (onnx.ModelProto, ir.Model)) else loaded, loaded
 
 
 def _parse(data: bytes) -> onnx.ModelProto:

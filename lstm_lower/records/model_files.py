@@ -34,6 +34,12 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
             model's folder, where onnx allows it to lie.
         FileNotFoundError: there is no such file.
     """
+    given: object = model
+    if not isinstance(given, (str, os.PathLike, onnx.ModelProto)):
+        way = "; onnx.load_from_string reads bytes" if isinstance(given, bytes) else ""
+        raise InvalidModelError(
+            f"a model requires a path, a protobuf or an onnx_ir model, got {type(given).__name__}{way}"
+        )
     try:
         return _load(model)
     except InvalidModelError as error:

@@ -39,7 +39,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidModelError
+from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.values import declared_shape
 
 METADATA_KEY = "lstm_lower.state"
@@ -93,7 +93,10 @@ def write(model: ir.Model, state: TrainingState, initial_values: Mapping[str, Ar
 
     Raises:
         InvalidModelError: a name is no input or output, or two ends of a pair differ in dtype or shape.
+        InvalidInputError: the state is none.
     """
+    if not isinstance(state, TrainingState):
+        raise InvalidInputError(f"state requires a TrainingState, got {state!r}")
     verify(model, state)
     for name, array in (initial_values or {}).items():
         set_initial_value(model, name, array)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import onnx
 import onnx_ir as ir
 
+from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError
 from lstm_lower.passes.opset.versions import check_opset
 from lstm_lower.tensorflow import finish
@@ -87,6 +88,9 @@ def from_tensorflow(
     check_opset(opset)
     if weights is not None and weights not in get_args(Weights):
         raise InvalidInputError(f"weights requires one of {', '.join(get_args(Weights))}, got {weights!r}")
+    for what, names in (("inputs", inputs), ("outputs", outputs)):
+        if names is not None:
+            arguments.names(what, names)
     opened = open_source(source, signature=signature, specs=specs, checkpoint=checkpoint)
     lift_frozen_weights(opened, read=weights == "inputs")
     nodes = nodes_by_name(opened.graph_def.node)

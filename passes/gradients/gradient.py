@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
+from lstm_lower import arguments
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError, few_of_each, requires, some
 from lstm_lower.graph import standard as std
@@ -154,7 +155,9 @@ class GradientPass(Pass):
         floating = weights(model.graph, facts)
         if self.wrt is None:
             return floating
-        names = [self.wrt] if isinstance(self.wrt, str) else list(self.wrt)
+        names = [self.wrt] if isinstance(self.wrt, str) else arguments.names("wrt", self.wrt)
+        if not names:
+            raise InvalidInputError("wrt requires one name or more, got none; None stands for all weights")
         found: list[ir.Value] = []
         values = _values(model)
         for name in names:

@@ -34,7 +34,8 @@ def check_opset(opset: int | None) -> None:
     Raises:
         InvalidInputError: it is outside 13 .. the newest.
     """
-    if opset is not None and opset not in range(MIN_OPSET, newest_opset() + 1):
+    number: object = opset
+    if number is not None and not (isinstance(number, int) and MIN_OPSET <= number <= newest_opset()):
         raise InvalidInputError(f"opset requires {MIN_OPSET} to {newest_opset()}, got {opset!r}")
 
 

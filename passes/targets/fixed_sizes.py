@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.passes.base import Pass
@@ -21,10 +22,10 @@ class FixedSizesPass(Pass):
             InvalidInputError: a size is no number.
         """
         super().__init__()
-        for name, size in sizes.items():
+        for name, size in arguments.mapping("sizes", sizes, "names to sizes").items():
             number: object = size
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise InvalidInputError(f"sizes require numbers, got {size!r} for '{name}'")
+                raise InvalidInputError(f"sizes require numbers of 0 and more, got {size!r} for '{name}'")
         self.sizes = dict(sizes)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower import arguments
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.graph import standard as std
@@ -91,6 +92,8 @@ class ObjectivePass(Pass):
     def _add_loss(self, model: ir.Model) -> ir.Value:
         """The loss, the model's first output from now on."""
         outputs = {value.name: value for value in model.graph.outputs}
+        if not (isinstance(self.loss, (str, Loss)) or callable(self.loss)):
+            raise InvalidInputError(f"loss requires a name, a loss or a function, got {self.loss!r}")
         if isinstance(self.loss, str) and self.loss in outputs:
             value = outputs[self.loss]
         elif isinstance(self.loss, str) and self.loss.lower() not in BY_NAME:
@@ -197,7 +200,9 @@ def _chosen(values: list[ir.Value], trainable: Trainable) -> list[ir.Value]:
         if not found:
             raise InvalidInputError("trainable requires a predicate that holds for a weight, got one that never does")
         return found
-    patterns = [trainable] if isinstance(trainable, str) else list(trainable)
+    patterns = [trainable] if isinstance(trainable, str) else arguments.names("trainable", trainable)
+    if not patterns:
+        raise InvalidInputError("trainable requires one name or more, got none; None stands for all")
     names = [str(value.name) for value in values]
     for pattern in patterns:
         if pattern not in names and not fnmatch.filter(names, pattern):

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
@@ -131,7 +132,7 @@ def _made(folder: Path) -> Iterator[None]:
 
 
 def _wanted(files: Sequence[File]) -> list[File]:
-    given: list[str] = [files] if isinstance(files, str) else list(files)
+    given = [files] if isinstance(files, str) else arguments.names("files", files)
     unknown = [file for file in given if file not in FILES]
     if unknown or not given:
         raise InvalidInputError(f"files requires some of {FILES}, got {unknown[0] if unknown else 'none'!r}")

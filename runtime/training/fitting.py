@@ -79,6 +79,9 @@ class Fit:
                 another process trains there.
             OSError: the folder cannot be made or written to.
         """
+        for callback in callbacks:
+            if not isinstance(callback, Callback):
+                raise InvalidInputError(f"callbacks requires objects of callbacks.Callback, got {callback!r}")
         self.trainer, self.order, self.callbacks = trainer, order, list(callbacks)
         self._source, self._validation = source, validation
         self.batches = source.batches(order)

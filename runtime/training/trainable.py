@@ -11,7 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
-from lstm_lower.errors import InvalidInputError, LstmLowerWarning
+from lstm_lower import arguments
+from lstm_lower.errors import LstmLowerWarning
 from lstm_lower.runtime.training import signals
 from lstm_lower.runtime.training.callbacks import Callback, Mode
 from lstm_lower.runtime.training.data.layout import Layout
@@ -92,9 +93,15 @@ class Trainable(Learner):
             OSError: the folder cannot be written.
             KeyboardInterrupt: Ctrl-C; the step has ended by then, and the run is saved.
         """
-        _check_count("epochs", epochs)
-        if save_every is not None:
-            _check_count("save_every", save_every)
+        counts = {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "window": window,
+            "save_every": 1 if save_every is None else save_every,
+        }
+        for what, count in counts.items():
+            arguments.whole(what, count)
+        arguments.whole("seed", seed, 0)
         padding = Padding(dict(pad or {}), dict(lengths or {}), tuple(buckets))
         source = open_data(data, Layout(self.data_inputs, sample_axis), padding, window=window)
         held_out = None if validation is None else self._held_out(validation, padding, sample_axis)
@@ -183,8 +190,3 @@ class Trainable(Learner):
     def _held_out(self, data: Data, padding: Padding, sample_axis: Mapping[str, int] | None) -> Any:
         names = [value.name for value in self.data_inputs]
         return self.evaluator.scoring_source(data, padding, sample_axis=sample_axis, names=names)
-
-
-def _check_count(what: str, count: int) -> None:
-    if count < 1:
-        raise InvalidInputError(f"{what} requires at least 1, got {count}")

@@ -21,6 +21,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from lstm_lower import arguments
 from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError, InvalidModelError, NotFiniteError
 from lstm_lower.graph.structure import verify_structure
@@ -133,8 +134,7 @@ class Trainer(Portable, Diagnosed, Trainable):
         self.providers = provider_names.resolve(providers, precision, session_options)
         if provider_names.is_captured(self.providers):
             raise InvalidInputError(
-                "a trainer requires a provider that does not capture what it runs, since state changes places after "
-                "each step; leave enable_cuda_graph away"
+                "a trainer requires a provider that does not capture what it runs; leave enable_cuda_graph away"
             )
         self.session = Session(edited, self.providers or None, session_options)
         # What evaluates is looked for when somebody evaluates.
@@ -149,15 +149,14 @@ class Trainer(Portable, Diagnosed, Trainable):
         self.outputs = list(self.session.outputs)
         self.steps = 0
 
-        given = dict(initial_values or {})
+        given = arguments.mapping("initial_values", initial_values or {})
         unknown = [name for name in given if name not in state_inputs]
         if unknown:
             raise InvalidInputError(f"initial value '{unknown[0]}' must be one of the state {state_inputs}")
         missing = [name for name in state_inputs if name not in given and name not in defaults]
         if missing:
             way = "initial_values (--initial FILE.npz) gives them"
-            told = f"state '{missing[0]}' requires an initial value, got none (missing: {missing}); {way}"
-            raise InvalidInputError(told)
+            raise InvalidInputError(f"state '{missing[0]}' requires an initial value, got none of {missing}; {way}")
         values = {name: self._initial_value(name, given.get(name), defaults.get(name)) for name in state_inputs}
         devices = input_devices(self.session.ort)
         # Stands for the state in checks of shapes, and takes no memory.
@@ -241,6 +240,7 @@ class Trainer(Portable, Diagnosed, Trainable):
         for name, array in self.checked(feeds).items():
             self._bindings.feed(name, array)
         # State is not fetched but read from its buffer, and only if it is asked for.
+        outputs = arguments.names("outputs", outputs)
         fetched = tuple(name for name in outputs if name not in self._read_as and name != self.state.loss)
         binding = self._bindings.run(fetched)
         loss = self._bindings.loss()
@@ -338,7 +338,7 @@ class Trainer(Portable, Diagnosed, Trainable):
         Raises:
             InvalidInputError: as `step`.
         """
-        data = {name: value for name, value in feeds.items() if name != self.state.learning_rate}
+        data = {k: v for k, v in arguments.mapping("feeds", feeds).items() if k != self.state.learning_rate}
         arrays = self._check_feeds(data)
         if len(data) < len(feeds):
             self.learning_rate = feeds[self.state.learning_rate or ""]

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # of one layer do not know each other.
 LAYERS = (
     ("errors",),
-    ("dims", "dtypes", "extras", "replacement"),
+    ("arguments", "dims", "dtypes", "extras", "replacement"),
     ("declarations", "plugins"),
     ("registry",),
     ("opdef",),

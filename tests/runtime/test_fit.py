@@ -226,9 +226,9 @@ def test_a_step_that_nothing_is_known_of_how_to_evaluate() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, "epochs requires at least 1, got 0"),
-        ({"save_every": 0}, "save_every requires at least 1"),
-        ({"batch_size": 0}, "batch size requires at least 1, got 0"),
+        ({"epochs": 0}, "epochs requires a whole number, at least 1, got 0"),
+        ({"save_every": 0}, "save_every requires a whole number, at least 1"),
+        ({"batch_size": 0}, "batch_size requires a whole number, at least 1, got 0"),
         ({"monitor": "val_loss"}, r"monitor requires one of \['loss'\], got 'val_loss'"),
         ({"monitor": "accuracy"}, "mode requires 'min' or 'max' for the monitor 'accuracy', got none"),
         ({"metrics": ["distance"]}, "metrics require scalars, got 'distance' of shape"),

@@ -132,7 +132,7 @@ def test_bad_options() -> None:
         ll.lower(TRAIN, target="abacus")
     with pytest.raises(InvalidInputError, match=r"sizes require names of open sizes, \['batch'\], got 'T'"):
         ll.lower(TRAIN, sizes={"T": 3})
-    with pytest.raises(InvalidInputError, match="sizes require numbers, got True for 'batch'"):
+    with pytest.raises(InvalidInputError, match="sizes require numbers of 0 and more, got True for 'batch'"):
         ll.lower(TRAIN, sizes={"batch": True})
 
 
