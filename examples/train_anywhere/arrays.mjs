@@ -60,11 +60,22 @@ export function readNpy(bytes) {
 /** The axis of an input along which samples lie: the first one whose size is open. */
 const axisOf = (input) => Math.max(0, input.shape.findIndex((size) => typeof size !== "number"));
 
-/** How many samples the arrays hold. */
+/** How many samples the arrays hold, which is as many in each. */
 export function samplesOf(inputs, arrays) {
-  for (const input of inputs)
-    if (!arrays[input.name]) throw new Error(`input '${input.name}' requires an array of that name in the data`);
-  return arrays[inputs[0].name].shape[axisOf(inputs[0])];
+  const counts = inputs.map((input) => {
+    const array = arrays[input.name];
+    if (!array) throw new Error(`input '${input.name}' requires an array of that name in the data`);
+    const sizes = input.shape.map((size) => size ?? "?");
+    const misfit = (size, axis) => typeof size === "number" && size !== array.shape[axis];
+    if (array.shape.length !== sizes.length || sizes.some(misfit))
+      throw new Error(`input '${input.name}' requires shape [${sizes.join(", ")}], got [${array.shape.join(", ")}]`);
+    return array.shape[axisOf(input)];
+  });
+  if (new Set(counts).size > 1) {
+    const told = inputs.map((input, place) => `${counts[place]} of '${input.name}'`);
+    throw new Error(`the data requires as many samples of every input, got ${told.join(", ")}`);
+  }
+  return counts[0];
 }
 
 /** Inputs as tensors that hold some of the samples. */

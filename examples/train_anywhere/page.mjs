@@ -60,6 +60,7 @@ async function begin() {
 
 /** Data and a bundle may come in either order. */
 function ready() {
+  the("train").disabled = true;
   if (arrays && about) {
     count = samplesOf(about.data, arrays);
     the("data").textContent = `${count} samples`;

@@ -4,7 +4,14 @@ import { readFile, writeFile } from "node:fs/promises";
 import * as ort from "onnxruntime-node";
 import { batch, classesOf, feedsOf, lossOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
 
-const [folder, data, steps = 100, size = 32] = process.argv.slice(2);
+process.on("uncaughtException", (error) => {
+  console.error(`error: ${error.message}`);
+  process.exit(1);
+});
+const [folder, data, ...numbers] = process.argv.slice(2);
+const [steps, size] = [100, 32].map((usual, place) => Number(numbers[place] ?? usual));
+if (!data || !(steps >= 1 && size >= 1))
+  throw new Error("a folder, a .npz file, and numbers of steps and samples are required: node train.mjs BUNDLE DATA.npz [STEPS [BATCH_SIZE]]");
 const arrays = await readNpz(new Uint8Array(await readFile(data)));
 
 // The loop. State goes in and comes out as tensors; nothing else is to be known of the model than training.json tells.
@@ -17,7 +24,7 @@ const moving = about.state.filter((pair) => pair.output);
 const count = samplesOf(about.data, arrays);
 const losses = [];
 for (let step = 0; step < steps; step++) {
-  const feeds = feedsOf(ort, about.data, arrays, batch(step, Number(size), count));
+  const feeds = feedsOf(ort, about.data, arrays, batch(step, size, count));
   const results = await train.run({ ...state, ...rate, ...feeds }, [about.loss, ...moving.map((pair) => pair.output)]);
   losses.push(lossOf(about, results, step + 1));
   for (const pair of moving) state[pair.input] = results[pair.output];

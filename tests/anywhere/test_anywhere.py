@@ -62,6 +62,8 @@ def test_documented_loop(tmp_path: Path) -> None:
         ({}, "input 'target' requires an array of that name"),
         ({"target": np.ones(4, np.float32)}, "input 'target' requires int64, got an array of float32"),
         ({"target": np.ones(4, np.int32)}, None),
+        ({"target": np.ones(3, np.int64)}, "as many samples of every input, got 4 of 'x', 3 of 'target'"),
+        ({"target": np.ones(4, np.int64), "x": np.ones((4, 5))}, "input 'x' requires shape [B, 6], got [4, 5]"),
         ({"target": np.ones(4, np.complex64)}, "an array of numbers in C's order is required"),
         ({"target": np.ones(4, np.int64), "x": np.full((4, 6), np.nan)}, "step 1: a finite loss is required, got NaN"),
     ],
