@@ -64,8 +64,8 @@ class LayerStatePass(Pass):
         if before is None or before.name not in model.graph.initializers or before.name in step.inputs:
             return
         model.graph.inputs.append(before)
-        with step.building("statistics") as b:
-            new = b.wrap(after)
+        b = step.builder("statistics")
+        new = b.wrap(after)
         step.add_pair(before, new, "slot", variable=before.name)
 
 
@@ -73,14 +73,14 @@ def _draw(step: TrainingStep, nodes: list[ir.Node]) -> None:
     """Lets nodes drop by a stream of the step's own, whose place moves on by one for each of them."""
     stream = step.add_input("dropout_stream", np.zeros(2, np.int64))
     for number, node in enumerate(nodes):
-        with step.building_before(node) as b:
-            place = b.wrap(stream) + b.ints(0, number)
-            results = _dropped(b, node, Stream.of_seed(place))
-            for old, new in zip(node.outputs, results, strict=False):
-                b.emitter.replace(old, new.value)
+        b = step.builder_before(node)
+        place = b.wrap(stream) + b.ints(0, number)
+        results = _dropped(b, node, Stream.of_seed(place))
+        for old, new in zip(node.outputs, results, strict=False):
+            b.emitter.replace(old, new.value)
         detach(node)
-    with step.building("dropout") as b:
-        after = b.wrap(stream) + b.ints(0, len(nodes))
+    b = step.builder("dropout")
+    after = b.wrap(stream) + b.ints(0, len(nodes))
     step.add_pair(stream, after, "counter")
 
 

@@ -115,13 +115,13 @@ class _Accumulation:
                 totals.append(total + gradient.cast(total.dtype))
             return [(total / count).cast(gradient.dtype) for total, gradient in zip(totals, gradients, strict=True)]
 
-        with step.building("accumulate") as b:
-            following = b.wrap(counter) + 1
-            self.last = b.op(std.Equal, following, following.like(count))
-            restarted = b.where(self.last, 0, following)
+        b = step.builder("accumulate")
+        following = b.wrap(counter) + 1
+        self.last = b.op(std.Equal, following, following.like(count))
+        restarted = b.where(self.last, 0, following)
         step.replace_gradients("accumulate", mean)
-        with step.building("accumulate") as b:
-            kept = [b.where(self._last(b), b.zeros_like(total), total) for total in map(_in(b), totals)]
+        b = step.builder("accumulate")
+        kept = [b.where(self._last(b), b.zeros_like(total), total) for total in map(_in(b), totals)]
         self._own = [step.add_pair(value, total, "slot") for value, total in zip(sums, kept, strict=True)]
         self._own.append(step.add_pair(counter, restarted, "counter"))
 

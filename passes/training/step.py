@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -48,16 +47,13 @@ class TrainingStep:
         """The graph's outputs by name."""
         return {value.name: value for value in self.model.graph.outputs if value.name is not None}
 
-    @contextlib.contextmanager
-    def building(self, scope: str) -> Iterator[Builder]:
-        """A builder whose nodes join the graph when the block ends."""
-        yield Builder(Emitter(self._space, self.model.graph, scope=scope))
-        self.model.graph.sort()
+    def builder(self, scope: str) -> Builder:
+        """A builder whose nodes join the end of the graph."""
+        return Builder(Emitter(self._space, self.model.graph, scope=scope))
 
-    @contextlib.contextmanager
-    def building_before(self, node: ir.Node) -> Iterator[Builder]:
+    def builder_before(self, node: ir.Node) -> Builder:
         """A builder whose nodes stand before a node."""
-        yield Builder.before(node, self._space)
+        return Builder.before(node, self._space)
 
     def replace_gradients(self, scope: str, change: Callable[[list[Expr]], list[Expr]]) -> None:
         """Puts other gradients in place of those that the updates read.
@@ -73,9 +69,9 @@ class TrainingStep:
         """
         before = list(self.gradients.values())
         readers = {name: list(_readers(value)) for name, value in self.gradients.items()}
-        with self.building(scope) as builder:
-            old = [builder.wrap(value) for value in self.gradients.values()]
-            new = change(old)
+        builder = self.builder(scope)
+        old = [builder.wrap(value) for value in self.gradients.values()]
+        new = change(old)
         for name, expr in zip(self.gradients, new, strict=True):
             for node, index in readers[name]:
                 node.replace_input_with(index, expr.value)
@@ -130,8 +126,8 @@ class TrainingStep:
 
     def add_pair(self, before: ir.Value, after: Expr, role: Role, **more: Any) -> StatePair:
         """Makes an expression the next value of an input."""
-        with self.building("state") as builder:
-            new = builder.op(std.Identity, after).value
+        builder = self.builder("state")
+        new = builder.op(std.Identity, after).value
         new.name = self._space.names.fresh(f"new_{before.name}")
         new.shape = before.shape
         self.model.graph.outputs.append(new)
@@ -143,15 +139,15 @@ class TrainingStep:
     def complete_pair(self, pair: StatePair, after: Expr) -> None:
         """Gives a pair without an output its next value."""
         made = self.add_pair(self.inputs[pair.input], after, pair.role)
-        rest = [made if old == pair else old for old in self.state.pairs[:-1]]
         whole = dataclasses.replace(pair, output=made.output)
-        self.state = dataclasses.replace(self.state, pairs=tuple(whole if old == made else old for old in rest))
+        pairs = tuple(whole if old is pair else old for old in self.state.pairs[:-1])
+        self.state = dataclasses.replace(self.state, pairs=pairs)
 
     def replace_output(self, name: str, scope: str, change: Callable[[Expr], Expr]) -> None:
         """Puts another value in an output's place, under the output's name."""
         old = self.outputs[name]
-        with self.building(scope) as builder:
-            new = builder.op(std.Identity, change(builder.wrap(old))).value
+        builder = self.builder(scope)
+        new = builder.op(std.Identity, change(builder.wrap(old))).value
         old.name, new.name, new.shape = self._space.names.fresh(f"{scope}/{name}"), name, old.shape
         graph_outputs = self.model.graph.outputs
         graph_outputs[next(i for i, value in enumerate(graph_outputs) if value is old)] = new

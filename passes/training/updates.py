@@ -99,29 +99,29 @@ def attach(step: TrainingStep, groups: Sequence[Group]) -> None:
     learning_rate = step.add_input("learning_rate", np.asarray(first, np.float32))
     step.state = dataclasses.replace(step.state, learning_rate=learning_rate.name)
     iteration = step.add_input("iteration", np.asarray(0, np.int64))
-    with step.building("optimizer") as b:
-        rates = _Rates(step, b, learning_rate, first, iteration)
-        following = b.wrap(iteration) + 1
-        updates = []
-        for group, pairs in zip(groups, members, strict=True):
-            if not pairs:
-                continue
-            scalars = rates.of(group)
-            rule = _moved(group, scalars[1] - 1)
-            for pair in pairs:
-                weight = b.wrap(step.inputs[pair.input])
-                wide = working_dtype(weight.dtype)
-                given = group.slots.get(pair.input, {})
-                slots = {
-                    slot: step.add_input(
-                        f"{pair.input.removesuffix(':0')}/{slot.name}", _first_value(slot, given, weight.value, wide)
-                    )
-                    for slot in group.optimizer.slots
-                }
-                exprs = {slot.name: b.wrap(value) for slot, value in slots.items()}
-                gradient = b.wrap(step.gradients[pair.input])
-                new, new_slots = rule.update(weight.cast(wide), gradient.cast(wide), exprs, *scalars)
-                updates.append((pair, new.cast(weight.dtype), slots, new_slots))
+    b = step.builder("optimizer")
+    rates = _Rates(step, b, learning_rate, first, iteration)
+    following = b.wrap(iteration) + 1
+    updates = []
+    for group, pairs in zip(groups, members, strict=True):
+        if not pairs:
+            continue
+        scalars = rates.of(group)
+        rule = _moved(group, scalars[1] - 1)
+        for pair in pairs:
+            weight = b.wrap(step.inputs[pair.input])
+            wide = working_dtype(weight.dtype)
+            given = group.slots.get(pair.input, {})
+            slots = {
+                slot: step.add_input(
+                    f"{pair.input.removesuffix(':0')}/{slot.name}", _first_value(slot, given, weight.value, wide)
+                )
+                for slot in group.optimizer.slots
+            }
+            exprs = {slot.name: b.wrap(value) for slot, value in slots.items()}
+            gradient = b.wrap(step.gradients[pair.input])
+            new, new_slots = rule.update(weight.cast(wide), gradient.cast(wide), exprs, *scalars)
+            updates.append((pair, new.cast(weight.dtype), slots, new_slots))
     for pair, new, slots, new_slots in updates:
         step.complete_pair(pair, new)
         for slot, value in slots.items():
