@@ -6,6 +6,7 @@ node of which model to look at, what it should hold, and what it holds.
 
 from __future__ import annotations
 
+import collections
 import difflib
 from collections.abc import Iterable, Sequence
 
@@ -76,6 +77,11 @@ def some(things: Sequence[object], most: int = 4) -> str:
     if len(things) <= most + 1:
         return ", ".join(map(str, things)) or "none"
     return f"{', '.join(map(str, things[:most]))} and {len(things) - most} more"
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """The names that occur more than once, sorted."""
+    return sorted(name for name, count in collections.Counter(names).items() if count > 1)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
@@ -45,7 +46,7 @@ def remove_unread(graph: ir.Graph, keep: Iterable[ir.Value] = ()) -> int:
         keep: values to count as read besides the graph's outputs.
     """
     kept = {*keep, *graph.outputs}
-    removed = 0
+    removed, unread = 0, []
     for node in reversed(list(graph)):
         for output in node.outputs:
             if output.uses() or output in kept:
@@ -53,20 +54,30 @@ def remove_unread(graph: ir.Graph, keep: Iterable[ir.Value] = ()) -> int:
                     removed += remove_unread(subgraph)
                 break
         else:
-            detach(node)
-            removed += 1
-    return removed
+            _end_reading(node)
+            unread.append(node)
+    graph.remove(unread)
+    return removed + len(unread)
 
 
-def detach(node: ir.Node) -> None:
-    """Takes a node out of its graph and ends its reading, that of its subgraphs included."""
+def detach(*nodes: ir.Node) -> None:
+    """Takes nodes out of their graph and ends their reading, that of their subgraphs included.
+
+    onnx_ir looks through all outputs of the graph in each removal, so that many nodes are better removed at once.
+    """
+    for node in nodes:
+        _end_reading(node)
+    for graph, members in itertools.groupby(nodes, lambda node: node.graph):
+        assert graph is not None
+        graph.remove(members)
+
+
+def _end_reading(node: ir.Node) -> None:
     for subgraph in subgraphs_of(node):
         subgraph.outputs.clear()
-        for inner in reversed(list(subgraph)):
-            detach(inner)
-    graph = node.graph
-    assert graph is not None
-    graph.remove(node)
+        for inner in subgraph:
+            _end_reading(inner)
+        subgraph.remove(list(subgraph))
     set_operands(node, dict.fromkeys(range(len(node.inputs))))
 
 

@@ -39,7 +39,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.errors import InvalidInputError, InvalidModelError, repeated
 from lstm_lower.graph.values import declared_shape
 
 METADATA_KEY = "lstm_lower.state"
@@ -98,8 +98,9 @@ def write(model: ir.Model, state: TrainingState, initial_values: Mapping[str, Ar
     if not isinstance(state, TrainingState):
         raise InvalidInputError(f"state requires a TrainingState, got {state!r}")
     verify(model, state)
+    inputs = {value.name: value for value in model.graph.inputs}
     for name, array in (initial_values or {}).items():
-        set_initial_value(model, name, array)
+        set_default(model, _input(inputs, name), array)
     model.metadata_props.update(metadata(state))
 
 
@@ -229,8 +230,7 @@ def verify(model: ir.Model, state: TrainingState) -> None:
             _check_equal(inputs[pair.input], outputs[pair.output])
     for what in ("input", "output"):
         names = [name for pair in state.pairs if (name := getattr(pair, what)) is not None]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
+        if twice := repeated(names):
             raise InvalidModelError(f"state {what} '{twice[0]}' requires one pair, got {names.count(twice[0])}")
 
 
@@ -255,9 +255,19 @@ def set_initial_value(model: ir.Model, name: str, array: Array) -> None:
     Raises:
         InvalidModelError: there is no such input, or the value has another dtype or shape.
     """
-    value = next((value for value in model.graph.inputs if value.name == name), None)
-    if value is None:
+    set_default(model, _input({value.name: value for value in model.graph.inputs}, name), array)
+
+
+def _input(inputs: Mapping[str | None, ir.Value], name: str) -> ir.Value:
+    if name not in inputs:
         raise InvalidModelError(f"initial value '{name}' must be a graph input")
+    return inputs[name]
+
+
+def set_default(model: ir.Model, value: ir.Value, array: Array) -> None:
+    """Gives a graph input a default value, as `set_initial_value`, where the input itself is at hand."""
+    name = value.name
+    assert name is not None
     tensor = ir.tensor(native(array, f"initial value '{name}'"), name=name)
     if value.dtype is not None and value.dtype != tensor.dtype:
         raise InvalidModelError(f"initial value '{name}' requires dtype {value.dtype}, got {tensor.dtype}")

@@ -76,6 +76,7 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
     scopes = [*outer, seen]
     modified = False
     scans: list[ir.Node] = []
+    merged: list[ir.Node] = []
     for node in graph:
         for subgraph in subgraphs_of(node):
             modified |= _merge(subgraph, context, scopes, fused)
@@ -92,8 +93,9 @@ def _merge(graph: ir.Graph, context: Context, outer: list[dict[Hashable, ir.Node
             continue
         for old, new in zip(node.outputs, twin.outputs, strict=True):
             replace(old, new, context.space)
-        detach(node)
-        modified = True
+        merged.append(node)
+    detach(*merged)
+    modified |= bool(merged)
     for loop in merge_recurrences(graph, scans, context):
         fused.append(loop)
         _merge(loop.body, context, outer, fused)

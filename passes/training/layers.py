@@ -63,7 +63,7 @@ class LayerStatePass(Pass):
         """Makes a statistic that the model keeps state."""
         if before is None or before.name not in model.graph.initializers or before.name in step.inputs:
             return
-        model.graph.inputs.append(before)
+        step.make_input(before)
         b = step.builder("statistics")
         new = b.wrap(after)
         step.add_pair(before, new, "slot", variable=before.name)

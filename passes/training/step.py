@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -25,6 +26,8 @@ class TrainingStep:
     Attributes:
         model: the model, edited in place.
         state: its state; `save` writes it back.
+        inputs: the graph's inputs by name.
+        outputs: the graph's outputs by name.
         gradients: state input -> the value that stands for its gradient now.
     """
 
@@ -32,20 +35,11 @@ class TrainingStep:
         self.model = model
         self.state = state
         self._space = Workspace.of(model)
-        self._outputs = {value.name: value for value in model.graph.outputs}
+        self.inputs = {value.name: value for value in model.graph.inputs if value.name is not None}
+        self.outputs = {value.name: value for value in model.graph.outputs if value.name is not None}
         self.gradients: dict[str, ir.Value] = {
-            pair.input: _typed_source(self._outputs[pair.gradient]) for pair in state.pairs if pair.gradient is not None
+            pair.input: _typed_source(self.outputs[pair.gradient]) for pair in state.pairs if pair.gradient is not None
         }
-
-    @property
-    def inputs(self) -> dict[str, ir.Value]:
-        """The graph's inputs by name."""
-        return {value.name: value for value in self.model.graph.inputs if value.name is not None}
-
-    @property
-    def outputs(self) -> dict[str, ir.Value]:
-        """The graph's outputs by name."""
-        return {value.name: value for value in self.model.graph.outputs if value.name is not None}
 
     def builder(self, scope: str) -> Builder:
         """A builder whose nodes join the end of the graph."""
@@ -80,7 +74,7 @@ class TrainingStep:
         for pair in self.state.pairs:
             if pair.output is None or pair.input not in self.gradients:
                 continue
-            if self.outputs[pair.output] not in self.dependents([self.gradients[pair.input]]):
+            if not _is_computed_from(self.outputs[pair.output], self.gradients[pair.input]):
                 raise InvalidModelError(
                     f"{scope} '{pair.input}': the update requires to read the gradient '{pair.gradient}', got one that "
                     "reads another value; edit the model before it is lowered"
@@ -119,10 +113,15 @@ class TrainingStep:
         """Adds an input with a default value."""
         dtype = ir.DataType.from_numpy(initial.dtype)
         value = ir.Value(name=self._space.names.fresh(hint), type=ir.TensorType(dtype), shape=stated(initial.shape))
-        self.model.graph.inputs.append(value)
-        assert value.name is not None
-        training_state.set_initial_value(self.model, value.name, initial)
+        self.make_input(value)
+        training_state.set_default(self.model, value, initial)
         return value
+
+    def make_input(self, value: ir.Value) -> None:
+        """Makes a value of the graph, or a new one, an input."""
+        assert value.name is not None
+        self.model.graph.inputs.append(value)
+        self.inputs[value.name] = value
 
     def add_pair(self, before: ir.Value, after: Expr, role: Role, **more: Any) -> StatePair:
         """Makes an expression the next value of an input."""
@@ -132,6 +131,7 @@ class TrainingStep:
         new.shape = before.shape
         self.model.graph.outputs.append(new)
         assert before.name is not None
+        self.outputs[new.name] = new
         pair = StatePair(before.name, new.name, role, **more)
         self.state = dataclasses.replace(self.state, pairs=(*self.state.pairs, pair))
         return pair
@@ -150,7 +150,7 @@ class TrainingStep:
         new = builder.op(std.Identity, change(builder.wrap(old))).value
         old.name, new.name, new.shape = self._space.names.fresh(f"{scope}/{name}"), name, old.shape
         graph_outputs = self.model.graph.outputs
-        graph_outputs[next(i for i, value in enumerate(graph_outputs) if value is old)] = new
+        graph_outputs[next(i for i, value in enumerate(graph_outputs) if value is old)] = self.outputs[name] = new
 
     def dependents(self, sources: Iterable[ir.Value]) -> set[ir.Value]:
         """All values that are computed from the sources, which are among them."""
@@ -191,6 +191,17 @@ def needed(values: Iterable[ir.Value]) -> set[ir.Value]:
         if node is not None:
             waiting += operands(node)
     return found
+
+
+def _is_computed_from(value: ir.Value, source: ir.Value) -> bool:
+    """Whether a value of the main graph is computed from another one; near ones are found first."""
+    found, waiting = {value}, collections.deque([value])
+    while waiting and source not in found:
+        node = waiting.popleft().producer()
+        new = [] if node is None else [operand for operand in operands(node) if operand not in found]
+        found.update(new)
+        waiting += new
+    return source in found
 
 
 def source_of(value: ir.Value) -> ir.Value:

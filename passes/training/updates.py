@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, repeated
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.training.optimizers import Optimizer, Slot, resolve, working_dtype
@@ -158,7 +158,7 @@ def _members(step: TrainingStep, groups: Sequence[Group]) -> list[list[StatePair
     pairs = {pair.input: pair for pair in step.state.pairs if pair.input in step.gradients}
     named = [name for group in groups for name in group.weights or ()]
     unknown = [name for name in named if name not in pairs]
-    twice = [name for name in named if named.count(name) > 1]
+    twice = repeated(named)
     rest = [name for name in pairs if name not in named]
     open_groups = sum(group.weights is None for group in groups)
     if unknown or twice or open_groups > 1 or (rest and not open_groups):

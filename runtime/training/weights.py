@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidInputError, nearest, some
+from lstm_lower.errors import InvalidInputError, nearest, repeated, some
 from lstm_lower.passes.training.evaluation import evaluation_of
 from lstm_lower.records.state import StatePair, TrainingState
 from lstm_lower.runtime.training import checkpoint
@@ -60,7 +60,7 @@ def by_name(names: Mapping[str, str], values: Mapping[str, Array]) -> dict[str, 
     Raises:
         InvalidInputError: two values have one name.
     """
-    twice = sorted({name for name in names.values() if [*names.values()].count(name) > 1})
+    twice = repeated(names.values())
     if twice:
         raise InvalidInputError(f"weights require names of their own, got '{twice[0]}' for several")
     return {name: values[source] for source, name in names.items()}
