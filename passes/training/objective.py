@@ -120,12 +120,13 @@ class ObjectivePass(Pass):
             raise InvalidInputError("loss requires a model with outputs, got none")
         if isinstance(self.loss, (str, Loss)):
             loss = resolve(self.loss)
-            targets = loss.targets(predictions[0])
-            result = loss(predictions[0], *self._inputs(model, b, targets))
+            self._check_prediction(predictions)
+            given = self._inputs(model, b, loss.targets(predictions[0]))
+            result = loss(predictions[0], *given)
         else:
             places = self._places(len(predictions))
-            targets = [Target(x.dtype, tuple(x.shape or ())) for x in predictions[:places]]
-            result = self.loss(*predictions, *self._inputs(model, b, targets))
+            given = self._inputs(model, b, [Target(x.dtype, tuple(x.shape or ())) for x in predictions[:places]])
+            result = self.loss(*predictions, *given)
         if not isinstance(result, Expr):
             raise InvalidInputError(f"loss requires a function that returns an expression, got {result!r}")
         if any(value.name == "loss" for value in model.graph.outputs):
@@ -133,7 +134,20 @@ class ObjectivePass(Pass):
         value = b.op(std.Identity, result).value
         value.name = b.names.fresh("loss")
         value.type, value.shape = ir.TensorType(result.dtype), stated(result.shape or ())
+        for target in given:
+            if not target.value.uses():
+                model.graph.inputs.remove(target.value)
         return value
+
+    def _check_prediction(self, predictions: Sequence[Expr]) -> None:
+        first, *others = predictions
+        if first.dtype.is_floating_point():
+            return
+        names = [f"'{x.value.name}'" for x in others if x.dtype.is_floating_point()]
+        way = f"; a function of all outputs and targets takes {some(names)}" if names else ""
+        raise InvalidInputError(
+            f"loss requires a first output of a floating dtype, got '{first.value.name}' of {first.dtype.name}{way}"
+        )
 
     def _places(self, outputs: int) -> int:
         """How many targets a function takes behind the model's outputs."""
@@ -183,9 +197,18 @@ class ObjectivePass(Pass):
         ]
         if not found:
             raise InvalidInputError(
-                "training requires weights that the loss varies with, got none; trainable names others"
+                f"training requires weights that the loss varies with, got {_none(model, floating)}"
             )
         return found
+
+
+def _none(model: ir.Model, floating: Sequence[ir.Value]) -> str:
+    """What a model has in place of weights."""
+    if any(std.DequantizeLinear.matches(node) for node in all_nodes(model.graph)):
+        return "integers that are dequantized; train the model before it is quantized"
+    if floating:
+        return f"none; trainable chooses among {some([str(value.name) for value in floating])}"
+    return "a model without initializers of a floating dtype"
 
 
 def _is_finite(value: ir.Value) -> bool:

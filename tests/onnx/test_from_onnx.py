@@ -129,3 +129,30 @@ def test_dropout_draws_from_a_stream_of_its_own() -> None:
 def test_refuses(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ll.InvalidInputError, match=message):
         ll.from_onnx(_model(LAYER), **options)
+
+
+HEAD = '<ir_version: 8, opset_import: ["" : 18]> agraph (float[B, 3] x) => '
+INDICES = f"""{HEAD} (int64[B] i, float[B, 3] p) <float[3] w = {{1, 2, 3}}>
+{{ p = Mul(x, w)  i = ArgMax<axis=1, keepdims=0>(p) }}"""
+INTEGERS = f"""{HEAD} (float[B, 3] y) <int8[3] q = {{1, 2, 3}}, float s = {{0.5}}>
+{{ w = DequantizeLinear(q, s)  y = Mul(x, w) }}"""
+CONSTANT = HEAD + "(float[B, 3] y) <float[3] w = {1, 2, 3}> { r = Floor(w)  y = Mul(x, r) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (INDICES, "a floating dtype, got 'i' of INT64; a function of all outputs and targets takes 'p'"),
+        (INTEGERS, "got integers that are dequantized; train the model before it is quantized"),
+        (CONSTANT, "got none; trainable chooses among w"),
+        (HEAD + "(float[B, 3] y) { y = Abs(x) }", "got a model without initializers of a floating"),
+    ],
+)
+def test_says_what_there_is_in_place_of_weights(text: str, message: str) -> None:
+    with pytest.raises(ll.InvalidInputError, match=message):
+        ll.from_onnx(_model(text), "mse", "sgd")
+
+
+def test_targets_that_a_function_does_not_read_are_no_inputs() -> None:
+    step = ll.from_onnx(_model(INDICES), lambda _i, p, _t, t_p: MSE()(p, t_p), "sgd")
+    assert [x.name for x in step.graph.input][:2] == ["x", "target_1"]
