@@ -5,7 +5,7 @@ const options = JSON.parse(process.argv[2]);
 const { find, pictures } = options;
 
 const found = await opened(options, async (page, notes) => {
-  const boxes = (pane) => page.locator(`#${pane} [data-key]`).count();
+  const boxes = (pane) => page.evaluate((name) => [left, right][["left", "right"].indexOf(name)].shown().length, pane);
   const scale = () => page.evaluate(() => right.scale);
   const texts = {};
   for (const id of await page.locator("nav button").evaluateAll((tabs) => tabs.map((tab) => tab.id.slice(4)))) {
@@ -43,6 +43,18 @@ const found = await opened(options, async (page, notes) => {
     await page.locator("#right .toggle").first().dispatchEvent("click");
     toggled = (await boxes("right")) - nothing;
     await page.locator("#right .toggle").first().dispatchEvent("click");
+  }
+
+  // The same from the keyboard; the box keeps the focus.
+  let turned = null;
+  if (toggled !== null) {
+    const box = page.locator("#right [aria-expanded=false]").first();
+    await box.focus();
+    turned = [];
+    for (const key of ["ArrowRight", "ArrowLeft"]) {
+      await page.keyboard.press(key);
+      turned.push((await boxes("right")) - nothing, await page.evaluate(() => document.activeElement.getAttribute("aria-expanded")));
+    }
   }
 
   await page.fill("#search", find);
@@ -125,7 +137,7 @@ const found = await opened(options, async (page, notes) => {
   for (const key of ["ArrowLeft", "ArrowLeft", "ArrowRight", "End"]) walked.push(await page.keyboard.press(key).then(current));
   const stops = await page.locator("nav button[tabindex='0']").count();
   const seen = {
-    walked, stops, wide, cut, broken, focused, pressed, paper, texts, first, zoom, moved, everything, nothing, toggled, found, details, chosen, lit, stepped, selected, colours, rows, marks, shownSteps,
+    turned, walked, stops, wide, cut, broken, focused, pressed, paper, texts, first, zoom, moved, everything, nothing, toggled, found, details, chosen, lit, stepped, selected, colours, rows, marks, shownSteps,
     refused, copied, images, ...notes,
   };
   return seen;

@@ -5,7 +5,7 @@ const options = JSON.parse(process.argv[2]);
 const { show, picture } = options;
 
 const found = await opened({ ...options, page: "#graphs" }, async (page, notes) => {
-  const boxes = () => page.locator("#right [data-key]").count();
+  const boxes = () => page.evaluate(() => right.shown().length);
   const first = await boxes();
   const opening = await page.evaluate(() => {
     const start = performance.now();

@@ -49,6 +49,7 @@ def test_every_control(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     assert seen["moved"] == pytest.approx([100, -60], abs=1)
     assert seen["everything"] > seen["first"]["right"] >= seen["nothing"]
     assert seen["toggled"] > 0
+    assert seen["turned"] == [seen["toggled"], "true", 0, "false"]
     assert seen["found"] > 1
     assert seen["chosen"] == 1
     assert seen["lit"] > 0
@@ -122,7 +123,7 @@ def test_five_thousand_nodes_stay_usable(tmp_path: Path) -> None:
     assert seen["said"] == seen["requests"] == []
     assert seen["first"] < 60
     assert seen["everything"] > 5000
-    # Half a second and four seconds where nothing else runs (docs/report.md); a test's machine may be busy.
+    # 0.7, 0.2 and less than 0.1 s where nothing else runs (docs/report.md); a test's machine may be busy.
     assert seen["ready"] < 10_000
-    assert seen["opening"] < 60_000
+    assert seen["opening"] < 5_000
     assert seen["closing"] < 5_000

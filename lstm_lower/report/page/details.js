@@ -7,7 +7,7 @@ function showDetails(panel, pane, item, go) {
   if (item === null) {
     panel.append(
       el("p", { class: "hint" }, "Click a node for its shapes, types, definition and formula. Everything made from the same source node is highlighted on both sides."),
-      el("p", { class: "hint" }, "Wheel: zoom. Drag: move. + and − open and close a box. Colours show which part of the source a node comes from."),
+      el("p", { class: "hint" }, "Wheel: zoom. Drag: move. + and − open and close a box; from the keyboard, Tab, arrows and Enter. Colours show which part of the source a node comes from."),
     );
     return;
   }

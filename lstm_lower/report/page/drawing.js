@@ -1,14 +1,51 @@
 "use strict";
-// The drawing of a tree that has been laid out.
+// The drawing of a tree that has been laid out. Elements are made when they first come into view: letters outside it would
+// take most of the time that a large graph takes to draw and to move.
 
-/** Draws the children of a container; `on` are listeners: `select(item)`, `toggle(item)`. */
-function drawContainer(container, on, marks) {
-  return shape(
-    "g",
-    { transform: `translate(${container.area.x} ${container.area.y})` },
-    container.lines.map((line) => drawEdge(line)),
-    container.children.map((child) => drawItem(child, on, marks)),
-  );
+/** The place of a container's children, which `uncoverView` draws. */
+function drawContainer(container) {
+  for (const child of container.children) child.element = null;
+  container.slots = { lines: shape("g", {}), items: shape("g", {}) };
+  return shape("g", { transform: `translate(${container.area.x} ${container.area.y})` }, container.slots.lines, container.slots.items);
+}
+
+/** Draws what of a container is in a view and hides what is not; `view` is `{left, top, right, bottom}` around the container. */
+function uncoverView(container, view, make) {
+  const inside = moved(view, container.area);
+  // In their order, whenever they are made: the Tab key walks through them.
+  let next = null;
+  for (const child of container.children.toReversed()) {
+    const seen = meets(inside, child.x, child.y, child.x + child.width, child.y + child.height);
+    if (seen && !child.element) container.slots.items.insertBefore((child.element = make.item(child)), next);
+    next = child.element ?? next;
+    hide(child.element, !seen);
+    if (!seen || !child.open) continue;
+    for (const inner of child.bodies.length ? child.bodies : [child]) uncoverView(inner, moved(inside, child), make);
+  }
+  for (const line of container.lines) {
+    const [xs, ys] = [line.points.map(({ x }) => x), line.points.map(({ y }) => y)];
+    const seen = meets(inside, Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys));
+    if (seen && !line.element) container.slots.lines.append((line.element = make.line(line)));
+    hide(line.element, !seen);
+  }
+}
+
+const moved = ({ left, top, right, bottom }, { x, y }) => ({ left: left - x, top: top - y, right: right - x, bottom: bottom - y });
+
+const meets = (view, left, top, right, bottom) => left <= view.right && right >= view.left && top <= view.bottom && bottom >= view.top;
+
+/** Hides an element or shows it; what the keyboard is at stays. */
+function hide(element, hidden) {
+  if (!element || (element.style.display === "none") === hidden) return;
+  if (!hidden || !element.contains(document.activeElement)) element.style.display = hidden ? "none" : "";
+}
+
+/** Where an item is in the drawing, which moves and grows with the pane: `{x, y}` of its corner. */
+function cornerOf(item) {
+  const { parent } = item;
+  const around = parent.kind === "body" ? parent.parent : parent;
+  const { x, y } = around ? cornerOf(around) : { x: 0, y: 0 };
+  return { x: x + parent.area.x + item.x, y: y + parent.area.y + item.y };
 }
 
 function drawEdge(line) {
@@ -50,20 +87,25 @@ function drawItem(item, on, marks) {
   };
   const group = shape(
     "g",
-    { class: classes.join(" "), transform: `translate(${round(item.x)} ${round(item.y)})`, "data-key": item.key, tabindex: 0, role: "button", "aria-label": `${item.title} ${item.subtitle ?? ""}`, onclick: select },
+    { class: classes.join(" "), transform: `translate(${round(item.x)} ${round(item.y)})`, "data-key": item.key, tabindex: 0, role: "button", "aria-label": `${item.title} ${item.subtitle ?? ""}`.trim(), onclick: select },
     shape("title", {}, item.tip),
   );
   group.addEventListener("keydown", (event) => {
-    if (event.target === group && (event.key === "Enter" || event.key === " ")) {
-      event.preventDefault();
-      on.select(item);
-    }
+    if (event.target !== group) return;
+    // As in any tree: the arrow to the right opens, the one to the left closes.
+    const turns = isContainer(item) && event.key === (item.open ? "ArrowLeft" : "ArrowRight");
+    if (turns) on.toggle(item);
+    else if (event.key === "Enter" || event.key === " ") on.select(item);
+    else return;
+    event.preventDefault();
   });
+  group.addEventListener("focus", () => group.matches(":focus-visible") && on.follow(item));
+  if (isContainer(item)) group.setAttribute("aria-expanded", String(item.open));
   if (isContainer(item) && !item.open) group.append(box(item, 3, "shadow"));
   group.append(box(item, 0, "box"));
   if (item.leadsIn) group.append(shape("path", { class: "tick", d: `M${round(item.width / 2) - 4} -7h8l-4 6z` }, shape("title", {}, "reads values from outside this box")));
   if (item.leadsOut) group.append(shape("path", { class: "tick", d: `M${round(item.width / 2) - 4} ${item.height + 1}h8l-4 6z` }, shape("title", {}, "its results are read outside this box")));
-  group.append(...(item.open ? openParts(item, on, marks) : closedParts(item, on)));
+  group.append(...(item.open ? openParts(item, on) : closedParts(item, on)));
   return group;
 }
 
@@ -95,7 +137,7 @@ function closedParts(item, on) {
   return parts;
 }
 
-function openParts(item, on, marks) {
+function openParts(item, on) {
   const title = shortened(item.title, MOST_LETTERS);
   const after = PADDING + measure(title, TITLE) + 8;
   const parts = [
@@ -108,9 +150,9 @@ function openParts(item, on, marks) {
     const { x, y, width, height } = body.area;
     parts.push(shape("rect", { class: "body", x: x - 4, y: y - ROW - 1, width: width + 8, height: height + ROW + 3, rx: 4 }));
     parts.push(shape("text", { class: "small", x: x + 2, y: y - 4 }, body.title));
-    parts.push(drawContainer(body, on, marks));
+    parts.push(drawContainer(body));
   }
-  if (!item.bodies.length) parts.push(drawContainer(item, on, marks));
+  if (!item.bodies.length) parts.push(drawContainer(item));
   return parts;
 }
 

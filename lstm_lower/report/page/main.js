@@ -29,7 +29,9 @@ function show(id) {
     // Of the tabs one is a stop of the Tab key; arrows lead to the others.
     tab.tabIndex = name === id ? 0 : -1;
   }
-  if (id === "graphs" && left === null) openGraphs();
+  if (id !== "graphs") return;
+  if (left === null) openGraphs();
+  else [left, right].forEach((pane) => pane.apply());
 }
 
 /** The page that the address names. */
@@ -99,7 +101,7 @@ function select(pane, item) {
   other.light(related.map((node) => node.number), null);
   const same = related.find((node) => node.number === item.node.number) ?? related.find((node) => node.sources[0] === item.node.sources[0]) ?? related[0];
   const shown = same && other.visible(same.number);
-  if (shown) other.align(shown, pane.drawn.get(item.key).getBoundingClientRect().y);
+  if (shown) other.align(shown, pane.boxOf(item).y);
 }
 
 /** Shows a node in a pane; without one in that which has it, the source's first. */
@@ -171,6 +173,7 @@ function start() {
     tabs[to % tabs.length].focus();
     tabs[to % tabs.length].click();
   });
+  addEventListener("resize", () => show(asked()));
   addEventListener("popstate", () => show(asked()));
   byId("search").addEventListener("input", search);
   byId("search").addEventListener("keydown", (event) => {

@@ -2,6 +2,9 @@
 // A pane: the graph after one of the passes, to be moved, made larger, opened and closed.
 
 const SHOWN_AT_FIRST = 30;
+// Drawn beside what is in view, in sizes of the view; and how small letters are left out.
+const BEYOND = 0.5;
+const FAR = 0.25;
 const ARROW = "M0 0L7 3.5L0 7z";
 
 class Pane {
@@ -14,7 +17,8 @@ class Pane {
     this.scale = 1;
     this.offset = { x: 0, y: 0 };
     this.marks = new Map();
-    this.drawn = new Map();
+    this.lit = new Set();
+    this.chosen = null;
     this.build();
     this.show(step);
     this.enableMoving();
@@ -66,20 +70,57 @@ class Pane {
 
   draw() {
     arrange(this.tree.root, (item) => this.open.has(item.key));
-    const on = { select: (item) => this.on.select(this, item), toggle: (item) => this.toggle(item) };
-    this.canvas.replaceChildren(drawContainer(this.tree.root, on, this.marks));
-    this.drawn = new Map([...this.canvas.querySelectorAll("[data-key]")].map((element) => [element.dataset.key, element]));
-    this.light(this.lit ?? [], this.chosen ?? null);
+    this.canvas.replaceChildren(drawContainer(this.tree.root));
+    this.light(this.numbers ?? [], this.chosen);
+    this.apply();
+  }
+
+  /** All items that are open to see, in view or not. */
+  shown() {
+    const found = [];
+    const walk = (item) => {
+      if (item.kind !== "body") found.push(item);
+      if (item.kind === "body" || (isContainer(item) && this.open.has(item.key))) [...item.bodies, ...item.children].forEach(walk);
+    };
+    walk(this.tree.root);
+    return found;
+  }
+
+  /** Draws what is in view. */
+  uncoverView() {
+    const frame = this.svg.getBoundingClientRect();
+    const [width, height] = [frame.width / this.scale, frame.height / this.scale];
+    const [x, y] = [-this.offset.x / this.scale, -this.offset.y / this.scale];
+    const view = { left: x - BEYOND * width, top: y - BEYOND * height, right: x + (1 + BEYOND) * width, bottom: y + (1 + BEYOND) * height };
+    const on = { select: (item) => this.on.select(this, item), toggle: (item) => this.toggle(item), follow: (item) => this.follow(item) };
+    const item = (each) => this.colour(drawItem(each, on, this.marks));
+    const line = (each) => this.colour(drawEdge(each));
+    if (frame.width) uncoverView(this.tree.root, view, { item, line });
+  }
+
+  /** An item's box on the screen. */
+  boxOf(item) {
+    const frame = this.svg.getBoundingClientRect();
+    const { x, y } = cornerOf(item);
+    return new DOMRect(frame.x + this.offset.x + x * this.scale, frame.y + this.offset.y + y * this.scale, item.width * this.scale, item.height * this.scale);
   }
 
   /** Opens or closes a container, which stays where it is on the screen. */
   toggle(item) {
-    const before = this.drawn.get(item.key).getBoundingClientRect();
+    const before = this.boxOf(item);
+    const focused = item.element === document.activeElement;
     if (this.open.has(item.key)) this.open.delete(item.key);
     else this.open.add(item.key);
     this.draw();
-    const after = this.drawn.get(item.key).getBoundingClientRect();
+    const after = this.boxOf(item);
     this.move(before.x - after.x, before.y - after.y);
+    if (focused) item.element?.focus();
+  }
+
+  /** Brings what the keyboard is at into view. */
+  follow(item) {
+    const [box, frame] = [this.boxOf(item), this.svg.getBoundingClientRect()];
+    if (box.x < frame.x || box.y < frame.y || box.x > frame.right - 20 || box.y > frame.bottom - 20) this.center(item);
   }
 
   setOpen(keys) {
@@ -100,9 +141,11 @@ class Pane {
 
   /** The item of a node as far as it is drawn: the node's, or the closed container around it. */
   visible(number) {
-    let item = this.tree.leaves.get(number);
-    while (item && !this.drawn.has(item.key)) item = item.parent;
-    return item ?? null;
+    let item = this.tree.leaves.get(number) ?? null;
+    for (let around = item?.parent; around; around = around.parent) {
+      if (isContainer(around) && !this.open.has(around.key)) item = around;
+    }
+    return item;
   }
 
   /** Opens what is around a node. */
@@ -122,34 +165,31 @@ class Pane {
 
   /** Marks nodes as related to what was chosen, and one item as chosen. */
   light(numbers, chosen) {
-    this.lit = numbers;
+    this.numbers = numbers;
+    this.lit = new Set(numbers.map((number) => this.visible(number)?.key));
     this.chosen = chosen;
-    for (const element of this.canvas.querySelectorAll(".lit, .chosen")) element.classList.remove("lit", "chosen");
-    for (const number of numbers) {
-      const item = this.visible(number);
-      if (item) this.drawn.get(item.key)?.classList.add("lit");
-    }
-    if (chosen === null) return;
-    this.drawn.get(chosen)?.classList.add("chosen");
-    for (const edge of this.canvas.querySelectorAll(".edge")) {
-      if (edge.dataset.from === chosen || edge.dataset.to === chosen) edge.classList.add("lit");
-    }
+    for (const element of this.canvas.querySelectorAll("[data-key], .edge")) this.colour(element);
+  }
+
+  /** Marks an element if its item is related to what was chosen, or is it; an edge that leads to what was chosen or from it. */
+  colour(element) {
+    const { key, from, to } = element.dataset;
+    element.classList.toggle("lit", key === undefined ? this.chosen !== null && [from, to].includes(this.chosen) : this.lit.has(key));
+    element.classList.toggle("chosen", key !== undefined && key === this.chosen);
+    return element;
   }
 
   /** Moves an item to a height on the screen, so that it is beside its like in the other pane. */
   align(item, top) {
-    const element = this.drawn.get(item.key);
-    if (!element) return;
-    const box = element.getBoundingClientRect();
+    const box = this.boxOf(item);
     const frame = this.svg.getBoundingClientRect();
     const x = frame.x + frame.width / 2 - (box.x + box.width / 2);
     this.move(box.width < frame.width && box.x >= frame.x && box.right <= frame.right ? 0 : x, top - box.y);
   }
 
   center(item) {
-    const box = this.drawn.get(item.key)?.getBoundingClientRect();
+    const box = this.boxOf(item);
     const frame = this.svg.getBoundingClientRect();
-    if (!box) return;
     this.move(frame.x + frame.width / 2 - (box.x + box.width / 2), frame.y + Math.max(20, frame.height / 2 - box.height / 2) - box.y);
   }
 
@@ -181,6 +221,8 @@ class Pane {
 
   apply() {
     this.canvas.setAttribute("transform", `translate(${this.offset.x} ${this.offset.y}) scale(${this.scale})`);
+    this.canvas.classList.toggle("far", this.scale < FAR);
+    this.uncoverView();
   }
 
   enableMoving() {
