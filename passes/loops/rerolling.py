@@ -159,8 +159,23 @@ class _Rolling:
         shape, rank = self.builder.facts.shape, self.builder.facts.rank
         results = [self._values(*place) for place in self.outputs]
         handed_on = [[state.initial, *self._values(state.row, state.output)] for state in self.states]
-        alike = all(len({shape(value) for value in values}) == 1 for values in (*results, *handed_on))
+        shaped = [
+            self._values(row, output)
+            for row in self.order
+            if self._is_shaped(row)
+            for output in range(len(self.rows.rows[row][0].outputs))
+        ]
+        alike = all(len({shape(value) for value in values}) == 1 for values in (*results, *handed_on, *shaped))
         return alike and all(rank(values[0]) is not None for values in results)
+
+    def _is_shaped(self, row: int) -> bool:
+        """Whether shapes of a node's results may go by the step: by axes, bounds or sizes that are not the same."""
+        operands = zip(self.rows.roles[row], self.rows.rows[row][0].inputs, strict=True)
+        return any(
+            value is not None and (dtype := self.builder.facts.dtype(value)) is not None and dtype.is_integer()
+            for role, value in operands
+            if not isinstance(role, Fixed | Constant)
+        )
 
     @property
     def pays(self) -> bool:

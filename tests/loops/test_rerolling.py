@@ -203,6 +203,9 @@ KEPT = {
         lambda t: f"a{t} = MatMul (h{t}, w{t})\nh{t + 1} = Tanh (a{t})",
         before="\n".join(f"w{t} = Constant <value = float[3,3] {{{', '.join([f'0.{t}'] * 9)}}}> ()" for t in range(T)),
     ),
+    "other axes in each step": Form(
+        lambda t: f"r{t} = ReduceMax (h{t}, j{t % 2})  s{t} = Tanh (r{t})  h{t + 1} = Sub (h{t}, s{t})"
+    ),
 }
 
 
