@@ -42,11 +42,15 @@ class ProductSplitting(AroundLoops, LoopPass):
 
     def around(self, graph: ir.Graph) -> bool:
         """Divides the split products of one graph."""
-        splits = [std.Split.of(node, self.facts) for node in graph]
-        found = [candidate for split in splits if split is not None and (candidate := _candidate(split)) is not None]
-        for candidate in found:
-            self._write(graph, candidate)
-        return bool(found)
+        modified = False
+        for node in list(graph):
+            # What it multiplies may be a part of a product that was divided just now.
+            split = std.Split.of(node, self.facts)
+            candidate = None if split is None else _candidate(split)
+            if candidate is not None:
+                self._write(graph, candidate)
+                modified = True
+        return modified
 
     def _write(self, graph: ir.Graph, c: _Candidate) -> None:
         node = c.split.node

@@ -264,6 +264,18 @@ def test_few_rows_stay(step: type[LoopPass], op: str) -> None:
     assert op not in outside(fixed_sums(192), step()) or step is ProductSplitting
 
 
+def test_a_product_of_a_part_of_a_divided_product() -> None:
+    text = """g (float[40,4] x, float[4] first, float[4,6] w, float[3,4] v)
+      => (float[4] last, float[40,3] q, float[40,2] s, float[40,2] t) <int64[2] k = {3, 3}, int64[2] n = {2, 2}>
+      { last = Scan <num_scan_inputs = 1, body = step (float[4] a, float[4] b) => (float[4] c) { c = Add(a, b) }>
+          (first, x)
+        m = MatMul(x, w)  p, q = Split <axis = 1> (m, k)  o = MatMul(p, v)  s, t = Split <axis = 1> (o, n) }"""
+    case = parsed(text, x=(40, 4), first=(4,), w=(4, 6), v=(3, 4))
+    check(case, ProductSplitting())
+    # Two parts of each, and the whole ones, which nobody reads any more.
+    assert outside(case, ProductSplitting()).count("MatMul") == 6
+
+
 def test_parsed_models_are_valid() -> None:
     for case in (gradient(), fixed_sums(16)):
         onnx.checker.check_model(case.model, full_check=True)
