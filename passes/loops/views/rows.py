@@ -43,18 +43,25 @@ class Code:
         reads: what each node reads, itself or in graphs that it holds.
         readers: the nodes that read a value so.
         kinds: what nodes that may stand in one row have in common.
-        weights: names of initializers that shall be learnt.
+        learnt: values that are or follow from initializers that shall be learnt, by other than their sizes.
     """
 
     def __init__(self, graph: ir.Graph, weights: frozenset[str] = frozenset()) -> None:
         self.graph = graph
-        self.weights = weights
         self.reads = {node: operands(node) for node in graph}
         self.kinds = {node: node_kind(node) for node in graph}
         self.readers: dict[ir.Value, list[ir.Node]] = {}
         for node, values in self.reads.items():
             for value in values:
                 self.readers.setdefault(value, []).append(node)
+        self.learnt = self._learnt(weights) if weights else set()
+
+    def _learnt(self, weights: frozenset[str]) -> set[ir.Value]:
+        found = {value for value in self.readers if value.producer() not in self.reads and _is_learnt(value, weights)}
+        for node, values in self.reads.items():
+            if not _asks_for_sizes(node) and any(value in found for value in values):
+                found.update(node.outputs)
+        return found
 
 
 class Rows:
@@ -120,10 +127,17 @@ class Rows:
             waiting = [found for row in self.rows.values() for found in self._readers(row)]
 
     def _fits(self, row: tuple[ir.Node, ...]) -> bool:
-        """Whether nodes are alike, of the graph, and of no row yet."""
+        """Whether nodes are alike, of the graph, and of no row yet, and no operand keeps them from being steps."""
         # Nodes of other graphs are of no kind here.
         kinds = {self.code.kinds.get(node) for node in row}
-        return len(kinds) == 1 and None not in kinds and len(set(row)) == len(row) and not self._place.keys() & row
+        if len(kinds) > 1 or None in kinds or len(set(row)) < len(row) or self._place.keys() & row:
+            return False
+        return all(self._may_have_role(values) for values in zip(*(node.inputs for node in row), strict=True))
+
+    def _may_have_role(self, values: Tuple) -> bool:
+        """Whether an operand may turn out to have a role: what no node makes, such as weights, has to be the same."""
+        made = all(value is not None and value.producer() is not None for value in values[1:])
+        return made or all(value is values[0] for value in values) or self._constant(values) is not None
 
     def _makers(self, row: tuple[ir.Node, ...]) -> Iterator[tuple[ir.Node, ...]]:
         for index in range(len(row[0].inputs)):
@@ -151,7 +165,7 @@ class Rows:
     def _prune(self) -> None:
         """Takes rows back until what every operand is can be told."""
         changed = True
-        while changed:
+        while changed and 0 in self.rows:
             changed = False
             reached = self._following(self._place)
             self.roles = {}
@@ -219,7 +233,7 @@ class Rows:
         return None
 
     def _constant(self, values: Tuple) -> Constant | Numbers | None:
-        arrays = [None if self._is_learnt(value) else self.facts.constant(value) for value in values]
+        arrays = [None if value in self.code.learnt else self.facts.constant(value) for value in values]
         known = [array for array in arrays if array is not None]
         dtype = self.facts.dtype(values[0])
         if len(known) < len(arrays) or dtype is None or any(self.facts.dtype(value) != dtype for value in values):
@@ -229,22 +243,6 @@ class Rows:
         if all(array.tobytes() == known[0].tobytes() for array in known):
             return Constant(known[0], dtype)
         return Numbers(np.stack(known), dtype) if known[0].size == 1 else None
-
-    def _is_learnt(self, value: ir.Value | None) -> bool:
-        """Whether a value is or follows from a weight that shall be learnt, by other than its sizes."""
-        waiting = [] if value is None or not self.code.weights else [value]
-        seen = set(waiting)
-        while waiting:
-            value = waiting.pop()
-            if value.name in self.code.weights and value.is_initializer():
-                return True
-            node = value.producer()
-            if node is None or std.Shape.matches(node) or std.Size.matches(node):
-                continue
-            more = [operand for operand in node.inputs if operand is not None and operand not in seen]
-            seen.update(more)
-            waiting += more
-        return False
 
     def _element(self, values: Tuple) -> Element | None:
         found = [element_of(value, self.facts) for value in values]
@@ -271,6 +269,24 @@ class Rows:
                     seen.add(operand)
                     waiting.append(operand)
         return False
+
+
+def _is_learnt(value: ir.Value, weights: frozenset[str]) -> bool:
+    waiting, seen = [value], {value}
+    while waiting:
+        value = waiting.pop()
+        if value.name in weights and value.is_initializer():
+            return True
+        node = value.producer()
+        if node is not None and not _asks_for_sizes(node):
+            more = [operand for operand in node.inputs if operand is not None and operand not in seen]
+            seen.update(more)
+            waiting += more
+    return False
+
+
+def _asks_for_sizes(node: ir.Node) -> bool:
+    return std.Shape.matches(node) or std.Size.matches(node)
 
 
 def node_kind(node: ir.Node) -> Hashable | None:
