@@ -12,6 +12,7 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.passes.base import MODIFIED, Pass
+from lstm_lower.passes.batch_statistics import BatchStatisticsPass
 from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
 from lstm_lower.passes.driver import transform
@@ -158,6 +159,7 @@ def lowering_passes(
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
         *([DecomposeForTargetPass(aim)] if aim is not None else []),
         OrderedScatterPass(),
+        BatchStatisticsPass(),
         *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace))] if optimize else []),
         *(legalizing_passes(aim) if aim is not None else []),
         Where(_COMPOSITE, RemoveUnreadWeightsPass()),

@@ -16,6 +16,7 @@ from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Context, Pass
+from lstm_lower.passes.batch_statistics import BatchStatisticsPass
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.loops.accumulator_joining import AccumulatorJoining
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
@@ -273,6 +274,7 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
         NameOutputsPass(),
         UniqueNamesPass(),
         InferShapesPass(),
+        BatchStatisticsPass(),
         OptimizePass(schedule, trace=trace),
     ]
     # What is sorted is not known to be well formed yet.

@@ -21,9 +21,10 @@ from lstm_lower.passes.gradients.registry import (
     unbroadcast,
     widened,
 )
+from lstm_lower.passes.gradients.rules.moving import around
 from lstm_lower.passes.gradients.rules.reductions import count_of
 from lstm_lower.passes.rules.indexing import reshape_to
-from lstm_lower.passes.rules.sizes import divided
+from lstm_lower.passes.rules.sizes import Size, divided
 
 # What LayerNormalization computes in float32, whose mean and deviation are results of it.
 _STASHED = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -85,26 +86,62 @@ def _from(op: std.AlongAxis, n: Adjoint) -> list[int]:
     return list(range(axis, 0)) if axis < 0 else list(range(axis, n.rank()))
 
 
+class _Rows:
+    """How a value lies while it is normalised over its last axes: as it is, or where its rank is open as rows.
+
+    Attributes:
+        axes: the axes that are normalised.
+    """
+
+    def __init__(self, op: std.AlongAxis, n: Adjoint) -> None:
+        self._sizes: list[Size] | None = None
+        if op.rank() is None and op.written_axis >= 0:
+            before, along, behind = around(n.x(), op.written_axis)
+            self._sizes = [before, along * behind]
+            self.axes = [1]
+        else:
+            self.axes = _from(op, n)
+
+    def of(self, x: Expr) -> Expr:
+        """A value of the operand's shape."""
+        return x if self._sizes is None else reshape_to(x, x.builder.sizes(self._sizes))
+
+    def of_moment(self, x: Expr) -> Expr:
+        """A value with one element for each row."""
+        return x if self._sizes is None else reshape_to(x, x.builder.sizes([self._sizes[0], 1]))
+
+
 @differentiates(std.LayerNormalization)
 def _layer_normalization(op: std.LayerNormalization, n: Adjoint) -> Gradients:
-    axes, x, dy = _from(op, n), widened(n.x()), widened(n.dy)
+    rows, x, dy = _Rows(op, n), widened(n.x()), widened(n.dy)
     if n.x().dtype in _STASHED and op.stash == ir.DataType.FLOAT:
-        normalised = _Normalised(x, axes, n.output(1), n.output(2))
+        moments = (rows.of_moment(n.output(1)), rows.of_moment(n.output(2)))
+        normalised = _Normalised(rows.of(x), rows.axes, *moments)
     else:
-        normalised = _Normalised.of(x, axes, op.epsilon)
-    moments = [None if found is None else found.cast(x.dtype) for found in (*n.dys, None, None)[1:3]]
-    dx = _sum(normalised.back(dy * widened(n.x(1))), normalised.back_from_moments(*moments))
-    d_scale = unbroadcast(dy * normalised.value, n.x(1)) if n.needs(1) else None
-    return dx, d_scale, unbroadcast(dy, n.x(2)) if n.needs(2) else None
+        normalised = _Normalised.of(rows.of(x), rows.axes, op.epsilon)
+    flowing = [None if found is None else rows.of_moment(found.cast(x.dtype)) for found in (*n.dys, None, None)[1:3]]
+    dx = _sum(normalised.back(rows.of(dy * widened(n.x(1)))), normalised.back_from_moments(*flowing))
+    d_scale = unbroadcast(dy * reshaped_like(normalised.value, x), n.x(1)) if n.needs(1) else None
+    return reshaped_like(dx, x), d_scale, unbroadcast(dy, n.x(2)) if n.needs(2) else None
 
 
 @differentiates(std.RMSNormalization)
 def _rms_normalization(op: std.RMSNormalization, n: Adjoint) -> Gradients:
-    axes, x, dy = _from(op, n), widened(n.x()), widened(n.dy)
-    inverse = _inverse(_mean(x * x, axes), op.epsilon)
-    normalised, scaled = x * inverse, dy * widened(n.x(1))
-    dx = inverse * (scaled - normalised * _mean(scaled * normalised, axes))
-    return dx, unbroadcast(dy * normalised, n.x(1)) if n.needs(1) else None
+    rows, dy = _Rows(op, n), widened(n.dy)
+    x = rows.of(widened(n.x()))
+    inverse = _inverse(_mean(x * x, rows.axes), op.epsilon)
+    normalised, scaled = x * inverse, rows.of(dy * widened(n.x(1)))
+    dx = inverse * (scaled - normalised * _mean(scaled * normalised, rows.axes))
+    d_scale = unbroadcast(dy * reshaped_like(normalised, n.x()), n.x(1)) if n.needs(1) else None
+    return reshaped_like(dx, n.x()), d_scale
+
+
+def _channelled(n: Adjoint) -> tuple[int, Expr, Expr]:
+    """The rank, the operand and the result's gradient; of an open rank with all axes behind the channels as one."""
+    if n.op.rank() is not None:
+        return n.rank(), widened(n.x()), widened(n.dy)
+    sizes = n.b.sizes(around(n.x(), 1))
+    return 3, reshape_to(widened(n.x()), sizes), reshape_to(widened(n.dy), sizes)
 
 
 def _per_channel(vector: Expr, rank: int) -> Expr:
@@ -118,34 +155,33 @@ def _channel_sums(x: Expr, rank: int) -> Expr:
 
 @differentiates(std.InstanceNormalization)
 def _instance_normalization(op: std.InstanceNormalization, n: Adjoint) -> Gradients:
-    rank, x, dy = n.rank(), widened(n.x()), widened(n.dy)
+    rank, x, dy = _channelled(n)
     normalised = _Normalised.of(x, range(2, rank), op.epsilon)
     dx = normalised.back(dy * _per_channel(n.x(1), rank))
-    return dx, _channel_sums(dy * normalised.value, rank), _channel_sums(dy, rank)
+    return reshaped_like(dx, n.x()), _channel_sums(dy * normalised.value, rank), _channel_sums(dy, rank)
 
 
 @differentiates(std.GroupNormalization)
 def _group_normalization(op: std.GroupNormalization, n: Adjoint) -> Gradients:
-    rank, x, dy = n.rank(), widened(n.x()), widened(n.dy)
-    sizes = [n.x().size(axis) for axis in range(rank)]
+    rank, x, dy = _channelled(n)
+    sizes = [x.size(axis) for axis in range(rank)]
     each = functools.reduce(operator.mul, sizes[2:], divided(sizes[1], op.num_groups))
     grouped = n.b.sizes([sizes[0], op.num_groups, each])
     normalised = _Normalised.of(reshape_to(x, grouped), [2], op.epsilon)
     if op.of_groups:
         dy, value, rank = reshape_to(dy, grouped), normalised.value, 3
     else:
-        value = reshaped_like(normalised.value, n.x())
+        value = reshaped_like(normalised.value, x)
     dx = normalised.back(reshape_to(dy * _per_channel(n.x(1), rank), grouped))
     return reshaped_like(dx, n.x()), _channel_sums(dy * value, rank), _channel_sums(dy, rank)
 
 
 @differentiates(std.BatchNormalization)
 def _batch_normalization(op: std.BatchNormalization, n: Adjoint) -> Gradients:
-    rank, x, dy = n.rank(), widened(n.x()), widened(n.dy)
-    over = [axis for axis in range(rank) if axis != 1]
+    rank, x, dy = _channelled(n)
     scale = _per_channel(n.x(1), rank)
     if op.training_mode:
-        return _batch_in_training(op, n, _Normalised.of(x, over, op.epsilon), dy)
+        return _batch_in_training(op, n, x, dy, rank)
     if len(op.node.outputs) > 1:
         raise n.unsupported("outputs, for the gradient,", "opset 14 or newer where it trains", f"opset {n.b.opset}")
     inverse = _inverse(_per_channel(n.x(4), rank), op.epsilon)
@@ -153,19 +189,21 @@ def _batch_normalization(op: std.BatchNormalization, n: Adjoint) -> Gradients:
     d_scale = _channel_sums(dy * normalised, rank)
     factor = widened(n.x(1)) * inverse.reshape(-1)
     d_variance = d_scale * factor * (inverse.reshape(-1) * -0.5) if n.needs(4) else None
-    return dy * (scale * inverse), d_scale, _channel_sums(dy, rank), -(_channel_sums(dy, rank) * factor), d_variance
+    dx, d_bias = reshaped_like(dy * (scale * inverse), n.x()), _channel_sums(dy, rank)
+    return dx, d_scale, d_bias, -(d_bias * factor), d_variance
 
 
-def _batch_in_training(op: std.BatchNormalization, n: Adjoint, normalised: _Normalised, dy: Expr) -> Gradients:
+def _batch_in_training(op: std.BatchNormalization, n: Adjoint, x: Expr, dy: Expr, rank: int) -> Gradients:
     """The batch's own moments depend on the operand; the running ones take a part of them."""
-    rank = n.rank()
+    over = [axis for axis in range(rank) if axis != 1]
+    normalised = _Normalised.of(x, over, op.epsilon)
     dx = normalised.back(dy * _per_channel(n.x(1), rank))
     running = [None if found is None else _per_channel(found, rank) for found in (*n.dys, None, None)[1:3]]
     d_mean, d_variance = (None if found is None else found * (1 - op.momentum) for found in running)
     dx = _sum(dx, normalised.back_from_moments(d_mean, None))
     if d_variance is not None:
-        centred = widened(n.x()) - normalised.mean
-        over = [axis for axis in range(rank) if axis != 1]
+        centred = x - normalised.mean
         dx = dx + centred * (d_variance * 2) / count_of(centred, over)
     before = [None if found is None else found * op.momentum for found in (*n.dys, None, None)[1:3]]
-    return dx, _channel_sums(dy * normalised.value, rank), _channel_sums(dy, rank), *before
+    sums = _channel_sums(dy * normalised.value, rank), _channel_sums(dy, rank)
+    return reshaped_like(dx, n.x()), *sums, *before

@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import operator
 
+import onnx_ir as ir
+
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
     Gradients,
     differentiates,
     reshaped_like,
+    shape_of,
     unbroadcast,
 )
 from lstm_lower.passes.gradients.rules.moving import around
@@ -24,6 +28,8 @@ def _matmul(op: std.MatMul, n: Adjoint) -> Gradients:
     a, b, dy = n.x(0), n.x(1), n.dy
     if op.rank(0) is None and op.rank(1) == 2:
         return _times_matrix(n)
+    if op.rank(0) is None or op.rank(1) is None:
+        return _of_open_ranks(n)
     ranks = n.rank(0), n.rank(1)
     if ranks[0] == 1:
         a, dy = a.unsqueeze(0), dy.unsqueeze(-1) if ranks[1] == 1 else dy.unsqueeze(-2)
@@ -49,6 +55,32 @@ def _times_matrix(n: Adjoint) -> Gradients:
     rows, dy = (reshape_to(x, x.builder.sizes(around(x, -1)[:2])) for x in (n.x(), n.dy))
     da = reshaped_like(dy @ n.x(1).mT, n.x()) if n.needs(0) else None
     return da, reshaped_like(rows.mT @ dy, n.x(1)) if n.needs(1) else None
+
+
+def _of_open_ranks(n: Adjoint) -> Gradients:
+    """As of known ranks; which operand is a vector shows at run time."""
+    b = n.b
+    sizes = [shape_of(n.x(0)), shape_of(n.x(1))]
+    # The number of axes that a vector lacks.
+    lacking = [b.op(std.Equal, b.op(std.Shape, own), b.ints(1)).cast(ir.DataType.INT64) for own in sizes]
+    one = ir.tensor([1], dtype=ir.DataType.INT64)
+    ones = [b.op(std.ConstantOfShape, count, value=one) for count in lacking]
+    left, right = b.concat([ones[0], sizes[0]], 0), b.concat([sizes[1], ones[1]], 0)
+    made = shape_of(n.dy)
+    batches = made.slice(0, b.op(std.Shape, made) - 2 + lacking[0] + lacking[1], axis=0)
+    product = b.concat([batches, left.slice(-2, -1, axis=0), right.slice(-1, END, axis=0)], 0)
+    x, y, dy = (reshape_to(*pair) for pair in ((n.x(0), left), (n.x(1), right), (n.dy, product)))
+    dx = reshaped_like(unbroadcast(dy @ _swapped_at_run_time(y), x), n.x(0)) if n.needs(0) else None
+    return dx, reshaped_like(unbroadcast(_swapped_at_run_time(x) @ dy, y), n.x(1)) if n.needs(1) else None
+
+
+def _swapped_at_run_time(x: Expr) -> Expr:
+    """Matrices transposed, however many axes they stand along."""
+    b, sizes = x.builder, shape_of(x)
+    ends = [sizes.slice(-2, -1, axis=0), sizes.slice(-1, END, axis=0)]
+    count = around(x, -2)[0]
+    turned = reshape_to(x, b.sizes([count, *ends])).transpose(0, 2, 1)
+    return reshape_to(turned, b.concat([sizes.slice(0, -2, axis=0), ends[1], ends[0]], 0))
 
 
 @differentiates(std.Gemm)

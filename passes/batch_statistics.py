@@ -1,0 +1,51 @@
+"""Batch normalizations in training whose running statistics onnxruntime would write over others.
+
+onnxruntime's kernel on CPUs writes the new running mean and variance into the memory of the old ones (measured on
+1.32) wherever the new ones are no outputs of the graph. That memory may be an initializer, which optimisation has
+joined with an equal scale, or the caller's array: results change from run to run.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.form import node_label
+from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.decompositions.decompose import DecomposePass
+
+
+class BatchStatisticsPass(Pass):
+    """Writes such normalizations as formulas of the batch's mean and variance.
+
+    Precondition: ranks are known; other nodes stay as they are.
+    """
+
+    preserves = True
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrites, at every nesting level."""
+        if std.BatchNormalization.op_type not in {node.op_type for node in all_nodes(model.graph)}:
+            return ir.passes.PassResult(model, modified=False)
+        facts = self.context.space.facts
+        return DecomposePass(lambda node: _writes_over(node, facts)).share(self.context)(model)
+
+    def ensures(self, model: ir.Model) -> None:
+        """None of them is left of which enough is known.
+
+        Raises:
+            ir.passes.PostconditionError: one is.
+        """
+        facts = Facts.of(model)
+        for node in all_nodes(model.graph):
+            if _writes_over(node, facts):
+                raise ir.passes.PostconditionError(f"{node.op_type} '{node_label(node)}' writes over its operands")
+
+
+def _writes_over(node: ir.Node, facts: Facts) -> bool:
+    view = std.BatchNormalization.of(node, facts) if std.BatchNormalization.matches(node) else None
+    if view is None or not view.training_mode or view.rank() is None:
+        return False
+    return not all(value.is_graph_output() for value in node.outputs[1:3])

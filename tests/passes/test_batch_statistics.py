@@ -1,0 +1,35 @@
+"""Batch normalizations in training do not write over what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+import lstm_lower as ll
+from tests.support.differences import opened
+
+# The scale equals the old mean, and the caller's variance is read again.
+TRAINING = parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[5,2] x, float[2] variance) => (float[5,2] z, float loss, float[2] again)
+    <float[2] scale = {1, 1}, float[2] bias = {0.5, 2}, float[2] mean = {1, 1}> {
+        y, new_mean, new_variance = BatchNormalization <training_mode = 1> (x, scale, bias, mean, variance)
+        z = Mul (y, x) loss = ReduceSum <keepdims = 0> (z) again = Neg (variance)
+    }""")
+
+
+@pytest.mark.parametrize("made_by", [ll.optimize, lambda model: ll.gradient(model, "loss", "x")])
+def test_runs_do_not_change_what_is_read(made_by: Callable[[onnx.ModelProto], onnx.ModelProto]) -> None:
+    x = np.random.default_rng(0).standard_normal((5, 2)).astype(np.float32)
+    wanted = ((x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5) + [0.5, 2]) * x
+    model, variance = made_by(TRAINING), np.float32([3, 4])
+    for optimised in (False, True):
+        run = opened(model, optimise=optimised)
+        for _ in range(2):
+            found = run({"x": x, "variance": variance})
+            np.testing.assert_allclose(found["z"], wanted, rtol=1e-4, atol=1e-5)
+            np.testing.assert_array_equal(found["again"], [-3, -4])
+            np.testing.assert_array_equal(variance, [3, 4])
