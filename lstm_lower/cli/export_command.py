@@ -86,7 +86,7 @@ def export(
 
         start = time.perf_counter()
         given = ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, state, opset)
-        step: Any = training_step(open_model(model, given), loss, trainable)
+        step: Any = training_step(open_model(model, given), loss, optimizer, trainable)
         options: dict[str, Any] = {"optimizer": optimizer, "learning_rate": learning_rate, "clip_norm": clip_norm}
         if trained is not None or initial is not None or accumulate > 1 or any(x is not None for x in options.values()):
             step = _trainer(step, trained, initial, {**options, "accumulate": accumulate})

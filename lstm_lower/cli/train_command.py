@@ -135,7 +135,7 @@ def train(
         padding = padding_of(pad, lengths, bucket)
         axes = parse_named("--sample-axis", sample_axis, int)
         trainer = Trainer(
-            training_step(model, loss, trainable),
+            training_step(model, loss, optimizer, trainable),
             provider,
             initial_values=None if initial is None else feeds.read_arrays(initial)[0],
             optimizer=optimizer,

@@ -76,16 +76,21 @@ AxisOption = Annotated[
 ]
 
 
-def training_step(model: Path | ir.Model, loss: str | None, trainable: str | None) -> Path | ir.Model:
+def training_step(
+    model: Path | ir.Model, loss: str | None, optimizer: str | None, trainable: str | None
+) -> Path | ir.Model:
     """The model itself, or with `--loss` the training step that `from_onnx` makes of it.
 
     Raises:
-        InvalidModelError, InvalidInputError, UnsupportedOpError: as `from_onnx`, or --trainable is given alone.
+        InvalidModelError, InvalidInputError, UnsupportedOpError: as `from_onnx`; or one of
+            the options needs another.
     """
     if loss is None:
         if trainable is not None:
             raise InvalidInputError("--trainable requires --loss, got none")
         return model
+    if optimizer is None:
+        raise InvalidInputError("--loss requires --optimizer, such as --optimizer adam, got none")
     from lstm_lower.onnx.importer import from_onnx
     from lstm_lower.records.model_files import load
 

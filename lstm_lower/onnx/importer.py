@@ -61,10 +61,10 @@ def from_onnx(
     Args:
         model: a path, a protobuf or an onnx_ir model. It is not changed.
         loss: the name of a scalar output; or a loss of the first output, by name (`cross_entropy`, `nll`,
-            `bce_with_logits`, `bce`, `mse`, `l1`, `smooth_l1`, `huber`, `kl_div`, `ctc`, `hinge`, `poisson_nll`) or as
-            an object of `lstm_lower.passes.training.losses`; or a function of expressions, which takes the model's
-            outputs in their order and behind them targets, each of the dtype and shape of the output in its place;
-            a target that it does not read is no input.
+            `bce_with_logits`, `bce`, `mse`, `l1`, `smooth_l1`, `huber`, `kl_div`, `ctc`, `hinge`, `poisson_nll`,
+            `multi_margin`) or as an object of `lstm_lower.passes.training.losses`; or a function of expressions, which
+            takes the model's outputs in their order and behind them targets, each of the dtype and shape of the output
+            in its place; a target that it does not read is no input.
         optimizer: an optimizer of `lstm_lower.passes.training`, its name (`sgd`, `momentum`, `adam`, `adamw`,
             `rmsprop`) or groups of weights with one each. `None` leaves it to the trainer.
         trainable: names or patterns (`encoder.*`) of weights, or a predicate on names; `None` for every initializer of
