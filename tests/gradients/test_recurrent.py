@@ -55,3 +55,10 @@ def test_operators(op: str) -> None:
     assert found.keys() == wanted.keys() == {*OUTPUTS[op], *(f"grad/{name}" for name in wrt)}
     for name, value in wanted.items():
         np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-6 * (1 + np.abs(value).max()), err_msg=name)
+
+
+@pytest.mark.parametrize("case", CASES[:3], ids=str)
+def test_gradients_of_gradients(case: Case) -> None:
+    model, feeds = decomposed(case.model(TensorProto.DOUBLE)), case.feeds(np.float64)
+    seed = np.random.default_rng(1).standard_normal(run(model, feeds)["Y_h"].shape)
+    check(ll.gradient(model, "Y_h", "R", seeds=True), {**feeds, "seed/Y_h": seed}, of="grad/R", tolerance=1e-6)
