@@ -56,7 +56,13 @@ NOT_RUN = {
 # A command that takes minutes -> the same command with smaller sizes, which is run in its place.
 QUICKER = {
     "lstm-lower bench examples/graphs/char_lstm_train.onnx --threads 2 --seconds 0.5": (
-        "lstm-lower bench examples/graphs/char_lstm_train.onnx --threads 2 --seconds 0.01 --schedule scan"
+        "lstm-lower bench examples/graphs/char_lstm_train.onnx --threads 2 --seconds 0.01 --schedule scan "
+        "--plot times.svg --trace trace.json"
+    ),
+    "lstm-lower bench examples/graphs/char_lstm_train.onnx --seconds 0.2 --schedule scan --plot times.svg --trace "
+    "trace.json": (
+        "lstm-lower bench examples/graphs/char_lstm_train.onnx --threads 2 --seconds 0.01 --schedule scan "
+        "--plot times.svg --trace trace.json"
     ),
     "python -m benchmarks pages providers": "python -m benchmarks pages --quick providers",
     "python -m benchmarks pages": "python -m benchmarks pages --quick trainer",
