@@ -32,10 +32,11 @@ def _captured_by(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
 
 def operands(node: ir.Node) -> list[ir.Value]:
     """Everything a node reads: its inputs and what its subgraphs capture."""
-    explicit = [value for value in node.inputs if value is not None]
+    read = dict.fromkeys(node.inputs)
+    read.pop(None, None)
     if subgraphs_of(node):
-        explicit += captures(node)
-    return list(dict.fromkeys(explicit))
+        read |= dict.fromkeys(captures(node))
+    return list(read)  # type: ignore[arg-type]
 
 
 def remove_unread(graph: ir.Graph, keep: Iterable[ir.Value] = ()) -> int:

@@ -79,8 +79,10 @@ def _unchanging(loop: Loop) -> list[State]:
 
 def _dead(loop: Loop) -> list[State]:
     """States that serve no output, directly or through other states."""
-    dependence = Dependence(loop)
     alive = {state for state in loop.states if state.final.uses() or state.final.is_graph_output()}
+    if len(alive) == len(loop.states):
+        return []
+    dependence = Dependence(loop)
     steps = [*loop.conditions(), *(x.step for x in loop.outputs if x.sequence.uses() or x.sequence.is_graph_output())]
     while True:
         wanted = [*steps, *(state.update for state in alive)]

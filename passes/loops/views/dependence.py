@@ -1,6 +1,6 @@
 """What a loop's values depend on: the carried state, the step, or neither.
 
-The body is laid out as a networkx graph of its nodes; passes ask it and never change it.
+Passes ask it and never change it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
-import networkx as nx
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -29,8 +28,12 @@ def is_pure(node: ir.Node) -> bool:
     """Whether a node gives the same results whenever and however often it runs."""
     if node.domain != "" or std.Random.matches(node):
         return False
-    inner = subgraphs_of(node)
-    return not inner or all(is_pure(node) for subgraph in inner for node in subgraph)
+    # A loop for what every pass asks of every node; most have no subgraphs.
+    for subgraph in subgraphs_of(node):
+        for inner in subgraph:
+            if not is_pure(inner):
+                return False
+    return True
 
 
 class Dependence:
@@ -46,16 +49,23 @@ class Dependence:
         self.order: list[ir.Node] = list(loop.body)
         self.levels: dict[ir.Value, Level] = {x.parameter: Level.STEP for x in loop.inputs}
         self.levels.update((state.parameter, Level.CARRIED) for state in loop.states)
-        self._operands = {node: operands(node) for node in self.order}
+        self._operands: dict[ir.Node, list[ir.Value]] = {}
         self._readers: dict[ir.Value, list[ir.Node]] = {}
         self._node_levels: dict[ir.Node, Level] = {}
+        levels, readers = self.levels, self._readers
         for node in self.order:
             level = Level.INVARIANT if is_pure(node) else Level.CARRIED
-            for value in self._operands[node]:
-                self._readers.setdefault(value, []).append(node)
-                level = max(level, self.level(value))
+            self._operands[node] = read = operands(node)
+            for value in read:
+                if value in readers:
+                    readers[value].append(node)
+                else:
+                    readers[value] = [node]
+                if (other := levels.get(value)) is not None and other > level:
+                    level = other
             self._node_levels[node] = level
-            self.levels.update((output, level) for output in node.outputs)
+            for output in node.outputs:
+                levels[output] = level
 
     def level(self, value: ir.Value | None) -> Level:
         """The level of a value; absent operands are invariant."""
@@ -81,27 +91,15 @@ class Dependence:
         """Nodes of the body that read a value, also those whose subgraphs do."""
         return self._readers.get(value, [])
 
-    def graph(self) -> nx.DiGraph:
-        """The body's nodes with an edge from producer to reader."""
-        graph = nx.DiGraph()
-        graph.add_nodes_from(self.order)
-        own = set(self.order)
-        for node in self.order:
-            for value in self._operands[node]:
-                producer = value.producer()
-                if producer in own:
-                    graph.add_edge(producer, node)
-        return graph
-
     def needed_by(self, values: Iterable[ir.Value]) -> set[ir.Node]:
         """Nodes of the body that values are computed by, directly or through others."""
-        own = set(self.order)
-        graph = self.graph()
         found: set[ir.Node] = set()
-        for value in values:
-            producer = value.producer()
-            if producer is not None and producer in own and producer not in found:
-                found |= {producer, *nx.ancestors(graph, producer)}
+        waiting = [value.producer() for value in values]
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node in self._operands and node not in found:
+                found.add(node)
+                waiting += [value.producer() for value in self._operands[node]]
         return found
 
     def recurrent(self) -> set[ir.Node]:
