@@ -43,7 +43,7 @@ from lstm_lower.runtime.training.bindings import Bindings
 from lstm_lower.runtime.training.device_state import DeviceState, input_devices
 from lstm_lower.runtime.training.diagnosis import Diagnosed
 from lstm_lower.runtime.training.evaluator import Evaluator
-from lstm_lower.runtime.training.finite import updates
+from lstm_lower.runtime.training.finite import spoilt, updates
 from lstm_lower.runtime.training.learner import OnNan, StepResult
 from lstm_lower.runtime.training.portable import Portable
 from lstm_lower.runtime.training.summary import summary
@@ -244,9 +244,9 @@ class Trainer(Portable, Diagnosed, Trainable):
         fetched = tuple(name for name in outputs if name not in self._read_as and name != self.state.loss)
         binding = self._bindings.run(fetched)
         loss = self._bindings.loss()
-        trace = (lambda: self.first_nonfinite(feeds)) if self.trace_nan else None
         # What the step wrote lies beside the state; a step that is left out changes nothing.
-        if self.state.loss is None or updates(float(loss), self.steps + 1, self.on_nan, trace):
+        trace = (lambda: self.first_nonfinite(feeds)) if self.trace_nan else None
+        if self.state.loss is None or updates(float(loss), self.steps + 1, self.on_nan, self.spoilt, trace):
             self._device_state.flip()
         self.steps += 1
         if not outputs:
@@ -276,10 +276,12 @@ class Trainer(Portable, Diagnosed, Trainable):
         Raises:
             NotFiniteError: one of them holds what is infinite or no number.
         """
-        updated = [pair.input for pair in self.state.pairs if pair.role == "weight" and pair.output is not None]
-        for name, array in self._device_state.read(updated).items():
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise NotFiniteError(f"after step {self.steps} state '{name}' must be finite, got nan or infinity")
+        if (name := self.spoilt()) is not None:
+            raise NotFiniteError(f"after step {self.steps} state '{name}' must be finite, got nan or infinity")
+
+    def spoilt(self) -> str | None:
+        """The first of the weights that steps update which holds what is infinite or no number."""
+        return spoilt(self.state, self._device_state.read)
 
     def put_state(self, values: Mapping[str, Any]) -> None:
         """Puts values in place of the whole state.
@@ -356,14 +358,12 @@ class Trainer(Portable, Diagnosed, Trainable):
         taken = [name for name in feeds if name not in self.inputs]
         if taken:
             raise InvalidInputError(f"feed '{taken[0]}' must be one of the data inputs {self.inputs}")
-        checked = self.session.check_feeds(self._shapes | self._rate_placeholder() | dict(feeds))
+        rate = {} if self.state.learning_rate is None else {self.state.learning_rate: 0.0}
+        checked = self.session.check_feeds(self._shapes | rate | dict(feeds))
         arrays = {name: checked[name] for name in feeds}
         if signature is not None:
             self._checked.add(signature)
         return arrays
-
-    def _rate_placeholder(self) -> dict[str, Any]:
-        return {} if self.state.learning_rate is None else {self.state.learning_rate: 0.0}
 
     def _initial_value(self, name: str, given: Any, default: ir.TensorProtocol | None) -> Array:
         """The value that a state starts with: the one given, or the model's own."""

@@ -199,6 +199,18 @@ def test_what_is_left_out_is_no_part_of_the_mean() -> None:
         trainer().fit({"x": bad}, batch_size=2, shuffle=False)
 
 
+def test_weights_that_an_earlier_step_spoilt_are_named() -> None:
+    step = trainer()
+    step.put_state(
+        {
+            name: array + np.float32(np.inf) if array.dtype.kind == "f" else array
+            for name, array in step.held_state().items()
+        }
+    )
+    with pytest.raises(NotFiniteError, match=r"step 1: the loss must be finite.*held such numbers before"):
+        step.step({"x": X})
+
+
 def random_step() -> ir.Model:
     """A step whose loss draws, and that records no evaluation."""
     text = """<ir_version: 8, opset_import: ["" : 18]>

@@ -200,7 +200,7 @@ class DistributedTrainer(Trainable):
         if self._loss in found:
             found[self._loss] = np.asarray(loss, found[self._loss].dtype)
         found |= self._gradients_of(sums, [name for name in outputs if name in self._gradients])
-        if updates(loss, trainer.steps + 1, trainer.on_nan):
+        if updates(loss, trainer.steps + 1, trainer.on_nan, trainer.spoilt):
             late = tuple(name for name in outputs if name in self._late and name not in states)
             found |= self._pool.update(sums, trainer.learning_rate, late)
         trainer.steps += 1
