@@ -35,7 +35,9 @@ def test_matmul(name: str, dims: str) -> None:
 
 
 @pytest.mark.parametrize("dims", ["static", "open", "unranked"])
-@pytest.mark.parametrize("shapes", [((0, 4), (4, 3)), ((2, 0), (0, 3)), ((0, 2, 4), (4, 3)), ((2, 4), (4, 0))])
+@pytest.mark.parametrize(
+    "shapes", [((0, 4), (4, 3)), ((2, 0), (0, 3)), ((0, 2, 4), (4, 3)), ((3, 0, 4), (4, 3)), ((2, 4), (4, 0))]
+)
 def test_matmul_of_nothing(shapes: tuple[tuple[int, ...], tuple[int, ...]], dims: str) -> None:
     feeds = {"a": random(*shapes[0]), "b": random(*shapes[1])}
     model = model_of("MatMul", feeds, dims=dims)

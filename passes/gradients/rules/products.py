@@ -43,7 +43,7 @@ def _matmul(op: std.MatMul, n: Adjoint) -> Gradients:
     if n.needs(1):
         if len(b.shape or ()) == 2 and len(a.shape or ()) > 2:
             # One product over all batches rather than a sum of products.
-            columns = [x.builder.op(std.Reshape, x, _rows(x)) for x in (a, dy)]
+            columns = [reshape_to(x, _rows(x)) for x in (a, dy)]
             found[1] = reshaped_like(columns[0].mT @ columns[1], n.x(1))
         else:
             found[1] = reshaped_like(unbroadcast(_swapped(a) @ dy, b), n.x(1))
