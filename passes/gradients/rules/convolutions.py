@@ -8,6 +8,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, summed
+from lstm_lower.passes.rules.indexing import reshape_to
 from lstm_lower.passes.rules.sizes import Size, at_least, divided
 from lstm_lower.passes.rules.spatial import SAME, Margins, gathered, margins, slid, spread
 from lstm_lower.spatial import SpatialAxis
@@ -74,9 +75,9 @@ def _of_weights(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequ
     else:
         sizes = [image.size(axis) for axis in range(2 + len(axes))]
         part = divided(sizes[1], groups)
-        apart = b.op(std.Reshape, image, b.sizes([sizes[0], groups, part, *sizes[2:]]))
+        apart = reshape_to(image, b.sizes([sizes[0], groups, part, *sizes[2:]]))
         ordered = apart.transpose(2, 1, 0, *(axis + 1 for axis in spatial))
-        turned = b.op(std.Reshape, ordered, b.sizes([part, sizes[0] * groups, *sizes[2:]]))
+        turned = reshape_to(ordered, b.sizes([part, sizes[0] * groups, *sizes[2:]]))
     return gathered(turned, dy.transpose(1, 0, *spatial), axes, places, groups).transpose(1, 0, *spatial)
 
 

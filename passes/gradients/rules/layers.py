@@ -5,7 +5,7 @@ from __future__ import annotations
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, stops, summed
-from lstm_lower.passes.rules.indexing import padded
+from lstm_lower.passes.rules.indexing import padded, reshape_to
 from lstm_lower.passes.rules.sizes import divided
 
 stops(std.QuantizeLinear)
@@ -47,4 +47,4 @@ def _of_blocks(slope: Expr, scale: Expr, axis: int, block: int) -> Expr:
     wide = padded(slope, axis, 0, count * block - size)
     sizes = [slope.size(i) for i in range(rank)]
     apart = slope.builder.sizes([*sizes[:axis], count, block, *sizes[axis + 1 :]])
-    return summed(slope.builder.op(std.Reshape, wide, apart), [axis + 1])
+    return summed(reshape_to(wide, apart), [axis + 1])

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
     Gradients,
@@ -23,7 +23,7 @@ from lstm_lower.passes.gradients.registry import (
 )
 from lstm_lower.passes.gradients.rules.convolutions import window_axes, window_places
 from lstm_lower.passes.gradients.rules.reductions import count_of
-from lstm_lower.passes.rules.indexing import add_rows, reshape_to
+from lstm_lower.passes.rules.indexing import add_rows, reshape_to, tail_of
 from lstm_lower.passes.rules.sizes import up_to
 from lstm_lower.passes.rules.spatial import Margins, spread
 from lstm_lower.spatial import SpatialAxis
@@ -133,7 +133,9 @@ def _global_average_pool(op: std.GlobalAveragePool, n: Adjoint) -> Gradients:
 @differentiates(std.GlobalMaxPool)
 def _global_max_pool(op: std.GlobalMaxPool, n: Adjoint) -> Gradients:
     x = n.x()
-    flat = x.reshape(0, 0, -1)
+    # No -1: of a batch without images onnxruntime could not tell it.
+    sizes = n.b.op(std.Shape, x).slice(0, 2, axis=0)
+    flat = reshape_to(x, concat([sizes, n.b.op(std.ReduceProd, tail_of(x, 2), keepdims=1)], 0))
     largest = n.b.op(std.ArgMax, flat, axis=2, keepdims=1)
     chosen = n.b.op(std.Equal, up_to(n.b, flat.size(2)), largest)
     return [reshaped_like(n.b.where(chosen, n.dy.reshape(0, 0, 1), 0), x)]

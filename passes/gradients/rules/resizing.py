@@ -13,7 +13,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.graph.form import undeclared
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like, widened
-from lstm_lower.passes.rules.indexing import add_rows, tail_of
+from lstm_lower.passes.rules.indexing import add_rows, reshape_to, tail_of
 from lstm_lower.passes.rules.sizes import Size, at_most, divided, up_to
 
 # What says how an axis is sampled.
@@ -112,8 +112,9 @@ class _Sampling:
         places = b.where(weighs, places.minimum(end - 1), end)
         rows = b.wrap(b.emitter.move_axis(dy.value, self.axis, 0, rank))
         parts = weights.unsqueeze(*range(2, rank + 1)) * rows if rank > 1 else weights * rows
-        parts = b.op(std.Reshape, parts, concat([b.ints(-1), tail_of(rows, 1)], 0))
-        total = add_rows(parts, places.reshape(-1), self.size)
+        ids = places.reshape(-1)
+        parts = reshape_to(parts, concat([b.op(std.Shape, ids), tail_of(rows, 1)], 0))
+        total = add_rows(parts, ids, self.size)
         return b.wrap(b.emitter.move_axis(total.value, 0, self.axis, rank))
 
     def _apart(self) -> Size:
