@@ -38,7 +38,7 @@ class Operands:
 
         Args:
             module: the module.
-            example_inputs: a tensor, a tuple by position, or a mapping by name.
+            example_inputs: a tensor, a tuple by position, or a mapping by name; a named tuple is one argument.
 
         Raises:
             InvalidInputError: they do not fit, or hold no tensor.
@@ -47,7 +47,7 @@ class Operands:
         kwargs: dict[str, Any] = {}
         if isinstance(example_inputs, Mapping):
             kwargs = dict(example_inputs)
-        elif isinstance(example_inputs, (tuple, list)):
+        elif isinstance(example_inputs, (tuple, list)) and not hasattr(example_inputs, "_fields"):
             args = tuple(example_inputs)
         else:
             args = (example_inputs,)

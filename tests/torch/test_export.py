@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -82,6 +82,21 @@ def test_names_are_those_of_forward_fields_and_parameters() -> None:
     assert list(graph.initializers) == [
         f"lstm.{kind}_{side}_l0" for kind in ("weight", "bias") for side in ("ih", "hh")
     ]
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+class AddingPair(torch.nn.Module):
+    def forward(self, pair: Pair) -> Any:
+        return pair.x + pair.y
+
+
+def test_a_named_tuple_is_one_argument() -> None:
+    exported = export(AddingPair(), Pair(torch.ones(2, 3), torch.zeros(2, 3)))
+    assert [value.name for value in exported.model.graph.inputs] == ["pair_x", "pair_y"]
 
 
 class Deciding(torch.nn.Module):
