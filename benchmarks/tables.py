@@ -73,9 +73,9 @@ def label(row: Row) -> str:
 
 
 def times(data: Mapping[str, Any]) -> str:
-    """Milliseconds of all contestants, a row per case, and how the first one compares with the others."""
+    """Milliseconds of who took part, a row per case, and how the first contestant compares with the others."""
     cases = by_case(data)
-    contestants = list(dict.fromkeys(label(row) for row in data["results"]))
+    contestants = list(dict.fromkeys(label(row) for row in data["results"] if row["minimum_s"] is not None))
     ours, others = contestants[0], [name for name in contestants[1:] if name in COMPARED]
     variants, threads = ({key[place] for key in cases} for place in (2, 3))
     rows = []
