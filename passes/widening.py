@@ -80,19 +80,27 @@ def _rounds(node: ir.Node, narrow: set[ir.Value]) -> bool:
 
 def _names_dtype(node: ir.Node) -> bool:
     return any(
-        (name in _DTYPES and attribute.type == ir.AttributeType.INT and attribute.as_int() == int(_NARROW))
-        or (attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _NARROW)
-        for name, attribute in node.attributes.items()
+        _is_narrow_number(attribute) or _is_narrow_tensor(attribute)
+        for attribute in node.attributes.values()
         if not attribute.is_ref()
     )
 
 
 def _retype(node: ir.Node) -> None:
     for name, attribute in list(node.attributes.items()):
-        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _NARROW:
+        if _is_narrow_tensor(attribute):
             node.attributes[name] = ir.AttrTensor(name, _widened(attribute.as_tensor()))
-        elif name in _DTYPES and attribute.type == ir.AttributeType.INT and attribute.as_int() == int(_NARROW):
+        elif _is_narrow_number(attribute):
             node.attributes[name] = ir.AttrInt64(name, int(_WIDE))
+
+
+def _is_narrow_number(attribute: ir.Attr) -> bool:
+    named = attribute.name in _DTYPES and attribute.type == ir.AttributeType.INT
+    return named and attribute.as_int() == int(_NARROW)
+
+
+def _is_narrow_tensor(attribute: ir.Attr) -> bool:
+    return attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _NARROW
 
 
 def _widened(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

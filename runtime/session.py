@@ -186,8 +186,9 @@ def _loadable(
         # What a capture cannot hold would fail in the run.
         CheckTargetPass(target_of(target), silent=not provider_names.is_captured(providers))(loaded)
     # A pipe cannot be read again.
-    kept = isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified)
-    return model if kept and not isinstance(model, (onnx.ModelProto, ir.Model)) else loaded, loaded
+    if isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified):
+        return model, loaded
+    return loaded, loaded
 
 
 def _parse(data: bytes) -> onnx.ModelProto:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -66,14 +66,14 @@ class ModuleHoldings:
             found[name] = found[name][..., 0] + 1j * found[name][..., 1]
         return {name: found[name] for name in (*self._held.states, *self._held.constants)}
 
-    def state_of(self, values: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def state_of(self, values: Mapping[str, Any], inputs: Collection[str]) -> dict[str, Any]:
         """The values of the state among those of a state dict.
 
         What nothing reads is taken up; what the step holds as a constant, and tied weights, have to be as they are.
 
         Args:
             values: by name.
-            inputs: the state's inputs.
+            inputs: names of the state's inputs.
 
         Raises:
             InvalidInputError: a constant has another value, or two names of one weight have two.

@@ -63,8 +63,7 @@ class Portable(abc.ABC):
             InvalidInputError: a name of the state is missing or one is unknown, a value differs in dtype or shape, or
                 from the constant that the step has instead of a state; nothing is changed.
         """
-        taken = self._module.state_of(values, self.held_state())
-        self.put_state(taken)
+        self.put_state(self._module.state_of(values, {pair.input for pair in self.state.pairs}))
 
     def weights(self) -> dict[str, Array]:
         """Weights and what layers keep, by the names of the framework, without the optimizer's state.
