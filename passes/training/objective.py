@@ -144,7 +144,7 @@ class ObjectivePass(Pass):
         if first.dtype.is_floating_point():
             return
         names = [f"'{x.value.name}'" for x in others if x.dtype.is_floating_point()]
-        way = f"; a function of all outputs and targets takes {some(names)}" if names else ""
+        way = f"; in Python, a function of all outputs and targets takes {some(names)}" if names else ""
         raise InvalidInputError(
             f"loss requires a first output of a floating dtype, got '{first.value.name}' of {first.dtype.name}{way}"
         )
