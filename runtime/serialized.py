@@ -73,6 +73,15 @@ def serialize(model: ir.Model) -> tuple[bytes, dict[str, Array]]:
             value.const_value = tensor
 
 
+def keeps_small_weights_outside(model: ir.Model) -> bool:
+    """Whether small weights, such as shapes and axes, are external data, from which onnxruntime does not read them."""
+    return any(
+        isinstance(tensor := value.const_value, ir.ExternalTensor) and tensor.nbytes < _LARGE_BYTES
+        for graph in all_graphs(model)
+        for value in graph.initializers.values()
+    )
+
+
 def default_options() -> ort.SessionOptions:
     """The session options used when none are given."""
     options = ort.SessionOptions()

@@ -28,7 +28,12 @@ from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.empty_batches import batch_sizes, check_batches
 from lstm_lower.runtime.kernels import lacking
-from lstm_lower.runtime.serialized import default_options, failures_explained, open_session
+from lstm_lower.runtime.serialized import (
+    default_options,
+    failures_explained,
+    keeps_small_weights_outside,
+    open_session,
+)
 from lstm_lower.runtime.values import as_array, dtype_of
 
 Array = np.ndarray[Any, Any]
@@ -186,7 +191,8 @@ def _loadable(
         # What a capture cannot hold would fail in the run.
         CheckTargetPass(target_of(target), silent=not provider_names.is_captured(providers))(loaded)
     # A pipe cannot be read again.
-    if isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified):
+    stays = isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified)
+    if isinstance(model, (str, os.PathLike)) and stays and not keeps_small_weights_outside(loaded):
         return model, loaded
     return loaded, loaded
 

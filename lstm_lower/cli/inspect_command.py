@@ -6,6 +6,7 @@ import dataclasses
 import warnings
 from typing import TYPE_CHECKING
 
+import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
@@ -19,7 +20,7 @@ from lstm_lower.cli.sources import (
     names_of,
     open_model,
 )
-from lstm_lower.errors import InvalidInputError, LstmLowerError
+from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError
 from lstm_lower.records.kinds import is_tensorflow
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ def inspect(
 
     MODEL is an ONNX file, or a file of TensorFlow's: a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta) or the folder of
     a SavedModel. For these it shows the contents, likely losses, training
-    steps and inputs, and the command to run next.
-    """
+    steps and inputs, and the command to run next. The exit code is 1 for a file that is malformed or lacks external
+    data, also where its contents can be shown.
+    """  # fmt: skip
     with console.errors(as_json=as_json, plugins=plugin):
         if is_tensorflow(model):
             from lstm_lower.cli.inspect_graph import inspect_graph
@@ -59,21 +61,23 @@ def inspect(
         from lstm_lower.passes.summary import summarize
 
         source = open_model(model, ImportOptions(inputs, outputs, signature))
-        fault, after = None, None
+        broken, fault, after = False, None, None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 lowered = lower(source, opset, schedule)
             after = summarize(lowered)
             InferShapesPass()(source)
-        except LstmLowerError as error:
-            fault = str(error)
+        except (InvalidModelError, UnsupportedOpError) as error:
+            broken, fault = isinstance(error, InvalidModelError), str(error)
         before = summarize(source)
     if as_json:
         data = {"lowerable": fault is None, "fault": fault, "before": dataclasses.asdict(before)}
         console.print_json({**data, "after": None if after is None else dataclasses.asdict(after)})
-        return
-    _print(before, after, fault)
+    else:
+        _print(before, after, fault)
+    if broken:
+        raise typer.Exit(1)
 
 
 def _print(before: Summary, after: Summary | None, fault: str | None) -> None:
@@ -86,7 +90,8 @@ def _print(before: Summary, after: Summary | None, fault: str | None) -> None:
         console.table("lowerable op", "node", "where", "sizes", "attributes", rows=rows)
     elif fault is None:
         console.out().print(nothing_to_lower(before))
-    console.out().print()
+    if before.composites or fault is None:
+        console.out().print()
     if after is not None:
         console.table("", "before", "after", rows=_counts(before, after), right=("before", "after"))
     if fault is not None:

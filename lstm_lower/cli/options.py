@@ -64,6 +64,9 @@ PluginOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+# Of the largest size that ONNX can declare, 2**63 - 1, are 19.
+_DIGITS = 18
+
 
 def parse_dims(dims: list[str] | None) -> dict[str, int]:
     """Reads `--dim NAME=SIZE` options.
@@ -74,7 +77,7 @@ def parse_dims(dims: list[str] | None) -> dict[str, int]:
     sizes = {}
     for text in dims or []:
         name, equals, size = text.rpartition("=")
-        if not equals or not name or not size.isdigit():
+        if not equals or not name or not size.isdecimal() or len(size) > _DIGITS:
             raise InvalidInputError(f"--dim requires NAME=SIZE, got {text!r}")
         sizes[name] = int(size)
     return sizes

@@ -24,8 +24,8 @@ class FixedSizesPass(Pass):
         super().__init__()
         for name, size in arguments.mapping("sizes", sizes, "names to sizes").items():
             number: object = size
-            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise InvalidInputError(f"sizes require numbers of 0 and more, got {size!r} for '{name}'")
+            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+                raise InvalidInputError(f"sizes require positive integers, got {size!r} for '{name}'")
         self.sizes = dict(sizes)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

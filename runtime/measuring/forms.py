@@ -13,11 +13,13 @@ from typing import Literal
 import onnx_ir as ir
 
 from lstm_lower.errors import LstmLowerError
+from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.composites import is_to_lower
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.pipeline import optimize
 from lstm_lower.records.kinds import is_tensorflow
 from lstm_lower.records.model_files import as_proto, save
+from lstm_lower.runtime.serialized import keeps_small_weights_outside
 
 Form = Literal["original", "lowered", "optimised"]
 FORMS: tuple[Form, ...] = ("original", "lowered", "optimised")
@@ -28,8 +30,9 @@ class FormedModel:
     """One form of the model.
 
     Attributes:
-        form: `original`: the file itself; `lowered`: its recurrent ops as their formulas, loops as the textbook has
-            them; `optimised`: what `lower` returns, or `optimize` of a model without such ops.
+        form: `original`: the file itself, or a copy with small weights inside, where onnxruntime would not read them;
+            `lowered`: its recurrent ops as their formulas, loops as the textbook has them; `optimised`: what `lower`
+            returns, or `optimize` of a model without such ops.
         schedule: of an optimised one.
         target: the runtime that it is lowered for; `None` for none in particular.
         path: the file; `None` where there is none.
@@ -95,17 +98,17 @@ def formed_models(
         same = seen.setdefault((made.target, _identity(model)), made.name)
         if same != made.name:
             yield dataclasses.replace(made, absence=f"the same graph as {same}", seconds=seconds)
-        elif made.form == "original":
+        elif made.form == "original" and not keeps_small_weights_outside(source):
             yield dataclasses.replace(made, path=Path(path))
         else:
             target = folder / f"{number}.onnx"
             save(model, target)
-            yield dataclasses.replace(made, path=target, seconds=seconds)
+            yield dataclasses.replace(made, path=target, seconds=None if made.form == "original" else seconds)
 
 
 def _formed(source: ir.Model, made: FormedModel, sizes: Mapping[str, int] | None) -> ir.Model:
     if made.form == "original":
-        return source
+        return copy_model(source) if keeps_small_weights_outside(source) else source
     if made.schedule is None:
         return lower(source, optimize=False, target=made.target, sizes=sizes)
     if made.target is not None or is_to_lower(source):

@@ -16,10 +16,13 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.records.model_files import load
 from lstm_lower.runtime.feeds import random_feeds
 from lstm_lower.runtime.loadable import check_loadable
+from lstm_lower.runtime.measuring.forms import formed_models
 from lstm_lower.runtime.proof.check import check
 from tests.support import documentation
+from tests.support.command_line import run
 
 
 def parse(text: str) -> onnx.ModelProto:
@@ -159,3 +162,22 @@ def test_a_file_that_is_no_model_does_not_load(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"\xff" * 100)
     with pytest.raises(InvalidModelError, match="refuses the model"):
         check_loadable(tmp_path / "m.onnx")
+
+
+def test_a_shape_in_external_data(tmp_path: Path) -> None:
+    """onnxruntime reads no shape from such data where it opens a file itself."""
+    model = parse("agraph (float[N, 2, 3] x) => (float[N, 6] y) <int64[2] s = {-1, 6}> { y = Reshape (x, s) }")
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array([-1, 6]), "s"))
+    path, copies = tmp_path / "m.onnx", tmp_path / "copies"
+    onnx.save(model, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    copies.mkdir()
+    feeds = {"x": np.arange(12, dtype=np.float32).reshape(2, 2, 3)}
+    for opened in (path, next(formed_models(path, load(path), copies, forms=["original"], schedules=[])).path):
+        assert opened is not None
+        np.testing.assert_array_equal(ll.Session(opened).run(feeds)["y"], feeds["x"].reshape(2, 6))
+    assert list(copies.iterdir())  # what `bench` hands to onnxruntime as it is
+    (tmp_path / "m.data").unlink()
+    shown = run("inspect", path)
+    assert shown.exit_code == 1
+    assert "f32[N,6]" in shown.stdout
+    assert "requires data of [2] INT64, got none" in shown.stdout

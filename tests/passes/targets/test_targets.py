@@ -132,8 +132,9 @@ def test_bad_options() -> None:
         ll.lower(TRAIN, target="abacus")
     with pytest.raises(InvalidInputError, match=r"sizes require names of open sizes, \['batch'\], got 'T'"):
         ll.lower(TRAIN, sizes={"T": 3})
-    with pytest.raises(InvalidInputError, match="sizes require numbers of 0 and more, got True for 'batch'"):
-        ll.lower(TRAIN, sizes={"batch": True})
+    for size in (True, 0):
+        with pytest.raises(InvalidInputError, match=f"sizes require positive integers, got {size} for 'batch'"):
+            ll.lower(TRAIN, sizes={"batch": size})
 
 
 def test_fixed_sizes() -> None:
