@@ -59,6 +59,7 @@ def from_torch(
     example_targets: Any = None,
     dynamic_shapes: DynamicShapes = "auto",
     what: What = "train",
+    schedule_steps: int | None = None,
 ) -> onnx.ModelProto:
     """Makes a training step of a PyTorch module, in the mode that it is in, training or evaluation.
 
@@ -76,6 +77,8 @@ def from_torch(
             for none.
         what: `train` for a step that updates its state, `gradients` for `loss` and `grad/<parameter>`,
             `input_gradient` for `loss` and `grad/<input>`, `forward` for `loss`.
+        schedule_steps: number of updates in all for which a scheduler that calls functions of Python, such as LambdaLR,
+            is run ahead; its rates become a table, behind whose end a step fails. Schedulers with a formula need none.
 
     Returns:
         A model to be handed to `ll.Trainer` or `ll.lower`. Inputs are named after `forward`'s parameters, targets
@@ -93,7 +96,7 @@ def from_torch(
         raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
     if optimizer is not None and what != "train":
         raise InvalidInputError(f"optimizer requires what='train', got {what!r}")
-    optimizers.check(optimizer)
+    optimizers.check(optimizer, schedule_steps)
     examples.checked("example_inputs", example_inputs)
     targets = losses.tensors_of(example_targets)
     examples.checked("example_targets", targets)
@@ -139,7 +142,7 @@ def from_torch(
         *_preparing_passes(rerolling),
         *making,
         BuffersPass(module, exported.states if what == "train" else {}),
-        OptimizerPass(module, optimizer),
+        OptimizerPass(module, optimizer, schedule_steps),
     ]
     step = run_passes(_with_states(exported, keep=what == "train"), passes)
     _tell_fixed_steps(module, step, exported.fixed, rerolling.steps)
@@ -358,10 +361,12 @@ class OptimizerPass(Pass):
     Attributes:
         module: whose parameters PyTorch's optimizers know.
         optimizer: see `from_torch`.
+        schedule_steps: see there.
     """
 
     module: nn.Module
     optimizer: Any
+    schedule_steps: int | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -372,5 +377,5 @@ class OptimizerPass(Pass):
         if optimizers.is_torch(chosen):
             weights = {pair.input for pair in training_state.read(model).pairs if pair.gradient is not None}
             names = parameter_names(self.module, model)
-            chosen = optimizers.groups_of(chosen, names, weights.__contains__)
+            chosen = optimizers.groups_of(chosen, names, weights.__contains__, self.schedule_steps)
         return TrainingOptionsPass(chosen)(model)

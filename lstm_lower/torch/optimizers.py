@@ -25,16 +25,20 @@ _KINDS: dict[type[Any], type[Any]] = {
 }
 
 
+# Updates for which a table of learning rates may be made: 80 MB.
+_MOST = 10_000_000
+
+
 def is_torch(optimizer: object) -> bool:
     """Whether it is one of PyTorch's optimizers or schedulers."""
     return isinstance(optimizer, (torch.optim.Optimizer, lr_scheduler.LRScheduler))
 
 
-def check(optimizer: object) -> None:
+def check(optimizer: object, schedule_steps: object) -> None:
     """Refuses a class, which `torch.optim` has beside the objects, and kinds without a formula.
 
     Raises:
-        InvalidInputError: it is a class.
+        InvalidInputError: it is a class; or a number of steps is none, or stands beside what is no scheduler.
         UnsupportedOpError: it is of a kind without a formula.
     """
     if isinstance(optimizer, type):
@@ -42,6 +46,16 @@ def check(optimizer: object) -> None:
             f"optimizer requires an object, got the class {optimizer.__name__}; make one of it: "
             f"{optimizer.__name__}(module.parameters(), ...)"
         )
+    if schedule_steps is not None:
+        if not isinstance(optimizer, lr_scheduler.LRScheduler):
+            raise InvalidInputError(
+                f"schedule_steps requires a scheduler of torch.optim as optimizer, got {type(optimizer).__name__}"
+            )
+        number = isinstance(schedule_steps, int) and not isinstance(schedule_steps, bool)
+        if not number or not 1 <= schedule_steps <= _MOST:  # type: ignore[operator]
+            raise InvalidInputError(
+                f"schedule_steps requires a number of updates from 1 to {_MOST:,}, got {schedule_steps!r}"
+            )
     if is_torch(optimizer):
         _kind(getattr(optimizer, "optimizer", optimizer))
 
@@ -57,13 +71,16 @@ def _kind(optimizer: object) -> type[Any]:
     return kind
 
 
-def groups_of(optimizer: Any, names: Mapping[int, str], used: Callable[[str], bool]) -> list[Group]:
+def groups_of(
+    optimizer: Any, names: Mapping[int, str], used: Callable[[str], bool], schedule_steps: int | None = None
+) -> list[Group]:
     """The groups of an optimizer, or of the one that a scheduler belongs to.
 
     Args:
         optimizer: either.
         names: identity of a parameter -> its name.
         used: whether a parameter of a name has a gradient; others are left out, as PyTorch does.
+        schedule_steps: for how many updates a scheduler without a formula has a table.
 
     Raises:
         InvalidInputError: it has parameters of another module, or does not fit.
@@ -73,7 +90,7 @@ def groups_of(optimizer: Any, names: Mapping[int, str], used: Callable[[str], bo
     optimizer = optimizer if scheduler is None else scheduler.optimizer
     kind = _kind(optimizer)
     groups = []
-    for number, options in enumerate(optimizer.param_groups):
+    for options in optimizer.param_groups:
         members = [parameter for parameter in options["params"] if id(parameter) in names]
         if len(members) < len(options["params"]):
             raise InvalidInputError(
@@ -83,9 +100,11 @@ def groups_of(optimizer: Any, names: Mapping[int, str], used: Callable[[str], bo
         kept = {name: optimizer.state.get(parameter, {}) for name, parameter in chosen.items()}
         rule = _rule(kind, options, scheduled=scheduler is not None)
         steps = _steps(rule, kept, scheduler)
-        schedule = None if scheduler is None else schedulers.schedule_of(scheduler, steps, number)
-        groups.append(Group(rule, list(chosen), schedule, _slots(rule, kept), steps))
-    return groups
+        groups.append(Group(rule, list(chosen), None, _slots(rule, kept), steps))
+    if scheduler is None:
+        return groups
+    schedules = schedulers.schedules_of(scheduler, [group.steps for group in groups], schedule_steps)
+    return [dataclasses.replace(group, schedule=schedule) for group, schedule in zip(groups, schedules, strict=True)]
 
 
 def _rule(kind: type[Any], options: Mapping[str, Any], *, scheduled: bool) -> Optimizer:
@@ -111,7 +130,7 @@ def _steps(rule: Optimizer, kept: Mapping[str, Mapping[str, Any]], scheduler: lr
             f"optimizer requires parameters of a group to have had the same number of updates, got {sorted(counts)}; "
             "put them in groups of their own"
         )
-    return counts.pop() if counts else 0
+    return counts.pop() if counts else told
 
 
 def _slots(rule: Optimizer, kept: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Array]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -16,6 +16,7 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.training import schedules
 from lstm_lower.passes.training.schedules import ChainedScheduler, Link, MovesMomentum, Schedule
 from lstm_lower.runtime.proof.reference import evaluate
+from lstm_lower.torch.scheduler_runs import tables_of
 
 # Scheduler -> ours and its options, which both have by the same names.
 _SCHEDULES: dict[type[Any], tuple[type[Any], tuple[str, ...]]] = {
@@ -48,18 +49,31 @@ def number_of(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
-def schedule_of(scheduler: lr_scheduler.LRScheduler, steps: int, group: int) -> Schedule | ChainedScheduler:
-    """The formula of a scheduler for a group of its optimizer.
+def schedules_of(
+    scheduler: lr_scheduler.LRScheduler, steps: Sequence[int], until: int | None
+) -> Sequence[Schedule | ChainedScheduler]:
+    """The formulas of a scheduler for each group of its optimizer, or tables where one has none.
 
     Args:
         scheduler: the scheduler.
-        steps: number of updates that were done.
-        group: number of the group.
+        steps: number of updates that were done, by group.
+        until: number of updates in all for a table; `None` for none.
 
     Raises:
-        InvalidInputError: it does not stand where its formula says.
-        UnsupportedOpError: it has no formula.
+        InvalidInputError: it does not stand where its formula says, or `until` does not fit.
+        UnsupportedOpError: it has neither.
     """
+    try:
+        return [_formula_of(scheduler, done, number) for number, done in enumerate(steps)]
+    except UnsupportedOpError:
+        if until is None or isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
+            raise
+    for done in steps:
+        _check_count(updates_of(scheduler), done)
+    return tables_of(scheduler, steps[0], until)
+
+
+def _formula_of(scheduler: lr_scheduler.LRScheduler, steps: int, group: int) -> Schedule | ChainedScheduler:
     schedule = _unchecked(scheduler, steps, group)
     options = scheduler.optimizer.param_groups[group]
     if not isinstance(schedule, ChainedScheduler):
@@ -95,13 +109,17 @@ def updates_of(scheduler: Any) -> int:
 
 
 def _checked_count(scheduler: lr_scheduler.LRScheduler, steps: int, group: int) -> Schedule:
-    if scheduler.last_epoch != steps:
+    _check_count(scheduler.last_epoch, steps)
+    return _formula(scheduler, group)
+
+
+def _check_count(told: int, steps: int) -> None:
+    if told != steps:
         raise InvalidInputError(
             f"a scheduler requires to have been stepped as often as its optimizer, {steps} times, got "
-            f"{scheduler.last_epoch}; one that steps once an epoch is stepped beside the trainer: "
+            f"{told}; one that steps once an epoch is stepped beside the trainer: "
             "trainer.learning_rate = scheduler.get_last_lr()[0]"
         )
-    return _formula(scheduler, group)
 
 
 def _check(what: str, present: float, steps: int, formula: Callable[[Expr], Expr]) -> None:
@@ -120,18 +138,25 @@ def _check(what: str, present: float, steps: int, formula: Callable[[Expr], Expr
 
 def _way_on(scheduler: Any = None) -> str:
     way = " of one with cycle_momentum=False" if getattr(scheduler, "cycle_momentum", False) else ""
-    step = "step(loss)" if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else "step()"
+    plateau = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
     groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", ())
     several = "; the rates of further groups keep their ratio to the first one's" if len(groups) > 1 else ""
+    table = "" if scheduler is None or plateau else "schedule_steps=N puts its rates for N updates into a table; or "
     return (
-        "give the optimizer alone and set trainer.learning_rate = scheduler.get_last_lr()[0] after each "
-        f"scheduler.{step}{way}{several}"
+        f"{table}give the optimizer alone and set trainer.learning_rate = scheduler.get_last_lr()[0] after each "
+        f"scheduler.step({'metric' if plateau else ''}){way}{several}"
     )
 
 
 def _formula(scheduler: Any, group: int) -> Schedule:
     """A scheduler's formula for a group of its optimizer."""
     kind = type(scheduler)
+    if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
+        raise UnsupportedOpError(
+            f"a scheduler requires to go by the number of updates, got {kind.__name__}, which goes by a metric that no "
+            f"step computes, most often once an epoch; {_way_on(scheduler)}. trainer.fit takes "
+            "lstm_lower.runtime.training.callbacks.ReduceOnPlateau"
+        )
     if kind is lr_scheduler.SequentialLR:
         parts = [_formula(part, group) for part in scheduler._schedulers]
         for part, formula in zip(scheduler._schedulers, parts, strict=True):

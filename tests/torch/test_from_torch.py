@@ -377,7 +377,7 @@ SET.optimizer.param_groups[0]["lr"] = 0.3
             "mse",
             torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(LINEAR.parameters())),
             UnsupportedOpError,
-            "a scheduler requires a formula of the number of updates",
+            r"got ReduceLROnPlateau, which goes by a metric .* after each scheduler.step\(metric\)",
         ),
     ],
 )
