@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph.form import is_always_made
 from lstm_lower.graph.structure import verify_structure
-from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of, with_inner
 from lstm_lower.graph.verify import verify_types
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.opset.installed import MIN_OPSET
@@ -69,11 +69,11 @@ class NameOutputsPass(Pass):
 
 
 class UniqueNamesPass(Pass):
-    """Gives every value and node of the main graph and its subgraphs a unique name.
+    """Gives every value and node of the main graph and its subgraphs a unique name, and graphs without a name one.
 
     ONNX lets graphs side by side use a name twice, and a subgraph's inputs and initializers shadow names of the graphs
     around it; passes that move nodes between graphs need names that fit everywhere. Names of the main graph's values
-    stay.
+    stay. onnx's checker refuses graphs without names, which onnxruntime takes.
     """
 
     preserves = True
@@ -84,7 +84,10 @@ class UniqueNamesPass(Pass):
         for thing in repeated:
             assert thing.name
             thing.name = self.context.space.names.fresh(thing.name)
-        return ir.passes.PassResult(model, modified=bool(repeated))
+        nameless = [graph for graph in with_inner(model.graph) if not graph.name]
+        for graph in nameless:
+            graph.name = "graph"
+        return ir.passes.PassResult(model, modified=bool(repeated or nameless))
 
     def ensures(self, model: ir.Model) -> None:
         """Every name occurs once.

@@ -63,7 +63,7 @@ def report(
         typer.Option(
             "--node-data",
             metavar="DIR",
-            help="Also write times.json and errors.json for Model Explorer there.",
+            help="Also write the lowered model, times.json and errors.json for Model Explorer there.",
             show_default=False,
         ),
     ] = None,
@@ -110,9 +110,10 @@ def report(
                 analysis = measured(analysis, feeds)
             except LstmLowerError as error:
                 raise InvalidInputError(f"{error}; --no-run writes a report without errors and times") from error
-        text = page(contents(analysis, model.name, f"{model.stem}.lowered.onnx"))
+        lowered = f"{model.stem}.lowered.onnx"
+        text = page(contents(analysis, model.name, lowered))
         if node_data is not None:
-            _write_node_data(node_data, analysis)
+            _write_node_data(node_data, lowered, analysis)
         write_text(target, text)
         _print(analysis, target, as_json=as_json)
 
@@ -132,13 +133,15 @@ def _feeds(
     return Feeds(arrays, recorded, parse_dims(dim), seed, provider)
 
 
-def _write_node_data(folder: Path, analysis: Analysis) -> None:
+def _write_node_data(folder: Path, model: str, analysis: Analysis) -> None:
+    from lstm_lower.records.model_files import save
     from lstm_lower.report.node_data import errors, times
 
     texts = {"times.json": times(analysis), "errors.json": errors(analysis)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, values in texts.items():
         write_text(folder / name, json.dumps(values, indent=2) + "\n")
+    save(analysis.lowered, folder / model)
 
 
 def _print(analysis: Analysis, target: Path, *, as_json: bool) -> None:

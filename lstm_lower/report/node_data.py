@@ -2,18 +2,21 @@
 
 Its custom node data are a JSON object, graph id -> `results`, which hold a value per node, and `gradient`, the colours
 from the smallest value to the largest. Ids are those of its ONNX adapter (model-explorer-onnx): a graph's name, a
-node's name, for a body `<node>/<attribute>`, for a graph's output `[value] <name>`.
+node's name, for a loop's body `<node>/<attribute>`, for a graph's output `[value] <name>`. It draws the nodes of an
+If's branches in the graph around it, as `<If>/<attribute>/<node>`, and does not draw loops within loops.
 https://github.com/google-ai-edge/model-explorer/wiki/2.-User-Guide#custom-node-data
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator
 from typing import TypedDict
 
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.digests import graphs_by_name
 from lstm_lower.report.analysis import Analysis
@@ -51,13 +54,11 @@ def times(analysis: Analysis) -> dict[str, GraphData]:
     if analysis.times is None:
         raise InvalidInputError("node data require times, got a model that was not run")
     seconds = {(time.place, time.name): time.seconds for time in analysis.times}
-    found: dict[str, GraphData] = {}
-    for graph_id, place, nodes in _graphs(analysis.lowered.graph, analysis.lowered.graph.name or "<main>", ()):
-        known = {key: seconds[place, node_label(node)] for key, node in nodes if (place, node_label(node)) in seconds}
-        found[graph_id] = GraphData(
-            results={key: Result(value=1e3 * value) for key, value in known.items()}, gradient=_GRADIENT
-        )
-    return found
+    found: dict[str, dict[str, Result]] = collections.defaultdict(dict)
+    for graph_id, key, place, node in _nodes(analysis.lowered.graph):
+        if (taken := seconds.get((place, node_label(node)))) is not None:
+            found[graph_id][key] = Result(value=round(1e3 * taken, 4))
+    return {graph_id: GraphData(results=results, gradient=_GRADIENT) for graph_id, results in found.items()}
 
 
 def errors(analysis: Analysis) -> dict[str, GraphData]:
@@ -69,8 +70,8 @@ def errors(analysis: Analysis) -> dict[str, GraphData]:
     if analysis.check is None:
         raise InvalidInputError("node data require errors, got a model that was not run")
     graph = analysis.lowered.graph
-    keys = {node: key for _, place, nodes in _graphs(graph, "", ()) if not place for key, node in nodes}
-    rows = {row.name: max(row.relative.values()) for row in analysis.check.outputs if row.relative}
+    keys = {node: key for _, key, place, node in _nodes(graph) if not place}
+    rows = {row.name: float(f"{max(row.relative.values()):.3g}") for row in analysis.check.outputs if row.relative}
     results: dict[str, Result] = {}
     for value in graph.outputs:
         name, node = value.name or "", value.producer()
@@ -79,14 +80,20 @@ def errors(analysis: Analysis) -> dict[str, GraphData]:
         results[f"[value] {name}"] = Result(value=rows[name])
         if node is not None:
             results[keys[node]] = Result(value=max(rows[name], results.get(keys[node], Result(value=0.0))["value"]))
-    return {graph.name or "<main>": GraphData(results=results, gradient=_GRADIENT)}
+    return {str(graph.name): GraphData(results=results, gradient=_GRADIENT)}
 
 
-def _graphs(
-    graph: ir.Graph, graph_id: str, place: tuple[str, ...]
-) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ir.Node]]]]:
-    """A graph and the bodies in it: id, the nodes around it, and its nodes with their ids."""
-    yield graph_id, place, [(node.name or f"<node_{index}>", node) for index, node in enumerate(graph)]
-    for index, node in enumerate(graph):
-        for name, body in graphs_by_name(node).items():
-            yield from _graphs(body, f"{node.name or f'<node_{index}>'}/{name}", (*place, node_label(node)))
+def _nodes(graph: ir.Graph) -> Iterator[tuple[str, str, tuple[str, ...], ir.Node]]:
+    """Every node, its graph's id and its own, and the nodes around it."""
+    waiting: list[tuple[ir.Graph, str, str, tuple[str, ...]]] = [(graph, str(graph.name), "", ())]
+    while waiting:
+        inside, graph_id, prefix, place = waiting.pop(0)
+        for node in inside:
+            key = prefix + node_label(node)
+            yield graph_id, key, place, node
+            for name, body in graphs_by_name(node).items():
+                around = (*place, node_label(node))
+                if std.If.matches(node):
+                    waiting.append((body, graph_id, f"{key}/{name}/", around))
+                else:
+                    waiting.append((body, f"{key}/{name}", "", around))
