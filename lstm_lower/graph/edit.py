@@ -109,3 +109,14 @@ def set_operands(node: ir.Node, changed: Mapping[int, ir.Value | None]) -> None:
         if new is not None:
             new._add_usage(node, index)
     node._inputs = tuple(values)
+
+
+def insert_output(node: ir.Node, index: int) -> ir.Value:
+    """Gives a node one more output at a position; the others stay the same values, which onnx_ir has no way for."""
+    node.resize_outputs(len(node.outputs) + 1)
+    *others, new = node.outputs
+    others.insert(index, new)
+    node._outputs = tuple(others)
+    for position, value in enumerate(others):
+        value._index = position
+    return new

@@ -25,6 +25,7 @@ from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.gradients.activity import Activity, weights
 from lstm_lower.passes.gradients.preparation import preparing_passes
+from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
 from lstm_lower.passes.gradients.reverse import Reverse
 from lstm_lower.passes.opset.forms import form
@@ -128,6 +129,8 @@ class GradientPass(Pass):
                 space = self.context.space
                 activity = self._activity(model)
         _check_rules(model, activity)
+        if ragged_scans_to_loops(model, space, set(activity.nodes(model.graph))):
+            activity = self._activity(model)
         result, wanted = _output(model, self.of), self._wanted(model)
         b = Builder(Emitter(space, model.graph, scope="gradient"))
         reverse = Reverse(b, activity.active)

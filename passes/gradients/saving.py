@@ -13,6 +13,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import remove_unread, set_operands
+from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
@@ -49,8 +50,16 @@ class Handing:
         graph: the backward body, complete; it reads values of the forward one as if it could.
     """
 
-    def __init__(self, backward: Builder) -> None:
+    def __init__(self, backward: Builder, varies: Callable[[ir.Value], bool] = lambda _: False) -> None:
+        """Prepares.
+
+        Args:
+            backward: what has emitted the backward body.
+            varies: whether a value of the forward body has another shape from step to step; of one of which only the
+                shape is read just that is saved.
+        """
         self.backward = backward
+        self._varies = varies
         self.graph = backward.emitter.graph
         remove_unread(self.graph)
         self._inside = set(all_nodes(self.graph))
@@ -70,8 +79,17 @@ class Handing:
             else:
                 saved += read
         for value in saved:
-            if readers := self._readers(value):
+            readers = self._readers(value)
+            if readers and all(std.Shape.matches(node) for node, _ in readers) and self._varies(value):
+                for node, _ in readers:
+                    self._hand_shape(node, forward, handed)
+            elif readers:
                 _redirect(readers, handed(value))
+
+    def _hand_shape(self, reader: ir.Node, forward: ir.Graph, handed: Callable[[ir.Value], ir.Value]) -> None:
+        """Lets the forward body find a shape that the backward one reads."""
+        shape = Emitter(self.backward.emitter.space, forward, scope=self.backward.scope).again(reader, reader.inputs)
+        replace(reader.outputs[0], handed(shape.outputs[0]), self.backward.emitter.space)
 
     def _copy(self, node: ir.Node) -> None:
         """Computes a node again at the start of the backward body."""

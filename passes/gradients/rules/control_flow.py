@@ -13,15 +13,15 @@ from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import remove_unread
-from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.standard.control_flow import STEPS
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.graph.values import Dim, stated
+from lstm_lower.graph.values import Dim
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, widened
 from lstm_lower.passes.gradients.reverse import Reverse
 from lstm_lower.passes.gradients.saving import Handing
+from lstm_lower.passes.gradients.steps import ForwardSteps
 
 
 @dataclasses.dataclass
@@ -119,6 +119,7 @@ def _scan(op: std.Scan, n: Adjoint) -> Gradients:
     """A Scan over the same steps in reverse."""
     states = op.states
     loop = _BackwardLoop(n, op.body, (0, 0), states)
+    forward = ForwardSteps(op, n.b)
     walked: list[tuple[Expr, Expr, int, int]] = []
 
     def walk(sequence: ir.Value, step: ir.Value, role: str, axis: int, direction: int) -> Expr:
@@ -149,7 +150,7 @@ def _scan(op: std.Scan, n: Adjoint) -> Gradients:
     def handed(value: ir.Value) -> ir.Value:
         if value in sequences:
             return given(sequences[value], "input").value
-        j = _saved(op, value, n.b)
+        j = forward.saved(value)
         roles = op.output_axes[j], op.output_directions[j]
         return walk(op.node.outputs[states + j], value, "saved", *roles).value
 
@@ -185,7 +186,8 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
     true = n.b.constant(np.asarray(1), ir.DataType.BOOL)
     iteration = loop.inner.parameter(n.b.ints(), "iteration", ())
     going = loop.inner.parameter(true, "going", ())
-    steps = _step_count(op, n)
+    forward = ForwardSteps(op, n.b)
+    steps = forward.count()
     last = steps - 1
 
     def read(b: Builder, sequence: ir.Value, step: ir.Value) -> Expr:
@@ -207,10 +209,11 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
         front.depth = loop.inner.depth
         if value is op.body.inputs[0]:
             return (last - front.wrap(iteration.value)).value
-        position = count + _saved(op, value, n.b)
-        return read(front, op.node.outputs[position], value).value
+        if forward.varies(value):
+            return forward.pieces(value).read(front, last - front.wrap(iteration.value)).value
+        return read(front, forward.sequence(value), value).value
 
-    Handing(loop.inner).run(op.body, handed)
+    Handing(loop.inner, forward.varies).run(op.body, handed)
     graph.inputs.extend([iteration.value, going.value, *(c.parameter.value for c in loop.carried)])
     operands = [steps, None, *(c.initial for c in loop.carried)]
     results = n.b.ops(std.Loop, *operands, outputs=len(loop.carried), body=graph) if loop.carried else []
@@ -222,43 +225,6 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
     for j, final in loop.results(results).items():
         gradients[2 + j] = final
     return gradients
-
-
-def _step_count(op: std.Loop, n: Adjoint) -> Expr:
-    """How many steps a Loop has run, a scalar."""
-    if op.is_counted:
-        assert op.trips is not None
-        trips = n.b.wrap(op.trips)
-        return (trips if trips.shape == () else trips.reshape()).maximum(0)
-    position = len(op.carried) + _saved(op, op.body.inputs[0], n.b)
-    return n.b.op(std.Size, n.b.wrap(op.node.outputs[position]))
-
-
-def _saved(op: std.Scan | std.Loop, value: ir.Value, b: Builder) -> int:
-    """The position, behind the states, of the sequence of a body's value; added if there is none."""
-    node, body = op.node, op.body
-    first = 1 + len(op.carried) if isinstance(op, std.Loop) else op.states
-    for j, step in enumerate(body.outputs[first:]):
-        if step is value:
-            return j
-    producer = value.producer()
-    if producer is None or producer.graph is not body or value in body.outputs:
-        value = Emitter(b.emitter.space, body, scope=f"{node.name}/saved").op(std.Identity, value)
-    shape = b.facts.shape(value)
-    if shape is not None:
-        # onnxruntime asks for the rank of what leaves a body, which it does not always find out.
-        value.type, value.shape = b.facts.type(value), stated(shape)
-    body.outputs.append(value)
-    node.resize_outputs(len(node.outputs) + 1)
-    sequence = node.outputs[-1]
-    sequence.name = b.names.fresh(f"{node.name or node.op_type}/saved")
-    for key in ("scan_output_axes", "scan_output_directions"):
-        if key in node.attributes:
-            node.attributes[key] = ir.AttrInt64s(key, [*node.attributes[key].as_ints(), 0])
-    sequence.type = b.facts.type(sequence)
-    whole = b.facts.shape(sequence)
-    sequence.shape = None if whole is None else stated(whole)
-    return len(body.outputs) - 1 - first
 
 
 @differentiates(std.If)

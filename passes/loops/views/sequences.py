@@ -75,7 +75,7 @@ class Sequences:
             return False
         inside = set(values_of(self.loop.body))
         kept = {*self._inputs, *self._states}
-        return Variation(self.loop.facts, lambda x: x not in inside, {}, kept).of(value)
+        return Variation(self.loop.facts, lambda x: x not in inside, {}, kept, lambda _: False).of(value)
 
     def _made(self, value: ir.Value) -> ScanOutput | None:
         outputs = [x for x in self.loop.outputs if x.step is value and x.axis == 0 and x.reverse == self.loop.reverse]

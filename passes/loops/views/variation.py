@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import captures, operands
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Entry, Open
 
@@ -29,6 +30,8 @@ class Level(enum.IntEnum):
 _SIZES: dict[type[std.Standard], tuple[int, ...]] = {
     std.Reshape: (1,), std.Expand: (1,), std.Tile: (1,), std.Slice: (1, 2, 4), std.Pad: (1,), std.Range: (0, 1, 2),
     std.ConstantOfShape: (0,), std.OneHot: (1,), std.TopK: (1,), std.Split: (1,), std.Resize: (2, 3),
+    std.Compress: (1,), std.CenterCropPad: (1,), std.MaxUnpool: (2,), std.Col2Im: (1, 2), std.AffineGrid: (1,),
+    std.DFT: (1,), std.STFT: (1, 3), std.SequenceAt: (1,),
 }  # fmt: skip
 
 # Ops of whose results each size is that of an operand.
@@ -50,6 +53,8 @@ class Variation:
         updates: parameter of the body -> what an iteration makes of it.
         kept: parameters of the body that keep their shape; others vary.
         counted: whether an inner loop, given by one of its results, runs equally often in each iteration.
+        names: the names of sizes that are those of the model's inputs; a name that only the body declares tells
+            nothing. `None` for all names.
     """
 
     def __init__(
@@ -58,13 +63,15 @@ class Variation:
         outside: Callable[[ir.Value], bool],
         updates: Mapping[ir.Value, ir.Value],
         kept: Container[ir.Value] = (),
-        counted: Callable[[ir.Value], bool] = lambda _: False,
+        counted: Callable[[ir.Value], bool] | None = None,
+        names: Container[str] | None = None,
     ) -> None:
         self._facts = facts
         self._outside = outside
         self._updates = updates
         self._kept = kept
-        self._counted = counted
+        self._counted = counted or self._runs_equally
+        self._names = names
         self._varying: set[ir.Value] = set()
         self._shapes: dict[ir.Value, Level] = {}
         self._values: dict[ir.Value, Level] = {}
@@ -72,13 +79,21 @@ class Variation:
 
     def of(self, value: ir.Value) -> bool:
         """Whether a value's shape is seen to change."""
+        self._settle()
+        return self._shape(value) is Level.VARIES
+
+    def steady(self, value: ir.Value) -> bool:
+        """Whether the numbers in a value are the same in every iteration."""
+        self._settle()
+        return self._value(value) is Level.FIXED
+
+    def _settle(self) -> None:
         while not self._settled:
             found = {p for p in self._updates if p not in self._varying and self._grows(p)}
             self._settled = not found
             self._varying |= found
             self._shapes.clear()
             self._values.clear()
-        return self._shape(value) is Level.VARIES
 
     def _grows(self, parameter: ir.Value) -> bool:
         return self._shape(parameter) > Level.FIXED and self._shape(self._updates[parameter]) >= Level.CHANGED
@@ -96,6 +111,8 @@ class Variation:
     def _dim(self, dim: object, value: ir.Value) -> Level:
         if isinstance(dim, Entry):
             return self._value(dim.value)
+        if isinstance(dim, str) and not self._is_known(dim):
+            return self._made(value)
         if not isinstance(dim, Open):
             return Level.FIXED
         return self._made(value) if dim.value is value else self._shape(dim.value)
@@ -126,7 +143,10 @@ class Variation:
 
     def _is_open(self, value: ir.Value, axis: int | None) -> bool:
         shape = self._facts.shape(value)
-        return shape is None or axis is None or not isinstance(shape[axis], int | str)
+        return shape is None or axis is None or not self._is_known(shape[axis])
+
+    def _is_known(self, dim: object) -> bool:
+        return isinstance(dim, int) or (isinstance(dim, str) and (self._names is None or dim in self._names))
 
     def _operands(self, value: ir.Value, view: std.Standard | None) -> Level:
         node = value.producer()
@@ -140,9 +160,15 @@ class Variation:
 
     def _looped(self, view: std.Loop, value: ir.Value) -> Level:
         """An inner loop's result: its shape is that of each iteration if the number of iterations does not vary."""
-        if not self._counted(value):
+        if not self._counted(value) or isinstance(self._facts.type(value), ir.SequenceType):
             return Level.VARIES
-        return self._most(self._shape(x) for x in view.node.inputs if x is not None)
+        read = [x for x in captures(view.node) if self._facts.dtype(x) in (ir.DataType.INT32, ir.DataType.INT64)]
+        shapes = [self._shape(x) for x in operands(view.node)]
+        return self._most([*shapes, *(self._value(x) for x in read)])
+
+    def _runs_equally(self, value: ir.Value) -> bool:
+        loop = std.Loop.of(value.producer(), self._facts)
+        return loop is not None and loop.is_counted and self._value(loop.trips) is Level.FIXED
 
     def _value(self, value: ir.Value | None) -> Level:
         """What the numbers in a value depend on."""
