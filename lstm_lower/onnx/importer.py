@@ -21,6 +21,7 @@ from lstm_lower.passes.training.objective import LossFunction, ObjectivePass, Tr
 from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.passes.training.updates import Group
+from lstm_lower.passes.widening import WideningPass
 
 What = Literal["train", "gradients", "input_gradient", "forward"]
 AnyOptimizer = Optimizer | Sequence[Group] | str
@@ -101,4 +102,4 @@ def training_passes(
 ) -> list[Pass]:
     """The passes that `from_onnx` runs, for a pipeline of one's own."""
     making: list[Pass] = [LayerStatePass(), ObjectivePass(loss, trainable, what)]
-    return [*preparing_passes(), EvaluationPass(loss, what, making), TrainingOptionsPass(optimizer)]
+    return [*preparing_passes(), WideningPass(), EvaluationPass(loss, what, making), TrainingOptionsPass(optimizer)]

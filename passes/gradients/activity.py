@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
@@ -26,6 +27,20 @@ def weights(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
         for value in graph.initializers.values()
         if value not in settings and (dtype := facts.dtype(value)) is not None and dtype.is_floating_point()
     ]
+
+
+def learned(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
+    """The initializers that one takes for weights where nobody names them.
+
+    These are no single numbers of rank 0, which exporters write for the constants of a formula, no running statistics
+    of a BatchNormalization, and no masks of infinities.
+    """
+    kept = {x for node in all_nodes(graph) if std.BatchNormalization.matches(node) for x in node.inputs[3:]}
+    return [x for x in weights(graph, facts) if x not in kept and facts.rank(x) and _is_finite(x)]
+
+
+def _is_finite(value: ir.Value) -> bool:
+    return value.const_value is None or bool(np.isfinite(value.const_value.numpy()).all())
 
 
 class Activity:

@@ -23,7 +23,7 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.batch_statistics import BatchStatisticsPass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.driver import transform
-from lstm_lower.passes.gradients.activity import Activity, weights
+from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.preparation import preparing_passes
 from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
@@ -67,8 +67,9 @@ def gradient(
         model: a path, a protobuf or an onnx_ir model of opset 16 or newer (older ones are converted). It is not
             changed.
         of: the output to differentiate, a scalar of a floating dtype.
-        wrt: names of inputs, initializers or other values of the main graph, of a floating dtype; `None` for all
-            initializers that the result varies with.
+        wrt: names of inputs, initializers or other values of the main graph, of a floating dtype; `None` for the
+            weights that the result varies with: all initializers but single numbers of rank 0, running statistics of
+            batch normalization, and masks of infinities.
         seeds: the output may be any tensor: the model gets an input `seed/<of>` of its shape and dtype, and the
             gradients are those of the sum of their product (vector-Jacobian products).
 
@@ -141,7 +142,7 @@ class GradientPass(Pass):
         if self.wrt is None:
             wanted = [value for value in wanted if value in reverse.gradients]
             if not wanted:
-                raise InvalidInputError(f"wrt requires names of values, since '{self.of}' varies with no initializer")
+                raise InvalidInputError(f"wrt requires names of values, since '{self.of}' varies with no weight")
         taken = {output.name for output in model.graph.outputs}
         for value in wanted:
             found = reverse.gradients.get(value)
@@ -156,9 +157,8 @@ class GradientPass(Pass):
     def _wanted(self, model: ir.Model) -> list[ir.Value]:
         """The values that gradients are asked for."""
         facts = self.context.space.facts
-        floating = weights(model.graph, facts)
         if self.wrt is None:
-            return floating
+            return learned(model.graph, facts)
         names = [self.wrt] if isinstance(self.wrt, str) else arguments.names("wrt", self.wrt)
         if not names:
             raise InvalidInputError("wrt requires one name or more, got none; None stands for all weights")
@@ -167,7 +167,7 @@ class GradientPass(Pass):
         for name in names:
             value = values.get(name)
             if value is None:
-                candidates = [*(x.name for x in model.graph.inputs), *(x.name for x in floating)]
+                candidates = [*(x.name for x in model.graph.inputs), *(x.name for x in weights(model.graph, facts))]
                 raise InvalidInputError(
                     f"wrt requires names of the model's values, such as {some(candidates)}, got {name!r}"
                 )

@@ -7,7 +7,6 @@ import fnmatch
 import inspect
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from lstm_lower import arguments
@@ -19,7 +18,7 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.gradients.activity import Activity, weights
+from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.gradient import GradientPass
 from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve
 from lstm_lower.records import origin
@@ -189,12 +188,7 @@ class ObjectivePass(Pass):
         if self.trainable is not None:
             # What is not asked for by name needs no gradient that is zero everywhere.
             return [value for value in _chosen(floating, self.trainable) if value in reached]
-        fixed = {x for node in all_nodes(model.graph) if std.BatchNormalization.matches(node) for x in node.inputs[3:]}
-        found = [
-            value
-            for value in floating
-            if value in reached and value not in fixed and facts.rank(value) and _is_finite(value)
-        ]
+        found = [value for value in learned(model.graph, facts) if value in reached]
         if not found:
             raise InvalidInputError(
                 f"training requires weights that the loss varies with, got {_none(model, floating)}"
@@ -209,11 +203,6 @@ def _none(model: ir.Model, floating: Sequence[ir.Value]) -> str:
     if floating:
         return f"none; trainable chooses among {some([str(value.name) for value in floating])}"
     return "a model without initializers of a floating dtype"
-
-
-def _is_finite(value: ir.Value) -> bool:
-    """Whether an array may be a weight; a mask of infinities is none."""
-    return value.const_value is None or bool(np.isfinite(value.const_value.numpy()).all())
 
 
 def _chosen(values: list[ir.Value], trainable: Trainable) -> list[ir.Value]:

@@ -53,9 +53,9 @@ def test_takes_names_and_seeds(source: Path, tmp_path: Path) -> None:
 
 
 def test_long_lists_are_cut_short(tmp_path: Path) -> None:
-    weights = ", ".join(f"float w{i} = {{1}}" for i in range(20))
+    weights = ", ".join(f"float[1] w{i} = {{1}}" for i in range(20))
     total = f"loss = Sum({', '.join(f'w{i}' for i in range(20))})"
-    header = '<ir_version: 8, opset_import: ["" : 18]> sum () => (float loss)'
+    header = '<ir_version: 8, opset_import: ["" : 18]> sum () => (float[1] loss)'
     onnx.save(onnx.parser.parse_model(f"{header} <{weights}> {{ {total} }}"), tmp_path / "sum.onnx")
     result = CliRunner().invoke(app, ["gradient", str(tmp_path / "sum.onnx")])
     assert result.exit_code == 0, result.output

@@ -1,15 +1,17 @@
-"""Gradients in float16: those of float32 but for rounding."""
+"""Gradients in float16 and bfloat16: those of float32 but for rounding."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 import lstm_lower as ll
 from tests.support.differences import Array, run
-from tests.support.operator_gradients import given, model_of, random
+from tests.support.operator_gradients import evaluated, given, model_of, random
 
 IMAGE = random(2, 4, 6, 5)
 CHANNELS = {"scale": random(4, seed=1), "bias": random(4, seed=2)}
@@ -53,6 +55,31 @@ CASES: dict[str, tuple[str, dict[str, Array], dict[str, Any]]] = {
     "attention": ("Attention", {"q": random(1, 2, 3, 4), "k": random(1, 2, 5, 4), "v": random(1, 2, 5, 4)}, {}),
     "dequantize": ("DequantizeLinear", {"x": np.asarray([[1, -3, 5]], np.int8), "scale": np.asarray(0.5)}, {}),
 }
+
+
+# What onnx's evaluator computes in bfloat16.
+IN_BFLOAT16 = ["add", "pow", "softmax", "mean", "matmul", "gemm", "conv", "max_pool", "batch_training", "attention"]
+
+
+@pytest.mark.parametrize("name", IN_BFLOAT16)
+def test_bfloat16(name: str) -> None:
+    """By onnx's evaluator: onnxruntime has no such kernels on processors."""
+    op_type, feeds, attributes = CASES[name]
+    narrow = given(feeds, ml_dtypes.bfloat16)
+    names = [name for name, value in feeds.items() if value.dtype.kind == "f"]
+    wide = {key: value.astype(np.float32) if key in names else value for key, value in narrow.items()}
+    model = model_of(op_type, given(feeds, np.float16), dims="static", **attributes)
+    for value in [*model.graph.input, *model.graph.output]:
+        tensor = value.type.tensor_type
+        if tensor.elem_type == onnx.TensorProto.FLOAT16:
+            tensor.elem_type = onnx.TensorProto.BFLOAT16
+    seed = random(*run(model_of(op_type, wide, dims="static", **attributes), wide)["y"].shape, seed=7, dtype=np.float32)
+    made = evaluated(ll.gradient(model, "y", names, seeds=True))({**narrow, "seed/y": seed.astype(ml_dtypes.bfloat16)})
+    for key, wanted in _gradients(op_type, wide, attributes).items():
+        gradient = made[f"grad/{key}"]
+        assert gradient.dtype == ml_dtypes.bfloat16
+        scale = max(1.0, float(np.abs(wanted).max()))
+        np.testing.assert_allclose(gradient.astype(np.float32), wanted, rtol=2e-2, atol=1e-2 * scale, err_msg=key)
 
 
 @pytest.mark.parametrize("name", CASES)

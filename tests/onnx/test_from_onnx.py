@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.parser
@@ -89,6 +90,26 @@ def test_a_mask_of_infinities_is_no_weight() -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-np.inf, 0, 0], np.float32), "mask"))
     step = ll.from_onnx(model, "mse", what="gradients")
     assert {value.name for value in step.graph.output} == {"loss", "y", "grad/w", "grad/b"}
+    made = ll.gradient(model, "y", seeds=True)
+    assert {value.name for value in made.graph.output} == {"y", "grad/w", "grad/b"}
+
+
+def test_bfloat16_is_computed_in_float32() -> None:
+    model = _model(LAYER)
+    for weight in model.graph.initializer:
+        rounded = (onnx.numpy_helper.to_array(weight) * 1.01).astype(ml_dtypes.bfloat16)
+        weight.CopyFrom(onnx.numpy_helper.from_array(rounded.astype(np.float32), weight.name))
+    narrow = onnx.ModelProto.FromString(model.SerializeToString())
+    for value in [*narrow.graph.input, *narrow.graph.output]:
+        value.type.tensor_type.elem_type = onnx.TensorProto.BFLOAT16
+    del narrow.graph.initializer[:]
+    for weight in model.graph.initializer:
+        rounded = onnx.numpy_helper.to_array(weight).astype(ml_dtypes.bfloat16)
+        narrow.graph.initializer.append(onnx.numpy_helper.from_array(rounded, weight.name))
+    data = _data(5)
+    expected, found = (ll.Trainer(ll.from_onnx(x, "mse", "sgd")) for x in (model, narrow))
+    assert found.step(data).loss == expected.step(data).loss
+    np.testing.assert_array_equal(found.state_dict()["w"], expected.state_dict()["w"])
 
 
 def test_gradients_of_inputs() -> None:
