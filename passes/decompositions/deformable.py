@@ -9,12 +9,12 @@ import operator
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.form import node_label, undeclared
+from lstm_lower.graph.form import node_label
 from lstm_lower.passes.decompositions.images import Image, number_of
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.rules.indexing import INT64, reshape_to
 from lstm_lower.passes.rules.registry import COMPUTE_DTYPES
-from lstm_lower.passes.rules.sizes import Size, divided, up_to
+from lstm_lower.passes.rules.sizes import Size, divided, remainder, up_to
 
 
 @decomposes(std.DeformConv)
@@ -23,17 +23,7 @@ def _deform_conv(op: std.DeformConv, b: Builder) -> list[Expr]:
     x, weights, offsets = b.wrap(op.data), b.wrap(op.weights), b.wrap(op.offsets)
     if x.shape is None or len(x.shape) != 4:
         raise UnsupportedOpError(requires(op.op_type, node_label(op.node), "X, for the gradient,", "rank 4", x.shape))
-    kernel = list(op.kernel or [size for axis in (2, 3) if isinstance(size := weights.size(axis), int)])
-    if len(kernel) != 2:
-        raise UnsupportedOpError(
-            requires(
-                op.op_type,
-                node_label(op.node),
-                "W, for the gradient,",
-                "a kernel of a known size",
-                undeclared(op.weights),
-            )
-        )
+    kernel: list[Size] = list(op.kernel) if op.kernel is not None else [weights.size(axis) for axis in (2, 3)]
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
     # Offset groups count as images of their own.
     groups, places = op.offset_groups, kernel[0] * kernel[1]
@@ -52,8 +42,7 @@ def _deform_conv(op: std.DeformConv, b: Builder) -> list[Expr]:
     for axis in range(2):
         steps = up_to(b, out[axis]) * strides[axis] - pads[axis][0]
         steps = steps.unsqueeze(1) if axis == 0 else steps
-        taps = [(k // kernel[1], k % kernel[1])[axis] * dilations[axis] for k in range(places)]
-        base = (b.constant(taps, INT64).unsqueeze(1, 2) + steps).cast(dtype)
+        base = (_taps(b, kernel, axis, dilations[axis]).unsqueeze(1, 2) + steps).cast(dtype)
         at = moved.slice(axis, axis + 1, axis=2).squeeze(2) + base
         near.append(_around(reshape_to(at, b.sizes([images, total * places])), number_of(b, sizes[2 + axis], dtype)))
     terms = []
@@ -73,6 +62,16 @@ def _deform_conv(op: std.DeformConv, b: Builder) -> list[Expr]:
     if op.bias is not None:
         result = result + b.wrap(op.bias).cast(dtype).unsqueeze(1, 2)
     return [result.cast(x.dtype)]
+
+
+def _taps(b: Builder, kernel: list[Size], axis: int, dilation: int) -> Expr:
+    """Where each place of the kernel lies along an axis."""
+    height, width = kernel
+    if isinstance(height, int) and isinstance(width, int):
+        return b.constant([(k // width, k % width)[axis] * dilation for k in range(height * width)], INT64)
+    found = (divided, remainder)[axis](up_to(b, height * width), width)
+    assert isinstance(found, Expr)
+    return found * dilation
 
 
 def _around(at: Expr, size: Expr) -> list[tuple[Expr, Expr, Expr]]:
