@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -12,9 +11,6 @@ from typing import ParamSpec, TypeVar
 import torch
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError
-
-# Where PyTorch has forward-mode derivatives.
-_TRANSFORMS = ("eager_transforms.py", "forward_ad.py")
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -76,11 +72,6 @@ def way_around(error: BaseException) -> str:
         return (
             "branches and loops over values of tensors are what it cannot trace; torch.where, torch.cond, and lengths "
             "as inputs, are ways around them"
-        )
-    if any(Path(frame.filename).name in _TRANSFORMS for frame in traceback.extract_tb(error.__traceback__)):
-        return (
-            "of torch.func it follows vmap and functional_call; a derivative in operations of tensors is a way around "
-            "others"
         )
     return "what it names, by other operations of PyTorch on tensors, is a way around it"
 

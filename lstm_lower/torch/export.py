@@ -26,7 +26,9 @@ from lstm_lower.torch.axes import Axes, DynamicShapes, Requested, check_open, ch
 from lstm_lower.torch.branches import decided_axes, open_axes
 from lstm_lower.torch.causes import cause, lacks_formula, unwritten, way_around
 from lstm_lower.torch.control_flow import any_length, batches_first
+from lstm_lower.torch.derivatives import derivatives_written
 from lstm_lower.torch.functions import masks_unread, own_gradients_refused
+from lstm_lower.torch.inner_gradients import with_inner_gradients
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
 from lstm_lower.torch.loss_functions import all_classes_scored
@@ -259,7 +261,7 @@ def write(traced: Traced) -> Exported:
     with not_constant(model, weights):
         translate(model, recurrent.FORMULAS)
         WideningPass()(model)
-    model = recurrent.runnable(model)
+    model = with_inner_gradients(recurrent.runnable(model))
     states = changed(model, step.names.states)
     return Exported(model, states, fixed)
 
@@ -318,6 +320,7 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         unchecked_packs(),
         unchecked_distributions(),
         own_gradients_refused(module),
+        derivatives_written(),
         masks_unread(),
         cumulative_averages(),
         eagerly(),

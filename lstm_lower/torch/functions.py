@@ -145,7 +145,7 @@ def _numbers(input: Tensor) -> Any:  # noqa: A002
     return stopped(input).tolist()
 
 
-def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+def rolling_product(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """Products of all before, one behind the other; ONNX has an operator from opset 26 on."""
     x = x if dtype is None else x.to(dtype)
     return node(f"{DOMAIN}::RollingProduct", [x], {"axis": dim % x.dim()}, [(x, x.shape)])[0]
@@ -229,8 +229,8 @@ def _fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Any:
 HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.item: _number,
     Tensor.tolist: _numbers,
-    Tensor.cumprod: _cumprod,
-    torch.cumprod: _cumprod,
+    Tensor.cumprod: rolling_product,
+    torch.cumprod: rolling_product,
     Tensor.diagonal: _diagonal,
     Tensor.fill_diagonal_: _fill_diagonal,
     Tensor.masked_select: _masked_select,
@@ -284,19 +284,11 @@ def own_gradients_refused(module: torch.nn.Module) -> Iterator[None]:
             "one of its own; write it in operations of tensors, with detach() where nothing shall flow"
         )
 
-    def refuse_gradients(*_args: Any, **_options: Any) -> Any:
-        raise UnsupportedOpError(
-            "torch.autograd.grad must be called outside of forward and loss, got a call inside (torch.func.grad, vjp "
-            "and jacrev make such calls, too); write the derivative in operations of tensors, or make a loss of a "
-            "gradient: ll.from_onnx(step, lambda score, gradient: ...) of a step with what='input_gradient'"
-        )
-
     def refuse_hook(*_args: Any, **_options: Any) -> Any:
         raise _hook_refused("a tensor in forward or loss")
 
     with (
         replaced(kind, "apply", classmethod(refuse)),
-        replaced(torch.autograd, "grad", refuse_gradients),
         replaced(Tensor, "register_hook", refuse_hook),
     ):
         yield

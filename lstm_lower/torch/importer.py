@@ -281,6 +281,11 @@ def _trained(module: nn.Module, model: ir.Model, optimizer: Any) -> set[str]:
             f"from_torch requires parameters that require gradients, got none among {some(list(names.values()))}; "
             "module.requires_grad_() makes all require them, and what='input_gradient' or 'forward' needs none"
         )
+    if not any(value.uses() for value in model.graph.initializers.values() if value.name in wanted):
+        raise InvalidInputError(
+            f"from_torch requires a forward that reads parameters, got one that reads none of {some(sorted(wanted))}; "
+            "what='input_gradient' or 'forward' needs none"
+        )
     return wanted
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.torch.functions import broadcast, node, stopped
+from lstm_lower.torch.functions import broadcast, node, rolling_product, stopped
 from lstm_lower.torch.nodes import DOMAIN
 
 
@@ -118,20 +118,20 @@ def _orthogonal(A: Tensor) -> tuple[Tensor, Tensor]:
 def _householder_product(input: Tensor, tau: Tensor) -> Tensor:  # noqa: A002
     """The first columns of a product of reflections, whose vectors stand below the diagonal."""
     vectors = input.tril(-1) + torch.eye(*input.shape[-2:], dtype=input.dtype)
-    size: Any = input.shape[-1]
-    if tau.shape[-1] != size:
-        raise UnsupportedOpError(
-            f"torch.linalg.householder_product requires as many numbers in tau as there are columns, got "
-            f"{tau.shape[-1]} of {size}"
-        )
+    # A reflection by 0 is none.
+    tau = functional.pad(tau, (0, input.shape[-1] - tau.shape[-1]))
     return node(f"{DOMAIN}::Reflections", [vectors, tau], {}, [(input, input.shape)])[0]
 
 
 def _qr(A: Tensor, mode: str = "reduced") -> Any:
-    if mode != "reduced":
-        raise UnsupportedOpError(f"torch.linalg.qr requires mode='reduced', got {mode!r}")
+    if mode == "complete":
+        raise UnsupportedOpError(
+            "torch.linalg.qr requires mode='reduced' or 'r', got 'complete'; the first is its part"
+        )
     rows, columns = A.shape[-2:]
     kinds: Any = torch.return_types
+    if mode == "r":
+        return kinds.linalg_qr((A.new_zeros(0), _qr(A)[1]))
     if rows >= columns:
         return kinds.linalg_qr(_orthogonal(A))
     Q, R = _orthogonal(A[..., :rows])
@@ -159,7 +159,10 @@ def _least_squares(A: Tensor, B: Tensor) -> Tensor:
 def _lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:  # noqa: ARG001
     """The solution of a matrix of full rank, and beside it what the driver of LAPACK tells."""
     if driver not in (None, "gelsy", "gels"):
-        raise UnsupportedOpError(f"torch.linalg.lstsq requires a driver that finds no singular values, got {driver!r}")
+        raise UnsupportedOpError(
+            f"torch.linalg.lstsq requires a driver that finds no singular values, got {driver!r}; 'gelsy' finds the "
+            "same solution of a matrix of full rank"
+        )
     vector = B.dim() == 1
     x = _least_squares(*_with_equal_batches(A, B.unsqueeze(-1) if vector else B))
     rows, columns = A.shape[-2:]
@@ -178,11 +181,39 @@ def _pinv(A: Tensor, *args: Any, **options: Any) -> Tensor:
     """Of a matrix of full rank."""
     if args or options:
         raise UnsupportedOpError(
-            f"torch.linalg.pinv requires a matrix of full rank and no options, got {sorted(options) or args}"
+            f"torch.linalg.pinv requires a matrix of full rank and no options, got {sorted(options) or args}; without "
+            "them it is the same for such a matrix"
         )
     if A.shape[-2] >= A.shape[-1]:
         return _least_squares(A, torch.eye(A.shape[-2], dtype=A.dtype).expand(*A.shape[:-1], A.shape[-2]))
     return _pinv(A.mT).mT
+
+
+def _with_success(function: Callable[..., Tensor], kind: str) -> Callable[..., Any]:
+    """A function of matrices, and beside its result zeros: what fails has no numbers as its result."""
+
+    def called(A: Tensor, *args: Any, check_errors: bool = False, **options: Any) -> Any:  # noqa: ARG001
+        success = torch.zeros(A.shape[:-2], dtype=torch.int32)
+        return getattr(torch.return_types, kind)((function(A, *args, **options), success))
+
+    return called
+
+
+def _tensor_inverse(A: Tensor, ind: int = 2) -> Tensor:
+    return _inverse(A.flatten(ind).flatten(0, ind - 1)).reshape(*A.shape[ind:], *A.shape[:ind])
+
+
+def _tensor_solve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+    moved = A if dims is None else A.movedim(tuple(dims), tuple(range(-len(dims), 0)))
+    rest = moved.shape[B.dim() :]
+    return _solve(moved.reshape(B.numel(), -1), B.flatten()).reshape(rest)
+
+
+def _vandermonde(x: Tensor, *, N: int | None = None) -> Tensor:
+    """Powers of each number, from 0 on."""
+    count = x.shape[-1] if N is None else N
+    powers = rolling_product(x.unsqueeze(-1).expand(*x.shape, count - 1), -1)
+    return torch.cat([torch.ones_like(x).unsqueeze(-1), powers], -1)
 
 
 def _matrix_exp(A: Tensor) -> Tensor:
@@ -232,8 +263,10 @@ LINEAR_ALGEBRA: dict[Any, Callable[..., Any]] = {
     torch.det: _det,
     torch.inverse: _inverse,
     torch.linalg.cholesky: _cholesky,
+    torch.linalg.cholesky_ex: _with_success(_cholesky, "linalg_cholesky_ex"),
     torch.linalg.det: _det,
     torch.linalg.inv: _inverse,
+    torch.linalg.inv_ex: _with_success(_inverse, "linalg_inv_ex"),
     torch.linalg.householder_product: _householder_product,
     torch.linalg.lstsq: _lstsq,
     torch.linalg.matrix_norm: _matrix_norm,
@@ -244,7 +277,11 @@ LINEAR_ALGEBRA: dict[Any, Callable[..., Any]] = {
     torch.linalg.qr: _qr,
     torch.linalg.slogdet: _slogdet,
     torch.linalg.solve: _solve,
+    torch.linalg.solve_ex: _with_success(_solve, "linalg_solve_ex"),
     torch.linalg.solve_triangular: _solve_triangular,
+    torch.linalg.tensorinv: _tensor_inverse,
+    torch.linalg.tensorsolve: _tensor_solve,
+    torch.linalg.vander: _vandermonde,
     torch.logdet: _logdet,
     torch.matrix_exp: _matrix_exp,
     torch.orgqr: _householder_product,

@@ -30,6 +30,7 @@ from lstm_lower.torch.nodes import DOMAIN
 from lstm_lower.torch.orders import ORDERS
 from lstm_lower.torch.parts import PARTS
 from lstm_lower.torch.pools import POOLS
+from lstm_lower.torch.quantization import QUANTIZATION
 from lstm_lower.torch.special import SPECIAL
 from lstm_lower.torch.spectra import SPECTRA
 from lstm_lower.torch.statistics import STATISTICS
@@ -107,6 +108,7 @@ class Interception(TorchFunctionMode):
             **ORDERS,
             **PARTS,
             **POOLS,
+            **QUANTIZATION,
             **SPECIAL,
             **SPECTRA,
             **STATISTICS,

@@ -19,7 +19,7 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
-from lstm_lower.passes.base import Pass
+from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.batch_statistics import BatchStatisticsPass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.driver import transform
@@ -123,13 +123,10 @@ class GradientPass(Pass):
         """
         space = self.context.space
         activity = self._activity(model)
-        if without := {node for node in activity.nodes(model.graph) if not has_rule(node, space.facts)}:
-            kept = set(all_nodes(model.graph)) - without
-            decompose = DecomposePass(lambda node: node not in kept and not has_rule(node, space.facts))
-            if decompose.share(self.context)(model).modified:
-                space = self.context.space
-                activity = self._activity(model)
-        _check_rules(model, activity)
+        if decomposed(self.context, model, activity):
+            space = self.context.space
+            activity = self._activity(model)
+        check_rules(model, activity)
         if ragged_scans_to_loops(model, space, set(activity.nodes(model.graph))):
             activity = self._activity(model)
         result, wanted = _output(model, self.of), self._wanted(model)
@@ -240,7 +237,18 @@ def _is_function(node: ir.Node) -> bool:
     return schema is not None and bool(schema.has_context_dependent_function)
 
 
-def _check_rules(model: ir.Model, activity: Activity) -> None:
+def decomposed(context: Context, model: ir.Model, activity: Activity) -> bool:
+    """Writes nodes without a rule as formulas of simpler ones, where there are such; whether there were any."""
+    facts = activity.facts
+    without = {node for node in activity.nodes(model.graph) if not has_rule(node, facts)}
+    if not without:
+        return False
+    kept = set(all_nodes(model.graph)) - without
+    decompose = DecomposePass(lambda node: node not in kept and not has_rule(node, facts))
+    return bool(decompose.share(context)(model).modified)
+
+
+def check_rules(model: ir.Model, activity: Activity) -> None:
     """Refuses a model in which gradients flow through operators that have no rule."""
     missing = []
     for node in activity.nodes(model.graph):

@@ -187,7 +187,15 @@ class ObjectivePass(Pass):
         reached = Activity(model.graph, facts, floating, [loss]).active
         if self.trainable is not None:
             # What is not asked for by name needs no gradient that is zero everywhere.
-            return [value for value in _chosen(floating, self.trainable) if value in reached]
+            chosen = _chosen(floating, self.trainable)
+            found = [value for value in chosen if value in reached]
+            if not found:
+                raise InvalidInputError(
+                    f"training requires a loss that varies with weights, got '{loss.name}', which varies with none of "
+                    f"{some([str(value.name) for value in chosen])}: no gradient goes through rounding, comparisons, "
+                    "indices and what is detached"
+                )
+            return found
         found = [value for value in learned(model.graph, facts) if value in reached]
         if not found:
             raise InvalidInputError(

@@ -1,0 +1,185 @@
+"""Derivatives that a module takes of its own values: `torch.autograd.grad`, and the transforms of `torch.func`.
+
+PyTorch cannot trace its own backward pass. Here a derivative is a node in a trace, of which `inner_gradients` makes the
+gradient that any other part of a model has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.replacement import replaced
+from lstm_lower.torch.functions import all_stopped, node
+from lstm_lower.torch.inner_gradients import DERIVATIVES
+
+Function = Callable[..., Any]
+# A derivative is written for each row of a Jacobian.
+_ROWS = 256
+
+
+def _refused(what: str, way: str) -> UnsupportedOpError:
+    return UnsupportedOpError(f"a derivative inside forward or loss requires {what}; {way}")
+
+
+def _checked(values: Sequence[Any]) -> list[Tensor]:
+    for x in values:
+        if torch._C._functorch.is_batchedtensor(x):
+            raise _refused(
+                "to be outside of vmap, got one within",
+                "the gradient of a sum over samples holds that of each of them, where samples do not mix",
+            )
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            got = f"{x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+            raise _refused(f"tensors of real numbers, got {got}", "torch.view_as_real makes such of complex ones")
+    return list(values)
+
+
+def _gradients(outputs: Sequence[Any], inputs: Sequence[Any], seeds: Sequence[Any]) -> list[Tensor]:
+    """The gradients of the sum of outputs, each times its seed."""
+    results, operands = _checked(outputs), _checked(inputs)
+    ones = [torch.ones_like(y) if seed is None else seed for y, seed in zip(results, seeds, strict=True)]
+    return node(
+        f"{DERIVATIVES}::Gradient",
+        [*results, *_checked(ones), *operands],
+        {"outputs": len(results)},
+        [(x, x.shape) for x in operands],
+    )
+
+
+def _apart(value: Any) -> Any:
+    """The same values as a place of their own, with respect to which derivatives are."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    (x,) = _checked([value])
+    return node(f"{DERIVATIVES}::Primal", [x], {}, [(x, x.shape)])[0]
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,  # noqa: ARG001
+    create_graph: bool = False,
+    allow_unused: bool | None = None,  # noqa: ARG001
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,  # noqa: ARG001
+) -> tuple[Any, ...]:
+    """`torch.autograd.grad`; zeros where nothing flows."""
+    if is_grads_batched:
+        raise _refused("is_grads_batched=False, got True", "a call for each of grad_outputs does the same")
+    results = _tuple(outputs)
+    seeds = (None,) * len(results) if grad_outputs is None else _tuple(grad_outputs)
+    found = _gradients(results, _tuple(inputs), seeds)
+    return tuple(found) if create_graph else tuple(map(all_stopped, found))
+
+
+def _chosen(values: tuple[Any, ...], argnums: Any) -> Any:
+    if argnums is None:
+        return values
+    return values[argnums] if isinstance(argnums, int) else tuple(values[place] for place in argnums)
+
+
+def _moved_apart(values: tuple[Any, ...], argnums: Any) -> tuple[Any, ...]:
+    places = range(len(values)) if argnums is None else [place % len(values) for place in _tuple(argnums)]
+    return tuple(tree_map(_apart, x) if place in places else x for place, x in enumerate(values))
+
+
+def _vjp(func: Function, *primals: Any, argnums: Any = None, has_aux: bool = False) -> Any:
+    given = _moved_apart(primals, argnums)
+    result, *aux = func(*given) if has_aux else (func(*given),)
+    leaves, spec = tree_flatten(_chosen(given, argnums))
+
+    def pulled(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:  # noqa: ARG001
+        return tree_unflatten(_gradients(tree_leaves(result), leaves, tree_leaves(cotangents)), spec)
+
+    return (result, pulled, *aux)
+
+
+def _jvp(
+    func: Function,
+    primals: Any,
+    tangents: Any,
+    argnums: Any,
+    *,
+    strict: bool = False,  # noqa: ARG001
+    has_aux: bool = False,
+) -> Any:
+    """The derivative along tangents is that of the gradient, which is linear in its seed, along them."""
+    result, pulled, *aux = _vjp(func, *primals, argnums=argnums, has_aux=has_aux)
+    leaves, spec = tree_flatten(result)
+    seeds = [_apart(torch.zeros_like(y)) for y in leaves]
+    rows = tree_leaves(pulled(tree_unflatten(seeds, spec)))
+    return (result, tree_unflatten(_gradients(rows, seeds, tree_leaves(tangents)), spec), *aux)
+
+
+def _grad_and_value(func: Function, argnums: Any, has_aux: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def called(*given: Any) -> Any:
+        return func(*given, **kwargs)
+
+    value, pulled, *aux = _vjp(called, *args, argnums=argnums, has_aux=has_aux)
+    return pulled(None), ((value, *aux) if has_aux else value)
+
+
+def _for_each(func: Function, *_: Any, **__: Any) -> Function:
+    """What is called for each row of a basis, whose number becomes that of the example."""
+
+    def called(*args: Any) -> Any:
+        leaves, spec = tree_flatten(args)
+        rows = int(leaves[0].shape[0])
+        if rows > _ROWS:
+            raise _refused(
+                f"a Jacobian of at most {_ROWS} rows, got {rows}", "torch.func.vjp and jvp are products with it"
+            )
+        made = [tree_flatten(func(*tree_unflatten([x.select(0, row) for x in leaves], spec))) for row in range(rows)]
+        stacked = map(torch.stack, zip(*(parts for parts, _ in made), strict=True))
+        return tree_unflatten([*stacked], made[0][1])
+
+    return called
+
+
+def _basis(values: Sequence[Tensor], counts: Sequence[int]) -> tuple[Tensor, ...]:
+    """Of each tensor a row for each element of all: one at that element, zeros elsewhere."""
+    sizes = [int(count) for count in counts]
+    rows = torch.split_with_sizes(torch.eye(sum(sizes)), sizes, 1)
+    return tuple(row.to(x.dtype).reshape(-1, *x.shape) for x, row in zip(values, rows, strict=True))
+
+
+def _chunks(values: Sequence[Tensor], counts: Sequence[int], chunk_size: int | None = None) -> list[Any]:
+    """The same in parts, of which one at once is enough, as they are taken row by row."""
+    rows = _basis(values, counts)
+    if chunk_size is None:
+        return [rows]
+    starts = range(0, rows[0].shape[0], chunk_size)
+    return [tuple(x[start : start + chunk_size] for x in rows) for start in starts]
+
+
+def _backward(*_: Any, **__: Any) -> None:
+    raise _refused("torch.autograd.grad, got a call of backward", "grad(loss, inputs, create_graph=True) is the same")
+
+
+@contextlib.contextmanager
+def derivatives_written() -> Iterator[None]:
+    """Makes nodes of derivatives that a module takes while it is traced."""
+    transforms: Any = torch._functorch.eager_transforms
+    with (
+        replaced(torch.autograd, "grad", _grad),
+        replaced(transforms, "_vjp_with_argnums", _vjp),
+        replaced(transforms, "_jvp_with_argnums", _jvp),
+        replaced(transforms, "grad_and_value_impl", _grad_and_value),
+        replaced(transforms, "vmap", _for_each),
+        replaced(transforms, "_construct_standard_basis_for", _basis),
+        replaced(transforms, "_chunked_standard_basis_for_", _chunks),
+        replaced(torch.autograd, "backward", _backward),
+    ):
+        yield
