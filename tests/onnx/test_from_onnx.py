@@ -94,6 +94,16 @@ def test_a_mask_of_infinities_is_no_weight() -> None:
     assert {value.name for value in made.graph.output} == {"y", "grad/w", "grad/b"}
 
 
+def test_floats_of_8_bits_are_no_weights() -> None:
+    model = _model(LAYER.replace("Mul(c, s)", "Mul(c, wide)").replace("{ a", "{ wide = Cast <to = 1> (narrow)  a"))
+    model.graph.initializer.append(
+        onnx.helper.make_tensor("narrow", onnx.TensorProto.FLOAT8E4M3FN, [2], bytes([56, 64]), raw=True)
+    )
+    model.opset_import[0].version = 19
+    made = ll.gradient(model, "y", seeds=True)
+    assert {value.name for value in made.graph.output} == {"y", "grad/w", "grad/b"}
+
+
 def test_bfloat16_is_computed_in_float32() -> None:
     model = _model(LAYER)
     for weight in model.graph.initializer:
