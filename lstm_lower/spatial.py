@@ -13,6 +13,9 @@ PADDINGS = ("SAME", "VALID", "EXPLICIT")
 FORMATS = ("NHWC", "NCHW")
 VOLUME_FORMATS = ("NDHWC", "NCDHW")
 
+# Rank -> symbols of the image's sizes, of the filter's, and of the numbers of windows.
+SYMBOLS = {4: ("HW", "RS", "PQ"), 5: ("DHW", "ARS", "OPQ")}
+
 _CHANNELS_FIRST = {
     " ".join(last): dims.parse_shape(" ".join([last[0], last[-1], *last[1:-1]]))
     for last in ("NHWC", "NPQC", "NPQK", "NDHWC", "NOPQC", "NOPQK")
@@ -150,24 +153,23 @@ def bind_sizes(call: Call, name: str, symbols: str) -> None:
         call.sizes[symbol] = size
 
 
-def check_output_sizes(
-    call: Call, operand: str, kernel: Sequence[int | None], symbols: Sequence[tuple[str, str]]
-) -> None:
+def check_output_sizes(call: Call, operand: str, kernel: Sequence[object]) -> None:
     """Verifies that an operand has as many rows and columns as there are windows, where all sizes are known.
 
     Args:
         call: the call; its dimension symbols are bound.
         operand: the operand with an entry for each window.
-        kernel: rows and columns of the window, `None` where unknown.
-        symbols: for rows and columns, the symbol of the image's size and that of the number of windows.
+        kernel: the window's size along each axis, no number where unknown.
 
     Raises:
         InvalidModelError, InvalidInputError: it has more or fewer.
     """
-    if any(size is None for size in kernel):
+    known = [size for size in kernel if isinstance(size, int)]
+    if len(known) < len(kernel):
         return
-    axes = spatial_axes(call.attributes, [size for size in kernel if size is not None])
-    for axis, (image, windows), name in zip(axes, symbols, ("rows", "columns"), strict=True):
+    images, _, counts = SYMBOLS[len(call.attributes["data_format"])]
+    names = ("slices", "rows", "columns")[-len(known) :]
+    for axis, image, windows, name in zip(spatial_axes(call.attributes, known), images, counts, names, strict=True):
         size, count = call.sizes.get(image), call.sizes.get(windows)
         if isinstance(size, int) and isinstance(count, int) and axis.output_size(size) != count:
             raise call.error(operand, f"{max(axis.output_size(size), 0)} {name} (for {size} of the image)", count)

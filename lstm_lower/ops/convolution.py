@@ -1,7 +1,8 @@
-"""Definitions of the gradients of TensorFlow's two-dimensional convolutions.
+"""Definitions of the gradients of TensorFlow's convolutions of images and volumes.
 
-Symbols: N batch, H x W the image with C channels, R x S the filter with I input channels (C, or C over the number of
-groups), P x Q the convolved image with K channels; M the channels that a depthwise convolution makes of each one.
+Symbols: N batch, D x H x W the volume or image with C channels, A x R x S the filter with I input channels (C, or C
+over the number of groups), O x P x Q the windows, K the channels of the result; M those that a depthwise convolution
+makes of each one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,17 @@ from typing import ClassVar
 
 from lstm_lower.opdef import Call, attr, operand
 from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.spatial import FORMATS, PADDINGS, SpatialOp, bind_sizes, check_output_sizes, check_windows
+from lstm_lower.ops.indexing import INDEX
+from lstm_lower.spatial import (
+    FORMATS,
+    PADDINGS,
+    SYMBOLS,
+    VOLUME_FORMATS,
+    SpatialOp,
+    bind_sizes,
+    check_output_sizes,
+    check_windows,
+)
 
 
 class _ConvolutionGradient(SpatialOp, abstract=True):
@@ -40,8 +51,8 @@ class _ConvolutionGradient(SpatialOp, abstract=True):
         check_windows(call, "strides", "dilations")
         bind_sizes(call, cls.vector, cls.vector_symbols or call.attributes["data_format"])
         cls._check_channels(call)
-        kernel = [size if isinstance(size := call.sizes.get(symbol), int) else None for symbol in "RS"]
-        check_output_sizes(call, "out_backprop", kernel, [("H", "P"), ("W", "Q")])
+        _, kernel, _ = SYMBOLS[len(call.attributes["data_format"])]
+        check_output_sizes(call, "out_backprop", [call.sizes.get(symbol) for symbol in kernel])
 
     @classmethod
     def _check_channels(cls, call: Call) -> None:
@@ -90,6 +101,49 @@ class Conv2DBackpropFilter(_ConvolutionGradient):
 
     class Attrs(_ConvolutionGradient.Attrs):
         use_cudnn_on_gpu = attr(bool, True)
+
+
+class _VolumeGradient(_ConvolutionGradient, abstract=True):
+    class Attrs:
+        strides = attr(list[int])
+        padding = attr(str, choices=PADDINGS[:2])
+        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)
+        dilations = attr(list[int], [1, 1, 1, 1, 1])
+
+
+class Conv3DBackpropInputV2(_VolumeGradient):
+    """Gradient of a convolution with respect to its volume; also what a transposed convolution is."""
+
+    forward = "Conv3D"
+    vector = "input_sizes"
+
+    class Types:
+        T = FLOATS
+        Tshape = INDEX
+
+    class Inputs:
+        input_sizes = operand("5", "Tshape")
+        filter = operand("A R S I K")
+        out_backprop = operand("N O P Q K")
+
+    class Outputs:
+        output = operand("N D H W C")
+
+
+class Conv3DBackpropFilterV2(_VolumeGradient):
+    """Gradient of a convolution of volumes with respect to its filter."""
+
+    forward = "Conv3D"
+    vector = "filter_sizes"
+    vector_symbols = "ARSIK"
+
+    class Inputs:
+        input = operand("N D H W C")
+        filter_sizes = operand("5", "int32")
+        out_backprop = operand("N O P Q K")
+
+    class Outputs:
+        output = operand("A R S I K")
 
 
 class _DepthwiseGradient(_ConvolutionGradient, abstract=True):

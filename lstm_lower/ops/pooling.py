@@ -1,6 +1,6 @@
-"""Definitions of the gradients of TensorFlow's two-dimensional poolings.
+"""Definitions of the gradients of TensorFlow's poolings of images and volumes.
 
-Symbols: N batch, H x W the image, P x Q the pooled image, C channels.
+Symbols: N batch, D x H x W the volume or image, O x P x Q the windows, C channels.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.spatial import (
     FORMATS,
     PADDINGS,
+    VOLUME_FORMATS,
     SpatialOp,
     bind_sizes,
     check_output_sizes,
@@ -35,7 +36,7 @@ class _PoolingGradient(SpatialOp, abstract=True):
         """Windows must lie on rows and columns, and there must be one for each element of the gradient."""
         check_windows(call, "ksize", "strides")
         kernel = [call.attributes["ksize"][position] for position in spatial_positions(call.attributes["data_format"])]
-        check_output_sizes(call, "grad", kernel, [("H", "P"), ("W", "Q")])
+        check_output_sizes(call, "grad", kernel)
 
 
 class MaxPoolGrad(_PoolingGradient):
@@ -56,7 +57,35 @@ class MaxPoolGrad(_PoolingGradient):
         explicit_paddings = attr(list[int], [])
 
 
-class AvgPoolGrad(_PoolingGradient):
+class MaxPool3DGrad(_PoolingGradient):
+    """Gradient of the largest element of each window of a volume: it goes to each one that is equal to it."""
+
+    forward = "MaxPool3D"
+
+    class Types:
+        T = FLOATS[:3]
+
+    class Inputs:
+        orig_input = operand("N D H W C")
+        orig_output = operand("N O P Q C")
+        grad = operand("N O P Q C")
+
+    class Outputs:
+        output = operand("N D H W C")
+
+    class Attrs(_PoolingGradient.Attrs):
+        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)
+
+
+class _AveragesGradient(_PoolingGradient, abstract=True):
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Binds the image's sizes where they are known."""
+        bind_sizes(call, "orig_input_shape", call.attributes["data_format"])
+        super().verify(call)
+
+
+class AvgPoolGrad(_AveragesGradient):
     """Gradient of the mean of each window, to which the padding does not belong."""
 
     forward = "AvgPool"
@@ -68,8 +97,18 @@ class AvgPoolGrad(_PoolingGradient):
     class Outputs:
         output = operand("N H W C")
 
-    @classmethod
-    def verify(cls, call: Call) -> None:
-        """Binds the image's sizes where they are known."""
-        bind_sizes(call, "orig_input_shape", call.attributes["data_format"])
-        super().verify(call)
+
+class AvgPool3DGrad(_AveragesGradient):
+    """Gradient of the mean of each window of a volume, to which the padding does not belong."""
+
+    forward = "AvgPool3D"
+
+    class Inputs:
+        orig_input_shape = operand("5", "int32")
+        grad = operand("N O P Q C")
+
+    class Outputs:
+        output = operand("N D H W C")
+
+    class Attrs(_PoolingGradient.Attrs):
+        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)

@@ -11,17 +11,27 @@ from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.convolution import (
     Conv2DBackpropFilter,
     Conv2DBackpropInput,
+    Conv3DBackpropFilterV2,
+    Conv3DBackpropInputV2,
     DepthwiseConv2dNativeBackpropFilter,
     DepthwiseConv2dNativeBackpropInput,
 )
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, entries
-from lstm_lower.passes.rules.spatial import arranged, check_float32, gathered, margins, spread
-from lstm_lower.spatial import SpatialAxis, spatial_axes, spatial_positions
+from lstm_lower.passes.rules.spatial import (
+    arranged,
+    channels_first,
+    check_float32,
+    gathered,
+    margins,
+    spread,
+    window_margins,
+)
+from lstm_lower.spatial import SYMBOLS, SpatialAxis, spatial_axes, spatial_positions
 
 
-@lowers(Conv2DBackpropInput)
-def conv2d_backprop_input(n: Node) -> dict[str, Expr]:
+@lowers(Conv2DBackpropInput, Conv3DBackpropInputV2)
+def convolution_backprop_input(n: Node) -> dict[str, Expr]:
     """A transposed convolution; the number of groups follows from the channels of image and filter."""
     check_float32(n, "out_backprop", std.ConvTranspose)
     sizes = _image_sizes(n)
@@ -32,7 +42,7 @@ def conv2d_backprop_input(n: Node) -> dict[str, Expr]:
     if not isinstance(part, int):
         raise n.unsupported("filter", "a known number of channels", "an unknown one")
     # ONNX takes the filter as [K, C / groups, R, S].
-    return {"output": _spread(n, n.filter.transpose(3, 2, 0, 1), sizes, max(whole // max(part, 1), 1))}
+    return {"output": _spread(n, n.filter.transpose(*_last_first(n)), sizes, max(whole // max(part, 1), 1))}
 
 
 @lowers(DepthwiseConv2dNativeBackpropInput)
@@ -42,8 +52,14 @@ def depthwise_backprop_input(n: Node) -> dict[str, Expr]:
     channels, multiplier = n.size("C"), n.size("M")
     if not isinstance(channels, int) or not isinstance(multiplier, int):
         raise n.unsupported("filter", "known numbers of channels", "unknown ones")
-    weights = n.filter.reshape(0, 0, 1, channels * multiplier).transpose(3, 2, 0, 1)
+    weights = n.filter.reshape(0, 0, 1, channels * multiplier).transpose(*_last_first(n))
     return {"output": _spread(n, weights, _image_sizes(n), channels)}
+
+
+def _last_first(n: Node) -> list[int]:
+    """Axes of TensorFlow's filter with its last two in front, in reverse."""
+    spatial = len(n.data_format) - 2
+    return [spatial + 1, spatial, *range(spatial)]
 
 
 def _image_sizes(n: Node) -> list[Size]:
@@ -54,31 +70,29 @@ def _image_sizes(n: Node) -> list[Size]:
 
 def _spread(n: Node, weights: Expr, sizes: list[Size], groups: int) -> Expr:
     """The transposed convolution of dy, cut to the image's size."""
-    kernel = [n.size(symbol) for symbol in "RS"]
+    _, filters, counts = SYMBOLS[len(n.data_format)]
+    kernel = [n.size(symbol) for symbol in filters]
     if not all(isinstance(size, int) for size in kernel):
         raise n.unsupported("filter", "known numbers of rows and columns", "unknown ones")
     axes = spatial_axes(n.call.attributes, [size for size in kernel if isinstance(size, int)])
     image = [sizes[position] for position in spatial_positions(n.data_format)]
-    places = [margins(axis, size, n.size(count)) for axis, size, count in zip(axes, image, "PQ", strict=True)]
-    dy = arranged(n.out_backprop, n.data_format, "NCHW")
-    return _from_nchw(spread(dy, weights, axes, places, groups), n.data_format)
+    places = [margins(axis, size, n.size(count)) for axis, size, count in zip(axes, image, counts, strict=True)]
+    first = channels_first(n.data_format)
+    dy = arranged(n.out_backprop, n.data_format, first)
+    return arranged(spread(dy, weights, axes, places, groups), first, n.data_format)
 
 
-def _from_nchw(image: Expr, data_format: str) -> Expr:
-    return arranged(image, "NCHW", data_format)
-
-
-@lowers(Conv2DBackpropFilter)
-def conv2d_backprop_filter(n: Node) -> dict[str, Expr]:
+@lowers(Conv2DBackpropFilter, Conv3DBackpropFilterV2)
+def convolution_backprop_filter(n: Node) -> dict[str, Expr]:
     """A convolution of [C, N, H, W] with [K, N, P, Q]; groups share out the axis that is summed over."""
     check_float32(n, "out_backprop", std.Conv)
-    rows, columns, part, _ = _filter_sizes(n)
+    *kernel, part, _ = _filter_sizes(n)
     channels = n.size("C")
     if not isinstance(channels, int):
         raise n.unsupported("input", "a known number of channels", "an unknown one")
     groups = max(channels // max(part, 1), 1)
-    gradient = _gathered(n, _grouped(n, groups, part), [rows, columns], groups)
-    return {"output": gradient.transpose(2, 3, 0, 1)}
+    gradient = _gathered(n, _grouped(n, groups, part), kernel, groups)
+    return {"output": gradient.transpose(*range(2, 2 + len(kernel)), 0, 1)}
 
 
 @lowers(DepthwiseConv2dNativeBackpropFilter)
@@ -93,23 +107,25 @@ def depthwise_backprop_filter(n: Node) -> dict[str, Expr]:
 def _filter_sizes(n: Node) -> list[int]:
     known = n.filter_sizes.entries
     sizes = [size for size in known or () if isinstance(size, int)]
-    if len(sizes) != 4:
+    if len(sizes) != len(n.data_format):
         raise n.unsupported("filter_sizes", "known sizes", "values known at run time only")
     return sizes
 
 
 def _grouped(n: Node, groups: int, part: int) -> Expr:
     """The image as [C / groups, groups * N, H, W]."""
+    inner = channels_first(n.data_format)[2:]
     if groups == 1:
-        return arranged(n.input, n.data_format, "CNHW")
-    image = arranged(n.input, n.data_format, "HWCN")
+        return arranged(n.input, n.data_format, f"CN{inner}")
+    image, sizes, axes = arranged(n.input, n.data_format, f"{inner}CN"), [0] * len(inner), range(len(inner))
     if part > 1:
-        image = image.reshape(0, 0, groups, part, -1).transpose(0, 1, 3, 2, 4)
-    return image.reshape(0, 0, part, -1).transpose(2, 3, 0, 1)
+        image = image.reshape(*sizes, groups, part, -1).transpose(*axes, *(len(inner) + axis for axis in (1, 0, 2)))
+    return image.reshape(*sizes, part, -1).transpose(len(inner), len(inner) + 1, *axes)
 
 
 def _gathered(n: Node, image: Expr, kernel: list[int], groups: int) -> Expr:
     """The convolution [C / groups, K, R, S]: dy slides over the image in steps of the filter's dilation."""
     axes: list[SpatialAxis] = spatial_axes(n.call.attributes, kernel)
-    places = [margins(axis, n.size(size), n.size(count)) for axis, size, count in zip(axes, "HW", "PQ", strict=True)]
-    return gathered(image, arranged(n.out_backprop, n.data_format, "CNHW"), axes, places, groups)
+    places = window_margins(n, axes)
+    dy = arranged(n.out_backprop, n.data_format, f"CN{channels_first(n.data_format)[2:]}")
+    return gathered(image, dy, axes, places, groups)

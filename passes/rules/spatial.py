@@ -12,7 +12,7 @@ from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.rules.registry import Node
 from lstm_lower.passes.rules.sizes import Size, at_least, divided
-from lstm_lower.spatial import SpatialAxis
+from lstm_lower.spatial import SYMBOLS, SpatialAxis
 
 SAME = ("SAME", "SAME_LOWER")
 
@@ -50,6 +50,13 @@ def margins(axis: SpatialAxis, size: Size, windows: Size) -> Margins:
     if axis.padding in SAME:
         start = divided(at_least(missing, 0) + odd, 2)
     return Margins(start, missing - start)
+
+
+def window_margins(n: Node, axes: Sequence[SpatialAxis]) -> list[Margins]:
+    """The margins of each axis of a node's image, whose sizes and numbers of windows its operands have."""
+    images, _, counts = SYMBOLS[len(n.data_format)]
+    pairs = zip(axes, images, counts, strict=True)
+    return [margins(axis, n.size(size), n.size(count)) for axis, size, count in pairs]
 
 
 def spread(dy: Expr, weights: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
@@ -154,6 +161,11 @@ def padded(image: Expr, amounts: Sequence[tuple[Size, Size]], fill: float = 0) -
         return image
     pads = image.builder.sizes([0, 0, *(pair[0] for pair in left), 0, 0, *(pair[1] for pair in left)])
     return image.builder.op(std.Pad, image, pads, *([image.like(fill)] if fill else []))
+
+
+def channels_first(data_format: str) -> str:
+    """A format's axes in the order that ONNX has them."""
+    return "NC" + "".join(letter for letter in data_format if letter not in "NC")
 
 
 def arranged(image: Expr, data_format: str, order: str) -> Expr:

@@ -10,20 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from lstm_lower.spatial import spatial_axes, spatial_positions
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
+from lstm_lower.spatial import VOLUME_FORMATS, spatial_axes, spatial_positions
 from tests.support.gradient_cases import DTYPES, Array, Case, Operands, normal, rng_of
 
 RECORDING = Path(__file__).parents[1] / "data" / "tensorflow" / "spatial.npz"
 
 FORMATS = ("NHWC", "NCHW")
+FORMATS_OF = {2: FORMATS, 3: VOLUME_FORMATS}
 
 # Operands that hold sizes.
 SIZES = ("input_sizes", "filter_sizes", "orig_input_shape")
 IMAGES = ("input", "out_backprop", "orig_input", "orig_output", "grad", "y_backprop", "x")
 
-# What a window may look like: rows and columns of the kernel, strides, padding.
-Window = tuple[tuple[int, int], tuple[int, int], str]
-WINDOWS: list[tuple[tuple[int, int], Window]] = [
+# What a window may look like: rows and columns of the kernel (of a volume also slices), strides, padding.
+Sizes = tuple[int, ...]
+Window = tuple[Sizes, Sizes, str]
+WINDOWS: list[tuple[Sizes, Window]] = [
     ((5, 6), ((3, 2), (1, 1), "VALID")),
     ((5, 6), ((3, 2), (1, 1), "SAME")),
     ((5, 6), ((2, 3), (1, 1), "EXPLICIT")),
@@ -38,39 +41,44 @@ WINDOWS: list[tuple[tuple[int, int], Window]] = [
     ((4, 4), ((4, 4), (4, 4), "VALID")),
     ((7, 9), ((3, 2), (2, 3), "SAME")),
 ]
+VOLUMES: list[tuple[Sizes, Window]] = [
+    ((3, 5, 6), ((2, 3, 2), (1, 1, 1), "VALID")),
+    ((3, 5, 6), ((2, 3, 2), (1, 1, 1), "SAME")),
+    ((4, 7, 6), ((3, 3, 2), (2, 2, 3), "SAME")),
+    ((4, 6, 5), ((2, 2, 1), (2, 3, 2), "VALID")),
+]
 EXPLICIT = [0, 0, 1, 0, 1, 2, 0, 0]
 
 
-def _vector(rows: int, columns: int, data_format: str) -> list[int]:
-    return [1, rows, columns, 1] if data_format == "NHWC" else [1, 1, rows, columns]
+def _vector(sizes: Sizes, data_format: str) -> list[int]:
+    return list(_image((1, *sizes, 1), data_format))
 
 
-def _image(shape: tuple[int, int, int, int], data_format: str) -> tuple[int, ...]:
-    n, h, w, c = shape
-    return shape if data_format == "NHWC" else (n, c, h, w)
+def _image(shape: Sizes, data_format: str) -> Sizes:
+    n, *inner, c = shape
+    return shape if data_format[-1] == "C" else (n, c, *inner)
 
 
-def _attributes(window: Window, data_format: str, *, dilations: tuple[int, int] | None = None) -> dict[str, Any]:
+def _attributes(window: Window, data_format: str, *, dilations: Sizes | None = None) -> dict[str, Any]:
     _, strides, padding = window
-    attributes: dict[str, Any] = {"strides": _vector(*strides, data_format), "padding": padding}
+    attributes: dict[str, Any] = {"strides": _vector(strides, data_format), "padding": padding}
     if padding == "EXPLICIT":
         shift = 0 if data_format == "NHWC" else 2
         attributes["explicit_paddings"] = [*[0] * shift, *EXPLICIT][:8]
-    if data_format != "NHWC":
+    if data_format not in ("NHWC", "NDHWC"):
         attributes["data_format"] = data_format
     if dilations is not None:
-        attributes["dilations"] = _vector(*dilations, data_format)
+        attributes["dilations"] = _vector(dilations, data_format)
     return attributes
 
 
-def _windows_of(image: tuple[int, int], window: Window, attributes: dict[str, Any]) -> tuple[int, int]:
-    axes = spatial_axes({"data_format": "NHWC"} | attributes, window[0])
-    rows, columns = (axis.output_size(size) for axis, size in zip(axes, image, strict=True))
-    return rows, columns
+def _windows_of(image: Sizes, window: Window, attributes: dict[str, Any]) -> Sizes:
+    axes = spatial_axes({"data_format": FORMATS_OF[len(image)][0]} | attributes, window[0])
+    return tuple(axis.output_size(size) for axis, size in zip(axes, image, strict=True))
 
 
 def _convolution(
-    image: tuple[int, int],
+    image: Sizes,
     window: Window,
     *,
     batch: int = 2,
@@ -79,10 +87,11 @@ def _convolution(
     results: int = 4,
     dtype: str = "float32",
     data_format: str = "NHWC",
-    dilations: tuple[int, int] | None = None,
+    dilations: Sizes | None = None,
 ) -> Iterator[Case]:
     attributes = _attributes(window, data_format, dilations=dilations)
     what = f"{image}-{window}-{channels}-{groups}-{dtype}-{data_format}-{dilations}".replace(" ", "").replace("'", "")
+    kind, version = ("Conv2D", "") if len(image) == 2 else ("Conv3D", "V2")
     counts = _windows_of(image, window, attributes)
     rng = rng_of("convolution", what)
     x = normal(rng, _image((batch, *image, channels), data_format), dtype)
@@ -90,19 +99,19 @@ def _convolution(
     weights = normal(rng, (*window[0], channels // groups, results), dtype)
     sizes = {"input_sizes": np.array(x.shape, np.int32), "filter_sizes": np.array(weights.shape, np.int32)}
     given: Operands = {"input_sizes": sizes["input_sizes"], "filter": weights, "out_backprop": y}
-    yield Case("Conv2DBackpropInput", what, given, attributes)
+    yield Case(f"{kind}BackpropInput{version}", what, given, attributes)
     given = {"input": x, "filter_sizes": sizes["filter_sizes"], "out_backprop": y}
-    yield Case("Conv2DBackpropFilter", what, given, attributes)
+    yield Case(f"{kind}BackpropFilter{version}", what, given, attributes)
 
 
 def _depthwise(
-    image: tuple[int, int],
+    image: Sizes,
     window: Window,
     multiplier: int,
     *,
     dtype: str = "float32",
     data_format: str = "NHWC",
-    dilations: tuple[int, int] | None = None,
+    dilations: Sizes | None = None,
 ) -> Iterator[Case]:
     attributes = _attributes(window, data_format, dilations=dilations)
     what = f"{image}-{window}-{multiplier}-{dtype}-{data_format}-{dilations}".replace(" ", "").replace("'", "")
@@ -118,9 +127,9 @@ def _depthwise(
 
 
 def _poolings(
-    image: tuple[int, int], window: Window, *, dtype: str = "float32", data_format: str = "NHWC", tied: bool = False
+    image: Sizes, window: Window, *, dtype: str = "float32", data_format: str = "NHWC", tied: bool = False
 ) -> Iterator[Case]:
-    attributes = _attributes(window, data_format) | {"ksize": _vector(*window[0], data_format)}
+    attributes = _attributes(window, data_format) | {"ksize": _vector(window[0], data_format)}
     what = f"{image}-{window}-{dtype}-{data_format}{'-tied' * tied}".replace(" ", "").replace("'", "")
     counts = _windows_of(image, window, attributes)
     rng = rng_of("pooling", what)
@@ -128,11 +137,13 @@ def _poolings(
     if tied:
         x = np.round(x)
     y = normal(rng, _image((2, *counts, 3), data_format), dtype)
-    # The kernel finds the largest elements itself; what it is told they are does not matter.
-    yield Case("MaxPoolGrad", what, {"orig_input": x, "orig_output": np.zeros_like(y), "grad": y}, attributes)
+    kind = "3D" * (len(image) == 3)
+    # The kernel for images finds the largest elements itself; what it is told they are does not matter.
+    largest = ORACLES["MaxPool3D"](input=x, **attributes)["output"].astype(dtype) if kind else np.zeros_like(y)
+    yield Case(f"MaxPool{kind}Grad", what, {"orig_input": x, "orig_output": largest, "grad": y}, attributes)
     if not tied and window[2] != "EXPLICIT":
         shape = np.array(x.shape, np.int32)
-        yield Case("AvgPoolGrad", what, {"orig_input_shape": shape, "grad": y}, attributes)
+        yield Case(f"AvgPool{kind}Grad", what, {"orig_input_shape": shape, "grad": y}, attributes)
 
 
 def _fits_pooling(window: Window) -> bool:
@@ -198,6 +209,14 @@ def cases() -> list[Case]:
         found += _depthwise(image, window, 2, dilations=(2, 3))
         found += _poolings(image, window, tied=True)
         found += _poolings(image, window, data_format="NCHW")
+    for image, window in VOLUMES:
+        found += _convolution(image, window, data_format="NDHWC")
+        found += _poolings(image, window, data_format="NDHWC")
+    for data_format in VOLUME_FORMATS:
+        found += _convolution(
+            *VOLUMES[1], channels=6, groups=3, results=6, dilations=(1, 2, 2), data_format=data_format
+        )
+        found += _poolings(*VOLUMES[2], tied=data_format == "NDHWC", data_format=data_format)
     for dtype in DTYPES[:2]:
         found += _convolution(*WINDOWS[4], dtype=dtype, batch=1)
         found += _depthwise(*WINDOWS[4], 1, dtype=dtype)
@@ -212,11 +231,11 @@ def on_cpu(case: Case) -> bool:
     if case.op.startswith("FusedBatchNorm"):
         return case.attributes["is_training"] or case.attributes["data_format"].endswith("C")
     depthwise = case.op.startswith("Depthwise")
-    attributes = {"data_format": "NHWC", "dilations": [1] * 4} | dict(case.attributes)
-    rows, columns = (attributes["strides"][at] for at in spatial_positions(attributes["data_format"]))
-    groups = case.op.startswith("Conv2D") and "-6-3-" in case.what
-    plain = attributes["data_format"] == "NHWC" and max(attributes["dilations"]) == 1 and not groups
-    return plain and (not depthwise or rows == columns)
+    attributes = {"data_format": "NHWC", "dilations": [1]} | dict(case.attributes)
+    strides = {attributes["strides"][at] for at in spatial_positions(attributes["data_format"])}
+    groups = case.op.startswith("Conv") and "-6-3-" in case.what
+    plain = attributes["data_format"].endswith("C") and max(attributes["dilations"]) == 1 and not groups
+    return plain and (not depthwise or len(strides) == 1)
 
 
 @cache

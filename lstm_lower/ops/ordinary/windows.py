@@ -15,6 +15,7 @@ from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.spatial import (
     FORMATS,
     PADDINGS,
+    SYMBOLS,
     VOLUME_FORMATS,
     SpatialAxis,
     SpatialOp,
@@ -22,9 +23,6 @@ from lstm_lower.spatial import (
     spatial_axes,
     spatial_positions,
 )
-
-# Rank -> symbols of the image's sizes, of the filter's, and of the numbers of windows.
-SYMBOLS = {4: ("HW", "RS", "PQ"), 5: ("DHW", "ARS", "OPQ")}
 
 
 def window_axes(call: Call) -> list[SpatialAxis] | None:

@@ -10,7 +10,6 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.ordinary.windows import (
-    SYMBOLS,
     AvgPool,
     AvgPool3D,
     Conv2D,
@@ -23,8 +22,8 @@ from lstm_lower.ops.ordinary.windows import (
 )
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size
-from lstm_lower.passes.rules.spatial import arranged, check_float32, margins, padded
-from lstm_lower.spatial import SpatialAxis
+from lstm_lower.passes.rules.spatial import arranged, channels_first, check_float32, margins, padded
+from lstm_lower.spatial import SYMBOLS, SpatialAxis
 
 
 @lowers(Conv2D, Conv3D, repeatable=True)
@@ -50,7 +49,7 @@ def depthwise_convolution(n: Node) -> dict[str, Expr]:
 def _convolved(n: Node, weights: Expr, groups: int) -> Expr:
     check_float32(n, "input", std.Conv)
     axes = _axes(n, "filter")
-    image = arranged(n.input, n.data_format, _channels_first(n))
+    image = arranged(n.input, n.data_format, channels_first(n.data_format))
     image, padding = _padded(n, axes, image)
     result = n.builder.op(
         std.Conv,
@@ -62,7 +61,7 @@ def _convolved(n: Node, weights: Expr, groups: int) -> Expr:
         dilations=[axis.dilation for axis in axes],
         **padding,
     )
-    return arranged(result, _channels_first(n), n.data_format)
+    return arranged(result, channels_first(n.data_format), n.data_format)
 
 
 def _axes(n: Node, operand: str) -> list[SpatialAxis]:
@@ -70,10 +69,6 @@ def _axes(n: Node, operand: str) -> list[SpatialAxis]:
     if axes is None:
         raise n.unsupported(operand, "known sizes of the windows", "sizes known at run time only")
     return axes
-
-
-def _channels_first(n: Node) -> str:
-    return "NC" + "".join(letter for letter in n.data_format if letter not in "NC")
 
 
 def _margins(n: Node, axis: SpatialAxis, at: int) -> tuple[Size, Size]:
@@ -115,7 +110,7 @@ def _padding(n: Node, axes: list[SpatialAxis]) -> dict[str, Any] | None:
 def max_pool(n: Node) -> dict[str, Expr]:
     """A MaxPool, whose padding is less than any number."""
     axes = _axes(n, "ksize")
-    image, padding = _padded(n, axes, arranged(n.input, n.data_format, _channels_first(n)), -math.inf)
+    image, padding = _padded(n, axes, arranged(n.input, n.data_format, channels_first(n.data_format)), -math.inf)
     return {"output": _pooled(n, axes, image, std.MaxPool, **padding)}
 
 
@@ -126,7 +121,7 @@ def avg_pool(n: Node) -> dict[str, Expr]:
     if value.dtype == ir.DataType.DOUBLE:
         what = f"dtype float32 or a half (onnxruntime has no {std.AveragePool.op_type} in float64)"
         raise n.unsupported(n.op.inputs[0].name, what, "float64")
-    plain = arranged(value, n.data_format, _channels_first(n))
+    plain = arranged(value, n.data_format, channels_first(n.data_format))
     image, padding = _padded(n, axes, plain)
     result = _pooled(n, axes, image, std.AveragePool, count_include_pad=0, **padding)
     if image is not plain:
@@ -138,4 +133,4 @@ def avg_pool(n: Node) -> dict[str, Expr]:
 def _pooled(n: Node, axes: list[SpatialAxis], image: Expr, op: type[std.Standard], **attributes: Any) -> Expr:
     sizes = {"kernel_shape": [axis.kernel for axis in axes], "strides": [axis.stride for axis in axes]}
     result = n.builder.op(op, image, **sizes, **attributes)
-    return arranged(result, _channels_first(n), n.data_format)
+    return arranged(result, channels_first(n.data_format), n.data_format)
