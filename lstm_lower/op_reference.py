@@ -25,7 +25,7 @@ FAMILIES = {
     "passing": "Identities",
     "reductions": "Reductions and cumulative sums",
     "products": "Matrix products",
-    "networks": "Bias, softmax, resized images",
+    "networks": "Bias, softmax, resized images, local response normalization",
     "windows": "Convolutions and poolings",
     "shapes": "Shapes",
     "filling": "Filling arrays",

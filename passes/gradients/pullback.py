@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph.edit import detach, redirect
+from lstm_lower.graph.edit import operands as read_by
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.decompositions.decompose import decomposition
 from lstm_lower.passes.gradients.activity import Activity
@@ -25,7 +26,7 @@ def pullback(b: Builder, results: Sequence[Expr], operands: Sequence[Expr], dys:
     """
     found = [result.value for result in results]
     nodes: list[ir.Node] = []
-    waiting = list(reversed(b.nodes))
+    waiting = list(reversed(_between(b, operands, results)))
     while waiting:
         node = waiting.pop()
         inner = Builder.before(node, b.emitter.space)
@@ -47,3 +48,22 @@ def pullback(b: Builder, results: Sequence[Expr], operands: Sequence[Expr], dys:
     reverse.run(nodes)
     gradients = [reverse.gradients.get(value) for value in values]
     return [b.zeros_like(x) if dx is None else dx for x, dx in zip(operands, gradients, strict=True)]
+
+
+def _between(b: Builder, operands: Sequence[Expr], results: Sequence[Expr]) -> list[ir.Node]:
+    """The emitted nodes of the formula in order: what else the builder has emitted stays as it is."""
+    varied = {operand.value for operand in operands}
+    behind: set[ir.Node] = set()
+    waiting = [result.value for result in results]
+    while waiting:
+        value = waiting.pop()
+        node = value.producer()
+        if node is not None and node not in behind and value not in varied:
+            behind.add(node)
+            waiting += read_by(node)
+    nodes = []
+    for node in b.nodes:
+        if node in behind and any(value in varied for value in read_by(node)):
+            nodes.append(node)
+            varied.update(node.outputs)
+    return nodes

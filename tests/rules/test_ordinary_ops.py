@@ -13,6 +13,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.opdef import REGISTRY
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.rules.test_gradients import run
 from tests.support.ordinary.case import BFLOAT16, Case, recording
 from tests.support.ordinary.families import MODULES, all_cases
@@ -54,6 +55,33 @@ def test_oracle_equals_tensorflow(op: str) -> None:
         assert list(exact) == list(recorded), case.id
         for name, kernel in recorded.items():
             assert_close(case, f"{case.id}: {name}", kernel, exact[name], KERNEL.get(kernel.dtype.name, 0))
+
+
+IMAGE_GRADIENTS = {
+    "ResizeNearestNeighborGrad": ("ResizeNearestNeighbor", "images", "grads"),
+    "ResizeBilinearGrad": ("ResizeBilinear", "images", "grads"),
+    "LRNGrad": ("LRN", "input", "input_grads"),
+}
+
+
+@pytest.mark.parametrize("op", IMAGE_GRADIENTS)
+def test_oracle_of_images_is_the_derivative(op: str) -> None:
+    forward, image, cotangent = IMAGE_GRADIENTS[op]
+    rng, step = np.random.default_rng(3), 1e-6
+    for _, case in all_cases():
+        if case.op != op or "float32" not in case.what:
+            continue
+        (gradient,) = oracle_results(case).values()
+        dy = np.asarray(case.operands[cotangent], np.float64)
+        x, direction = rng.standard_normal((2, *gradient.shape))
+        given = {"size": np.array(dy.shape[1:3])} if forward.startswith("Resize") else {}
+        if op == "LRNGrad":
+            x = np.asarray(case.operands["input_image"], np.float64)
+        (plus,), (minus,) = (
+            ORACLES[forward](**{image: x + h * direction}, **given, **case.attributes).values() for h in (step, -step)
+        )
+        difference = np.vdot(plus - minus, dy) / (2 * step)
+        np.testing.assert_allclose(np.vdot(gradient, direction), difference, rtol=1e-6, atol=1e-7, err_msg=case.id)
 
 
 @dataclasses.dataclass

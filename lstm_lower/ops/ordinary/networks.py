@@ -77,19 +77,15 @@ class LogSoftmax(OpDef):
         logsoftmax = operand("*S C")
 
 
-class _Resized(OpDef, abstract=True):
-    """Images of other sizes.
+class _Resizing(OpDef, abstract=True):
+    """What reads or makes images of other sizes.
 
     With `half_pixel_centers` a pixel is a square and its place the centre of it; with `align_corners` the corners of
     both images are the same points; without either, pixels are points and the first ones the same.
     """
 
     class Types:
-        T = (*FLOATS, "int8", "uint8", "int16", "uint16", "int32", "int64")
-
-    class Inputs:
-        images = operand("N H W C")
-        size = operand("2", "int32")
+        T = FLOATS
 
     class Attrs:
         align_corners = attr(bool, False)
@@ -101,6 +97,10 @@ class _Resized(OpDef, abstract=True):
         if call.attributes["align_corners"] and call.attributes["half_pixel_centers"]:
             raise call.error("attribute half_pixel_centers", "false where align_corners is true", True)
 
+
+class _ResizedTo(_Resizing, abstract=True):
+    """Images of the sizes that an operand holds."""
+
     @classmethod
     def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The images' batch and channels, and the sizes asked for."""
@@ -108,6 +108,15 @@ class _Resized(OpDef, abstract=True):
         rows: list[Dim] = [None, None] if value is None else [int(entry) for entry in value]
         dtype = call.types.get("T") if cls.outputs[0].dtype == "T" else DTYPES[cls.outputs[0].dtype]
         return [TensorInfo(dtype, (call.sizes.get("N"), *rows, call.sizes.get("C")))]
+
+
+class _Resized(_ResizedTo, abstract=True):
+    class Types:
+        T = (*FLOATS, "int8", "uint8", "int16", "uint16", "int32", "int64")
+
+    class Inputs:
+        images = operand("N H W C")
+        size = operand("2", "int32")
 
 
 class ResizeNearestNeighbor(_Resized):
@@ -122,3 +131,74 @@ class ResizeBilinear(_Resized):
 
     class Outputs:
         resized_images = operand(None, "float32")
+
+
+class ResizeNearestNeighborGrad(_ResizedTo):
+    """Gradient of images of other sizes, each pixel that of the nearest place, with respect to the images."""
+
+    forward = "ResizeNearestNeighbor"
+
+    class Inputs:
+        grads = operand("N P Q C")
+        size = operand("2", "int32")
+
+    class Outputs:
+        output = operand(None)
+
+
+class ResizeBilinearGrad(_Resizing):
+    """Gradient of linearly interpolated images with respect to the images."""
+
+    forward = "ResizeBilinear"
+
+    class Inputs:
+        grads = operand("N P Q C", "float32")
+        original_image = operand("N H W C")
+
+    class Outputs:
+        output = operand("N H W C")
+
+
+class LRN(OpDef):
+    """x / (bias + alpha * sum of x squared over the channels at most `depth_radius` away) ** beta.
+
+    Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, 2012, section 3.3.
+    """
+
+    class Types:
+        T = FLOATS[:3]
+
+    class Inputs:
+        input = operand("N H W C")
+
+    class Outputs:
+        output = operand("N H W C")
+
+    class Attrs:
+        depth_radius = attr(int, 5)
+        bias = attr(float, 1.0)
+        alpha = attr(float, 1.0)
+        beta = attr(float, 0.5)
+
+
+class LRNGrad(OpDef):
+    """Gradient of LRN with respect to the image."""
+
+    forward = "LRN"
+
+    class Types:
+        T = FLOATS[:3]
+
+    class Inputs:
+        input_grads = operand("N H W C")
+        input_image = operand("N H W C")
+        output_image = operand("N H W C")
+
+    class Outputs:
+        output = operand("N H W C")
+
+    class Attrs:
+        depth_radius = attr(int, 5)
+        bias = attr(float, 1.0)
+        alpha = attr(float, 1.0)
+        beta = attr(float, 0.5)

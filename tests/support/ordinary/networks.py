@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from lstm_lower.ops.ordinary.kinds import NUMBERS
-from tests.support.ordinary.case import FLOATS, Case, draw, grid, text
+from lstm_lower.runtime.proof.oracles.registry import ORACLES
+from tests.support.ordinary.case import FLOATS, HALVES, Case, draw, grid, text
 
 
 def cases() -> Iterator[Case]:
@@ -33,3 +34,28 @@ def cases() -> Iterator[Case]:
                 attributes = {"align_corners": corners, "half_pixel_centers": centres}
                 what = text(image, size, dtype, corners, centres)
                 yield Case(op, what, {**operands}, attributes, steering=("size",))
+    yield from _image_gradients()
+
+
+def _image_gradients() -> Iterator[Case]:
+    shapes = [((3, 4), (6, 8)), ((7, 5), (3, 4)), ((1, 1), (2, 3)), ((4, 6), (7, 5)), ((5, 4), (1, 2))]
+    for (image, size), dtype in grid(shapes, FLOATS):
+        for corners, centres in [(False, False), (True, False), (False, True)]:
+            attributes = {"align_corners": corners, "half_pixel_centers": centres}
+            what = text(image, size, dtype, corners, centres)
+            grads = draw((2, *size, 3), dtype, "nearest")
+            operands = {"grads": grads, "size": np.array(image, np.int32)}
+            if dtype != "bfloat16":  # for which TensorFlow has no kernel
+                yield Case("ResizeNearestNeighborGrad", what, {**operands}, attributes, steering=("size",))
+            original = draw((2, *image, 3), dtype, "original")
+            operands = {"grads": draw((2, *size, 3), "float32", "linear"), "original_image": original}
+            yield Case("ResizeBilinearGrad", what, {**operands}, attributes)
+    for shape, dtype in grid([(2, 3, 4, 5), (1, 2, 2, 1), (1, 3, 2, 7)], (HALVES[0], "float32")):
+        for attributes in ({}, {"depth_radius": 1, "bias": 2.0, "alpha": 0.3, "beta": 0.75}):
+            what = text(shape, dtype, *attributes.values())
+            image = draw(shape, dtype, "LRN", scale=1)
+            yield Case("LRN", what, {"input": image}, attributes)
+            result = ORACLES["LRN"](input=image, **attributes)["output"].astype(image.dtype)
+            grads = draw(shape, dtype, "LRNGrad", scale=1)
+            operands = {"input_grads": grads, "input_image": image, "output_image": result}
+            yield Case("LRNGrad", what, operands, attributes)

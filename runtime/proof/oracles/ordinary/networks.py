@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -40,41 +42,103 @@ def _places(size: int, made: int, align_corners: bool, half_pixel_centers: bool)
     return (numbers + np.float32(0.5)) * scale if half_pixel_centers else numbers * scale
 
 
+def _chosen(size: int, made: int, align_corners: bool, half_pixel_centers: bool) -> Values:
+    """The matrix that takes the pixel that each place lies in; with aligned corners the nearest one."""
+    places = _places(size, made, align_corners, half_pixel_centers)
+    pixels = np.floor(places + np.float32(0.5) if align_corners else places).astype(int)
+    chosen: Values = np.eye(size)[np.clip(pixels, 0, size - 1)]
+    return chosen
+
+
+def _interpolated(size: int, made: int, align_corners: bool, half_pixel_centers: bool) -> Values:
+    """The matrix that takes the mean of the pixels on both sides of a place, by their distances."""
+    places = _places(size, made, align_corners, half_pixel_centers)
+    places = places - np.float32(0.5) if half_pixel_centers else places
+    below, above = (np.eye(size)[np.clip(f(places).astype(int), 0, size - 1)] for f in (np.floor, np.ceil))
+    share = (places - np.floor(places)).astype(np.float64)[:, None]
+    return np.asarray(below + (above - below) * share)
+
+
+def _resized(matrix: Callable[..., Values], images: npt.ArrayLike, size: npt.ArrayLike, **flags: bool) -> Values:
+    x, (rows, columns) = wide(images), (int(entry) for entry in np.asarray(size))
+    row, column = matrix(x.shape[1], rows, **flags), matrix(x.shape[2], columns, **flags)
+    return np.asarray(np.einsum("ph,nhwc,qw->npqc", row, x, column))
+
+
+def _resized_back(matrix: Callable[..., Values], grads: npt.ArrayLike, size: Sequence[int], **flags: bool) -> Values:
+    dy, (rows, columns) = wide(grads), (int(entry) for entry in size)
+    row, column = matrix(rows, dy.shape[1], **flags), matrix(columns, dy.shape[2], **flags)
+    return np.asarray(np.einsum("ph,npqc,qw->nhwc", row, dy, column))
+
+
 @oracle("ResizeNearestNeighbor")
 def resize_nearest_neighbor(
-    *,
-    images: npt.ArrayLike,
-    size: npt.ArrayLike,
-    align_corners: bool = False,
-    half_pixel_centers: bool = False,
+    *, images: npt.ArrayLike, size: npt.ArrayLike, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> dict[str, Values]:
-    """The pixel that a place lies in; with aligned corners the nearest one."""
-    result = wide(images)
-    for axis, made in ((1, int(np.asarray(size)[0])), (2, int(np.asarray(size)[1]))):
-        places = _places(result.shape[axis], made, align_corners, half_pixel_centers)
-        pixels = np.floor(places + np.float32(0.5) if align_corners else places).astype(int)
-        result = np.take(result, np.clip(pixels, 0, result.shape[axis] - 1), axis=axis)
-    return {"resized_images": result}
+    """Rows and columns are chosen by a matrix each."""
+    flags = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
+    return {"resized_images": _resized(_chosen, images, size, **flags)}
 
 
 @oracle("ResizeBilinear")
 def resize_bilinear(
+    *, images: npt.ArrayLike, size: npt.ArrayLike, align_corners: bool = False, half_pixel_centers: bool = False
+) -> dict[str, Values]:
+    """Rows and columns are interpolated by a matrix each."""
+    flags = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
+    return {"resized_images": _resized(_interpolated, images, size, **flags)}
+
+
+@oracle("ResizeNearestNeighborGrad")
+def resize_nearest_neighbor_grad(
+    *, grads: npt.ArrayLike, size: npt.ArrayLike, align_corners: bool = False, half_pixel_centers: bool = False
+) -> dict[str, Values]:
+    """Products with the transposed matrices."""
+    flags = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
+    return {"output": _resized_back(_chosen, grads, np.asarray(size).tolist(), **flags)}
+
+
+@oracle("ResizeBilinearGrad")
+def resize_bilinear_grad(
     *,
-    images: npt.ArrayLike,
-    size: npt.ArrayLike,
+    grads: npt.ArrayLike,
+    original_image: npt.ArrayLike,
     align_corners: bool = False,
     half_pixel_centers: bool = False,
 ) -> dict[str, Values]:
-    """The mean of the pixels on both sides of a place, by their distances."""
-    result = np.asarray(images).astype(np.float64)
-    for axis, made in ((1, int(np.asarray(size)[0])), (2, int(np.asarray(size)[1]))):
-        places = _places(result.shape[axis], made, align_corners, half_pixel_centers)
-        places = places - np.float32(0.5) if half_pixel_centers else places
-        last = result.shape[axis] - 1
-        below, above = (
-            np.take(result, np.clip(whole.astype(int), 0, last), axis=axis)
-            for whole in (np.floor(places), np.ceil(places))
-        )
-        share = (places - np.floor(places)).astype(np.float64).reshape(-1, *[1] * (3 - axis))
-        result = below + (above - below) * share
-    return {"resized_images": result}
+    """Products with the transposed matrices."""
+    flags = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
+    return {"output": _resized_back(_interpolated, grads, np.shape(original_image)[1:3], **flags)}
+
+
+def _neighbours(channels: int, radius: int) -> Values:
+    """1 where two channels are at most so far apart."""
+    numbers = np.arange(channels)
+    return (abs(numbers[:, None] - numbers) <= radius).astype(np.float64)
+
+
+@oracle("LRN")
+def local_response_normalization(
+    *, input: npt.ArrayLike, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5
+) -> dict[str, Values]:
+    """Each element over a power of the sum of its neighbours' squares."""
+    x = wide(input)
+    return {"output": x / (bias + alpha * np.square(x) @ _neighbours(x.shape[-1], depth_radius)) ** beta}
+
+
+@oracle("LRNGrad")
+def local_response_normalization_grad(
+    *,
+    input_grads: npt.ArrayLike,
+    input_image: npt.ArrayLike,
+    output_image: npt.ArrayLike,
+    depth_radius: int = 5,
+    bias: float = 1.0,
+    alpha: float = 1.0,
+    beta: float = 0.5,
+) -> dict[str, Values]:
+    """With s = bias + alpha * sum of x squared: dx = dy s^-beta - 2 alpha beta x * sum of (dy x s^(-beta-1))."""
+    x, dy = wide(input_image), wide(input_grads)
+    near = _neighbours(x.shape[-1], depth_radius)
+    s = bias + alpha * np.square(x) @ near
+    return {"output": dy * s**-beta - 2 * alpha * beta * x * ((dy * x * s ** (-beta - 1)) @ near)}
