@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.graph.values import Dim
 from lstm_lower.ops.ordinary.moving import (
@@ -39,9 +40,28 @@ def permuted(x: Expr, order: list[int]) -> Expr:
 
 @lowers(Transpose, ConjugateTranspose, repeatable=True)
 def transpose(n: Node) -> dict[str, Expr]:
-    """A Transpose."""
-    order = [int(axis) for axis in n.fixed("perm")]
-    return {"y": permuted(n.moved("x"), [axis % len(order) for axis in order])}
+    """A Transpose; where the order is only known at run time, each element by its place in memory."""
+    order = n.constant("perm")
+    if order is None:
+        return {"y": _permuted_at_run_time(n)}
+    return {"y": permuted(n.moved("x"), [int(axis) % len(order) for axis in order])}
+
+
+def _permuted_at_run_time(n: Node) -> Expr:
+    b, x, order = n.builder, movable(n.moved("x")), wide(n.perm)
+    rank = (order.shape or (None,))[0]
+    if not isinstance(rank, int):
+        raise n.unsupported("perm", "a constant or a known number of axes", "neither")
+    shape = b.op(std.Shape, x)
+    sizes = b.op(std.Gather, shape, order, axis=0)
+    behind = [b.op(std.ReduceProd, shape.slice(axis + 1, END, axis=0), keepdims=1) for axis in range(rank)]
+    strides = b.op(std.Gather, concat(behind, 0), order, axis=0)
+    places = b.constant(0, INT64)
+    for axis in range(rank):
+        size, stride = (b.op(std.Gather, x, b.constant(axis, INT64), axis=0) for x in (sizes, strides))
+        steps = b.op(std.Range, b.constant(0, INT64), size, b.constant(1, INT64)) * stride
+        places = places + steps.reshape(-1, *[1] * (rank - 1 - axis))
+    return b.set_shape(b.op(std.Gather, x.reshape(-1), places, axis=0), [None] * rank)
 
 
 @lowers(Pad, PadV2, repeatable=True)

@@ -36,6 +36,10 @@ def _repeats() -> Iterator[Case]:
             yield Case(op, what, {**operands}, constants=("perm",), unranked=True, recorded=recorded)
     operands = {"x": draw((2, 3, 4), "float32"), "perm": np.array([-1, 0, -2], np.int64)}
     yield Case("Transpose", "from-behind", {**operands}, constants=("perm",))
+    yield Case("Transpose", "from-behind-fed", {**operands}, steering=("perm",))
+    for shape, dtype in grid([(), (3,), (0, 2), (2, 3, 4)], ("float16", "float32", "bool", "int8")):
+        operands = {"x": draw(shape, dtype), "perm": np.roll(np.arange(len(shape), dtype=np.int32), 1)}
+        yield Case("Transpose", text(shape, dtype, "fed"), {**operands}, steering=("perm",))
 
 
 def _paddings() -> Iterator[Case]:
