@@ -200,7 +200,11 @@ X = (FLOAT, [2, 3])
 @pytest.mark.parametrize(
     ("op", "operands", "message"),
     [
-        ("Transpose", {"x": X, "perm": (INT, ["n"])}, "perm requires a constant or a known number of axes, got neither"),
+        (
+            "Transpose",
+            {"x": X, "perm": (INT, ["n"])},
+            "perm requires a constant or a known number of axes, got neither",
+        ),
         ("ExpandDims", {"input": X, "axis": (INT, [])}, "axis requires a constant"),
         ("ReverseV2", {"tensor": X, "axis": (INT, [1])}, "axis requires a constant"),
         ("GatherV2", {"params": X, "indices": (INT, [1]), "axis": (INT, [])}, "axis requires a constant"),
