@@ -44,6 +44,7 @@ FAMILIES = {
     "normalization": "Batch normalization",
     "candidates": "Candidate sampling",
     "bits": "Bit patterns",
+    "quantization": "Simulated quantization",
     "ort_recurrent": "onnxruntime-training: recurrent layers",
     "ort_elementwise": "onnxruntime-training: elementwise",
     "ort_arrays": "onnxruntime-training: indexing and sums",
