@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from lstm_lower.errors import LstmLowerError, UnsupportedOpError
+from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -25,9 +26,15 @@ def cause(error: BaseException) -> str:
 
 def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Turns what PyTorch, its exporter or we raise on a module that nobody foresaw into one error."""
+    signature = inspect.signature(function)
+    arguments = ", ".join(signature.parameters)
 
     @functools.wraps(function)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidInputError(f"{function.__name__} requires {arguments}, got: {error}") from error
         try:
             return function(*args, **kwargs)
         except (LstmLowerError, MemoryError):

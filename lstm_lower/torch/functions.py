@@ -226,12 +226,29 @@ def _fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Any:
     return input.copy_(torch.where(places[0].unsqueeze(1) == places[1], fill_value, input))
 
 
+def _diagonal_scatter(
+    input: Tensor,  # noqa: A002
+    src: Tensor,
+    offset: int = 0,
+    dim1: int = 0,
+    dim2: int = 1,
+) -> Tensor:
+    """A tensor with another diagonal, of which the exporter would change a view in place."""
+    matrix = input.movedim((dim1, dim2), (-2, -1))
+    rows, columns = (torch.arange(size) for size in matrix.shape[-2:])
+    places = (rows - max(0, -offset)).clamp(0, src.shape[-1] - 1)
+    there = (columns - offset) == rows.unsqueeze(1)
+    return torch.where(there, src.index_select(-1, places).unsqueeze(-1), matrix).movedim((-2, -1), (dim1, dim2))
+
+
 HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.item: _number,
     Tensor.tolist: _numbers,
     Tensor.cumprod: rolling_product,
     torch.cumprod: rolling_product,
     Tensor.diagonal: _diagonal,
+    Tensor.diagonal_scatter: _diagonal_scatter,
+    torch.diagonal_scatter: _diagonal_scatter,
     Tensor.fill_diagonal_: _fill_diagonal,
     Tensor.masked_select: _masked_select,
     torch.masked_select: _masked_select,

@@ -35,7 +35,7 @@ from lstm_lower.torch import examples, losses, optimizers, states
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.causes import explained
 from lstm_lower.torch.export import Exported, Traced, settled, trace
-from lstm_lower.torch.interface import Operands, named_tensors, numbers
+from lstm_lower.torch.interface import Operands, brief, named_tensors, numbers
 from lstm_lower.torch.wrappers import module_of
 
 
@@ -252,11 +252,13 @@ def _loss(loss: Any, *, has_targets: bool) -> tuple[Loss | str, Any]:
             "loss by a name, as in {'objective': ...}, and give that name as loss"
         )
     if not callable(loss):
-        said = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
-        raise InvalidInputError(f"loss requires a name, a loss module or a function, got {said}")
-    if not has_targets:
         raise InvalidInputError(
-            f"a loss that is traced requires example_targets, got none for {loss!r}; () says that it takes none"
+            f"loss requires a name, a loss module or a function of the module's result and targets, got {brief(loss)}"
+        )
+    if not has_targets:
+        name = getattr(loss, "__name__", type(loss).__name__)
+        raise InvalidInputError(
+            f"a loss that is traced requires example_targets, got none for {name}; () says that it takes none"
         )
     return "loss", loss
 

@@ -55,6 +55,12 @@ class Operands:
         tensors = [tensor.detach() for _, tensor in named_tensors("", [args, kwargs])]
         filled, kwargs = _replaced([list(args), kwargs], iter(tensors))
         args = tuple(filled)
+        if args and not tensors and all(isinstance(value, int) for value in args):
+            sizes = ", ".join(map(str, args))
+            raise InvalidInputError(
+                f"example_inputs requires tensors, got the numbers {sizes}; torch.zeros({sizes}) is an example of that "
+                "shape"
+            )
         signature = inspect.signature(module.forward)
         try:
             bound = signature.bind(*args, **kwargs)
@@ -71,7 +77,10 @@ class Operands:
             else:
                 named += named_tensors(name, value)
         if not named:
-            raise InvalidInputError("example_inputs requires a tensor at least, got none")
+            raise InvalidInputError(
+                f"example_inputs requires a tensor, several in a tuple, or a mapping of them by name, got "
+                f"{brief(example_inputs)}"
+            )
         for name, tensor in named:
             if tensor.is_complex():
                 raise UnsupportedOpError(
@@ -214,7 +223,8 @@ def checked_loss(loss: Any) -> Tensor:
     """
     sizes: Any = loss.shape if isinstance(loss, Tensor) and not loss.is_complex() else ["none"]
     if any(not isinstance(size, int) or size != 1 for size in sizes):
-        got = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"{loss!r}"
+        kind = "complex tensor" if isinstance(loss, Tensor) and loss.is_complex() else "tensor"
+        got = f"a {kind} of shape {list(loss.shape)}" if isinstance(loss, Tensor) else brief(loss)
         raise InvalidInputError(f"loss requires a function that returns one real number as a tensor, got {got}")
     number: Tensor = loss
     return number
@@ -272,4 +282,23 @@ def as_tensors(what: str, values: Any) -> list[Tensor]:
     try:
         return [torch.as_tensor(value) for value in (values if isinstance(values, (tuple, list)) else [values])]
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInputError(f"{what} requires tensors, got {values!r}") from error
+        raise InvalidInputError(f"{what} requires a tensor, or several in a tuple, got {brief(values)}") from error
+
+
+def brief(value: Any) -> str:
+    """A value for a message, or what it is where that would be long."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {list(value.shape)}"
+    if value is None or isinstance(value, (str, bytes, int, float, complex)):
+        return repr(value)
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, (tuple, list, dict)):
+        held = list(value.values() if isinstance(value, dict) else value)
+        name = type(value).__name__
+        return (
+            f"a {name} of {', '.join(map(brief, held[:3]))}{', ...' if len(held) > 3 else ''}"
+            if held
+            else f"an empty {name}"
+        )
+    return f"an object of {type(value).__name__}"

@@ -216,6 +216,12 @@ def _vandermonde(x: Tensor, *, N: int | None = None) -> Tensor:
     return torch.cat([torch.ones_like(x).unsqueeze(-1), powers], -1)
 
 
+def _vandermonde_down(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """The same, as NumPy has it."""
+    powers = _vandermonde(x, N=N)
+    return powers if increasing else powers.flip(-1)
+
+
 def _matrix_exp(A: Tensor) -> Tensor:
     return node(f"{DOMAIN}::MatrixExponential", [A], {}, [(A, A.shape)])[0]
 
@@ -287,6 +293,7 @@ LINEAR_ALGEBRA: dict[Any, Callable[..., Any]] = {
     torch.orgqr: _householder_product,
     torch.pinverse: _pinv,
     torch.slogdet: _slogdet,
+    torch.vander: _vandermonde_down,
     Tensor.cholesky_inverse: _cholesky_inverse,
     Tensor.cholesky_solve: _cholesky_solve,
     Tensor.det: _det,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.updates import Group
 from lstm_lower.records.state import Array
 from lstm_lower.torch import schedulers
-from lstm_lower.torch.interface import numbers
+from lstm_lower.torch.interface import brief, numbers
 from lstm_lower.torch.schedulers import number_of
 
 _KINDS: dict[type[Any], type[Any]] = {
@@ -51,13 +52,23 @@ def check(optimizer: object, schedule_steps: object) -> None:
             raise InvalidInputError(
                 f"schedule_steps requires a scheduler of torch.optim as optimizer, got {type(optimizer).__name__}"
             )
-        number = isinstance(schedule_steps, int) and not isinstance(schedule_steps, bool)
+        number = isinstance(schedule_steps, Integral) and not isinstance(schedule_steps, bool)
         if not number or not 1 <= schedule_steps <= _MOST:  # type: ignore[operator]
             raise InvalidInputError(
                 f"schedule_steps requires a number of updates from 1 to {_MOST:,}, got {schedule_steps!r}"
             )
     if is_torch(optimizer):
         _kind(getattr(optimizer, "optimizer", optimizer))
+        return
+    held = optimizer if isinstance(optimizer, (tuple, list)) else []
+    ours = optimizer is None or isinstance(optimizer, (str, Optimizer)) or any(isinstance(x, Group) for x in held)
+    if not ours:
+        scheduled = any(isinstance(x, lr_scheduler.LRScheduler) for x in held)
+        way = "; a scheduler alone brings its optimizer" if scheduled else "; one alone, not in a list" if held else ""
+        raise InvalidInputError(
+            f"optimizer requires one of torch.optim, a scheduler of one, a name such as 'adam' or "
+            f"None, got {brief(optimizer)}{way}"
+        )
 
 
 def _kind(optimizer: object) -> type[Any]:

@@ -89,11 +89,35 @@ def _istft(
     return result if input.dim() == 3 else result.squeeze(0)
 
 
+def _stft(
+    input: Tensor,  # noqa: A002
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    **options: Any,
+) -> Any:
+    """Over the root of the transform's length, where the exporter takes the window's."""
+    if not normalized or win_length in (None, n_fft) or not return_complex or options:
+        return NotImplemented
+    plain = torch.stft(
+        input, n_fft, hop_length, win_length, window, center, pad_mode, onesided=onesided, return_complex=True
+    )
+    return torch.view_as_complex(torch.view_as_real(plain) / math.sqrt(n_fft))
+
+
 SPECTRA: dict[Any, Callable[..., Any]] = {
     Tensor.istft: _istft,
+    Tensor.stft: _stft,
     torch.fft.fftfreq: _frequencies(half=False),
     torch.fft.rfftfreq: _frequencies(half=True),
     torch.hamming_window: _cosines(0.54, -0.46),
     torch.hann_window: _cosines(0.5, -0.5),
     torch.istft: _istft,
+    torch.stft: _stft,
 }

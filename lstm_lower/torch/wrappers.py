@@ -27,7 +27,8 @@ def module_of(given: Any) -> nn.Module:
     if isinstance(given, torch.export.ExportedProgram):
         raise InvalidInputError("from_torch requires an nn.Module, got an ExportedProgram; program.module() is one")
     if not isinstance(given, nn.Module):
-        raise InvalidInputError(f"from_torch requires an nn.Module, got {type(given).__name__}")
+        way = "; the forward of an nn.Module may call it" if callable(given) else ""
+        raise InvalidInputError(f"from_torch requires an nn.Module, got {type(given).__name__}{way}")
     module: nn.Module = unwrapped(given)
     scripted = [
         f"'{name}'" if name else "the whole" for name, part in module.named_modules() if _is_script(part)
@@ -38,6 +39,11 @@ def module_of(given: Any) -> nn.Module:
             "not trace; hand over the module that was scripted or traced (its weights load with "
             "module.load_state_dict(scripted.state_dict())), or write it with torch.onnx.export(..., dynamo=False) and "
             "train the file with ll.from_onnx"
+        )
+    if type(module).forward is nn.Module.forward and "forward" not in vars(module):
+        raise InvalidInputError(
+            f"from_torch requires a module with a forward, got {type(module).__name__}; that of nn.Sequential "
+            "calls its parts in order"
         )
     _check_weights(module)
     if torch.empty(0).is_meta or isinstance(torch.empty(0), torch._subclasses.FakeTensor):

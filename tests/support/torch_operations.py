@@ -122,6 +122,8 @@ GROUPS: dict[str, Callable[..., Any]] = {
         torch.linalg.solve(definite(x) + x[..., :1], x),
         torch.linalg.slogdet(definite(x)),
         torch.det(definite(x)),
+        torch.linalg.inv_ex(definite(x)).inverse,
+        torch.linalg.cholesky_ex(definite(x)).L,
     ),
     "triangles": lambda x: (
         torch.linalg.cholesky(definite(x)),
@@ -133,6 +135,7 @@ GROUPS: dict[str, Callable[..., Any]] = {
         *torch.linalg.qr(torch.eye(3, dtype=x.dtype) + 0 * x[:, :3]),
         torch.linalg.pinv(x),
         torch.linalg.householder_product(x, x[..., 0, :].sin()),
+        torch.linalg.householder_product(x, x[..., 0, :2].sin()),
         torch.linalg.lstsq(x.mT, x.mT.cos()).solution,
     ),
     "exponentials": lambda x: (
@@ -165,6 +168,8 @@ GROUPS: dict[str, Callable[..., Any]] = {
         torch.sort(x, dim=1, descending=True, stable=True)[0],
         x.roll((x.shape[1] // 2, 1), (1, 2)),
         x.roll(x.shape[1] // 3),
+        x[0].diagonal_scatter(x[1, 0], -1),
+        torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7),
         *torch.gradient(x, spacing=0.5, dim=(1, 2)),
         F.pdist(x[0], p=1),
     ),
@@ -177,6 +182,7 @@ GROUPS: dict[str, Callable[..., Any]] = {
     ),
     "spectra": lambda x: (
         torch.istft(spectrum(x), 4, 2, window=torch.hann_window(4)),
+        torch.stft(x.flatten(1), 4, 2, 2, torch.hann_window(2), normalized=True, return_complex=True).abs(),
         torch.istft(spectrum(x), 4, 2, window=torch.hann_window(4), length=2 * x.shape[1]),
         x * torch.hamming_window(x.shape[1], periodic=False).unsqueeze(1) / math.sqrt(x.shape[1]),
         x * torch.fft.fftshift(torch.fft.fftfreq(x.shape[1], 0.5)).unsqueeze(1),

@@ -63,6 +63,8 @@ def scripted() -> Any:
         (lambda: nn.Linear, "got the class Linear; make one of it"),
         (lambda: torch.export.export(LINEAR, (X,)), r"got an ExportedProgram; program.module\(\)"),
         (lambda: "model.pt", "requires an nn.Module, got str"),
+        (lambda: torch.relu, "requires an nn.Module, got .*; the forward of an nn.Module may call it"),
+        (lambda: nn.ModuleList([LINEAR]), "a module with a forward, got ModuleList; that of nn.Sequential"),
         (scripted, r"got TorchScript \(the whole\).*ll.from_onnx"),
         (lambda: nn.Sequential(nn.LazyLinear(2)), "known shapes, got '0.weight', '0.bias' of lazy modules"),
         (lambda: nn.Linear(3, 2, device="meta"), "weights with numbers, got 'weight', 'bias' on the device meta"),
@@ -88,6 +90,8 @@ def test_modules(module: Callable[[], Any], message: str) -> None:
             r"forward takes, \(x: .*too many positional arguments; what the loss takes goes to example_targets",
         ),
         (X.numpy(), "got an array of NumPy; torch.from_numpy"),
+        (X.shape, r"got the numbers 2, 3; torch.zeros\(2, 3\) is an example"),
+        (None, "requires a tensor, several in a tuple, or a mapping of them by name, got None"),
         ((X, Held()), "got Held under '1', which holds tensors that would be constants"),
         ((X, {"y": {torch.zeros(2)}}), "got set under '1_y'"),
         (X.to_sparse(), r"dense tensors, got a sparse_coo one; take x.to_dense\(\)"),
@@ -104,8 +108,9 @@ def test_example_inputs(inputs: Any, message: str) -> None:
     [
         (nn.MSELoss, None, r"got the class MSELoss; make one of it: MSELoss\(\)"),
         (torch.zeros(()), None, r"got a tensor of shape \[\]"),
-        ("mse", "abc", "example_targets requires tensors, got 'abc'"),
-        ("mse", {"y": X}, "example_targets requires tensors, got {"),
+        ("mse", "abc", "example_targets requires a tensor, or several in a tuple, got 'abc'"),
+        ("mse", {"y": X}, r"example_targets requires a tensor, .* got a dict of a tensor of shape \[2, 3\]"),
+        (lambda y, t: (y * t).sum(), torch.zeros(2, 2) * 1j, r"one real number as a tensor, got a complex tensor"),
         ("mse", (X, X), "example_targets requires 1 of MSE, got 2"),
         ("mse", torch.zeros(2, 5), r"mse_loss runs with in PyTorch, got a result float32 \[2, 2\], 'target' float32"),
         (nn.CrossEntropyLoss(), torch.zeros(2), "CrossEntropyLoss runs with .*target dtype to be Long"),
@@ -158,11 +163,20 @@ def test_dynamic_shapes_as_torch_export_has_them(shapes: Any, sizes: list[Any]) 
     [
         (torch.optim.Adam, r"got the class Adam; make one of it: Adam\(module.parameters\(\), ...\)"),
         (torch.optim.Rprop(LINEAR.parameters()), "got Rprop; what='gradients'"),
+        ([torch.optim.SGD(LINEAR.parameters())], "got a list of an object of SGD; one alone, not in a list"),
+        ({"lr": 0.1}, "one of torch.optim, a scheduler of one, .* got a dict of 0.1"),
     ],
 )
 def test_optimizers(optimizer: Any, message: str) -> None:
     with pytest.raises(LstmLowerError, match=message):
         ll.from_torch(LINEAR, X, "mse", optimizer)
+
+
+def test_arguments_that_are_none_of_its_own() -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"from_torch requires module, .*got: got an unexpected keyword argument"
+    ):
+        ll.from_torch(LINEAR, X, "mse", dynamic_shape=None)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(("module", "dtype"), [(nn.Conv1d(3, 2, 1), torch.float64)], ids=str)
