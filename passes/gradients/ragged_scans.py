@@ -11,7 +11,7 @@ from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, Workspace, replace
-from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.gradients.saving import is_cheap
 from lstm_lower.passes.gradients.steps import variation
 from lstm_lower.passes.loops.views.variation import Variation
@@ -46,7 +46,7 @@ def _look(node: ir.Node, around: ir.Graph, space: Workspace, active: Container[i
         # A branch is run again for its gradient, and saves nothing.
         return False
     seen = variation(op, space.facts, around)
-    varies = any(ragged) or any(_saves(x, seen, space) for x in op.body)
+    varies = any(ragged) or any(_saves(x, seen, space) for x in all_nodes(op.body))
     if varies and isinstance(op, std.Scan):
         found.append(op)
     return varies

@@ -39,7 +39,15 @@ class Reverse:
             # What is emitted at the end of the graph has none.
             dys = [self.gradients.get(value) for value in node.outputs]
             if any(dy is not None for dy in dys):
+                for value, dy in zip(node.outputs, dys, strict=True):
+                    self._shape(dy, value)
                 self._node(node, dys)
+
+    def _shape(self, dy: Expr | None, value: ir.Value) -> None:
+        """States a gradient's shape, that of its value, where none follows from what makes it."""
+        shape = self.builder.facts.shape(value)
+        if dy is not None and dy.shape is None and shape is not None:
+            self.builder.set_shape(dy, shape)
 
     def _node(self, node: ir.Node, dys: list[Expr | None]) -> None:
         view = self.builder.facts.view(node)

@@ -17,6 +17,7 @@ from lstm_lower.graph.edit import insert_output
 from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.loops.views.carried_shapes import staying, values_of
 from lstm_lower.passes.loops.views.variation import Variation
@@ -40,7 +41,9 @@ def variation(op: Repeated, facts: Facts, around: ir.Graph) -> Variation:
         kept, updates = set(body.inputs), {}
     inside = set(values_of(body))
     names = {dim for value in around.inputs for dim in facts.shape(value) or () if isinstance(dim, str)}
-    return Variation(facts, lambda value: value not in inside, updates, kept, names=names)
+    found = Variation(facts, lambda value: value not in inside, updates, kept, names=names)
+    found.enter(*all_nodes(body))
+    return found
 
 
 @dataclasses.dataclass

@@ -81,6 +81,28 @@ JOINED = """g (double[T,2] x, double[2] w, int64 n) => (double[M,2] y) {
   y = ConcatFromSequence <axis = 0> (s)
 }"""
 
+# A state that each step overwrites with one of another size.
+OVERWRITTEN = """g (double[T,2] x, double[2] w, int64 n) => (double[M,2] y) {
+  going = Constant <value = bool {1}> ()
+  y = Loop <body = body (int64 i, bool c, double[K,2] h) => (bool c1, double[L,2] h1) {
+    c1 = Identity(c)  one = Constant <value = int64[1] {1}> ()  zero = Constant <value = int64[1] {0}> ()
+    to = Add(i, one)  part = Slice(x, zero, to, zero)  a = Mul(part, w)  h1 = Sin(a)
+  }> (n, going, x)
+}"""
+
+# A loop of two steps whose sizes only differ from one step of the loop around it to the next.
+AROUND = """g (double[T,3] x, double[3] h0, double[3,3] w) => (double[3] h) {
+  h = Scan <num_scan_inputs = 1, body = body (double[3] h, double[3] xt) => (double[3] h1) {
+    going = Constant <value = bool {1}> ()  two = Constant <value = int64 {2}> ()  s = Size(h0)  n = Min(s, two)
+    z = Loop <body = inner (int64 j, bool d, double[3] z) => (bool d1, double[3] z1) {
+      d1 = Identity(d)  zero = Constant <value = double {0.0}> ()  good = Greater(xt, zero)
+      rows = Compress <axis = 0> (w, good)  a = Mul(rows, z)  b = Sin(a)  none = Constant <value = int64[1] {0}> ()
+      z1 = ReduceSum <keepdims = 0> (b, none)
+    }> (n, going, h)
+    h1 = Add(z, xt)
+  }> (h0, x)
+}"""
+
 _CACHE = {"x": _random(6, 3), "h0": _random(3), "w": _random(3, 3)}
 _WEIGHTS = {"h0": _random(2), "w": _random(2) + 1}
 CASES = {
@@ -92,6 +114,8 @@ CASES = {
         [_WEIGHTS | {"x": _random(len(k), 2), "counts": np.asarray(k)} for k in ((2, 0, 3), (0,))],
     ),
     "chosen": (CHOSEN, [{"x": _random(t, 4), "h0": _random(4), "w": _random(4)} for t in (5, 1)]),
+    "overwritten": (OVERWRITTEN, [{"x": _random(4, 2), "w": _random(2), "n": np.asarray(n)} for n in (3, 0)]),
+    "around": (AROUND, [{"x": _random(5, 3), "h0": _random(3), "w": _random(3, 3)}]),
     "joined": (JOINED, [{"x": _random(t, 2), "w": _random(2), "n": np.asarray(n)} for t, n in ((4, 3), (2, 1))]),
 }
 

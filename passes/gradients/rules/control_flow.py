@@ -84,12 +84,17 @@ class _BackwardLoop:
             same: list[Dim | None] = [a if a == b else None for a, b in zip(*shapes, strict=True)]
             self.inner.set_shape(parameter, same)
 
-    def run(self) -> None:
+    def run(self, forward: ForwardSteps) -> None:
         """Walks through the forward body; the gradients of what it makes have been added."""
         self.reverse.run(self.body)
         for j, state in self.states.items():
-            found = self.reverse.gradients.get(self._parameters[j])
-            state.update = self.inner.zeros_like(state.parameter) if found is None else found
+            before, after = self._parameters[j], self._updates[j]
+            found = self.reverse.gradients.get(before)
+            if found is None:
+                # What a step overwrites need not have been as large.
+                changes = forward.varies(before) or forward.varies(after)
+                found = self.inner.zeros_like(self.inner.wrap(before) if changes else state.parameter)
+            state.update = found
         for value in captured(self.reverse, self.body):
             zeros = widened(self.n.b.zeros_like(self.n.b.wrap(value)))
             parameter = self.inner.parameter(zeros, "sum", zeros.shape)
@@ -130,7 +135,7 @@ def _scan(op: std.Scan, n: Adjoint) -> Gradients:
     for dy, step, *roles in zip(n.dys[states:], loop.steps, op.output_axes, op.output_directions, strict=True):
         if dy is not None and step in n.active:
             loop.reverse.add(step, walk(dy.value, step, "gradient", *roles))
-    loop.run()
+    loop.run(forward)
     # What flows into the steps of sequences that the forward loop walks along.
     made = [
         (j, gradient)
@@ -198,7 +203,7 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
     for dy, step in zip(n.dys[count:], loop.steps, strict=True):
         if dy is not None and step in n.active:
             loop.reverse.add(step, read(loop.inner, dy.value, step))
-    loop.run()
+    loop.run(forward)
     graph = loop.inner.emitter.graph
     graph.outputs.extend(loop.inner.results([going, *(c.update for c in loop.carried)]))
 

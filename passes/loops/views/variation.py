@@ -12,7 +12,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.edit import captures, operands
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Entry, Open
 
@@ -75,6 +74,8 @@ class Variation:
         self._varying: set[ir.Value] = set()
         self._shapes: dict[ir.Value, Level] = {}
         self._values: dict[ir.Value, Level] = {}
+        # Parameter of a body within this one -> what it stands for.
+        self._inner: dict[ir.Value, list[ir.Value | None]] = {}
         self._settled = False
 
     def of(self, value: ir.Value) -> bool:
@@ -122,6 +123,8 @@ class Variation:
         if value.producer() is None:
             if value in self._kept:
                 return Level.FIXED
+            if value in self._inner:
+                return self._most(self._shape(x) for x in self._inner[value] if x is not None)
             return Level.VARIES if value in self._varying or value not in self._updates else Level.FOLLOWS
         view = self._facts.maker(value)
         match view:
@@ -130,7 +133,7 @@ class Variation:
             case std.Loop():
                 return self._looped(view, value)
             case std.Scan():
-                return self._operands(value, view)
+                return self._left(view, value)
             case std.If():
                 if self._value(view.node.inputs[0]) > Level.FIXED:
                     return Level.VARIES
@@ -162,9 +165,28 @@ class Variation:
         """An inner loop's result: its shape is that of each iteration if the number of iterations does not vary."""
         if not self._counted(value) or isinstance(self._facts.type(value), ir.SequenceType):
             return Level.VARIES
-        read = [x for x in captures(view.node) if self._facts.dtype(x) in (ir.DataType.INT32, ir.DataType.INT64)]
-        shapes = [self._shape(x) for x in operands(view.node)]
-        return self._most([*shapes, *(self._value(x) for x in read)])
+        return self._left(view, value)
+
+    def enter(self, *nodes: ir.Node) -> None:
+        """Makes known what the parameters of inner loops' bodies stand for."""
+        for node in nodes:
+            view = self._facts.view(node)
+            if isinstance(view, std.Loop | std.Scan):
+                skipped, states = _states(view)
+                made = view.body.outputs[min(skipped, 1) :]
+                for place, (x, parameter) in enumerate(
+                    zip(node.inputs[skipped:], view.body.inputs[skipped:], strict=False)
+                ):
+                    self._inner[parameter] = [x, made[place]] if place < states else [x]
+
+    def _left(self, view: std.Loop | std.Scan, value: ir.Value) -> Level:
+        """What an inner loop leaves."""
+        self.enter(view.node)
+        skipped, states = _states(view)
+        inputs, place = view.node.inputs[skipped:], value.index()
+        assert place is not None
+        read = [inputs[place]] if place < states else inputs[states:]
+        return self._most(self._shape(x) for x in (*read, view.body.outputs[min(skipped, 1) + place]) if x is not None)
 
     def _runs_equally(self, value: ir.Value) -> bool:
         loop = std.Loop.of(value.producer(), self._facts)
@@ -206,3 +228,8 @@ class Variation:
     @staticmethod
     def _most(levels: Iterable[Level]) -> Level:
         return max(levels, default=Level.FIXED)
+
+
+def _states(view: std.Loop | std.Scan) -> tuple[int, int]:
+    """The number of a body's parameters before its states, and that of its states."""
+    return (2, len(view.carried)) if isinstance(view, std.Loop) else (0, view.states)
