@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras.src.backend import numpy as keras_numpy
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
-from lstm_lower.keras import evaluation, legacy, objective, operands, optimizers, own_steps
+from lstm_lower.keras import arguments, evaluation, legacy, objective, operands, optimizers, own_steps
 from lstm_lower.keras.traced_step import TracedStep
 from lstm_lower.keras.tracing import as_loops
 from lstm_lower.records import casts
@@ -28,6 +28,7 @@ from lstm_lower.tensorflow.importer import from_tensorflow
 What = Literal["train", "gradients", "input_gradient"]
 
 
+@arguments.explained
 def from_keras(
     model: keras.Model,
     loss: Any = None,
@@ -81,6 +82,7 @@ def from_keras(
     """
     if what not in get_args(What):
         raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
+    arguments.check(loss_weights, class_weight, training)
     model, loss, optimizer, loss_weights, metrics = legacy.translated(
         legacy.Step(model, loss, optimizer, loss_weights, metrics)
     )

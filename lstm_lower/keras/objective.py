@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src.trainers.compile_utils import CompileLoss, CompileMetrics
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, LstmLowerError
+from lstm_lower.keras.arguments import first_line
 from lstm_lower.keras.operands import Operands
 
 
@@ -45,22 +47,17 @@ class Objective:
             InvalidInputError: Keras refuses it.
         """
         self._structure = operands.outputs
-        names = operands.output_names
+        self._names = names = operands.output_names
         symbols = [keras.KerasTensor(spec.shape, spec.dtype.name) for spec in targets]
         y_true = keras.tree.pack_sequence_as(operands.outputs, symbols)
-        self._loss = CompileLoss(loss, loss_weights, output_names=names)
-        self._metrics = CompileMetrics(_by_name(metrics, names), None, output_names=names) if metrics else None
-        try:
+        with _fitting("loss and loss_weights require", names):
+            self._loss = CompileLoss(loss, loss_weights, output_names=names)
             self._loss.build(y_true, operands.outputs)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidInputError(
-                f"loss and loss_weights require what fits the outputs {names}, got: {_line(error)}"
-            ) from error
-        try:
-            if self._metrics is not None:
+        self._metrics = None
+        with _fitting("metrics requires", names):
+            if metrics:
+                self._metrics = CompileMetrics(_by_name(metrics, names), None, output_names=names)
                 self._metrics.build(y_true, operands.outputs)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidInputError(f"metrics requires what fits the outputs {names}, got: {_line(error)}") from error
         trackers = [*self._loss.metrics, *(self._metrics.metrics if self._metrics is not None else [])]
         self._first = [(variable, variable.numpy()) for tracker in trackers for variable in tracker.variables]
         self.used = self._used(len(targets))
@@ -96,7 +93,8 @@ class Objective:
         # Sums over batches start at their first values in every step and are not kept.
         first = [(variable, tf.constant(value)) for variable, value in self._first]
         with keras.StatelessScope(state_mapping=first):
-            loss = self._loss(y_true, predictions, weight)
+            with _fitting("loss, target_spec and sample_weight require", self._names):
+                loss = self._loss(y_true, predictions, weight)
             results = {tracker.name: tracker.result() for tracker in self._loss.metrics}
             if self._metrics is not None:
                 try:
@@ -104,7 +102,7 @@ class Objective:
                     results |= self._metrics.result()
                 except ValueError as error:
                     raise InvalidInputError(
-                        f"metrics requires those that can be traced, got: {_line(error)}"
+                        f"metrics requires those that can be traced, got: {first_line(error)}"
                     ) from error
         return loss, {name: _number(value) for name, value in results.items()}
 
@@ -119,6 +117,10 @@ def _by_name(metrics: Any, names: Sequence[str]) -> Any:
 
 
 def _metric(name: str, function: Callable[..., Any]) -> Any:
+    if not callable(function):
+        raise InvalidInputError(
+            f"metrics by names of their own require functions of targets and predictions, got {function!r} for '{name}'"
+        )
     return keras.metrics.MeanMetricWrapper(function, name=name)
 
 
@@ -127,8 +129,16 @@ def _number(value: Any) -> tf.Tensor:
     return tensor if tensor.dtype.is_floating else tf.cast(tensor, tf.float32)
 
 
-def _line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+@contextlib.contextmanager
+def _fitting(required: str, names: Sequence[str]) -> Iterator[None]:
+    """Turns what Keras raises on a loss or a metric into one error."""
+    try:
+        yield
+    except LstmLowerError:
+        raise
+    except Exception as error:
+        outputs = f" {list(names)}" if any(names) else ""
+        raise InvalidInputError(f"{required} what fits the outputs{outputs}, got: {first_line(error)}") from error
 
 
 def class_weights(weights: Mapping[int, float], targets: Sequence[Any]) -> tf.Tensor:

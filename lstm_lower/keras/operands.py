@@ -9,7 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, LstmLowerError
+from lstm_lower.keras.arguments import first_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,7 @@ def of(model: keras.Model, given: Any) -> Operands:
         flat = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in own] if given is None else _flat(given, names)
     if len(flat) != len(names) or not all(isinstance(spec, tf.TensorSpec) for spec in flat):
         raise InvalidInputError(f"input_spec requires tf.TensorSpec of the inputs {names}, got {given!r}")
+    _check_ranks("input_spec", flat, names)
     inputs = named(flat, "x", names)
     outputs = getattr(functional, "_outputs_struct", None)
     if outputs is None or given is not None:
@@ -91,7 +93,26 @@ def _flat(given: Any, names: Sequence[str]) -> list[Any]:
 
 def _symbolic_outputs(model: keras.Model, inputs: Sequence[tf.TensorSpec], structure: Any) -> Any:
     tensors = [keras.KerasTensor(spec.shape, spec.dtype.name) for spec in inputs]
-    return keras.src.backend.compute_output_spec(model, keras.tree.pack_sequence_as(structure, tensors))
+    try:
+        return keras.src.backend.compute_output_spec(model, keras.tree.pack_sequence_as(structure, tensors))
+    except LstmLowerError:
+        raise
+    except Exception as error:
+        shapes = [f"{spec.dtype.name} {tuple(spec.shape)}" for spec in inputs]
+        raise InvalidInputError(
+            f"input_spec requires what model '{model.name}' takes, got {', '.join(shapes)}, for which it fails with: "
+            f"{first_line(error)}"
+        ) from error
+
+
+def _check_ranks(what: str, specs: Sequence[tf.TensorSpec], names: Sequence[str]) -> None:
+    for spec, name in zip(specs, names, strict=True):
+        if spec.shape.rank is None:
+            place = f" for '{name}'" if name else ""
+            raise InvalidInputError(
+                f"{what} requires a known number of axes, got one of any shape{place}; None stands for a size: "
+                "tf.TensorSpec((None, 3))"
+            )
 
 
 def _names_of(outputs: Any) -> list[str]:
@@ -122,6 +143,7 @@ def target_specs(operands: Operands, given: Any, losses: Sequence[Any]) -> list[
         flat = list(given) if isinstance(given, (list, tuple)) else [given]
     if len(flat) != len(names) or not all(isinstance(spec, tf.TensorSpec) for spec in flat):
         raise InvalidInputError(f"target_spec requires tf.TensorSpec of the outputs {names}, got {given!r}")
+    _check_ranks("target_spec", flat, names)
     return named(flat, "y", names)
 
 

@@ -29,7 +29,7 @@ def resolve(model: keras.Model, optimizer: Any) -> Any:
         raise InvalidInputError("optimizer requires a name or a Keras optimizer, got none, and the model has none")
     try:
         found = keras.optimizers.get(found)
-    except ValueError as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInputError(f"optimizer requires a name or a Keras optimizer, got {optimizer!r}") from error
     inner = getattr(found, "inner_optimizer", found)
     rate = inner._learning_rate

@@ -182,6 +182,7 @@ class Interception(TorchFunctionMode):
 
     def _run_packed(self, kind: str, data: Tensor, batch_sizes: Tensor, *rest: Any) -> Any:
         lengths = self._known_lengths(batch_sizes)
+        _check_states(lengths, *rest)
         out, *states = _rnn(kind, self._unpacked(data, batch_sizes), lengths, *rest)
         packed = _packed(out, lengths, data.shape[0], batch_sizes.shape[0])[0]
         self._padded[id(packed)] = packed, out
@@ -259,6 +260,23 @@ def unchecked_packs() -> Iterator[None]:
 def unchecked_distributions() -> contextlib.AbstractContextManager[None]:
     """Leaves out the checks of distributions, which branch over values only to raise."""
     return replaced(torch.distributions.Distribution, "_validate_args", value=False)
+
+
+def _check_states(
+    lengths: Tensor,
+    states: Any,
+    weights: Sequence[Tensor],
+    has_biases: bool,  # noqa: ARG001
+    layers: int,
+    dropout: float,  # noqa: ARG001
+    training: bool,  # noqa: ARG001
+    bidirectional: bool,
+) -> None:
+    """Fixes sizes of states that PyTorch does not check of a packed sequence: with too few it ends the process."""
+    widths = (weights[1].shape[1], weights[1].shape[0] // 4)
+    for state, width in zip([states] if isinstance(states, Tensor) else states, widths, strict=False):
+        sizes = (layers * (2 if bidirectional else 1), lengths.shape[0], width)
+        torch._check(all(own == size for own, size in zip(state.shape, sizes, strict=True)))  # type: ignore[no-untyped-call]
 
 
 def _rnn(

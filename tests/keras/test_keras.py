@@ -233,6 +233,18 @@ def test_half_precision_model_has_its_loss_scaled() -> None:
         ({"loss": LOSS, "target_spec": 3}, "target_spec requires tf.TensorSpec"),
         ({"loss": LOSS, "sample_weight": 3}, "sample_weight requires True"),
         ({"loss": LOSS, "sample_weight": True, "class_weight": {0: 1.0}}, "class_weight requires a step without"),
+        (
+            {"loss": lambda *_: None, "optimizer": "sgd"},
+            "target_spec and sample_weight require what fits .*None values",
+        ),
+        ({"loss": LOSS, "optimizer": {"lr": 1}}, "optimizer requires a name or a Keras optimizer, got {'lr': 1}"),
+        ({"loss": LOSS, "metrics": {"m": "mae"}}, "require functions of targets and predictions, got 'mae' for 'm'"),
+        ({"loss": LOSS, "input_spec": tf.TensorSpec((None, 3, 9))}, r"what model .* got float32 \(None, 3, 9\)"),
+        ({"loss": LOSS, "target_spec": tf.TensorSpec(None)}, "target_spec requires a known number of axes"),
+        ({"loss": LOSS, "class_weight": {"a": 1.0}}, "class numbers from 0 on and finite weights, got 'a': 1.0"),
+        ({"loss": LOSS, "loss_weights": ["a"]}, "loss_weights requires finite numbers, got 'a'"),
+        ({"loss": LOSS, "training": "no"}, "training requires True or False, got 'no'"),
+        ({"losses": LOSS}, "from_keras requires model, loss, .* got an unexpected keyword argument 'losses'"),
     ],
 )
 def test_arguments_that_do_not_fit(arguments: Any, message: str) -> None:

@@ -56,3 +56,21 @@ def test_cells_become_a_loop() -> None:
     np.testing.assert_allclose(got["loss"], loss.item(), rtol=1e-5)
     for name, parameter in module.named_parameters():
         np.testing.assert_allclose(got[f"grad/{name}"], parameter.grad.numpy(), rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_states_of_packed_sequences_have_their_sizes() -> None:
+    """PyTorch, which does not check them, ends the process where there are too few."""
+
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(4, 6, proj_size=3, bidirectional=True)
+
+        def forward(self, x: Any, lengths: Any, hidden: Any, memory: Any) -> Any:
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+            return self.layer(packed, (hidden, memory))[1]
+
+    inputs = (torch.ones(5, 2, 4), torch.tensor([3, 5]), torch.ones(2, 2, 3), torch.ones(2, 2, 6))
+    step = ll.from_torch(Packed(), inputs, lambda result: result[0].sum(), example_targets=(), what="forward")
+    shapes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in step.graph.input]
+    assert shapes[2:4] == [[2, 0, 3], [2, 0, 6]]

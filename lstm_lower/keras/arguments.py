@@ -1,0 +1,76 @@
+"""Arguments of `from_keras`: what is wrong with them, and what Keras says of them, in a line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any, ParamSpec, TypeVar
+
+import keras
+
+from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of Keras' message that tells something."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith("Exception encountered when calling")]
+    return (telling or lines or [type(error).__name__])[0].rstrip(".")
+
+
+def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Turns arguments that a function has not, and what Keras raises on a model that nobody foresaw, into errors."""
+    signature = inspect.signature(function)
+    names = ", ".join(signature.parameters)
+
+    @functools.wraps(function)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidInputError(f"{function.__name__} requires {names}, got: {error}") from error
+        try:
+            return function(*args, **kwargs)
+        except (LstmLowerError, MemoryError):
+            raise
+        except Exception as error:
+            raise UnsupportedOpError(
+                f"{function.__name__} requires a model that Keras can trace, got {type(error).__name__}: "
+                f"{first_line(error)}; model(x) on a batch of data shows where"
+            ) from error
+
+    return called
+
+
+def check(loss_weights: Any, class_weight: Any, training: Any) -> None:
+    """Refuses weights that are no numbers, and a mode that is none.
+
+    Raises:
+        InvalidInputError: one is.
+    """
+    if not isinstance(training, bool):
+        raise InvalidInputError(f"training requires True or False, got {training!r}")
+    wrong = [value for value in keras.tree.flatten(loss_weights) if value is not None and not _is_number(value)]
+    if wrong:
+        raise InvalidInputError(f"loss_weights requires finite numbers, got {wrong[0]!r}")
+    if class_weight is None:
+        return
+    if not isinstance(class_weight, Mapping):
+        raise InvalidInputError(f"class_weight requires a mapping of classes to weights, got {class_weight!r}")
+    for number, weight in class_weight.items():
+        if not isinstance(number, Integral) or number < 0 or not _is_number(weight):
+            raise InvalidInputError(
+                f"class_weight requires class numbers from 0 on and finite weights, got {number!r}: {weight!r}"
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
