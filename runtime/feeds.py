@@ -134,7 +134,7 @@ def _random_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int) -> dict[
     known = symbols(model)
     for name in sizes:
         if name not in known:
-            raise InvalidInputError(f"dimension '{name}' must be one of {known}, got none of these")
+            raise InvalidInputError(f"sizes (--dim) require names of open sizes of inputs, {known}, got '{name}'")
     state = {pair.input: pair for pair in training_state.read(model).pairs}
     feeds, facts = {}, Facts.of(model)
     for index, value in enumerate(required_inputs(model)):
@@ -212,7 +212,7 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
     with Path(path).open("rb") as stream:
         if not zipfile.is_zipfile(stream):
             raise InvalidInputError(
-                f"{path}: a .npz file of arrays is required, as numpy.savez writes it, got something else"
+                f"{path}: a .npz file as numpy.savez writes it is required, got something else or a damaged one"
             )
         stream.seek(0)
         try:

@@ -32,10 +32,15 @@ from lstm_lower.cli.sources import (
     open_model,
 )
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.records.files import check_place
 
 if TYPE_CHECKING:
     from lstm_lower.runtime.measuring.forms import Form
     from lstm_lower.runtime.measuring.results import Result
+
+
+# Most of each contestant, times the processors.
+_THREADS = 8
 
 
 def bench(
@@ -131,6 +136,9 @@ def bench(
             from lstm_lower.cli.bench_plot import check_plot, draw
 
             check_plot(plot)
+        for path in (plot, trace):
+            if path is not None:
+                check_place(path)
         source = open_model(
             model, ImportOptions(graph_inputs, outputs, signature, weights, checkpoint, shapes, state, None)
         )
@@ -146,7 +154,7 @@ def bench(
                 schedules=schedule or SCHEDULES,
                 providers=provider or ["cpu"],
                 precisions=precision or [],
-                threads=threads or _processors(),
+                threads=_threads(threads),
                 seconds=seconds,
                 rounds=rounds,
                 in_float64=proof,
@@ -179,9 +187,13 @@ def _forms(names: list[str] | None) -> list[Form]:
     return [form for form in FORMS if not names or form in names]
 
 
-def _processors() -> int:
-    """Those that this process may use, where the system says so."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _threads(asked: int | None) -> int:
+    """As many as there are processors that this process may use, where the system says so and nobody asks otherwise."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if asked is not None and asked > (most := _THREADS * processors):
+        # Waiting threads take turns on the processors, so that a run hardly comes to an end.
+        raise InvalidInputError(f"--threads requires 1 to {most} on {processors} processors, got {asked}")
+    return asked or processors
 
 
 def _named(name: str, results: list[Result]) -> Result:

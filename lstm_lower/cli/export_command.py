@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,7 +55,7 @@ def export(
     loss: LossOption = None,
     trainable: TrainableOption = None,
     optimizer: OptimizerOption = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Replaces the model's learning rate.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(min=0, help="Replaces the model's learning rate.")] = None,
     clip_norm: Annotated[float | None, typer.Option(help="Limit of the norm over all gradients.")] = None,
     accumulate: Annotated[int, typer.Option(min=1, help="Steps whose gradients are added up for one update.")] = 1,
     opset: OpsetOption = None,
@@ -98,9 +99,16 @@ def export(
 def _trainer(step: Any, trained: Path | None, initial: Path | None, options: dict[str, Any]) -> Trainer:
     """The step with options, and with the state that files hold."""
     from lstm_lower.runtime import feeds
+    from lstm_lower.runtime.training import checkpoint
     from lstm_lower.runtime.training.trainer import Trainer
 
     values = None if initial is None else feeds.read_arrays(initial)[0]
+    if trained is not None:
+        arrays, held = checkpoint.read(trained)
+        values = arrays if values is None else values
+        _, rate, _ = checkpoint.progress(trained, held)
+        if options["learning_rate"] is None and math.isfinite(rate):
+            options["learning_rate"] = rate
     trainer = Trainer(step, initial_values=values, **options)
     if trained is not None:
         trainer.resume(trained)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption
 from lstm_lower.cli.sources import StateFormOption, settle_state
+from lstm_lower.records.files import check_place
 
 _LISTED = 12
 
@@ -54,6 +55,7 @@ def gradient(
         from lstm_lower.records.model_files import load, save
         from lstm_lower.runtime.loadable import check_loadable
 
+        check_place(target)
         start = time.perf_counter()
         source = load(model)
         names = None if wrt is None else [name for text in wrt for name in text.split(",")]

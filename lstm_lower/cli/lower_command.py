@@ -40,7 +40,7 @@ from lstm_lower.cli.sources import (
     settle_state,
     state_form,
 )
-from lstm_lower.records.files import write_text
+from lstm_lower.records.files import check_place, write_text
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -95,6 +95,7 @@ def lower(
         from lstm_lower.runtime.loadable import check_loadable
         from lstm_lower.runtime.proof.check import check as run_check
 
+        check_place(path)
         start = time.perf_counter()
         form, pairs = state_form(state)
         source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, pairs, opset))

@@ -13,7 +13,7 @@ from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption, ScheduleOption
 from lstm_lower.cli.sources import StateFormOption, settle_state
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.records.files import write_text
+from lstm_lower.records.files import check_place, write_text
 
 if TYPE_CHECKING:
     from lstm_lower.passes.trace import Trace
@@ -52,6 +52,7 @@ def optimize(
         from lstm_lower.records.model_files import load, save
         from lstm_lower.runtime.loadable import check_loadable
 
+        check_place(target)
         start = time.perf_counter()
         source = load(model)
         trace = Trace(dump=dump_passes is not None)

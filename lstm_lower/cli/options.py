@@ -74,10 +74,11 @@ def parse_dims(dims: list[str] | None) -> dict[str, int]:
     Raises:
         InvalidInputError: one of them is malformed.
     """
-    sizes = {}
+    sizes: dict[str, int] = {}
     for text in dims or []:
         name, equals, size = text.rpartition("=")
         if not equals or not name or not size.isdecimal() or len(size) > _DIGITS:
             raise InvalidInputError(f"--dim requires NAME=SIZE, got {text!r}")
-        sizes[name] = int(size)
+        if sizes.setdefault(name, int(size)) != int(size):
+            raise InvalidInputError(f"--dim requires one size of '{name}', got {sizes[name]} and {size}")
     return sizes

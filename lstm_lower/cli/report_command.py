@@ -34,7 +34,7 @@ from lstm_lower.cli.sources import (
     state_form,
 )
 from lstm_lower.errors import InvalidInputError, LstmLowerError
-from lstm_lower.records.files import is_special, real_path, write_text
+from lstm_lower.records.files import check_place, write_text
 
 if TYPE_CHECKING:
     from lstm_lower.report.analysis import Analysis, Feeds
@@ -99,8 +99,7 @@ def report(
             raise InvalidInputError(
                 f"--inputs requires names of a TensorFlow graph's inputs, got {inputs}; --data takes feeds"
             )
-        if not is_special(target):
-            real_path(target)
+        check_place(target)
         feeds = _feeds(data, dim, seed, provider, run=run)
         _, pairs = state_form(state)
         source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, pairs, opset))

@@ -21,6 +21,7 @@ from lstm_lower.cli.options import (
     SeedOption,
     parse_dims,
 )
+from lstm_lower.records.files import check_place
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,6 +58,8 @@ def run(
         from lstm_lower.runtime.session import Session
 
         loaded = load(model)
+        if output is not None:
+            check_place(output)
         sizes = parse_dims(dim)
         given, recorded = (
             feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, sizes, seed), {})

@@ -50,7 +50,7 @@ def train(
     loss: LossOption = None,
     trainable: TrainableOption = None,
     optimizer: OptimizerOption = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Replaces the model's learning rate.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(min=0, help="Replaces the model's learning rate.")] = None,
     schedule: Annotated[
         Decay,
         typer.Option("--schedule", help="Schedule of the learning rate: constant, cosine, linear, step or plateau."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -59,6 +60,21 @@ def real_path(path: Path) -> Path:
     return found
 
 
+def check_place(path: Path) -> None:
+    """Checks that a file can be written to a path, before anybody works on what goes into it.
+
+    Raises:
+        OSError: it cannot.
+    """
+    if path.name == "-" and not path.is_absolute():
+        raise OSError("a file is required, got '-'; nothing but messages is written to standard output")
+    if is_special(path):
+        return
+    folder = real_path(path).parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A path to write to that becomes `path` when the block ends well, and leaves nothing behind otherwise.
@@ -70,8 +86,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     Raises:
         OSError: nothing can be written there, or further files were written beside what is no regular file.
     """
-    if path.name == "-" and not path.is_absolute():
-        raise OSError("a file is required, got '-'; nothing but messages is written to standard output")
+    check_place(path)
     special = is_special(path)
     parent = None if special else real_path(path).parent
     with _naming(path), _folder_beside(path, parent) as folder:

@@ -62,7 +62,7 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         try:
             proto.ParseFromString(data)
         except google.protobuf.message.DecodeError as error:
-            got = others.named(data) or f"bytes that are not one ({error})"
+            got = others.named(data) or f"bytes that are not one, or a damaged or incomplete one ({error})"
             raise InvalidModelError(f"{label}: an ONNX model is required, got {got}") from error
     if not proto.HasField("graph"):
         got = others.named(data) or ("one without a graph" if proto.ByteSize() else "nothing: 0 bytes")
@@ -182,8 +182,9 @@ def _locate(tensor: ir.ExternalTensor, folder: Path | None, label: str) -> None:
         raise InvalidModelError(f"{where} requires a regular file of its own, got {kind}: {location!r}")
     start, size = tensor.offset or 0, _size(tensor, where)
     if start < 0 or tensor.length not in (None, size) or start + size > found.st_size:
-        got = f"{tensor.length} at {start} of the {found.st_size} in {location!r}"
-        raise InvalidModelError(f"{where} requires {size} bytes, got {got}")
+        wrong = tensor.length not in (None, size)
+        got = f"a length of {tensor.length}" if wrong else f"an incomplete file of {found.st_size}, {location!r}"
+        raise InvalidModelError(f"{where} requires {size} bytes from {start} on, got {got}")
 
 
 def _size(tensor: ir.TensorProtocol, where: str) -> int:

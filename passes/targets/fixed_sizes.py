@@ -11,6 +11,8 @@ from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.passes.base import Pass
 
+_SIZES = "sizes (--dim) require"
+
 
 class FixedSizesPass(Pass):
     """Gives open sizes of a model's inputs, which are known by name, numbers."""
@@ -25,7 +27,7 @@ class FixedSizesPass(Pass):
         for name, size in arguments.mapping("sizes", sizes, "names to sizes").items():
             number: object = size
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise InvalidInputError(f"sizes require positive integers, got {size!r} for '{name}'")
+                raise InvalidInputError(f"{_SIZES} positive integers, got {size!r} for '{name}'")
         self.sizes = dict(sizes)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -43,7 +45,7 @@ class FixedSizesPass(Pass):
         }
         for name in self.sizes:
             if name not in open_sizes:
-                raise InvalidInputError(f"sizes require names of open sizes, {sorted(open_sizes)}, got '{name}'")
+                raise InvalidInputError(f"{_SIZES} names of open sizes of inputs, {sorted(open_sizes)}, got '{name}'")
         modified = False
         for graph in with_inner(model.graph):
             for value in [*graph.inputs, *graph.outputs, *(out for node in graph for out in node.outputs)]:

@@ -155,6 +155,8 @@ def test_wrong_results_are_told_and_not_timed(tmp_path: Path) -> None:
         (["-p", "abacus"], "provider 'abacus' requires"),
         (["--plot", "times.pdf"], "--plot requires a file that ends in .png or .svg"),
         (["--dim", "batch"], "--dim requires NAME=SIZE"),
+        (["--threads", "100000"], "--threads requires 1 to "),
+        (["--trace", "nowhere/trace.json"], "there is no folder"),
         (["--checkpoint", "nowhere"], "--checkpoint requires a TensorFlow graph"),
     ],
 )

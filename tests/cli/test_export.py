@@ -50,6 +50,11 @@ def test_export_of_a_step_that_records_nothing(tmp_path: Path) -> None:
     about = json.loads((tmp_path / "b" / "training.json").read_text())
     assert about["loss"] == "loss:0"
     assert about["learning_rate"] == {"name": "learning_rate:0", "dtype": "float32", "shape": [], "value": 0.1}
+    values = {name.removeprefix("in:"): value for name, value in recorded.items()}
+    ll.Trainer(TRAIN, initial_values=values, learning_rate=0.1).save(tmp_path / "trained")
+    succeed("export", TRAIN, "-o", tmp_path / "d", "--trained", tmp_path / "trained", *options[4:])
+    assert (tmp_path / "d" / "init.onnx").read_bytes() == (tmp_path / "b" / "init.onnx").read_bytes()
+    assert "weights.npz: a complete checkpoint" in fail("export", TRAIN, "--trained", tmp_path / "weights.npz")
     text = fail("export", TRAIN, "-o", tmp_path / "c")
     assert "init requires a value of every state" in text
     assert not (tmp_path / "c").exists()

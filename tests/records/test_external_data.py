@@ -194,7 +194,9 @@ def test_shapes_and_types_that_no_file_holds(folders: Path, change: Callable[[on
 
 def test_weights_may_be_missing_until_they_are_read(folders: Path) -> None:
     path = write(as_initializer(external("w", location="missing.bin")), folders)
-    assert CliRunner().invoke(app, ["inspect", str(path)]).exit_code == 0
+    shown = CliRunner().invoke(app, ["inspect", str(path)])
+    assert shown.exit_code == 1
+    assert "f32" in shown.stdout
     for use in (ll.lower, ll.optimize, ll.Session):
         with pytest.raises(
             InvalidModelError,

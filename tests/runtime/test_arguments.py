@@ -35,7 +35,7 @@ def test_what_is_no_model(use: Callable[[Any], object], model: Any) -> None:
         (lambda: ll.lower(MODEL, opset=18.0), "opset requires 13 to "),  # type: ignore[call-overload]
         (lambda: ll.lower(MODEL, schedule=None), "schedule requires auto"),  # type: ignore[call-overload]
         (lambda: ll.lower(MODEL, sizes=["batch"]), "sizes requires a dictionary"),  # type: ignore[call-overload]
-        (lambda: ll.lower(MODEL, sizes={"batch": -1}), "sizes require numbers of 0 and more"),
+        (lambda: ll.lower(MODEL, sizes={"batch": -1}), "require positive integers"),
         (lambda: ll.gradient(MODEL, of="forecast", wrt=3), "wrt requires names in a list, got 3"),  # type: ignore[call-overload]
         (lambda: ll.gradient(MODEL, of="forecast", wrt=[3]), "wrt requires names in a list, got 3 in it"),  # type: ignore[call-overload]
         (lambda: ll.gradient(MODEL, of="forecast", wrt=[]), "wrt requires one name or more"),

@@ -26,6 +26,8 @@ with needed_by("reading a TensorFlow file"):
         variable_pb2,
     )
 
+_OTHER = "another kind of file or a damaged one"
+
 # Messages are typed loosely: their classes are made when the program runs.
 AttrValue: Any = attr_value_pb2.AttrValue
 FunctionDef: Any = function_pb2.FunctionDef
@@ -143,7 +145,7 @@ def parse(kind: Any, content: bytes, what: str) -> Any:
     try:
         message.ParseFromString(content)
     except Exception as error:
-        raise InvalidModelError(f"{what}: a {_name(kind)} is required, got another kind of file ({error})") from error
+        raise InvalidModelError(f"{what}: a {_name(kind)} is required, got {_OTHER} ({error})") from error
     return message
 
 
@@ -154,7 +156,7 @@ def parse_text(kind: Any, text: bytes, what: str) -> Any:
         google.protobuf.text_format.Parse(text.decode("utf-8"), message)
     except Exception as error:
         # Beside its own error the parser lets others through: of conversions, and of texts that nest too deep.
-        raise InvalidModelError(f"{what}: a {_name(kind)} is required, got another kind of file ({error})") from error
+        raise InvalidModelError(f"{what}: a {_name(kind)} is required, got {_OTHER} ({error})") from error
     return message
 
 

@@ -87,7 +87,7 @@ def read_file(path: Path, checkpoint: Path | None = None) -> GraphFile:
     else:
         raise InvalidModelError(f"{path}: a GraphDef is required, got an {content.kind.value}")
     if not file.graph_def.node and not file.graph_def.library.function:
-        raise InvalidModelError(f"{path}: a GraphDef is required, got a file without any node")
+        raise InvalidModelError(f"{path}: a TensorFlow graph is required, got a file without any node")
     return _with_checkpoint(file, checkpoint, beside)
 
 

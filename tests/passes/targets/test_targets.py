@@ -130,10 +130,10 @@ def test_loops_in_loops_are_taken_apart() -> None:
 def test_bad_options() -> None:
     with pytest.raises(InvalidInputError, match=r"target requires one of \['cuda-graph', 'ggml', .+ got 'abacus'"):
         ll.lower(TRAIN, target="abacus")
-    with pytest.raises(InvalidInputError, match=r"sizes require names of open sizes, \['batch'\], got 'T'"):
+    with pytest.raises(InvalidInputError, match=r"names of open sizes of inputs, \['batch'\], got 'T'"):
         ll.lower(TRAIN, sizes={"T": 3})
     for size in (True, 0):
-        with pytest.raises(InvalidInputError, match=f"sizes require positive integers, got {size} for 'batch'"):
+        with pytest.raises(InvalidInputError, match=f"require positive integers, got {size} for 'batch'"):
             ll.lower(TRAIN, sizes={"batch": size})
 
 
