@@ -170,13 +170,16 @@ class _Writer:
         return self._scalar(value)
 
     def _scalar(self, value: object) -> str:
-        if isinstance(value, ir.TensorProtocol):
-            return self._constant(value)
         if isinstance(value, float):
             return str(np.float32(value))  # attributes are 32-bit: 0.1, not 0.10000000149011612
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
-        return f'"{value}"' if isinstance(value, str) else str(value)
+        if isinstance(value, str):
+            return f'"{value}"'
+        # The protocol's check takes longer than all the rest.
+        if isinstance(value, int) or not isinstance(value, ir.TensorProtocol):
+            return str(value)
+        return self._constant(value)
 
     def _constant(self, tensor: ir.TensorProtocol) -> str:
         shape = tensor.shape.numpy()
@@ -210,7 +213,9 @@ def _constant_of(value: ir.Value) -> ir.TensorProtocol | None:
     if attribute.is_ref():
         return None
     if attribute.type == ir.AttributeType.TENSOR:
-        return attribute.as_tensor()
+        # Not as_tensor(), whose protocol check takes longer than writing the node.
+        tensor: ir.TensorProtocol = attribute.value
+        return tensor
     if attribute.type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
         return ir.tensor(np.asarray(attribute.value, np.float32))
     if attribute.type in (ir.AttributeType.INT, ir.AttributeType.INTS):

@@ -50,7 +50,11 @@ def forking(*further: str) -> types.SimpleNamespace:
 
 
 def run(
-    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: int
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    seconds: int,
+    imported: tuple[str, ...] = IMPORTED,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python <arguments>` in a folder; a command that takes longer is ended by a signal.
 
@@ -59,8 +63,9 @@ def run(
         folder: where to run it.
         environment: all variables; what Python reads as it starts must be the same in every call.
         seconds: how long it may take.
+        imported: what the process has imported that the command is a fork of.
     """
-    server = _server(tuple((name, environment.get(name)) for name in ("PYTHONPATH", "PYTHONWARNINGS")))
+    server = _server(tuple((name, environment.get(name)) for name in ("PYTHONPATH", "PYTHONWARNINGS")), imported)
     assert server.stdin is not None
     assert server.stdout is not None
     with tempfile.TemporaryDirectory() as holder:
@@ -79,10 +84,10 @@ def run(
 
 
 @functools.cache
-def _server(variables: tuple[tuple[str, str | None], ...]) -> subprocess.Popen[str]:
+def _server(variables: tuple[tuple[str, str | None], ...], imported: tuple[str, ...]) -> subprocess.Popen[str]:
     environment = {**os.environ, **{name: value for name, value in variables if value is not None}}
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.forks"],
+        [sys.executable, "-m", "tests.support.forks", *imported],
         cwd=ROOT,
         env=environment,
         text=True,
@@ -100,9 +105,9 @@ def _server(variables: tuple[tuple[str, str | None], ...]) -> subprocess.Popen[s
     return server
 
 
-def _serve() -> None:
+def _serve(imported: Sequence[str]) -> None:
     """Forks for each line of standard input, and answers with the exit status; in a fork, returns at its end."""
-    for name in IMPORTED:
+    for name in imported:
         importlib.import_module(name)
     measuring = importlib.import_module("lstm_lower.runtime.measuring.worker")
     measuring.multiprocessing = forking()  # type: ignore[attr-defined]
@@ -149,4 +154,4 @@ def _become(request: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1:])
