@@ -44,9 +44,15 @@ class Reverse:
                 self._node(node, dys)
 
     def _shape(self, dy: Expr | None, value: ir.Value) -> None:
-        """States a gradient's shape, that of its value, where none follows from what makes it."""
+        """States a gradient's shape, that of its value, where none follows from what makes it.
+
+        Not of one from outside: both branches of an If read it, whose values may differ in rank.
+        """
         shape = self.builder.facts.shape(value)
-        if dy is not None and dy.shape is None and shape is not None:
+        if dy is None or dy.shape is not None or shape is None:
+            return
+        maker = dy.value.producer()
+        if maker is not None and maker.graph is self.builder.emitter.graph:
             self.builder.set_shape(dy, shape)
 
     def _node(self, node: ir.Node, dys: list[Expr | None]) -> None:

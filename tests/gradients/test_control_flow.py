@@ -81,6 +81,15 @@ NESTED = """g (double[T,B,3] x, double[B,4] h0, double[3,4] w, double[4,4] u) =>
 _SEQUENCE = {"x": _random(5, 2, 3) / 2, "h0": _random(2, 4), "w": _random(3, 4), "u": _random(4, 4)}
 _COUNTED = {"x": _random(6, 4), "h0": _random(4), "u": _random(4)}
 
+# Of other ranks in each branch, which is all that is known of the gradient where it comes in.
+RANKS = """g (double[B,1,T] x, bool b) => (double z) {
+  y = If (b) <
+    then_branch = yes () => (double[B,T] p) { axis = Constant <value_ints = [1]> ()  p = Squeeze(x, axis) },
+    else_branch = no () => (double[B,1,T] q) { q = Identity(x) }
+  >
+  s = Sin(y)  m = ReduceMean <axes = [-1]> (s)  z = ReduceSum <keepdims = 0> (m)
+}"""
+
 CASES = {
     "scan": (SCAN, _SEQUENCE),
     "scan_turned": (TURNED, {"x": _random(2, 5), "z": _random(5, 2), "h0": _random(2), "k": _random(2) + 1}),
@@ -92,6 +101,8 @@ CASES = {
     "then": (CHOICE, {"x": _random(4), "u": _random(4), "b": np.asarray(1, bool)}),
     "else": (CHOICE, {"x": _random(4), "u": _random(4), "b": np.asarray(0, bool)}),
     "nested": (NESTED, _SEQUENCE),
+    "flat": (RANKS, {"x": _random(2, 1, 4), "b": np.asarray(1, bool)}),
+    "deep": (RANKS, {"x": _random(2, 1, 4), "b": np.asarray(0, bool)}),
 }
 
 
