@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Mapping
 
-import networkx as nx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
@@ -63,6 +62,9 @@ class InlineFunctionsPass(Pass):
 
 def _check_size(model: ir.Model) -> None:
     """Counts the nodes of the result before any is made."""
+    # Not at once: it takes a tenth of a second to import, and few models have functions.
+    import networkx as nx
+
     calls: nx.DiGraph[ir.OperatorIdentifier] = nx.DiGraph()
     called = {name: _calls(all_nodes(function), model.functions) for name, function in model.functions.items()}
     calls.add_nodes_from(called)

@@ -93,7 +93,6 @@ def lower(
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.records.model_files import save
         from lstm_lower.runtime.loadable import check_loadable
-        from lstm_lower.runtime.proof.check import check as run_check
 
         check_place(path)
         start = time.perf_counter()
@@ -102,6 +101,8 @@ def lower(
         steps = _Steps(opset, schedule, target, parse_dims(dim), repair_v2_gradient, verify_each)
         lowered = _lower(source, steps, dump_passes)
         if check:
+            from lstm_lower.runtime.proof.check import check as run_check
+
             report = run_check(source, lowered)
         seconds = time.perf_counter() - start
         settle_state(lowered, form)

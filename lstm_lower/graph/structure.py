@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import networkx as nx
 import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.form import node_label, verify_dense, verify_form
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+
+if TYPE_CHECKING:
+    # It takes a tenth of a second to import, and few models have functions or cycles.
+    import networkx as nx
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 
@@ -75,6 +78,8 @@ def verify_calls(model: ir.Model) -> None:
     """
     if not model.functions:
         return
+    import networkx as nx
+
     calls: nx.DiGraph[ir.OperatorIdentifier] = nx.DiGraph()
     for identifier, function in model.functions.items():
         for node in all_nodes(function):
@@ -87,6 +92,8 @@ def verify_calls(model: ir.Model) -> None:
 
 def _cycle(graph: nx.DiGraph[Any]) -> list[Any]:
     """The members of one cycle, the first again at the end, or nothing."""
+    import networkx as nx
+
     try:
         edges = nx.find_cycle(graph)
     except nx.NetworkXNoCycle:
@@ -231,6 +238,8 @@ def _label(node: ir.Node) -> str:
 
 
 def _flow(graph: ir.Graph) -> nx.DiGraph[Any]:
+    import networkx as nx
+
     flow: nx.DiGraph[ir.Node] = nx.DiGraph()
     for node in graph:
         flow.add_edges_from((producer, node) for producer in node.predecessors())
