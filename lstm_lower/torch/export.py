@@ -18,6 +18,7 @@ from torch.backends import opt_einsum
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError
 from lstm_lower.graph.copies import copy_model
+from lstm_lower.passes.fourier import ExactFourierPass
 from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import only_processor
 from lstm_lower.runtime.session import Session
@@ -261,6 +262,7 @@ def write(traced: Traced) -> Exported:
     with not_constant(model, weights):
         translate(model, recurrent.FORMULAS)
         WideningPass()(model)
+        ExactFourierPass()(model)
     model = with_inner_gradients(recurrent.runnable(model))
     states = changed(model, step.names.states)
     return Exported(model, states, fixed)

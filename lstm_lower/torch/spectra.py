@@ -12,18 +12,25 @@ from torch.nn import functional
 
 
 def _cosines(*shares: float) -> Callable[..., Any]:
-    """A window that is a sum of cosines, of an open length."""
+    """A window that is a sum of cosines."""
 
     def window(
         window_length: Any,
         periodic: bool = True,
         *rest: Any,
         dtype: Any = None,
-        **options: Any,  # noqa: ARG001
+        **options: Any,
     ) -> Any:
-        if not isinstance(window_length, torch.SymInt) or rest:
+        dtype = dtype or torch.get_default_dtype()
+        if rest or {"alpha", "beta"} & set(options):
             return NotImplemented
-        dtype, steps = dtype or torch.get_default_dtype(), cast("Any", window_length)
+        if not isinstance(window_length, torch.SymInt):
+            # The exporter's have ONNX's shares, which are not PyTorch's (25/46 in place of 0.54).
+            around = max(1, window_length if periodic else window_length - 1)
+            turns = [2 * math.pi * place / around for place in range(window_length)]
+            values = [sum(share * math.cos(turn * number) for number, share in enumerate(shares)) for turn in turns]
+            return torch.tensor(values if window_length != 1 else [1.0], dtype=dtype)
+        steps = cast("Any", window_length)
         places = torch.arange(steps).to(dtype) * (2 * math.pi)
         angle = places / torch.scalar_tensor(steps if periodic else steps - 1, dtype=dtype)
         parts = [share * torch.cos(angle * number) for number, share in enumerate(shares)]
@@ -89,35 +96,11 @@ def _istft(
     return result if input.dim() == 3 else result.squeeze(0)
 
 
-def _stft(
-    input: Tensor,  # noqa: A002
-    n_fft: int,
-    hop_length: int | None = None,
-    win_length: int | None = None,
-    window: Tensor | None = None,
-    center: bool = True,
-    pad_mode: str = "reflect",
-    normalized: bool = False,
-    onesided: bool | None = None,
-    return_complex: bool | None = None,
-    **options: Any,
-) -> Any:
-    """Over the root of the transform's length, where the exporter takes the window's."""
-    if not normalized or win_length in (None, n_fft) or not return_complex or options:
-        return NotImplemented
-    plain = torch.stft(
-        input, n_fft, hop_length, win_length, window, center, pad_mode, onesided=onesided, return_complex=True
-    )
-    return torch.view_as_complex(torch.view_as_real(plain) / math.sqrt(n_fft))
-
-
 SPECTRA: dict[Any, Callable[..., Any]] = {
     Tensor.istft: _istft,
-    Tensor.stft: _stft,
     torch.fft.fftfreq: _frequencies(half=False),
     torch.fft.rfftfreq: _frequencies(half=True),
     torch.hamming_window: _cosines(0.54, -0.46),
     torch.hann_window: _cosines(0.5, -0.5),
     torch.istft: _istft,
-    torch.stft: _stft,
 }

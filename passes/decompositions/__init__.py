@@ -3,6 +3,7 @@
 from lstm_lower.passes.decompositions import (  # noqa: F401 (fills the registry)
     arrays,
     deformable,
+    fourier,
     images,
     normalization,
     recurrent,

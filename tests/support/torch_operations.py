@@ -182,7 +182,7 @@ GROUPS: dict[str, Callable[..., Any]] = {
     ),
     "spectra": lambda x: (
         torch.istft(spectrum(x), 4, 2, window=torch.hann_window(4)),
-        torch.stft(x.flatten(1), 4, 2, 2, torch.hann_window(2), normalized=True, return_complex=True).abs(),
+        torch.stft(x.flatten(1), 5, 2, 3, torch.hamming_window(3), normalized=True, return_complex=True).abs(),
         torch.istft(spectrum(x), 4, 2, window=torch.hann_window(4), length=2 * x.shape[1]),
         x * torch.hamming_window(x.shape[1], periodic=False).unsqueeze(1) / math.sqrt(x.shape[1]),
         x * torch.fft.fftshift(torch.fft.fftfreq(x.shape[1], 0.5)).unsqueeze(1),
