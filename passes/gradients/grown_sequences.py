@@ -65,10 +65,10 @@ def _converted(node: ir.Node, around: ir.Graph, space: Workspace) -> ir.Node | N
         if own is None or own.graph is not body or appended in body.outputs:
             appended = Emitter(space, body, before=made, scope=f"{node.name}/appended").op(std.Identity, appended)
         appended.type, appended.shape = space.facts.type(appended), stated(shape)
-        del body.outputs[1 + j]
+        body.outputs.pop(1 + j)
         body.outputs.append(appended)
         detach(made)
-        del body.inputs[2 + j]
+        body.inputs.pop(2 + j)
         node.attributes.pop("body")
         operands = [value for i, value in enumerate(node.inputs) if i != 2 + j]
         assert node.graph is not None

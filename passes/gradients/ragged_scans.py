@@ -57,12 +57,13 @@ def _saves(node: ir.Node, seen: Variation, space: Workspace) -> bool:
     loop = std.Loop.of(node, space.facts)
     if loop is not None and not (loop.is_counted and loop.trips is not None and seen.steady(loop.trips)):
         return True
-    return not is_cheap(node, space.facts) and any(seen.of(value) for value in node.outputs if _open(value, space))
-
-
-def _open(value: ir.Value, space: Workspace) -> bool:
-    shape = space.facts.shape(value)
-    return shape is None or not all(isinstance(dim, int) for dim in shape)
+    if is_cheap(node, space.facts):
+        return False
+    shapes = [(value, space.facts.shape(value)) for value in node.outputs]
+    # onnxruntime's Scan asks for the rank of what leaves it.
+    return any(
+        shape is None or (not all(isinstance(dim, int) for dim in shape) and seen.of(value)) for value, shape in shapes
+    )
 
 
 def _convert(op: std.Scan, space: Workspace) -> None:
@@ -89,9 +90,9 @@ def _convert(op: std.Scan, space: Workspace) -> None:
         replace(parameter, element, space)
     results = [Emitter(space, body, scope=front.scope).op(std.Identity, going), *body.outputs]
     states = list(body.inputs[:count])
-    del body.inputs[:]
+    body.inputs.clear()
     body.inputs.extend([number, going, *states])
-    del body.outputs[:]
+    body.outputs.clear()
     body.outputs.extend(results)
     node.attributes.pop("body")
     always = front.constant(np.asarray(1), ir.DataType.BOOL)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import Copier
-from lstm_lower.graph.edit import remove_unread, set_operands
+from lstm_lower.graph.edit import detach, remove_unread, set_operands
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.facts import Facts
@@ -90,6 +90,7 @@ class Handing:
         """Lets the forward body find a shape that the backward one reads."""
         shape = Emitter(self.backward.emitter.space, forward, scope=self.backward.scope).again(reader, reader.inputs)
         replace(reader.outputs[0], handed(shape.outputs[0]), self.backward.emitter.space)
+        detach(reader)
 
     def _copy(self, node: ir.Node) -> None:
         """Computes a node again at the start of the backward body."""
@@ -102,7 +103,13 @@ class Handing:
             self.graph.insert_before(first, copy)
         self._inside.add(copy)
         for old, new in zip(node.outputs, copy.outputs, strict=True):
-            self.backward.facts.alike(new, old)
+            if self._varies(old):
+                # A size by name would be taken for the same in every step.
+                new.shape = (
+                    None if new.shape is None else ir.Shape([x if isinstance(x, int) else None for x in new.shape])
+                )
+            else:
+                self.backward.facts.alike(new, old)
             _redirect(self._readers(old), new)
 
     def _readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:

@@ -18,8 +18,8 @@ from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.graph.values import stated
-from lstm_lower.passes.loops.views.carried_shapes import staying, values_of
+from lstm_lower.graph.values import Dim, Entry, Open, Shape, stated
+from lstm_lower.passes.loops.views.carried_shapes import staying_known, values_of
 from lstm_lower.passes.loops.views.variation import Variation
 
 Repeated = std.Scan | std.Loop
@@ -34,16 +34,35 @@ def variation(op: Repeated, facts: Facts, around: ir.Graph) -> Variation:
         around: the main graph, whose inputs' names of sizes stand for one size everywhere.
     """
     body = op.body
-    if isinstance(op, std.Loop):
-        kept = set(staying(op.node, facts))
-        updates = dict(zip(body.inputs[2:], body.outputs[1:], strict=False))
-    else:
-        kept, updates = set(body.inputs), {}
     inside = set(values_of(body))
     names = {dim for value in around.inputs for dim in facts.shape(value) or () if isinstance(dim, str)}
-    found = Variation(facts, lambda value: value not in inside, updates, kept, names=names)
+    if isinstance(op, std.Loop):
+        carried = list(zip(op.carried, body.inputs[2:], body.outputs[1:], strict=False))
+        once = facts.assuming({parameter: facts.shape(given) for given, parameter, _ in carried}, inside)
+        changing = {p for given, p, update in carried if _differ(facts.shape(given), once.shape(update), inside, names)}
+        shapes, facts = staying_known(op.node, facts)
+        kept = set(shapes)
+        updates = {parameter: update for _, parameter, update in carried}
+    else:
+        kept, updates, changing = set(body.inputs), {}, set()
+    found = Variation(facts, lambda value: value not in inside, updates, kept, names=names, changing=changing)
     found.enter(*all_nodes(body))
     return found
+
+
+def _differ(a: Shape | None, b: Shape | None, inside: set[ir.Value], names: set[str]) -> bool:
+    """Whether two shapes are known around a loop, and seen to differ."""
+
+    def is_known(dim: Dim) -> bool:
+        return isinstance(dim, int) or (dim in names if isinstance(dim, str) else _value_of(dim) not in inside)
+
+    if a is None or b is None:
+        return False
+    return len(a) != len(b) or any(x != y and is_known(x) and is_known(y) for x, y in zip(a, b, strict=True))
+
+
+def _value_of(dim: Dim) -> ir.Value | None:
+    return dim.value if isinstance(dim, Open | Entry) else None
 
 
 @dataclasses.dataclass
@@ -74,7 +93,8 @@ class Pieces:
         )
         piece = b.op(std.Slice, self.flat, start, end, b.ints(0))
         found, known = b.op(std.Reshape, piece, shape, allowzero=1), b.facts.shape(self.like)
-        return found if known is None else b.set_shape(found, known)
+        # A size by name or identity would be taken for the same in every step.
+        return found if known is None else b.set_shape(found, [dim if isinstance(dim, int) else None for dim in known])
 
 
 class ForwardSteps:

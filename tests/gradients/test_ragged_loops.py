@@ -90,6 +90,15 @@ OVERWRITTEN = """g (double[T,2] x, double[2] w, int64 n) => (double[M,2] y) {
   }> (n, going, x)
 }"""
 
+# States that change places, one of them empty at first.
+SWAPPED = """g (double[T,2] x, double[2] w, int64 n) => (double[M,2] y, double[L,2] z) {
+  going = Constant <value = bool {1}> ()  zero = Constant <value = int64[1] {0}> ()  none = Slice(x, zero, zero, zero)
+  y, z = Loop <body = body (int64 i, bool c, double[J,2] a, double[K,2] b)
+      => (bool c1, double[U,2] a1, double[V,2] b1) {
+    c1 = Identity(c)  p = Mul(a, w)  b1 = Sin(p)  a1 = Exp(b)
+  }> (n, going, x, none)
+}"""
+
 # A loop of two steps whose sizes only differ from one step of the loop around it to the next.
 AROUND = """g (double[T,3] x, double[3] h0, double[3,3] w) => (double[3] h) {
   h = Scan <num_scan_inputs = 1, body = body (double[3] h, double[3] xt) => (double[3] h1) {
@@ -115,6 +124,7 @@ CASES = {
     ),
     "chosen": (CHOSEN, [{"x": _random(t, 4), "h0": _random(4), "w": _random(4)} for t in (5, 1)]),
     "overwritten": (OVERWRITTEN, [{"x": _random(4, 2), "w": _random(2), "n": np.asarray(n)} for n in (3, 0)]),
+    "swapped": (SWAPPED, [{"x": _random(3, 2), "w": _random(2), "n": np.asarray(n)} for n in (2,)]),
     "around": (AROUND, [{"x": _random(5, 3), "h0": _random(3), "w": _random(3, 3)}]),
     "joined": (JOINED, [{"x": _random(t, 2), "w": _random(2), "n": np.asarray(n)} for t, n in ((4, 3), (2, 1))]),
 }

@@ -205,6 +205,10 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
             loop.reverse.add(step, read(loop.inner, dy.value, step))
     loop.run(forward)
     graph = loop.inner.emitter.graph
+    if not loop.carried:
+        # What stays of a graph that nobody runs would still count as a reader.
+        remove_unread(graph)
+        return []
     graph.outputs.extend(loop.inner.results([going, *(c.update for c in loop.carried)]))
 
     def handed(value: ir.Value) -> ir.Value:
@@ -221,8 +225,8 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
     Handing(loop.inner, forward.varies).run(op.body, handed)
     graph.inputs.extend([iteration.value, going.value, *(c.parameter.value for c in loop.carried)])
     operands = [steps, None, *(c.initial for c in loop.carried)]
-    results = n.b.ops(std.Loop, *operands, outputs=len(loop.carried), body=graph) if loop.carried else []
-    if results and STEPS in op.node.metadata_props:
+    results = n.b.ops(std.Loop, *operands, outputs=len(loop.carried), body=graph)
+    if STEPS in op.node.metadata_props:
         made = results[0].value.producer()
         assert made is not None
         made.metadata_props[STEPS] = op.node.metadata_props[STEPS]
@@ -253,6 +257,8 @@ def _if(op: std.If, n: Adjoint) -> Gradients:
         branches.append((inner, reverse))
     reached = list(dict.fromkeys(x for inner, reverse in branches for x in captured(reverse, inner.emitter.graph)))
     if not reached:
+        for inner, _ in branches:
+            remove_unread(inner.emitter.graph)
         return []
     graphs = []
     for inner, reverse in branches:

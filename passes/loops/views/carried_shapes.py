@@ -47,6 +47,11 @@ def staying(node: ir.Node, facts: Facts) -> dict[ir.Value, Shape]:
     Returns:
         Shapes by the body's inputs.
     """
+    return staying_known(node, facts)[0]
+
+
+def staying_known(node: ir.Node, facts: Facts) -> tuple[dict[ir.Value, Shape], Facts]:
+    """The same as `staying`, and what is then known of the values of the body."""
     body = node.attributes["body"].as_graph()
     carried = list(zip(node.inputs[2:], body.inputs[2:], body.outputs[1:], strict=False))
     tensors = {parameter for _, parameter, _ in carried if isinstance(facts.type(parameter), ir.TensorType)}
@@ -62,7 +67,7 @@ def staying(node: ir.Node, facts: Facts) -> dict[ir.Value, Shape]:
             if first[parameter] is not None and assumed.shape(update) != first[parameter]
         ]
         if not changing:
-            return {parameter: shape for parameter, shape in first.items() if shape is not None}
+            return {parameter: shape for parameter, shape in first.items() if shape is not None}, assumed
         first.update(dict.fromkeys(changing))
 
 

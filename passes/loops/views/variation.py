@@ -54,6 +54,7 @@ class Variation:
         counted: whether an inner loop, given by one of its results, runs equally often in each iteration.
         names: the names of sizes that are those of the model's inputs; a name that only the body declares tells
             nothing. `None` for all names.
+        changing: parameters of the body that the first iteration leaves with another shape than it finds.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Variation:
         kept: Container[ir.Value] = (),
         counted: Callable[[ir.Value], bool] | None = None,
         names: Container[str] | None = None,
+        changing: Container[ir.Value] = (),
     ) -> None:
         self._facts = facts
         self._outside = outside
@@ -71,6 +73,7 @@ class Variation:
         self._kept = kept
         self._counted = counted or self._runs_equally
         self._names = names
+        self._changing = changing
         self._varying: set[ir.Value] = set()
         self._shapes: dict[ir.Value, Level] = {}
         self._values: dict[ir.Value, Level] = {}
@@ -97,7 +100,9 @@ class Variation:
             self._values.clear()
 
     def _grows(self, parameter: ir.Value) -> bool:
-        return self._shape(parameter) > Level.FIXED and self._shape(self._updates[parameter]) >= Level.CHANGED
+        if self._shape(parameter) is Level.FIXED:
+            return False
+        return parameter in self._changing or self._shape(self._updates[parameter]) >= Level.CHANGED
 
     def _shape(self, value: ir.Value) -> Level:
         """What a value's shape depends on."""
@@ -111,12 +116,12 @@ class Variation:
 
     def _dim(self, dim: object, value: ir.Value) -> Level:
         if isinstance(dim, Entry):
-            return self._value(dim.value)
+            return self._made(value) if _is_gone(dim.value) else self._value(dim.value)
         if isinstance(dim, str) and not self._is_known(dim):
             return self._made(value)
         if not isinstance(dim, Open):
             return Level.FIXED
-        return self._made(value) if dim.value is value else self._shape(dim.value)
+        return self._made(value) if dim.value is value or _is_gone(dim.value) else self._shape(dim.value)
 
     def _made(self, value: ir.Value) -> Level:
         """What the shape of a node's result depends on."""
@@ -207,7 +212,10 @@ class Variation:
 
     def _entry(self, entry: object, value: ir.Value) -> Level:
         if isinstance(entry, Entry):
-            return self._computed(value) if entry.value is value else self._value(entry.value)
+            own = entry.value is value or _is_gone(entry.value)
+            return self._computed(value) if own else self._value(entry.value)
+        if isinstance(entry, str) and not self._is_known(entry):
+            return self._computed(value)
         return self._shape(entry.value) if isinstance(entry, Open) else Level.FIXED
 
     def _computed(self, value: ir.Value) -> Level:
@@ -233,3 +241,9 @@ class Variation:
 def _states(view: std.Loop | std.Scan) -> tuple[int, int]:
     """The number of a body's parameters before its states, and that of its states."""
     return (2, len(view.carried)) if isinstance(view, std.Loop) else (0, view.states)
+
+
+def _is_gone(value: ir.Value) -> bool:
+    """Whether the node that made a value, by which a size may still be known, is no part of the model any more."""
+    node = value.producer()
+    return node is not None and node.graph is None
