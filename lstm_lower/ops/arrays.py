@@ -14,7 +14,7 @@ _NUMBERS = (*FLOATS, "int32", "int64")
 
 
 class ScatterNd(OpDef):
-    """Zeros of a shape with updates added at the places that the last axis of `indices` names."""
+    """Zeros of a shape, with updates added at the indices in the last axis of `indices`."""
 
     class Types:
         T = (*_NUMBERS, "bool")
@@ -118,7 +118,7 @@ class Rank(OpDef):
 
 
 class Reverse(OpDef):
-    """Turns round the axes for which `dims` is true."""
+    """Reverses the axes for which `dims` is true."""
 
     static_operands = ("dims",)
 

@@ -99,7 +99,7 @@ class Xlog1py(Binary):
 
 
 class MulNoNan(Binary):
-    """x y, and 0 where y is 0, even if x is infinite or no number."""
+    """x y, and 0 where y is 0, even if x is infinite or NaN."""
 
 
 class TruncateMod(Binary):

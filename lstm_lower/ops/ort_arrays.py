@@ -213,7 +213,7 @@ class TransposeMatMul(FusedMatMul):
 
 
 class ReduceAllL2(TrainingOp):
-    """The square root of the sum of the squares of all elements of all operands."""
+    """The Euclidean norm over all elements of all operands."""
 
     class Inputs:
         X = operand(None, variadic=True)

@@ -120,7 +120,7 @@ class StatelessRandomNormalV2(_OfKey):
 
 
 class StatelessTruncatedNormalV2(_OfKey):
-    """Those of the normal numbers that lie within two standard deviations."""
+    """Normally distributed numbers within two standard deviations."""
 
 
 class StatelessRandomUniformFullIntV2(_OfKey):

@@ -59,11 +59,11 @@ class Pow(Binary):
 
 
 class Maximum(_Arithmetic):
-    """The larger one; what is no number where one of them is."""
+    """The larger of x and y; NaN where one of them is NaN."""
 
 
 class Minimum(_Arithmetic):
-    """The smaller one; what is no number where one of them is."""
+    """The smaller of x and y; NaN where one of them is NaN."""
 
 
 class SquaredDifference(Binary):

@@ -60,7 +60,7 @@ class _Blocks(Reshaped, abstract=True):
 
 
 class SpaceToBatchND(_Blocks):
-    """The places of each block become entries of the batch, after padding."""
+    """Moves the positions within each block to the batch axis, after padding."""
 
     class Types:
         T = ALL
@@ -166,7 +166,7 @@ def _changed(size: int, factor: int, grows: bool) -> int:
 
 
 class SpaceToDepth(_Depth):
-    """The places of each block become channels."""
+    """Moves the positions within each block to the channels."""
 
     @classmethod
     def output_infos(cls, call: Call) -> list[TensorInfo]:

@@ -36,31 +36,31 @@ class _Equality(Comparison, abstract=True):
 
 
 class Equal(_Equality):
-    """Whether x = y."""
+    """x = y, element by element."""
 
 
 class NotEqual(_Equality):
-    """Whether x and y differ."""
+    """x != y, element by element."""
 
 
 class Less(Comparison):
-    """Whether x < y."""
+    """x < y, element by element."""
 
 
 class LessEqual(Comparison):
-    """Whether x <= y."""
+    """x <= y, element by element."""
 
 
 class Greater(Comparison):
-    """Whether x > y."""
+    """x > y, element by element."""
 
 
 class GreaterEqual(Comparison):
-    """Whether x >= y."""
+    """x >= y, element by element."""
 
 
 class ApproximateEqual(OpDef):
-    """Whether x and y are less than the tolerance apart."""
+    """True where x and y differ by less than the tolerance."""
 
     class Types:
         T = ("float32", "float64")
@@ -90,15 +90,15 @@ class _Logical(Binary, abstract=True):
 
 
 class LogicalAnd(_Logical):
-    """Whether both hold."""
+    """Logical AND of x and y."""
 
 
 class LogicalOr(_Logical):
-    """Whether one of the two holds."""
+    """Logical OR of x and y."""
 
 
 class LogicalNot(OpDef):
-    """Whether it does not hold."""
+    """Logical NOT."""
 
     class Types: ...
 
@@ -110,12 +110,12 @@ class LogicalNot(OpDef):
 
 
 class IsNan(Test):
-    """Whether it is no number."""
+    """True where an element is NaN."""
 
 
 class IsInf(Test):
-    """Whether it is infinite."""
+    """True where an element is infinite."""
 
 
 class IsFinite(Test):
-    """Whether it is neither infinite nor no number."""
+    """True where an element is neither infinite nor NaN."""

@@ -12,7 +12,7 @@ from lstm_lower.opdef import DType as D
 class CTCGreedyDecoder(OpDef):
     """The best class of each step, without blanks and, where they are merged, without repetitions: a sparse matrix.
 
-    `log_probability` is minus the sum of the best classes' scores. A negative `blank_index` counts from behind.
+    `log_probability` is minus the sum of the best classes' scores. A negative `blank_index` counts from the end.
     """
 
     class Types:

@@ -216,11 +216,11 @@ class _TensorScatter(OpDef, abstract=True):
 
 
 class TensorScatterUpdate(_TensorScatter):
-    """The updates take the place of what stands there."""
+    """The updates replace the elements at the indices."""
 
 
 class TensorScatterAdd(_TensorScatter):
-    """The updates are added to what stands there."""
+    """The updates are added to the elements at the indices."""
 
     class Types:
         T = REAL
@@ -228,11 +228,11 @@ class TensorScatterAdd(_TensorScatter):
 
 
 class TensorScatterSub(TensorScatterAdd):
-    """The updates are subtracted from what stands there."""
+    """The updates are subtracted from the elements at the indices."""
 
 
 class TensorScatterMax(TensorScatterAdd):
-    """The larger of what stands there and the updates."""
+    """The maximum of the elements at the indices and the updates."""
 
     class Types:
         T = ORDERED
@@ -240,4 +240,4 @@ class TensorScatterMax(TensorScatterAdd):
 
 
 class TensorScatterMin(TensorScatterMax):
-    """The smaller of what stands there and the updates."""
+    """The minimum of the elements at the indices and the updates."""

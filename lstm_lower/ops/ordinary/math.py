@@ -181,7 +181,7 @@ class Softsign(Activation):
 
 
 class Cast(OpDef):
-    """The numbers in another dtype; floating-point ones become whole ones by dropping what is behind the point.
+    """The operand in another dtype; floating-point numbers are truncated to integers.
 
     `Truncate` drops digits too where a floating-point number gets fewer of them.
     """

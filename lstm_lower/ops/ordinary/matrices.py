@@ -55,7 +55,7 @@ ALIGN = ("LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT")
 
 
 class MatrixDiagV2(OpDef):
-    """A value everywhere but on the diagonals k[0] to k[1] of matrices, which hold the operand's rows."""
+    """Matrices with the operand's rows as diagonals k[0] to k[1], and a value elsewhere."""
 
     static_operands = ("k", "num_rows", "num_cols")
 
@@ -255,7 +255,7 @@ class BatchMatrixBandPart(MatrixBandPart):
 
 
 class Cross(OpDef):
-    """The cross products of vectors in space, which stand along the last axis."""
+    """The cross products of vectors of 3 elements along the last axis."""
 
     class Types:
         T = REAL

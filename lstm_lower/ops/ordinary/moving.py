@@ -149,7 +149,7 @@ class MirrorPad(Pad):
 
 
 class ReverseV2(OpDef):
-    """Turns axes round."""
+    """Reverses axes."""
 
     static_operands = ("axis",)
 
@@ -174,7 +174,7 @@ class ReverseV2(OpDef):
 
 
 class ReverseSequence(Kept):
-    """Turns the first elements along an axis round, as many as each entry of the batch says."""
+    """Reverses the first elements along an axis, as many as `seq_lengths` says for each entry of the batch."""
 
     class Types:
         T = ALL

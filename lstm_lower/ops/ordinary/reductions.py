@@ -90,11 +90,11 @@ class Prod(_Reduction):
 
 
 class Max(_Reduction):
-    """The largest number over axes; what is no number where one of them is."""
+    """The maximum over axes; NaN where an element is NaN."""
 
 
 class Min(_Reduction):
-    """The smallest number over axes; what is no number where one of them is."""
+    """The minimum over axes; NaN where an element is NaN."""
 
 
 class _Quantifier(_Reduction, abstract=True):
@@ -112,15 +112,15 @@ class _Quantifier(_Reduction, abstract=True):
 
 
 class All(_Quantifier):
-    """Whether all along the axes hold."""
+    """Logical AND over axes."""
 
 
 class Any(_Quantifier):
-    """Whether one along the axes holds."""
+    """Logical OR over axes."""
 
 
 class _Position(OpDef, abstract=True):
-    """The place of an extreme number along an axis; of equal ones the first, and never one of what is no number."""
+    """The index of an extreme element along an axis; of equal ones the first. NaN is passed over."""
 
     static_operands = ("dimension",)
 
@@ -158,11 +158,11 @@ class _Position(OpDef, abstract=True):
 
 
 class ArgMax(_Position):
-    """The place of the largest number along an axis."""
+    """The index of the largest element along an axis."""
 
 
 class ArgMin(_Position):
-    """The place of the smallest number along an axis."""
+    """The index of the smallest element along an axis."""
 
     class Types:
         T = EVERYTHING
@@ -198,10 +198,10 @@ class _Cumulative(OpDef, abstract=True):
 
 
 class Cumsum(_Cumulative):
-    """The sum of all up to each element along an axis; without itself where exclusive, from behind in reverse."""
+    """The cumulative sum along an axis; `exclusive` leaves out the element itself, `reverse` starts at the end."""
 
 
 class Cumprod(_Cumulative):
-    """The product of all up to each element along an axis; without itself where exclusive, from behind in reverse."""
+    """The cumulative product along an axis; `exclusive` leaves out the element itself, `reverse` starts at the end."""
 
     static_operands = ("axis",)

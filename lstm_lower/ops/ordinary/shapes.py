@@ -56,7 +56,7 @@ class Size(Shape):
 
 
 class Reshape(OpDef):
-    """The elements in another shape; -1 stands for the size that is left over."""
+    """The elements in another shape; a size of -1 is inferred."""
 
     class Types:
         T = ALL
@@ -120,7 +120,7 @@ class ExpandDims(Reshaped):
 
 
 class Squeeze(Reshaped):
-    """Without some axes of size 1, without all of them where none is named."""
+    """Removes axes of size 1: the named ones, or all of them if none is named."""
 
     class Attrs:
         squeeze_dims = attr(list[int], [])
@@ -198,7 +198,7 @@ class PlaceholderWithDefault(_Stated):
 
 
 class UnravelIndex(OpDef):
-    """The places along each axis of elements that are given by their number, an axis a row."""
+    """Flat indices as an index per axis; one row for each axis."""
 
     class Types:
         Tidx = INDEX

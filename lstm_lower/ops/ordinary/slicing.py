@@ -22,7 +22,7 @@ from lstm_lower.ops.ordinary.bases import (
 
 
 class Slice(Reshaped):
-    """The elements from `begin` on, `size` of them; a size of -1 goes on to the end."""
+    """`size` elements from `begin` on; a size of -1 means up to the end."""
 
     class Types:
         T = ALL

@@ -18,7 +18,7 @@ from lstm_lower.ops.ordinary.bases import (
 
 
 class Where(OpDef):
-    """The places of all elements that are not zero, one a row."""
+    """The indices of all nonzero elements, one element per row."""
 
     class Types:
         T = ALL
@@ -88,7 +88,7 @@ class UniqueWithCountsV2(UniqueV2):
 
 
 class ListDiff(OpDef):
-    """The elements of x that are not in y, in their order, and where in x they stand."""
+    """The elements of x that are not in y, in their order, and their indices in x."""
 
     class Types:
         T = ALL
@@ -112,7 +112,7 @@ class ListDiff(OpDef):
 
 
 class _Largest(OpDef, abstract=True):
-    """The largest elements along the last axis, and where they stand; of equal ones the first."""
+    """The largest elements along the last axis, and their indices; of equal elements the first."""
 
     class Types:
         T = ORDERED
@@ -153,7 +153,7 @@ class _Largest(OpDef, abstract=True):
 
 
 class TopK(_Largest):
-    """The k largest elements along the last axis, and where they stand; of equal ones the first."""
+    """The k largest elements along the last axis, and their indices; of equal elements the first."""
 
     class Attrs:
         k = attr(int)

@@ -165,7 +165,7 @@ class _Pooling(_Windows, abstract=True):
 
 
 class MaxPool(_Pooling):
-    """The largest number of each window."""
+    """The maximum of each window."""
 
     class Inputs:
         input = operand("N H W C")
@@ -176,7 +176,7 @@ class MaxPool(_Pooling):
 
 
 class MaxPoolV2(_Windows):
-    """The largest number of each window, of sizes that are operands."""
+    """The maximum of each window, whose sizes are operands."""
 
     static_operands = ("ksize", "strides")
 
@@ -231,7 +231,7 @@ class _VolumePooling(_Windows, abstract=True):
 
 
 class MaxPool3D(_VolumePooling):
-    """The largest number of each window of a volume."""
+    """The maximum of each window of a volume."""
 
     class Types:
         T = FLOATS[:3]
