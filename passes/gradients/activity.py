@@ -32,11 +32,11 @@ def weights(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
 def learned(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
     """The initializers that one takes for weights where nobody names them.
 
-    These are no single numbers of rank 0, which exporters write for the constants of a formula, no running statistics
-    of a BatchNormalization, no masks of infinities, and no floats of 8 bits or less, which are what weights became.
+    These are no running statistics of a BatchNormalization, no masks of infinities, and no floats of 8 bits or less,
+    which are what weights became.
     """
     kept = {x for node in all_nodes(graph) if std.BatchNormalization.matches(node) for x in node.inputs[3:]}
-    found = [x for x in weights(graph, facts) if x not in kept and facts.rank(x)]
+    found = [x for x in weights(graph, facts) if x not in kept]
     return [x for x in found if (dtype := facts.dtype(x)) is not None and dtype.bitwidth > 8 and _is_finite(x)]
 
 

@@ -68,8 +68,8 @@ def gradient(
             changed.
         of: the output to differentiate, a scalar of a floating dtype.
         wrt: names of inputs, initializers or other values of the main graph, of a floating dtype; `None` for the
-            weights that the result varies with: all initializers but single numbers of rank 0, running statistics of
-            batch normalization, and masks of infinities.
+            weights that the result varies with: all initializers but running statistics of batch
+            normalization, masks of infinities, and floats of 8 bits.
         seeds: the output may be any tensor: the model gets an input `seed/<of>` of its shape and dtype, and the
             gradients are those of the sum of their product (vector-Jacobian products).
 

@@ -196,7 +196,8 @@ class ObjectivePass(Pass):
                     "indices and what is detached"
                 )
             return found
-        found = [value for value in learned(model.graph, facts) if value in reached]
+        # Exporters write the constants of a formula as single numbers: a step must not change them.
+        found = [value for value in learned(model.graph, facts) if value in reached and facts.rank(value)]
         if not found:
             raise InvalidInputError(
                 f"training requires weights that the loss varies with, got {_none(model, floating)}"

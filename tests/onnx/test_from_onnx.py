@@ -91,7 +91,7 @@ def test_a_mask_of_infinities_is_no_weight() -> None:
     step = ll.from_onnx(model, "mse", what="gradients")
     assert {value.name for value in step.graph.output} == {"loss", "y", "grad/w", "grad/b"}
     made = ll.gradient(model, "y", seeds=True)
-    assert {value.name for value in made.graph.output} == {"y", "grad/w", "grad/b"}
+    assert {value.name for value in made.graph.output} == {"y", "grad/w", "grad/b", "grad/s"}
 
 
 def test_floats_of_8_bits_are_no_weights() -> None:
