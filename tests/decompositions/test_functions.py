@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pkgutil
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx.backend.test.case.node
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
@@ -38,8 +36,6 @@ EVERY = {
     "NegativeLogLikelihoodLoss": 3,
 }
 NEWEST_OF_ONNXRUNTIME = 24
-# Where the tests of an operator stand; the longest names first.
-MODULES = sorted((module.name for module in pkgutil.iter_modules(onnx.backend.test.case.node.__path__)), key=len)[::-1]
 
 
 def versions(op: str) -> list[int]:
@@ -59,7 +55,8 @@ def versions(op: str) -> list[int]:
 
 def cases(op: str) -> list[tuple[onnx.ModelProto, list[Array], list[Array]]]:
     """Models of one node with their inputs and outputs."""
-    module = next(name for name in MODULES if op.lower().startswith(name.replace("_", "")))
+    module = node_tests.module_of(op)
+    assert module is not None
     found = []
     for case in node_tests.cases((module,)).values():
         nodes = case.model.graph.node

@@ -22,7 +22,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import lstm_lower as ll
-from tests.support.fuzz.node_tests import cases
+from tests.support.fuzz import node_tests
 from tests.support.widened import widen
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +71,7 @@ def outcome(name: str, *, twice: bool = False) -> Outcome:
         name: the test's.
         twice: whether the gradients of the gradients are checked, too.
     """
-    case = cases()[name]
+    case = node_tests.case(name)
     inputs, expected = case.data_sets[0]
     found = outcome_of(name, case.model, inputs, expected, twice=twice)
     if found.kind == "refused":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import pkgutil
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -29,6 +30,23 @@ def cases(modules: tuple[str, ...] = ()) -> dict[str, Any]:
         for module in modules:
             importlib.import_module(f"onnx.backend.test.case.node.{module}")
         return {case.name: case for case in onnx.backend.test.case.node._NodeTestCases}
+
+
+# Where the tests of an operator stand; the longest names first.
+_MODULES = sorted((module.name for module in pkgutil.iter_modules(onnx.backend.test.case.node.__path__)), key=len)[::-1]
+
+
+def module_of(start: str) -> str | None:
+    """The module that an operator's name, or what a test's name begins with, leads to."""
+    plain = start.lower().replace("_", "")
+    return next((name for name in _MODULES if plain.startswith(name.replace("_", ""))), None)
+
+
+def case(name: str) -> Any:
+    """One test; making those of its module is quicker than making all, where its name says which that is."""
+    module = module_of(name.removeprefix("test_"))
+    found = {} if module is None else cases((module,))
+    return found[name] if name in found else cases()[name]
 
 
 def names(*modules: str) -> list[str]:
