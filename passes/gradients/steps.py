@@ -45,7 +45,13 @@ def variation(op: Repeated, facts: Facts, around: ir.Graph) -> Variation:
         updates = {parameter: update for _, parameter, update in carried}
     else:
         kept, updates, changing = set(body.inputs), {}, set()
-    found = Variation(facts, lambda value: value not in inside, updates, kept, names=names, changing=changing)
+
+    def outside(value: ir.Value) -> bool:
+        node = value.producer()
+        # What is saved adds to the body.
+        return value not in inside and (node is None or node.graph is not body)
+
+    found = Variation(facts, outside, updates, kept, names=names, changing=changing)
     found.enter(*all_nodes(body))
     return found
 
@@ -71,14 +77,14 @@ class Pieces:
 
     Attributes:
         flat: all elements, step by step.
-        shapes: each step's shape.
+        shapes: each step's shape, one row a step; pieces themselves where the number of axes is not known.
         starts: where each step's elements begin, and
         ends: where they end.
         like: the value in the forward body.
     """
 
     flat: Expr
-    shapes: Expr
+    shapes: Expr | Pieces
     starts: Expr
     ends: Expr
     like: ir.Value
@@ -86,11 +92,9 @@ class Pieces:
     def read(self, b: Builder, step: Expr) -> Expr:
         """The value of one step, given by number."""
         place = step.reshape(1)
-        start, end, shape = (
-            b.op(std.Gather, self.starts, place, axis=0),
-            b.op(std.Gather, self.ends, place, axis=0),
-            b.op(std.Gather, self.shapes, step, axis=0),
-        )
+        start, end = (b.op(std.Gather, ends, place, axis=0) for ends in (self.starts, self.ends))
+        given = self.shapes
+        shape = given.read(b, step) if isinstance(given, Pieces) else b.op(std.Gather, given, step, axis=0)
         piece = b.op(std.Slice, self.flat, start, end, b.ints(0))
         found, known = b.op(std.Reshape, piece, shape, allowzero=1), b.facts.shape(self.like)
         # A size by name or identity would be taken for the same in every step.
@@ -170,8 +174,14 @@ class ForwardSteps:
         made = inner.wrap(value)
         shape = inner.op(std.Shape, made)
         flat = self._joined(made.reshape(-1), inner)
-        shapes = b.wrap(self.sequence(shape.value))
-        sizes = shapes.reduce(std.ReduceProd, 1, keepdims=False)
+        shapes: Expr | Pieces
+        if made.shape is None:
+            # A Loop without a step makes a vector of what it knows no rank of.
+            shapes = self.pieces(shape.value)
+            sizes = b.wrap(self.sequence(inner.op(std.Size, made).value))
+        else:
+            shapes = b.wrap(self.sequence(shape.value))
+            sizes = shapes.reduce(std.ReduceProd, 1, keepdims=False)
         ends = b.op(std.CumSum, sizes, b.constant(0, ir.DataType.INT64))
         return Pieces(flat, shapes, ends - sizes, ends, value)
 
