@@ -256,9 +256,13 @@ def any_length() -> Iterator[None]:
             return made, [x.clone() for x in made]
 
         parts = [x.movedim(dim, 0) for x in leaves]
-        first, rest = [x.select(0, 0) for x in parts], [x.narrow(0, 1, x.shape[0] - 1) for x in parts]
+        length: Any = parts[0].shape[0]
+        first = [x.select(0, 0) for x in parts]
+        # onnxruntime has no Scan of no steps: of a single element there is one, whose result is dropped.
+        added = torch.sym_max(2 - length, 0)  # type: ignore[no-untyped-call]
+        rest = [torch.cat([x[1:], x[:added]]) for x in parts]
         _, made = torch.ops.higher_order.scan(combined, first, rest, tuple(additional_inputs))
-        joined = (torch.cat([x.unsqueeze(0), y]) for x, y in zip(first, made, strict=True))
+        joined = (torch.cat([x.unsqueeze(0), y[: length - 1]]) for x, y in zip(first, made, strict=True))
         return [x.movedim(0, dim) for x in joined]
 
     before = module.generic_associative_scan
