@@ -205,4 +205,4 @@ class ForwardSteps:
         final.name, final.type = b.names.fresh(f"{node.name or node.op_type}/pieces"), type_
         b.facts.enter(node)
         behind = Emitter(b.emitter.space, node.graph, after=node, scope=node.name or node.op_type)
-        return b.wrap(behind.op(std.ConcatFromSequence, final, axis=0))
+        return b.wrap(behind.state(behind.op(std.ConcatFromSequence, final, axis=0), [None]))
