@@ -87,7 +87,7 @@ WITHOUT_EXTRAS = [
     Try("report low.onnx -o page.html --no-run --json", '"passed": null', leaves=("page.html",)),
     Try(
         "report model.onnx -o data.html --dim batch=2 --node-data data",
-        leaves=("data.html", "data/times.json", "data/errors.json"),
+        leaves=("data.html", "data/times.json", "data/errors.json", "data/model.lowered.onnx"),
     ),
     failing("report model.onnx -o x.html --no-run --dim batch=2", "--no-run requires none of"),
     Try("report low.onnx -o again.html --optimize", "check passed", leaves=("again.html",)),
@@ -139,7 +139,7 @@ WITHOUT_EXTRAS = [
     failing("run model.onnx -p abacus -o x.npz", "provider 'abacus' requires"),
     failing("run model.onnx -p ggml -o x.npz", "requires onnxruntime_ggml, got an installation without"),
     failing("check model.onnx --precision bfloat16", "precision requires one of ['float32']"),
-    failing("run model.onnx -i model.onnx -o x.npz", "a .npz file of arrays is required"),
+    failing("run model.onnx -i model.onnx -o x.npz", "a .npz file as numpy.savez writes it is required"),
     failing("lower graph.pb -o x.onnx", "requires tensorboard, got an installation without it: pip install"),
     failing("inspect graph.pb", "requires tensorboard, got an installation without it: pip install"),
     failing(TRAIN, "train requires safetensors, got an installation without it: pip install"),
