@@ -41,7 +41,7 @@ def test_truncated_file(tmp_path: Path, keep: int) -> None:
 def test_broken_text(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broken.pbtxt"
     path.write_text(text)
-    message = r"broken\.pbtxt: a GraphDef is required, got a(nother kind of)? file"
+    message = r"broken\.pbtxt: a (GraphDef|TensorFlow graph) is required, got a(nother kind of)? file"
     with pytest.raises(ll.InvalidModelError, match=message):
         ll.from_tensorflow(path)
 
