@@ -2,10 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def explained(told: Callable[[Exception], str]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Turns arguments that a function has not, and what a framework raises that nobody foresaw, into errors.
+
+    Args:
+        told: what is required in place of what such an exception tells, what came, and a way on.
+
+    Returns:
+        A decorator. What it decorates raises `InvalidInputError` for arguments that its signature does not have, and
+        `UnsupportedOpError` for an exception that is none of ours.
+    """
+
+    def decorated(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        signature = inspect.signature(function)
+        names = ", ".join(signature.parameters)
+
+        @functools.wraps(function)
+        def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise InvalidInputError(f"{function.__name__} requires {names}, got: {error}") from error
+            try:
+                return function(*args, **kwargs)
+            except (LstmLowerError, MemoryError):
+                raise
+            except Exception as error:
+                raise UnsupportedOpError(f"{function.__name__} requires {told(error)}") from error
+
+        return called
+
+    return decorated
 
 
 def mapping(what: str, value: object, of: str = "names to arrays") -> Mapping[Any, Any]:

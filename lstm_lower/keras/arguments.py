@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import keras
 
-from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+from lstm_lower.errors import InvalidInputError
 
 
 def first_line(error: BaseException) -> str:
@@ -26,28 +21,12 @@ def first_line(error: BaseException) -> str:
     return (telling or lines or [type(error).__name__])[0].rstrip(".")
 
 
-def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Turns arguments that a function has not, and what Keras raises on a model that nobody foresaw, into errors."""
-    signature = inspect.signature(function)
-    names = ", ".join(signature.parameters)
-
-    @functools.wraps(function)
-    def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidInputError(f"{function.__name__} requires {names}, got: {error}") from error
-        try:
-            return function(*args, **kwargs)
-        except (LstmLowerError, MemoryError):
-            raise
-        except Exception as error:
-            raise UnsupportedOpError(
-                f"{function.__name__} requires a model that Keras can trace, got {type(error).__name__}: "
-                f"{first_line(error)}; model(x) on a batch of data shows where"
-            ) from error
-
-    return called
+def told(error: Exception) -> str:
+    """What Keras raised on a model that nobody foresaw, for `explained`."""
+    return (
+        f"a model that Keras can trace, got {type(error).__name__}: {first_line(error)}; model(x) on a batch of data "
+        "shows where"
+    )
 
 
 def check(loss_weights: Any, class_weight: Any, training: Any) -> None:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 import tensorflow as tf
 from keras.src.backend import numpy as keras_numpy
 
+from lstm_lower.arguments import explained
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.keras import arguments, evaluation, legacy, objective, operands, optimizers, own_steps
 from lstm_lower.keras.traced_step import TracedStep
@@ -28,7 +29,7 @@ from lstm_lower.tensorflow.importer import from_tensorflow
 What = Literal["train", "gradients", "input_gradient"]
 
 
-@arguments.explained
+@explained(arguments.told)
 def from_keras(
     model: keras.Model,
     loss: Any = None,

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import torch
-
-from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
 def cause(error: BaseException) -> str:
@@ -24,28 +15,12 @@ def cause(error: BaseException) -> str:
     return first_line(error)
 
 
-def explained(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Turns what PyTorch, its exporter or we raise on a module that nobody foresaw into one error."""
-    signature = inspect.signature(function)
-    arguments = ", ".join(signature.parameters)
-
-    @functools.wraps(function)
-    def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidInputError(f"{function.__name__} requires {arguments}, got: {error}") from error
-        try:
-            return function(*args, **kwargs)
-        except (LstmLowerError, MemoryError):
-            raise
-        except Exception as error:
-            raise UnsupportedOpError(
-                f"from_torch requires a module that it can follow, got {cause(error)}; its parts, exported one by one, "
-                "tell which to write by other operations of PyTorch"
-            ) from error
-
-    return called
+def told(error: Exception) -> str:
+    """What PyTorch, its exporter or we raised on a module that nobody foresaw, for `explained`."""
+    return (
+        f"a module that it can follow, got {cause(error)}; its parts, exported one by one, tell which to write by "
+        "other operations of PyTorch"
+    )
 
 
 def _missing(error: BaseException) -> re.Match[str] | None:

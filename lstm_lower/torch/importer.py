@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 from torch import Tensor, nn
 
+from lstm_lower.arguments import explained
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.base import Pass
@@ -31,9 +32,8 @@ from lstm_lower.passes.training.updates import Group
 from lstm_lower.records import holdings, origin
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair
-from lstm_lower.torch import examples, losses, optimizers, states
+from lstm_lower.torch import causes, examples, losses, optimizers, states
 from lstm_lower.torch.axes import DynamicShapes
-from lstm_lower.torch.causes import explained
 from lstm_lower.torch.export import Exported, Traced, settled, trace
 from lstm_lower.torch.interface import Operands, brief, named_tensors, numbers
 from lstm_lower.torch.wrappers import module_of
@@ -49,7 +49,7 @@ FIXED_AXES = "lstm_lower.fixed_axes"
 What = Literal["train", "gradients", "input_gradient", "forward"]
 
 
-@explained
+@explained(causes.told)
 def from_torch(
     module: nn.Module,
     example_inputs: Any,

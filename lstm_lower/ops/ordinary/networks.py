@@ -159,46 +159,36 @@ class ResizeBilinearGrad(_Resizing):
         output = operand("N H W C")
 
 
-class LRN(OpDef):
+class _Normalizing(OpDef, abstract=True):
+    class Types:
+        T = FLOATS[:3]
+
+    class Outputs:
+        output = operand("N H W C")
+
+    class Attrs:
+        depth_radius = attr(int, 5)
+        bias = attr(float, 1.0)
+        alpha = attr(float, 1.0)
+        beta = attr(float, 0.5)
+
+
+class LRN(_Normalizing):
     """x / (bias + alpha * sum of x squared over the channels at most `depth_radius` away) ** beta.
 
     Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, 2012, section 3.3.
     """
 
-    class Types:
-        T = FLOATS[:3]
-
     class Inputs:
         input = operand("N H W C")
 
-    class Outputs:
-        output = operand("N H W C")
 
-    class Attrs:
-        depth_radius = attr(int, 5)
-        bias = attr(float, 1.0)
-        alpha = attr(float, 1.0)
-        beta = attr(float, 0.5)
-
-
-class LRNGrad(OpDef):
+class LRNGrad(_Normalizing):
     """Gradient of LRN with respect to the image."""
 
     forward = "LRN"
-
-    class Types:
-        T = FLOATS[:3]
 
     class Inputs:
         input_grads = operand("N H W C")
         input_image = operand("N H W C")
         output_image = operand("N H W C")
-
-    class Outputs:
-        output = operand("N H W C")
-
-    class Attrs:
-        depth_radius = attr(int, 5)
-        bias = attr(float, 1.0)
-        alpha = attr(float, 1.0)
-        beta = attr(float, 0.5)
