@@ -82,7 +82,7 @@ def bench(
         int | None, typer.Option("--threads", min=1, help="Threads of each contestant [default: all processors].")
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Time for each contestant.")] = 3.0,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns of each contestant.")] = 6,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Turns of each contestant; slow ones have fewer.")] = 6,
     proof: Annotated[
         bool, typer.Option(help="Prove results against float64; without it they are compared with the first's.")
     ] = True,

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+
+# How the node that reads a table is called, so that errors of any runtime say what is wrong.
+_NAME = "the_schedule_ends_after_{}_updates"
+
+
+def ended(message: str) -> int | None:
+    """The number of updates in the table whose end an error of onnxruntime is about; `None` for any other error."""
+    found = re.search(_NAME.format(r"(\d+)"), message)
+    return None if found is None else int(found[1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,5 +58,5 @@ class RateTable:
         entry = b.op(std.Gather, b.constant(np.asarray(table), count.dtype), index)
         reader = entry.value.producer()
         assert reader is not None
-        reader.name = b.names.fresh(f"the_schedule_ends_after_{end}_updates/{reader.op_type}")
+        reader.name = b.names.fresh(f"{_NAME.format(end)}/{reader.op_type}")
         return b.where(count < float(end), entry, math.nan)

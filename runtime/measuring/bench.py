@@ -29,7 +29,7 @@ from lstm_lower.runtime.provider_table import ROWS, row_of
 Array = np.ndarray[Any, Any]
 
 SCHEDULES = ("auto", "scan", "unroll")
-# Under the profiler; the table shows the median.
+# Under the profiler, of a model that is not slow; the table shows the median.
 _PROFILED_RUNS = 5
 
 
@@ -107,7 +107,7 @@ def bench(
         precisions: in which those that offer them compute; each makes contestants.
         threads: of each contestant.
         seconds: about how long each one runs in all.
-        rounds: in how many turns.
+        rounds: in how many turns; two at least.
         in_float64: prove results against float64; otherwise compare them with the first contestant's.
         fixed_sizes: fix open sizes of inputs in the forms that are made, as feeds have them.
         say: is told what comes next.
@@ -180,7 +180,7 @@ def _figures(workers: Sequence[Worker], seconds: float, rounds: int) -> dict[Wor
             statistics.median(found),
             len(found),
             worker.ask("memory"),
-            tuple(worker.ask("profile", _PROFILED_RUNS)),
+            tuple(worker.ask("profile", max(1, min(_PROFILED_RUNS, round(seconds / min(found)))))),
         )
         for worker, found in times.items()
     }

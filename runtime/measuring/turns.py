@@ -9,6 +9,8 @@ from lstm_lower.runtime.measuring.worker import Worker
 ROUNDS = 6
 # Of a run so short that more of them say no more.
 _MOST_RUNS = 200
+# Of a run that takes longer than the time given; one alone might fall on other work of the machine.
+_FEWEST_TURNS = 2
 
 
 def take_turns(workers: Sequence[Worker], *, seconds: float, rounds: int = ROUNDS) -> dict[Worker, list[float]]:
@@ -16,8 +18,8 @@ def take_turns(workers: Sequence[Worker], *, seconds: float, rounds: int = ROUND
 
     Args:
         workers: processes that made what they measure.
-        seconds: about how long each runs in all; at least one run in every round.
-        rounds: how often each has its turn.
+        seconds: about how long each runs in all.
+        rounds: how often each has its turn; one whose runs would take longer has fewer turns, but two.
 
     Returns:
         Seconds of every run of each worker.
@@ -26,8 +28,13 @@ def take_turns(workers: Sequence[Worker], *, seconds: float, rounds: int = ROUND
         WorkerError: a run failed.
     """
     times: dict[Worker, list[float]] = {worker: [] for worker in workers}
-    counts = {worker: max(1, min(_MOST_RUNS, round(seconds / rounds / min(worker.times(2))))) for worker in workers}
-    for _ in range(rounds):
+    counts, turns = {}, {}
+    for worker in workers:
+        runs = seconds / min(worker.times(1))
+        counts[worker] = max(1, min(_MOST_RUNS, round(runs / rounds)))
+        turns[worker] = min(rounds, max(_FEWEST_TURNS, round(runs)))
+    for turn in range(rounds):
         for worker in workers:
-            times[worker] += worker.times(counts[worker])
+            if turn < turns[worker]:
+                times[worker] += worker.times(counts[worker])
     return times

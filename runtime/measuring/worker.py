@@ -22,6 +22,8 @@ from lstm_lower.runtime.measuring.memory import peak_memory
 
 # A process that does not end by itself within this many seconds is killed.
 _PATIENCE = 10.0
+# Seconds of a run from which on it does not matter whose data the caches held before it.
+_LONG_RUN = 0.5
 
 
 class Measured(abc.ABC):
@@ -42,9 +44,13 @@ class Measured(abc.ABC):
         return self.run()
 
     def times(self, count: int) -> list[float]:
-        """Seconds of some runs, after one that is not counted: others had the processor and its caches in between."""
-        self.run()
-        return [self._time() for _ in range(count)]
+        """Seconds of some runs.
+
+        A short one before them is not counted: others had the processor and its caches in between.
+        """
+        first = self._time()
+        found = [first] if first > _LONG_RUN else []
+        return found + [self._time() for _ in range(count - len(found))]
 
     def _time(self) -> float:
         start = time.perf_counter()

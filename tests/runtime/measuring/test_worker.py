@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.measuring.model_run import ModelRun
 from lstm_lower.runtime.measuring.turns import take_turns
-from lstm_lower.runtime.measuring.worker import Worker, WorkerError
+from lstm_lower.runtime.measuring.worker import Measured, Worker, WorkerError
 from tests.support import measured
 
 SIZE = 64 * 2**20
@@ -38,6 +39,23 @@ def test_turns(worker: Worker, capfd: pytest.CaptureFixture[str]) -> None:
     assert len(times) % 2 == 0
     assert all(0 < seconds < 5 for seconds in times)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("rounds", "turns"), [(1, 1), (6, 2)])
+def test_slow_runs_have_fewer_turns(rounds: int, turns: int) -> None:
+    """Of a run longer than the time given; none of them is thrown away."""
+
+    class Slow(Measured):
+        runs = 0
+
+        def run(self) -> None:
+            self.runs += 1
+            time.sleep(0.6)
+
+    slow = Slow()
+    times = take_turns([slow], seconds=0.1, rounds=rounds)[slow]  # type: ignore[list-item]
+    assert len(times) == turns
+    assert slow.runs == turns + 1, "one tells how long a run takes"
 
 
 def test_memory_of_a_run(worker: Worker) -> None:
