@@ -153,7 +153,7 @@ class Emitter:
         attributes = {**node.attributes, **changed}
         kept = {key: value for key, value in attributes.items() if value is not None}
         made = self.node(std.VIEWS[node.op_type], inputs, len(node.outputs), **kept)
-        provenance.inherit(made, node)
+        _inherit(made, node)
         return made
 
     def repeat(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> list[ir.Value]:
@@ -161,12 +161,13 @@ class Emitter:
         name = self.names.fresh(f"{self.scope}/{node.op_type}")
         outputs = [ir.Value(name=f"{name}:{index}" if index else name) for index in range(len(node.outputs))]
         attributes = list(node.attributes.values())
-        self.place(
-            ir.Node(node.domain, node.op_type, inputs, attributes, overload=node.overload, outputs=outputs, name=name)
+        made = ir.Node(
+            node.domain, node.op_type, inputs, attributes, overload=node.overload, outputs=outputs, name=name
         )
+        self.place(made)
         for value in outputs:
             self.declare(value)
-        provenance.inherit(outputs[0].producer(), node)
+        _inherit(made, node)
         return outputs
 
     def op(self, op: type[std.Standard], *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
@@ -296,6 +297,12 @@ def replace(old: ir.Value, new: ir.Value, space: Workspace) -> None:
         for index in positions:
             graph.outputs[index] = target
     redirect(old, new)
+
+
+def _inherit(made: ir.Node, original: ir.Node) -> None:
+    """Lets a node stand for what another one does, and have its marks."""
+    made.metadata_props.update(original.metadata_props)
+    provenance.inherit(made, original)
 
 
 def _attribute(name: str, value: Any) -> ir.Attr:

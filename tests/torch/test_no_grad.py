@@ -72,6 +72,16 @@ def _buffers(m: Module, x: Any) -> Any:
     return y + m.mean + torch.where(torch.isinf(m.last[1]), torch.zeros(()), m.last[1])
 
 
+def _steps(m: Module, x: Any) -> Any:
+    """Loops that become Scans, whose steps read a state with and without its gradient; not all do so in the other."""
+    state, other = torch.zeros(5), torch.ones(5)
+    for _ in range(6):
+        state = torch.tanh(x * m.w * (1 - state.detach()) + state)
+    for step in range(6):
+        other = torch.tanh(x * m.w + (other.detach() if step == 3 else other.clone()))
+    return state * other
+
+
 class Module(nn.Module):
     """Weights and buffers for a formula."""
 
@@ -86,9 +96,10 @@ class Module(nn.Module):
         return self.formula(self, x)
 
 
-FORMULAS = [_elements_set, _changed_through_views, _changed_in_place, _complex, _with_gradients_again, _buffers]
+FORMULAS = [_elements_set, _changed_through_views, _changed_in_place, _complex, _with_gradients_again, _buffers, _steps]
 
 
+@pytest.mark.filterwarnings("ignore::lstm_lower.torch.importer.FixedStepsWarning")
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_gradients_are_torchs(formula: Callable[..., Any]) -> None:
     def loss(result: Any) -> Any:

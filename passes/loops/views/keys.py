@@ -31,7 +31,9 @@ def node_key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable:
         # Graphs may nest deep: no frame more than needed for each.
         inner = attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref()
         attributes.append((name, graph_key(attribute.as_graph(), numbering) if inner else _attribute_key(attribute)))
-    return (node.domain, node.op_type, node.overload, tuple(operands), tuple(attributes), len(node.outputs))
+    # Of a value that stops gradients no other must take the place.
+    stops = node.op_type == std.Identity.op_type and std.STOPPED in node.metadata_props
+    return (node.domain, node.op_type, node.overload, tuple(operands), tuple(attributes), len(node.outputs), stops)
 
 
 def _attribute_key(attribute: ir.Attr) -> Hashable:
