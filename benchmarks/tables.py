@@ -2,7 +2,7 @@
 
 `results/MAKER/NAME.json` are figures of a machine with a processor of that maker; those of several makers are shown one
 below the other. A page says where: between `<!-- table NAME -->` and `<!-- end of table -->`. A race is also drawn, as
-`docs/images/bench_NAME.svg`. The README has a short form.
+`docs/images/bench_NAME.svg`. The README has the picture alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import typer
 
 from benchmarks import plot
 from benchmarks.block import Case
-from benchmarks.plot import shape_in_words
 from benchmarks.processes import ROOT
 from benchmarks.race import Result
 
@@ -104,18 +103,6 @@ def by_case(data: Mapping[str, Any]) -> dict[tuple[Any, ...], dict[str, dict[str
         for kind, found in kinds.items():
             found[label(row)] = row[kind]
     return cases
-
-
-def short(data: Mapping[str, Any]) -> str:
-    """The README's table: shapes in words, the contestants that somebody would use, and the bare products."""
-    columns = ("lstm-lower", FLOOR, "PyTorch")
-    rows = []
-    for (_, shape, _, _), kinds in by_case(data).items():
-        found, medians = kinds["minimum_s"], kinds["median_s"]
-        cells = [milliseconds(found.get(name)) for name in columns]
-        both = f"{milliseconds(found.get('TensorFlow'))} / {milliseconds(medians.get('TensorFlow'))}"
-        rows.append([shape_in_words(shape), *cells, both])
-    return table(["milliseconds", "lstm-lower", FLOOR, "PyTorch", "TensorFlow, minimum / median"], rows)
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -237,10 +224,10 @@ def section(name: str, page: Path) -> str:
     if name in DRAWN:
         data = load(paths[0])
         place = os.path.relpath(picture(name), page.parent)
-        shown = f"![the times of the table below as bars, on {data['machine']['processor']}]({place})\n\n"
-    if page == README:
-        data = load(paths[0])
-        return f"{shown}{short(data)}\n{caption(data)}"
+        what = "times" if page == README else "the times of the table below"
+        shown = f"![{what} as bars, on {data['machine']['processor']}]({place})\n\n"
+        if page == README:
+            return shown + caption(data)
     return shown + "\n".join(f"{KINDS.get(name, times)(data)}\n{caption(data)}" for data in map(load, paths))
 
 
