@@ -138,7 +138,7 @@ def bench(
             check_plot(plot)
         for path in (plot, trace):
             if path is not None:
-                check_place(path)
+                check_place(path, model, inputs)
         source = open_model(
             model, ImportOptions(graph_inputs, outputs, signature, weights, checkpoint, shapes, state, None)
         )

@@ -99,7 +99,7 @@ def report(
             raise InvalidInputError(
                 f"--inputs requires names of a TensorFlow graph's inputs, got {inputs}; --data takes feeds"
             )
-        check_place(target)
+        check_place(target, model, data)
         feeds = _feeds(data, dim, seed, provider, run=run)
         _, pairs = state_form(state)
         source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, pairs, opset))

@@ -59,7 +59,7 @@ def run(
 
         loaded = load(model)
         if output is not None:
-            check_place(output)
+            check_place(output, model, inputs)
         sizes = parse_dims(dim)
         given, recorded = (
             feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, sizes, seed), {})

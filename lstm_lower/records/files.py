@@ -60,8 +60,12 @@ def real_path(path: Path) -> Path:
     return found
 
 
-def check_place(path: Path) -> None:
+def check_place(path: Path, *read: Path | None) -> None:
     """Checks that a file can be written to a path, before anybody works on what goes into it.
+
+    Args:
+        path: the path.
+        read: files of another kind that what goes into it is made of, which it must not replace.
 
     Raises:
         OSError: it cannot.
@@ -70,6 +74,11 @@ def check_place(path: Path) -> None:
         raise OSError("a file is required, got '-'; nothing but messages is written to standard output")
     if is_special(path):
         return
+    if any(source is not None and source.exists() and path.exists() and path.samefile(source) for source in read):
+        raise OSError(f"{path}: another file than the one that is read is required as output")
+    if any("\ud800" <= letter <= "\udfff" for letter in path.name):
+        # onnxruntime and onnx's checker open no other file.
+        raise OSError(f"{path}: a name in UTF-8 is required")
     folder = real_path(path).parent
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
@@ -107,7 +116,8 @@ def write_text(path: Path, text: str) -> None:
         OSError: nothing can be written there.
     """
     with atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        # A name of a file that is read may hold bytes that are no text.
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _folder_beside(path: Path, parent: Path | None) -> tempfile.TemporaryDirectory[str]:

@@ -170,19 +170,19 @@ def test_data_that_the_model_does_not_read_is_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda ids, _: {"ids:0": ids}, "data requires an array 'labels:0' int32[20, batch], got ['ids:0']"),
+        (lambda ids, _: {"ids:0": ids}, "data.npz requires an array 'labels:0' int32[20, batch], got ['ids:0']"),
         (lambda ids, labels: {"ids:0": ids, "labels:0": labels[:, :3]}, "as many samples in every array"),
         (
             lambda ids, labels: {"ids:0": ids, "labels:0": labels[0]},
-            "data 'labels:0' requires rank 2, int32[20, batch]",
+            "data.npz 'labels:0' requires rank 2, int32[20, batch]",
         ),
         (
             lambda ids, labels: {"ids:0": ids.astype(np.int64), "labels:0": labels},
-            "data 'ids:0' requires int32[20, batch], got int64; array.astype('int32') converts it",
+            "data.npz 'ids:0' requires int32[20, batch], got int64; array.astype('int32') converts it",
         ),
         (
             lambda ids, labels: {"ids:0": ids, "labels:0": labels[:5]},
-            f"data 'labels:0' requires int32[20, batch], got [5, {kill_and_resume.SAMPLES}] (axis 0)",
+            f"data.npz 'labels:0' requires int32[20, batch], got [5, {kill_and_resume.SAMPLES}] (axis 0)",
         ),
         (
             lambda ids, labels: {"ids:0": ids[:, :0], "labels:0": labels[:, :0]},

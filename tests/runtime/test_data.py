@@ -306,6 +306,9 @@ def test_folders_and_files_that_do_not_fit(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", y=np.arange(3))
     with pytest.raises(InvalidInputError, match=r"a\.npz requires an array 'x:0'"):
         open_data(tmp_path, layout())
+    (tmp_path / "c.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(InvalidInputError, match=r"c\.csv: data requires a \.npz, Parquet or Arrow file, .* in \.csv"):
+        open_data(tmp_path / "c.csv", layout())
     (tmp_path / "b.parquet").write_bytes(b"PAR1")
     with pytest.raises(InvalidInputError, match="got 1 of kind npz and 1 of kind columns"):
         open_data(tmp_path, layout())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,13 @@ def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
 def test_a_bad_file_is_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.npz").write_bytes(content)
     with pytest.raises(InvalidInputError, match=r"a\.npz: a \.npz file as numpy.savez writes it is required"):
+        read_arrays(tmp_path / "a.npz")
+
+
+def test_an_entry_that_is_no_array(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x", "no array")
+    with pytest.raises(InvalidInputError, match="got an entry 'x' that is none"):
         read_arrays(tmp_path / "a.npz")
 
 

@@ -65,7 +65,9 @@ def choose(names: list[str], signatures: list[str], asked: str | None, label: st
         asked = DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in likely else likely[0] if len(likely) == 1 else None
     if asked is None or asked not in names:
         got = "none" if asked is None else f"'{asked}'"
-        raise InvalidInputError(f"signature requires one of {some(sorted(names)) or 'none'} of {label}, got {got}")
+        raise InvalidInputError(
+            f"signature (--signature) requires one of {some(sorted(names)) or 'none'} of {label}, got {got}"
+        )
     return asked
 
 

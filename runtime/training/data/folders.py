@@ -101,4 +101,4 @@ def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 def single_file(path: Path, layout: Layout, padding: Padding) -> tuple[Table, list[str]]:
     """A `.npz` file as a table, and the names of its arrays that are no inputs."""
     arrays: dict[str, Array] = feeds.read_arrays(path)[0]
-    return Table.of(layout, arrays, padding), sorted(set(arrays) - set(layout.fields))
+    return Table.of(layout, arrays, padding, str(path)), sorted(set(arrays) - set(layout.fields))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -79,6 +80,11 @@ def _of_path(path: Path, layout: Layout, padding: Padding, unread: Callable[[str
         return _of_folder(path, layout, padding, unread)
     if path.suffix in (*columns.PARQUET, *columns.ARROW):
         return _tell(columns.ColumnShards([path], layout, padding), path, unread)
+    if path.is_file() and path.suffix != ".npz" and not zipfile.is_zipfile(path):
+        raise InvalidInputError(
+            f"{path}: data requires a .npz, Parquet or Arrow file, or a folder of such files or of a .npy file per "
+            f"input, got {f'a file that ends in {path.suffix}' if path.suffix else 'another file'}"
+        )
     table, others = folders.single_file(path, layout, padding)
     if others:
         unread(f"{path}: {', '.join(others)}")
