@@ -45,6 +45,7 @@ FAMILIES = {
     "candidates": "Candidate sampling",
     "bits": "Bit patterns",
     "quantization": "Simulated quantization",
+    "special": "Special functions",
     "ort_recurrent": "onnxruntime-training: recurrent layers",
     "ort_elementwise": "onnxruntime-training: elementwise",
     "ort_arrays": "onnxruntime-training: indexing and sums",

@@ -56,7 +56,14 @@ class SpatialAxis:
 
 
 class SpatialOp(OpDef, abstract=True):
-    """An op on images, under the attribute `data_format`."""
+    """An op on images, under the attribute `data_format` where it has one, else with their channels last."""
+
+    @classmethod
+    def placement(cls, call: Call) -> dict[str, Any]:
+        """What places windows: the attributes, and the values of operands that stand for some, where they are known."""
+        values = {name: call.operands[name].value for name in cls.static_operands}
+        known = {name: value.reshape(-1).tolist() for name, value in values.items() if value is not None}
+        return {"data_format": "NHWC", **call.attributes, **known}
 
     @classmethod
     def shape_spec(cls, operand: Operand, attributes: Mapping[str, Any]) -> dims.ShapeSpec | None:
@@ -93,20 +100,36 @@ def spatial_axes(attributes: Mapping[str, Any], kernel: Sequence[int]) -> list[S
     return axes
 
 
-def check_windows(call: Call, *vectors: str, given: Mapping[str, Any] | None = None) -> None:
-    """Verifies the attributes that place windows.
+def window_axes(call: Call) -> list[SpatialAxis] | None:
+    """How windows slide along each axis; `None` where the size of one is not known."""
+    op: Any = call.op
+    attributes = op.placement(call)
+    data_format = attributes["data_format"]
+    if attributes.get("strides") is None:
+        return None
+    if "ksize" in attributes:
+        kernel = [attributes["ksize"][position] for position in spatial_positions(data_format)]
+    else:
+        kernel = [call.sizes.get(symbol) for symbol in SYMBOLS[len(data_format)][1]]
+    known = [size for size in kernel if isinstance(size, int)]
+    return spatial_axes(attributes, known) if len(known) == len(kernel) else None
+
+
+def check_windows(call: Call, *vectors: str) -> None:
+    """Verifies what places windows.
 
     Args:
         call: the call; its attributes are bound.
-        vectors: names of the attributes that hold a number for each axis.
-        given: the attributes, where some of them are values of operands.
+        vectors: names of the attributes, or of operands, that hold a number for each axis.
 
     Raises:
         InvalidModelError, InvalidInputError: one does not fit.
     """
-    spatial, rank = spatial_positions(call.attributes["data_format"]), len(call.attributes["data_format"])
-    for name in vectors:
-        value = (call.attributes if given is None else given)[name]
+    op: Any = call.op
+    given = op.placement(call)
+    spatial, rank = spatial_positions(given["data_format"]), len(given["data_format"])
+    for name in (name for name in vectors if name in given):
+        value = given[name]
         fits = len(value) == rank and all(
             entry >= 1 if axis in spatial else entry == 1 for axis, entry in enumerate(value)
         )
@@ -153,23 +176,22 @@ def bind_sizes(call: Call, name: str, symbols: str) -> None:
         call.sizes[symbol] = size
 
 
-def check_output_sizes(call: Call, operand: str, kernel: Sequence[object]) -> None:
+def check_output_sizes(call: Call, operand: str) -> None:
     """Verifies that an operand has as many rows and columns as there are windows, where all sizes are known.
 
     Args:
         call: the call; its dimension symbols are bound.
         operand: the operand with an entry for each window.
-        kernel: the window's size along each axis, no number where unknown.
 
     Raises:
         InvalidModelError, InvalidInputError: it has more or fewer.
     """
-    known = [size for size in kernel if isinstance(size, int)]
-    if len(known) < len(kernel):
+    axes = window_axes(call)
+    if axes is None:
         return
-    images, _, counts = SYMBOLS[len(call.attributes["data_format"])]
-    names = ("slices", "rows", "columns")[-len(known) :]
-    for axis, image, windows, name in zip(spatial_axes(call.attributes, known), images, counts, names, strict=True):
+    images, _, counts = SYMBOLS[len(axes) + 2]
+    names = ("slices", "rows", "columns")[-len(axes) :]
+    for axis, image, windows, name in zip(axes, images, counts, names, strict=True):
         size, count = call.sizes.get(image), call.sizes.get(windows)
         if isinstance(size, int) and isinstance(count, int) and axis.output_size(size) != count:
             raise call.error(operand, f"{max(axis.output_size(size), 0)} {name} (for {size} of the image)", count)

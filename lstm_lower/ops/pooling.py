@@ -5,8 +5,11 @@ Symbols: N batch, D x H x W the volume or image, O x P x Q the windows, C channe
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from lstm_lower.opdef import Call, attr, operand
 from lstm_lower.ops.gradients import FLOATS
+from lstm_lower.ops.indexing import INDEX
 from lstm_lower.spatial import (
     FORMATS,
     PADDINGS,
@@ -15,12 +18,17 @@ from lstm_lower.spatial import (
     bind_sizes,
     check_output_sizes,
     check_windows,
-    spatial_positions,
 )
 
 
 class _PoolingGradient(SpatialOp, abstract=True):
-    """The gradient of a pooling with respect to its image."""
+    """The gradient of a pooling with respect to its image, or that of this with respect to the pooling's gradient.
+
+    Attributes:
+        windowed: the operand with an entry for each window.
+    """
+
+    windowed: ClassVar[str] = "grad"
 
     class Types:
         T = FLOATS
@@ -33,10 +41,9 @@ class _PoolingGradient(SpatialOp, abstract=True):
 
     @classmethod
     def verify(cls, call: Call) -> None:
-        """Windows must lie on rows and columns, and there must be one for each element of the gradient."""
+        """Windows must lie on rows and columns, and there must be one for each entry."""
         check_windows(call, "ksize", "strides")
-        kernel = [call.attributes["ksize"][position] for position in spatial_positions(call.attributes["data_format"])]
-        check_output_sizes(call, "grad", kernel)
+        check_output_sizes(call, cls.windowed)
 
 
 class MaxPoolGrad(_PoolingGradient):
@@ -57,6 +64,84 @@ class MaxPoolGrad(_PoolingGradient):
         explicit_paddings = attr(list[int], [])
 
 
+class _ByOperands(_PoolingGradient, abstract=True):
+    """One whose sizes and strides are operands."""
+
+    static_operands = ("ksize", "strides")
+
+    class Inputs:
+        orig_input = operand("N H W C")
+        orig_output = operand("N P Q C")
+        grad = operand("N P Q C")
+        ksize = operand("4", "int32")
+        strides = operand("4", "int32")
+
+    class Attrs:
+        padding = attr(str, choices=PADDINGS[:2])
+        data_format = attr(str, "NHWC", choices=FORMATS)
+
+
+class MaxPoolGradV2(_ByOperands):
+    """MaxPoolGrad with sizes and strides as operands."""
+
+    forward = "MaxPoolV2"
+
+    class Outputs:
+        output = operand("N H W C")
+
+
+class MaxPoolGradWithArgmax(_PoolingGradient):
+    """MaxPoolGrad where the places of the largest elements are known."""
+
+    forward = "MaxPoolWithArgmax"
+
+    class Types:
+        T = FLOATS
+        Targmax = INDEX
+
+    class Inputs:
+        input = operand("N H W C")
+        grad = operand("N P Q C")
+        argmax = operand("N P Q C", "Targmax")
+
+    class Outputs:
+        output = operand("N H W C")
+
+    class Attrs:
+        ksize = attr(list[int])
+        strides = attr(list[int])
+        padding = attr(str, choices=PADDINGS[:2])
+        include_batch_in_index = attr(bool, False)
+
+
+class MaxPoolGradGrad(_PoolingGradient):
+    """Gradient of MaxPoolGrad: the element of `grad` at the place of each window's largest one."""
+
+    forward = "MaxPoolGrad"
+    windowed = "orig_output"
+
+    class Inputs:
+        orig_input = operand("N H W C")
+        orig_output = operand("N P Q C")
+        grad = operand("N H W C")
+
+    class Outputs:
+        output = operand("N P Q C")
+
+
+class MaxPoolGradGradV2(_ByOperands):
+    """MaxPoolGradGrad with sizes and strides as operands."""
+
+    forward = "MaxPoolGradV2"
+    windowed = "orig_output"
+
+    class Inputs(_ByOperands.Inputs):
+        grad = operand("N H W C")
+
+    class Outputs:
+        output = operand("N P Q C")
+
+
 class MaxPool3DGrad(_PoolingGradient):
     """Gradient of the largest element of each window of a volume: it goes to each one that is equal to it."""
 
@@ -72,6 +157,27 @@ class MaxPool3DGrad(_PoolingGradient):
 
     class Outputs:
         output = operand("N D H W C")
+
+    class Attrs(_PoolingGradient.Attrs):
+        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)
+
+
+class MaxPool3DGradGrad(_PoolingGradient):
+    """Gradient of MaxPool3DGrad as TensorFlow has it: unlike that op it takes the first of equal elements only."""
+
+    forward = "MaxPool3DGrad"
+    windowed = "orig_output"
+
+    class Types:
+        T = FLOATS[:3]
+
+    class Inputs:
+        orig_input = operand("N D H W C")
+        orig_output = operand("N O P Q C")
+        grad = operand("N D H W C")
+
+    class Outputs:
+        output = operand("N O P Q C")
 
     class Attrs(_PoolingGradient.Attrs):
         data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)

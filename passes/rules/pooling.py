@@ -9,8 +9,18 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.ops.pooling import AvgPool3DGrad, AvgPoolGrad, MaxPool3DGrad, MaxPoolGrad
-from lstm_lower.passes.rules.indexing import INT64, reshape_to
+from lstm_lower.ops.pooling import (
+    AvgPool3DGrad,
+    AvgPoolGrad,
+    MaxPool3DGrad,
+    MaxPool3DGradGrad,
+    MaxPoolGrad,
+    MaxPoolGradGrad,
+    MaxPoolGradGradV2,
+    MaxPoolGradV2,
+    MaxPoolGradWithArgmax,
+)
+from lstm_lower.passes.rules.indexing import INT64, reshape_to, tail_of
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.sizes import Size, entries
 from lstm_lower.passes.rules.spatial import (
@@ -23,42 +33,61 @@ from lstm_lower.passes.rules.spatial import (
     slid,
     spread,
     window_margins,
+    window_maxima,
 )
-from lstm_lower.spatial import SYMBOLS, SpatialAxis, spatial_axes, spatial_positions
+from lstm_lower.spatial import SYMBOLS, SpatialAxis, spatial_positions, window_axes
 
 
 def _axes(n: Node) -> list[SpatialAxis]:
-    return spatial_axes(n.call.attributes, [n.ksize[position] for position in spatial_positions(n.data_format)])
+    axes = window_axes(n.call)
+    if axes is None:
+        raise n.unsupported("ksize", "known sizes and strides of the windows", "ones known at run time only")
+    return axes
 
 
-@lowers(MaxPoolGrad)
+@lowers(MaxPoolGrad, MaxPoolGradV2)
 def max_pool_grad(n: Node) -> dict[str, Expr]:
-    """Pools again to learn the places of the largest elements, and adds the gradient there.
+    """Pools again to learn the places of the largest elements, and adds the gradient there."""
+    image = arranged(n.orig_input, n.data_format, "NCHW")
+    _, where = window_maxima(n, _axes(n), image)
+    result = _added(n, image, where, arranged(n.grad, n.data_format, "NCHW"))
+    return {"output": arranged(result, "NCHW", n.data_format)}
 
-    Like TensorFlow's kernel, onnxruntime's takes the first of equal elements.
-    """
-    b, axes = n.builder, _axes(n)
-    overlap = any(axis.kernel > axis.stride for axis in axes)
+
+@lowers(MaxPoolGradWithArgmax)
+def max_pool_grad_with_argmax(n: Node) -> dict[str, Expr]:
+    """Adds the gradient at the places, which without the batch start anew with each image."""
+    b, places = n.builder, n.argmax.cast(INT64)
+    if not n.include_batch_in_index:
+        count = b.sizes([n.size("N")]).reshape()
+        numbers = b.op(std.Range, b.constant(0, INT64), count, b.constant(1, INT64))
+        each = b.op(std.ReduceProd, tail_of(n.input, 1), keepdims=1)
+        places = places + (numbers * each).unsqueeze(1, 2, 3)
+    return {"output": _added(n, n.input, places, n.grad)}
+
+
+def _added(n: Node, image: Expr, places: Expr, gradient: Expr) -> Expr:
+    """The gradient added at numbers of elements, in zeros of the image's shape."""
+    b = n.builder
+    overlap = any(axis.kernel > axis.stride for axis in _axes(n))
     if overlap and b.opset < 16:
         raise n.unsupported("attribute strides", "windows that do not overlap (before opset 16)", n.strides)
-    image = arranged(n.orig_input, n.data_format, "NCHW")
-    places = window_margins(n, axes)
-    _, where = b.ops(
-        std.MaxPool,
-        image,
-        outputs=2,
-        kernel_shape=[axis.kernel for axis in axes],
-        strides=[axis.stride for axis in axes],
-        **_padding(axes, places),
-    )
     flat = b.op(std.ConstantOfShape, b.op(std.Size, image).reshape(1), value=ir.tensor([0], dtype=image.dtype))
-    gradient = arranged(n.grad, n.data_format, "NCHW").reshape(-1)
     adding = {"reduction": "add"} if overlap else {}
-    total = b.op(std.ScatterElements, flat, where.reshape(-1), gradient, axis=0, **adding)
+    total = b.op(std.ScatterElements, flat, places.reshape(-1), gradient.reshape(-1), axis=0, **adding)
     result = reshape_to(total, b.op(std.Shape, image))
     if image.shape is not None:
         b.set_shape(result, image.shape)
-    return {"output": arranged(result, "NCHW", n.data_format)}
+    return result
+
+
+@lowers(MaxPoolGradGrad, MaxPoolGradGradV2, MaxPool3DGradGrad)
+def max_pool_grad_grad(n: Node) -> dict[str, Expr]:
+    """Pools again to learn the places of the largest elements, and gathers from there."""
+    first = channels_first(n.data_format)
+    _, where = window_maxima(n, _axes(n), arranged(n.orig_input, n.data_format, first))
+    met = n.builder.op(std.Gather, arranged(n.grad, n.data_format, first).reshape(-1), where, axis=0)
+    return {"output": arranged(met, first, n.data_format)}
 
 
 @lowers(MaxPool3DGrad)
@@ -81,19 +110,6 @@ def max_pool_3d_grad(n: Node) -> dict[str, Expr]:
     volume = n.builder.op(std.Shape, arranged(n.orig_input, n.data_format, first))
     result = reshape_to(spread(chosen, each, axes, places, 1), volume)
     return {"output": arranged(result, first, n.data_format)}
-
-
-def _padding(axes: list[SpatialAxis], places: list[Margins]) -> dict[str, object]:
-    """The padding as attributes; elements that no window meets need no mention."""
-    before = [place.before for place in places]
-    after = [max(place.after, 0) if isinstance(place.after, int) else place.after for place in places]
-    if axes[0].padding == "VALID":
-        return {}
-    if axes[0].padding == "EXPLICIT":
-        return {"pads": [axis.explicit[side] for side in (0, 1) for axis in axes]}
-    if all(isinstance(side, int) for side in before + after):
-        return {"pads": before + after}
-    return {"auto_pad": "SAME_UPPER"}
 
 
 @lowers(AvgPoolGrad, AvgPool3DGrad)

@@ -84,6 +84,14 @@ def test_oracle_of_images_is_the_derivative(op: str) -> None:
         np.testing.assert_allclose(np.vdot(gradient, direction), difference, rtol=1e-6, atol=1e-7, err_msg=case.id)
 
 
+@pytest.mark.parametrize("order", range(1, 5))
+def test_oracle_of_polygamma_is_the_derivative_of_the_order_before(order: int) -> None:
+    x, step = np.array([-7.2, -1.4, -0.1, 0.3, 1.2, 4, 50]), 1e-6
+    plus, minus = (ORACLES["Polygamma"](a=order - 1.0, x=x + h)["z"] for h in (step, -step))
+    exact = ORACLES["Polygamma"](a=float(order), x=x)["z"]
+    np.testing.assert_allclose((plus - minus) / (2 * step), exact, rtol=1e-6)
+
+
 @dataclasses.dataclass
 class Wanted:
     """What a case's model is compared with: exact results, those of TensorFlow, and dtypes."""

@@ -17,7 +17,7 @@ from tests.rules.test_gradients import DOMAIN, ROUNDING, assert_as_exact, lowere
 from tests.support.examples import by_op, in_some_forms
 from tests.support.gradient_cases import Array, Case
 from tests.support.recorded import assert_recorded
-from tests.support.spatial_cases import IMAGES, SIZES, cases, has_contents, on_cpu, recording
+from tests.support.spatial_cases import IMAGES, SIZES, WINDOWS_SIZES, cases, has_contents, on_cpu, recording
 
 CASES = [pytest.param(case, id=case.id) for case in cases()]
 
@@ -36,7 +36,7 @@ def model_of(case: Case, opset: int, *, symbolic: bool) -> tuple[onnx.ModelProto
     inputs, initializers, nodes, feeds = [], [], [], {}
     for name, value in case.operands.items():
         assert isinstance(value, np.ndarray)
-        if name in SIZES and (name == "filter_sizes" or not symbolic):
+        if name in WINDOWS_SIZES or (name in SIZES and (name == "filter_sizes" or not symbolic)):
             initializers.append(numpy_helper.from_array(value, name))
             continue
         fed, source = value, name
@@ -53,7 +53,7 @@ def model_of(case: Case, opset: int, *, symbolic: bool) -> tuple[onnx.ModelProto
         feeds[source] = fed
     outputs = [output.name for output in REGISTRY[case.op].outputs]
     kept = [name for name in outputs if has_contents(case, name)]
-    dtypes = {name: case.operands[next(iter(set(IMAGES) & set(case.operands)))].dtype for name in kept[:1]}
+    dtypes = {name: next(case.operands[image] for image in IMAGES if image in case.operands).dtype for name in kept[:1]}
     results = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(dtypes.get(name, np.dtype(np.float32))), None
@@ -113,7 +113,7 @@ def forward(case: Case, image: Array, weights: Array | None) -> Array:
 
     At window p, element r of the window lies on element p * stride + r * dilation - before of the image.
     """
-    attributes = {"data_format": default_format(case), "explicit_paddings": []} | dict(case.attributes)
+    attributes = _attributes(case)
     positions = spatial_positions(attributes["data_format"])
     kernel = weights.shape[:-2] if weights is not None else [attributes["ksize"][at] for at in positions]
     axes, sizes = spatial_axes(attributes, kernel), image.shape[1:-1]
@@ -167,6 +167,12 @@ def _has_derivative(case: Case) -> bool:
     return "FusedBatch" not in case.op and not (case.op == "MaxPool3DGrad" and "tied" in case.what)
 
 
+def _attributes(case: Case) -> dict[str, Any]:
+    """The attributes, and those that are operands here."""
+    operands = {name: case.operands[name].tolist() for name in WINDOWS_SIZES if name in case.operands}
+    return {"data_format": default_format(case), "explicit_paddings": []} | dict(case.attributes) | operands
+
+
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in cases() if _has_derivative(case)])
 def test_oracle_is_the_derivative(case: Case) -> None:
     """Along a random direction, which for the linear ops needs no difference."""
@@ -178,11 +184,15 @@ def test_oracle_is_the_derivative(case: Case) -> None:
     if "BackpropFilter" in case.op:
         derivative = np.vdot(forward(case, _nhwc(given["input"], case), direction), cotangent)
     elif case.op.startswith("MaxPool"):
-        image = _nhwc(given["orig_input"], case)
+        image = _nhwc(given["input" if "input" in given else "orig_input"], case)
         if "tied" in case.what:  # the first of equal elements becomes the only one
             image = image - 1e-4 * np.arange(image[0].size).reshape(image.shape[1:])
-        step = 1e-6 * _nhwc(direction, case)
-        derivative = np.vdot(forward(case, image + step, None) - forward(case, image - step, None), cotangent) / 2e-6
+        # The gradient of a gradient is linear in what both were taken along: it is the derivative along that.
+        towards, along_it = (
+            (cotangent, _nhwc(direction, case)) if "GradGrad" in case.op else (_nhwc(direction, case), cotangent)
+        )
+        step = 1e-6 * towards
+        derivative = np.vdot(forward(case, image + step, None) - forward(case, image - step, None), along_it) / 2e-6
     else:
         weights = given.get("filter")
         moved = forward(case, _nhwc(direction, case), None if weights is None else np.asarray(weights, np.float64))

@@ -250,3 +250,36 @@ def combined_embeddings_with_sparse_gradients(table: Any, ids: Any) -> Any:
     owners = tf.constant([0, 0, 2, 2])
     sums = tf.sparse.segment_sum(table, ids, owners, sparse_gradient=True)
     return weigh(sums**2) + weigh(tf.sparse.segment_mean(table, ids, owners, sparse_gradient=True))
+
+
+@step((2, 5, 6, 3))
+def gradient_penalty_through_poolings(x: Any) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        pooled = tf.nn.max_pool2d(x**3, [3, 2], 2, "SAME")
+        volume = tf.nn.max_pool3d(tf.square(x)[:, tf.newaxis], [1, 2, 2], [1, 2, 1], "VALID")
+        score = tf.reduce_sum(pooled**2) + tf.reduce_sum(volume**2)
+    return weigh(tape.gradient(score, x))
+
+
+@step((2, 4, 6, 3))
+def places_of_the_largest(x: Any) -> Any:
+    total = weigh(x)
+    for batch in (False, True):
+        pooled, places = tf.nn.max_pool_with_argmax(x, 2, 2, "SAME", include_batch_in_index=batch)
+        # As segmentation networks unpool: each number goes back to where it came from.
+        shape = tf.shape(x, out_type=tf.int64)
+        size = tf.reduce_prod(shape[1:])
+        first = 0 if batch else tf.range(shape[0])[:, None, None, None] * size
+        where = tf.reshape(places + first, [-1, 1])
+        total += weigh(tf.reshape(tf.scatter_nd(where, tf.reshape(tf.sin(pooled), [-1]), [shape[0] * size]), shape))
+    return total
+
+
+@step((3, 4))
+def derivatives_of_digamma(x: Any) -> Any:
+    positive = tf.square(x) + 0.1
+    with tf.GradientTape() as tape:
+        tape.watch(positive)
+        value = tf.reduce_sum(tf.math.digamma(positive) ** 2)
+    return weigh(tape.gradient(value, positive))

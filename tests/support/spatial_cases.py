@@ -21,7 +21,8 @@ FORMATS_OF = {2: FORMATS, 3: VOLUME_FORMATS}
 
 # Operands that hold sizes.
 SIZES = ("input_sizes", "filter_sizes", "orig_input_shape")
-IMAGES = ("input", "out_backprop", "orig_input", "orig_output", "grad", "y_backprop", "x")
+IMAGES = ("input", "out_backprop", "orig_input", "orig_output", "grad", "y_backprop", "x", "argmax")
+WINDOWS_SIZES = ("ksize", "strides")
 
 # What a window may look like: rows and columns of the kernel (of a volume also slices), strides, padding.
 Sizes = tuple[int, ...]
@@ -40,6 +41,7 @@ WINDOWS: list[tuple[Sizes, Window]] = [
     ((3, 2), ((5, 3), (1, 1), "SAME")),  # a window larger than the image
     ((4, 4), ((4, 4), (4, 4), "VALID")),
     ((7, 9), ((3, 2), (2, 3), "SAME")),
+    ((6, 8), ((2, 2), (3, 3), "SAME")),  # elements between windows, and at their ends
 ]
 VOLUMES: list[tuple[Sizes, Window]] = [
     ((3, 5, 6), ((2, 3, 2), (1, 1, 1), "VALID")),
@@ -138,9 +140,23 @@ def _poolings(
         x = np.round(x)
     y = normal(rng, _image((2, *counts, 3), data_format), dtype)
     kind = "3D" * (len(image) == 3)
+    exact = ORACLES[f"MaxPool{kind}"](input=x, **attributes)["output"].astype(dtype)
     # The kernel for images finds the largest elements itself; what it is told they are does not matter.
-    largest = ORACLES["MaxPool3D"](input=x, **attributes)["output"].astype(dtype) if kind else np.zeros_like(y)
-    yield Case(f"MaxPool{kind}Grad", what, {"orig_input": x, "orig_output": largest, "grad": y}, attributes)
+    given: Operands = {"orig_input": x, "orig_output": exact if kind else np.zeros_like(y), "grad": y}
+    yield Case(f"MaxPool{kind}Grad", what, given, attributes)
+    if window[2] != "EXPLICIT":
+        second = {"orig_input": x, "orig_output": exact, "grad": normal(rng, x.shape, dtype)}
+        yield Case(f"MaxPool{kind}GradGrad", what, {**second}, attributes)
+        if not kind:
+            sizes: Operands = {name: np.array(attributes[name], np.int32) for name in ("ksize", "strides")}
+            rest = {name: value for name, value in attributes.items() if name not in sizes}
+            yield Case("MaxPoolGradV2", what, given | sizes, rest)
+            yield Case("MaxPoolGradGradV2", what, second | sizes, rest)
+    if not kind and data_format == "NHWC" and window[2] != "EXPLICIT":
+        for batch in (False, True):
+            more = {"include_batch_in_index": batch} | attributes
+            places = ORACLES["MaxPoolWithArgmax"](input=x, **more)["argmax"]
+            yield Case("MaxPoolGradWithArgmax", f"{what}-{batch}", {"input": x, "grad": y, "argmax": places}, more)
     if not tied and window[2] != "EXPLICIT":
         shape = np.array(x.shape, np.int32)
         yield Case(f"AvgPool{kind}Grad", what, {"orig_input_shape": shape, "grad": y}, attributes)
@@ -231,7 +247,9 @@ def on_cpu(case: Case) -> bool:
     if case.op.startswith("FusedBatchNorm"):
         return case.attributes["is_training"] or case.attributes["data_format"].endswith("C")
     depthwise = case.op.startswith("Depthwise")
-    attributes = {"data_format": "NHWC", "dilations": [1]} | dict(case.attributes)
+    attributes = {"data_format": "NHWC", "dilations": [1], "strides": case.operands.get("strides")} | dict(
+        case.attributes
+    )
     strides = {attributes["strides"][at] for at in spatial_positions(attributes["data_format"])}
     groups = case.op.startswith("Conv") and "-6-3-" in case.what
     plain = attributes["data_format"].endswith("C") and max(attributes["dilations"]) == 1 and not groups

@@ -7,37 +7,20 @@ the result; M those that a depthwise convolution makes of each one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from lstm_lower.opdef import Call, attr, operand
+from lstm_lower.opdef import Call, DType, attr, operand
 from lstm_lower.ops.gradients import FLOATS
+from lstm_lower.ops.indexing import INDEX
 from lstm_lower.spatial import (
     FORMATS,
     PADDINGS,
     SYMBOLS,
     VOLUME_FORMATS,
-    SpatialAxis,
     SpatialOp,
     check_windows,
-    spatial_axes,
-    spatial_positions,
+    window_axes,
 )
-
-
-def window_axes(call: Call) -> list[SpatialAxis] | None:
-    """How windows slide along each axis; `None` where the size of one is not known."""
-    op: Any = call.op
-    attributes = op.placement(call)
-    data_format = attributes["data_format"]
-    if attributes.get("strides") is None:
-        return None
-    if "ksize" in attributes:
-        kernel = [attributes["ksize"][position] for position in spatial_positions(data_format)]
-    else:
-        kernel = [call.sizes.get(symbol) for symbol in SYMBOLS[len(data_format)][1]]
-    known = [size for size in kernel if isinstance(size, int)]
-    return spatial_axes(attributes, known) if len(known) == len(kernel) else None
 
 
 class _Windows(SpatialOp, abstract=True):
@@ -53,19 +36,10 @@ class _Windows(SpatialOp, abstract=True):
         T = FLOATS
 
     @classmethod
-    def placement(cls, call: Call) -> Mapping[str, Any]:
-        """The attributes that place windows."""
-        return call.attributes
-
-    @classmethod
     def verify(cls, call: Call) -> None:
-        """Binds the numbers of windows."""
+        """Binds the numbers of windows where their sizes are known."""
         check_windows(call, *cls.vectors)
-        cls._bind_windows(call)
-
-    @classmethod
-    def _bind_windows(cls, call: Call) -> None:
-        image, _, counts = SYMBOLS[len(call.attributes["data_format"])]
+        image, _, counts = SYMBOLS[len(cls.placement(call)["data_format"])]
         for axis, symbol, count in zip(window_axes(call) or (), image, counts, strict=False):
             size = call.sizes.get(symbol)
             if isinstance(size, int):
@@ -178,6 +152,7 @@ class MaxPool(_Pooling):
 class MaxPoolV2(_Windows):
     """The maximum of each window, whose sizes are operands."""
 
+    vectors = ("ksize", "strides")
     static_operands = ("ksize", "strides")
 
     class Inputs:
@@ -192,19 +167,39 @@ class MaxPoolV2(_Windows):
         padding = attr(str, choices=PADDINGS[:2])
         data_format = attr(str, "NHWC", choices=FORMATS)
 
-    @classmethod
-    def placement(cls, call: Call) -> Mapping[str, Any]:
-        """The attributes, and the values of the operands."""
-        values = {name: call.operands[name].value for name in cls.static_operands}
-        known = {name: value.reshape(-1).tolist() for name, value in values.items() if value is not None}
-        return {**call.attributes, **known} if len(known) == len(values) else call.attributes
+
+class MaxPoolWithArgmax(_Windows):
+    """The maximum of each window and its place in the image, the first of equal ones.
+
+    A place is the number of an element, counted row by row over the image's channels: in its own image, or with
+    `include_batch_in_index` in all of them.
+    """
+
+    vectors = ("ksize", "strides")
+
+    class Types:
+        T = FLOATS
+        Targmax = INDEX
+
+    class Inputs:
+        input = operand("N H W C")
+
+    class Outputs:
+        output = operand("N P Q C")
+        argmax = operand("N P Q C", "Targmax")
+
+    class Attrs:
+        ksize = attr(list[int])
+        strides = attr(list[int])
+        Targmax = attr(DType, DType.INT64, choices=(DType.INT32, DType.INT64))
+        padding = attr(str, choices=PADDINGS[:2])
+        include_batch_in_index = attr(bool, False)
 
     @classmethod
     def verify(cls, call: Call) -> None:
-        """Binds the numbers of windows where their sizes are known."""
-        given = cls.placement(call)
-        check_windows(call, *(name for name in cls.static_operands if name in given), given=given)
-        cls._bind_windows(call)
+        """The attribute says the places' dtype."""
+        super().verify(call)
+        call.types["Targmax"] = call.attributes["Targmax"]
 
 
 class AvgPool(_Pooling):

@@ -2,7 +2,7 @@
 
 Stirling's series from 8 on, below it by recurrence, and by reflection below 1/2. Source: Abramowitz and Stegun,
 Handbook of Mathematical Functions, 6.1.15, 6.1.17, 6.1.41, 6.3.5, 6.3.7, 6.3.18,
-6.4.6, 6.4.7, 6.4.11.
+6.4.6, 6.4.7, 6.4.10, 6.4.11, 23.2.7, and 23.1.30 for the zeta function.
 """
 
 from __future__ import annotations
@@ -20,8 +20,19 @@ from lstm_lower.graph.expressions import Expr
 # factor of 2k - 1.
 _SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
 
+# B[2k] / (2k)!, for k = 1, 2, ...: the terms of Euler and Maclaurin's formula.
+_TERMS = [
+    factor * 2 * k * (2 * k - 1) / math.factorial(2 * k) for k, factor in enumerate((*_SERIES, 43867 / 244188), 1)
+]
+
 # Where the series is as exact as float64 is.
 _FROM = 8
+
+# The highest order of polygamma that has a formula of its own.
+HIGHEST = 10
+
+# How far below 0 the zeta function is summed up.
+_LEAST = -1000
 
 
 def _of(op: type[std.Standard], x: Expr) -> Expr:
@@ -116,3 +127,50 @@ def polygamma(x: Expr, order: int) -> Expr:
     )
     sign = (-1) ** (order + 1)
     return b.where(a.mirrored, -result - polynomial * math.pi, result * sign)
+
+
+def zeta(x: Expr, q: Expr) -> Expr:
+    """The sum of (q + k)^-x over k = 0, 1, ..., the first terms one by one.
+
+    Infinite at x = 1, and where an even x meets a term of q + k = 0. Without value below x = 1, at other such terms,
+    and below q = 0 for an x that is no whole number.
+    """
+    b, double = x.builder, ir.DataType.DOUBLE
+    # Beyond, all terms are 0, 1 or infinite.
+    power, start = x.cast(double).minimum(1e4), q.cast(double)
+    finite = b.where(b.op(std.And, start > _LEAST, start < math.inf), start, 0)
+    least = b.op(std.ReduceMin, b.concat([finite.reshape(-1), b.constant([0], double)], 0), keepdims=0)
+    count = _FROM + 1 - b.op(std.Floor, least)
+    steps = b.op(std.Range, b.constant(0, double), count, b.constant(1, double))
+    # One axis more, at the end: those of the two operands need not be known.
+    minus = -power
+    each = b.op(std.Pow, finite.unsqueeze(-1) + steps, minus.unsqueeze(-1))
+    end = finite + count
+    squares, total, product = end * end, end / (power - 1) + 0.5, power / end
+    for k, factor in enumerate(_TERMS, 1):
+        total = total + product * factor
+        product = product * (power + (2 * k - 1)) * (power + 2 * k) / squares
+    value = b.op(std.ReduceSum, each, b.ints(-1), keepdims=0) + b.op(std.Pow, end, minus) * total
+    whole = b.op(std.Equal, power, b.op(std.Floor, power))
+    even = b.op(std.Equal, power, b.op(std.Floor, power / 2) * 2)
+    none = b.op(std.Or, power < 1, b.op(std.And, start < 0, b.op(std.Not, whole)))
+    none = b.op(std.Or, none, b.op(std.Not, start > _LEAST))
+    value = b.where(none, math.nan, b.where(start < math.inf, value, 0))
+    infinite = b.op(std.And, even, power > 1)
+    value = b.where(whole_until_0(start), b.where(infinite, math.inf, power.like(math.nan)), value)
+    return b.where(b.op(std.Equal, power, power.like(1)), math.inf, value).cast(x.dtype)
+
+
+def whole_until_0(x: Expr) -> Expr:
+    """Whether a number is 0, -1, -2, ... or minus infinity."""
+    b = x.builder
+    return b.op(std.And, b.op(std.Not, x > 0), b.op(std.Equal, x, b.op(std.Floor, x)))
+
+
+def polygamma_of(order: Expr, x: Expr) -> Expr:
+    """The derivatives of digamma of orders from 1 on that are known at run time only, in float64."""
+    b = x.builder
+    whole = b.op(std.And, order > 0, b.op(std.Equal, order, b.op(std.Floor, order)))
+    even = b.op(std.Equal, order, b.op(std.Floor, order / 2) * 2)
+    size = b.op(std.Exp, lgamma(order + 1)) * zeta(order + 1, x)
+    return b.where(whole, b.where(even, -size, size), math.nan)

@@ -18,12 +18,19 @@ from lstm_lower.ops.ordinary.windows import (
     MaxPool,
     MaxPool3D,
     MaxPoolV2,
-    window_axes,
+    MaxPoolWithArgmax,
 )
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size
-from lstm_lower.passes.rules.spatial import arranged, channels_first, check_float32, margins, padded
-from lstm_lower.spatial import SYMBOLS, SpatialAxis
+from lstm_lower.passes.rules.spatial import (
+    arranged,
+    channels_first,
+    check_float32,
+    padded,
+    window_margin,
+    window_maxima,
+    window_padding,
+)
+from lstm_lower.spatial import SpatialAxis, window_axes
 
 
 @lowers(Conv2D, Conv3D, repeatable=True)
@@ -71,39 +78,15 @@ def _axes(n: Node, operand: str) -> list[SpatialAxis]:
     return axes
 
 
-def _margins(n: Node, axis: SpatialAxis, at: int) -> tuple[Size, Size]:
-    """The padding before and after an axis of the image, the `at`-th of those that windows slide along."""
-    if axis.padding != "SAME":
-        return axis.explicit
-    size = n.size(SYMBOLS[len(n.data_format)][0][at])
-    windows = axis.output_size(size) if isinstance(size, int) else (size + (axis.stride - 1)) / axis.stride
-    place = margins(axis, size, windows)
-    after = place.after
-    # What no window meets is none of the padding.
-    return place.before, max(after, 0) if isinstance(after, int) else after
-
-
 def _padded(n: Node, axes: list[SpatialAxis], image: Expr, fill: float = 0) -> tuple[Expr, dict[str, Any]]:
     """The image with the padding around it that is known at run time only, and the attributes that say the rest."""
-    padding = _padding(n, axes)
+    padding = window_padding(n, axes)
     if padding is not None:
         return image, padding
     # Nor does onnxruntime find out by itself the padding of windows with gaps, in them or between them.
     if all(axis.dilation == 1 and axis.kernel >= axis.stride for axis in axes):
         return image, {"auto_pad": "SAME_UPPER"}
-    return padded(image, [_margins(n, axis, at) for at, axis in enumerate(axes)], fill), {}
-
-
-def _padding(n: Node, axes: list[SpatialAxis]) -> dict[str, Any] | None:
-    """The padding as attributes; `None` where it depends on sizes that are not known."""
-    if axes[0].padding == "VALID":
-        return {}
-    sizes = [n.call.sizes.get(symbol) for symbol in SYMBOLS[len(n.data_format)][0]]
-    known = all(axis.stride == 1 or isinstance(size, int) for axis, size in zip(axes, sizes, strict=True))
-    if axes[0].padding == "SAME" and not known:
-        return None
-    places = [_margins(n, axis, at) for at, axis in enumerate(axes)]
-    return {"pads": [place[side] for side in (0, 1) for place in places]}
+    return padded(image, [window_margin(n, axes, at) for at in range(len(axes))], fill), {}
 
 
 @lowers(MaxPool, MaxPoolV2, MaxPool3D, repeatable=True)
@@ -112,6 +95,20 @@ def max_pool(n: Node) -> dict[str, Expr]:
     axes = _axes(n, "ksize")
     image, padding = _padded(n, axes, arranged(n.input, n.data_format, channels_first(n.data_format)), -math.inf)
     return {"output": _pooled(n, axes, image, std.MaxPool, **padding)}
+
+
+@lowers(MaxPoolWithArgmax, repeatable=True)
+def max_pool_with_argmax(n: Node) -> dict[str, Expr]:
+    """A MaxPool, which counts places over images with their channels first, and over all of them."""
+    b = n.builder
+    largest, where = window_maxima(n, _axes(n, "ksize"), arranged(n.input, "NHWC", "NCHW"))
+    rows, columns, channels = (b.sizes([n.size(symbol)]) for symbol in "HWC")
+    area = rows * columns
+    plane, place = where / area, b.op(std.Mod, where, area)
+    if n.include_batch_in_index:
+        place = plane / channels * area + place
+    place = place * channels + b.op(std.Mod, plane, channels)
+    return {"output": arranged(largest, "NCHW", "NHWC"), "argmax": arranged(place, "NCHW", "NHWC").cast(n.Targmax)}
 
 
 @lowers(AvgPool, AvgPool3D, repeatable=True)

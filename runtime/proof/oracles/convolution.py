@@ -226,6 +226,58 @@ def max_pool_grad(
     return {"output": channels_back(windows.inner(gradient), data_format)}
 
 
+@oracle("MaxPoolGradV2")
+def max_pool_grad_v2(*, ksize: npt.ArrayLike, strides: npt.ArrayLike, **given: Any) -> dict[str, Array]:
+    """The same with sizes and strides as operands."""
+    return max_pool_grad(ksize=np.asarray(ksize).tolist(), strides=np.asarray(strides).tolist(), **given)
+
+
+@oracle("MaxPoolGradWithArgmax")
+def max_pool_grad_with_argmax(
+    *,
+    input: npt.ArrayLike,
+    grad: npt.ArrayLike,
+    argmax: npt.ArrayLike,
+    include_batch_in_index: bool = False,
+    **placement: Any,
+) -> dict[str, Array]:
+    """A window's gradient goes to the element of that number, in its own image or in all of them."""
+    images = np.zeros(np.shape(input))
+    rows = images.reshape(1 if include_batch_in_index else len(images), -1)
+    for row, places, dy in zip(
+        rows, np.reshape(argmax, (len(rows), -1)), float64(grad).reshape(len(rows), -1), strict=True
+    ):
+        np.add.at(row, places, dy)
+    return {"output": images}
+
+
+@oracle("MaxPoolGradGrad", "MaxPool3DGradGrad")
+def max_pool_grad_grad(
+    *,
+    orig_input: npt.ArrayLike,
+    orig_output: npt.ArrayLike,
+    grad: npt.ArrayLike,
+    ksize: Sequence[int],
+    data_format: str | None = None,
+    **placement: Any,
+) -> dict[str, Array]:
+    """What lies at the place of each window's largest element, of equal ones at that of the first."""
+    layout = _format(data_format, len(ksize))
+    x, y, gradient = (channels_last(value, layout) for value in (orig_input, orig_output, grad))
+    windows = _windows(x.shape[1:-1], y.shape[1:-1], _spatial(ksize, layout), layout, **placement)
+    taps = [places for _, places in windows.taps()]
+    image, padded = windows.padded(x, -np.inf), windows.padded(gradient)
+    chosen = np.stack([image[places] for places in taps]).argmax(axis=0)
+    met = np.take_along_axis(np.stack([padded[places] for places in taps]), chosen[None], 0)[0]
+    return {"output": channels_back(met, layout)}
+
+
+@oracle("MaxPoolGradGradV2")
+def max_pool_grad_grad_v2(*, ksize: npt.ArrayLike, strides: npt.ArrayLike, **given: Any) -> dict[str, Array]:
+    """The same with sizes and strides as operands."""
+    return max_pool_grad_grad(ksize=np.asarray(ksize).tolist(), strides=np.asarray(strides).tolist(), **given)
+
+
 @oracle("MaxPool3DGrad")
 def max_pool_3d_grad(
     *,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lstm_lower.dtypes import DTYPES
 from lstm_lower.spatial import spatial_positions
 from tests.support.gradient_cases import Array
 from tests.support.ordinary.case import HALVES, Case, draw, text
@@ -89,6 +90,10 @@ def _poolings(
     what, recorded = text(image, window, data_format, dtype), data_format.endswith("C")
     x = _image(draw((2, *image, 3), dtype), data_format)
     volume = "3D" * (len(image) == 3)
+    if data_format == "NHWC" and attributes["padding"] != "EXPLICIT":
+        tied = _image(np.round(draw((2, *image, 3), dtype)), data_format)
+        for more in ({}, {"include_batch_in_index": True}, {"Targmax": int(DTYPES["int32"])}):
+            yield Case("MaxPoolWithArgmax", f"{what}-{text(*more)}", {"input": tied}, {**attributes, **ksize, **more})
     if not (volume and dtype == "float64"):
         yield Case(f"MaxPool{volume}", what, {"input": x}, attributes | ksize, recorded=recorded)
     if attributes["padding"] == "EXPLICIT":

@@ -20,12 +20,12 @@ def _lgamma(x: float) -> float:
     return math.inf if x <= 0 and (math.isinf(x) or x == round(x)) else math.lgamma(x)
 
 
-def _digamma(x: float) -> float:
+def digamma(x: float) -> float:
     """By recurrence up to 40, from where four terms of the asymptotic series are exact; below 0 by reflection."""
     if math.isnan(x) or (x <= 0 and (math.isinf(x) or x == round(x))):
         return math.nan
     if x < 0:
-        return _digamma(1 - x) - math.pi / math.tan(math.pi * (x - round(x)))
+        return digamma(1 - x) - math.pi / math.tan(math.pi * (x - round(x)))
     if math.isinf(x):
         return x
     steps = 0.0
@@ -67,7 +67,7 @@ oracles_by(
         "Tanh": np.tanh,
         "Erf": np.vectorize(math.erf, otypes=[np.float64]),
         "Lgamma": np.vectorize(_lgamma, otypes=[np.float64]),
-        "Digamma": np.vectorize(_digamma, otypes=[np.float64]),
+        "Digamma": np.vectorize(digamma, otypes=[np.float64]),
         "Floor": np.floor,
         "Ceil": np.ceil,
         "Rint": np.rint,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lstm_lower.runtime.proof.oracles.numerics import Array, channels_back, channels_last
-from lstm_lower.runtime.proof.oracles.ordinary.tables import Values, wide
+from lstm_lower.runtime.proof.oracles.ordinary.tables import Values, index, wide
 from lstm_lower.runtime.proof.oracles.registry import oracle
 
 
@@ -122,6 +122,29 @@ def max_pool(
         fill=-np.inf,
     )
     return {"output": channels_back(np.max([met for _, met in placed], axis=0), layout)}
+
+
+@oracle("MaxPoolWithArgmax")
+def max_pool_with_argmax(
+    *,
+    input: npt.ArrayLike,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    Targmax: int = 7,
+    include_batch_in_index: bool = False,
+) -> dict[str, Values]:
+    """The largest number, and that of the first element that is so large: elements are pooled along with theirs."""
+    x = wide(input)
+    numbers = np.broadcast_to(np.arange(x[0].size).reshape(1, *x.shape[1:]), x.shape)
+    if include_batch_in_index:
+        numbers = np.arange(x.size).reshape(x.shape)
+    kernel = _spatial(ksize, "NHWC")
+    met = [part for _, part in _taps(x, kernel, "NHWC", strides=strides, padding=padding, fill=-np.inf)]
+    places = [part for _, part in _taps(numbers, kernel, "NHWC", strides=strides, padding=padding)]
+    chosen = np.argmax(met, axis=0)[None]
+    largest, where = (np.take_along_axis(np.stack(parts), chosen, 0)[0] for parts in (met, places))
+    return {"output": largest, "argmax": where.astype(index(Targmax))}
 
 
 def _avg_pool(

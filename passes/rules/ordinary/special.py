@@ -1,0 +1,33 @@
+"""Lowering of special functions of two operands."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.ops.ordinary.special import Polygamma, Zeta
+from lstm_lower.passes.rules.ordinary import gamma
+from lstm_lower.passes.rules.ordinary.tables import lowers_by
+from lstm_lower.passes.rules.registry import Node, lowers
+
+_DOUBLE = ir.DataType.DOUBLE
+
+lowers_by({Zeta: gamma.zeta})
+
+
+@lowers(Polygamma)
+def polygamma(n: Node) -> dict[str, Expr]:
+    """A formula of its own for a small order that is known, else the zeta function; at poles what TensorFlow has."""
+    b, order, x, known = n.builder, n.a.cast(_DOUBLE), n.x.cast(_DOUBLE), n.constant("a")
+    if known is not None and known.size == 1 and known.reshape(-1)[0] in range(gamma.HIGHEST + 1):
+        first = int(known.reshape(-1)[0])
+        # The order may have more axes than the operand.
+        value = (gamma.polygamma(x, first) if first else gamma.digamma(x)) + b.zeros_like(order)
+    else:
+        value = b.where(b.op(std.Equal, order, order.like(0)), gamma.digamma(x), gamma.polygamma_of(order, x))
+    odd = b.op(std.And, order > 0, b.op(std.Equal, order, b.op(std.Floor, order / 2) * 2 + 1))
+    at_pole = b.where(odd, math.inf, order.like(math.nan))
+    return {"z": b.where(gamma.whole_until_0(x), at_pole, value).cast(n.x.dtype)}
