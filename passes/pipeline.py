@@ -240,7 +240,7 @@ def optimize(
     trace: Trace | None = None,
     verify_each: bool = False,
 ) -> onnx.ModelProto | ir.Model:
-    """Runs the loop optimiser on any ONNX model with Scans; no recurrent composites are needed.
+    """Runs the loop optimiser on any ONNX model; Loops of a known number of steps become Scans first.
 
     Sums and products are regrouped, so results agree up to rounding.
 

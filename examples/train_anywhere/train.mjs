@@ -1,5 +1,5 @@
-// Trains a bundle in Node: node train.mjs BUNDLE DATA.npz [STEPS [BATCH_SIZE]]. Prints losses and classes as JSON, and
-// writes the trained model, predict.onnx with its new weights, into the folder from which it is started.
+// Trains a bundle in Node: node train.mjs BUNDLE DATA.npz [STEPS [BATCH_SIZE]]. Tells how the loss falls, prints all
+// losses and classes as JSON, and writes the trained model, predict.onnx with its new weights, into the folder from which it is started.
 import { readFile, writeFile } from "node:fs/promises";
 import * as ort from "onnxruntime-node";
 import { batch, classesOf, feedsOf, lossOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
@@ -27,6 +27,7 @@ for (let step = 0; step < steps; step++) {
   const feeds = feedsOf(ort, about.data, arrays, batch(step, size, count));
   const results = await train.run({ ...state, ...rate, ...feeds }, [about.loss, ...moving.map((pair) => pair.output)]);
   losses.push(lossOf(about, results, step + 1));
+  if ((step + 1) % Math.ceil(steps / 10) === 0) console.error(`step ${step + 1} of ${steps}, loss ${losses[step].toFixed(4)}`);
   for (const pair of moving) state[pair.input] = results[pair.output];
 }
 
