@@ -164,10 +164,6 @@ class InvGrad(_ResultGradient):
     forward = "Inv"
 
 
-class Erfc(Function):
-    """Complementary error function, 1 - erf(x)."""
-
-
 class PreventGradient(Passing):
     """Its input; in TensorFlow, asking for its gradient raises an error with the message."""
 

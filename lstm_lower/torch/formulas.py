@@ -10,9 +10,9 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr, concat, detached
 from lstm_lower.passes.rules.elementwise import expm1_of, log1p_of
+from lstm_lower.passes.rules.ordinary import error_functions
 from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma, polygamma
 from lstm_lower.passes.training.losses import CTC
-from lstm_lower.torch.error_functions import ERROR_FUNCTIONS
 from lstm_lower.torch.matrices import MATRICES
 from lstm_lower.torch.nodes import Formula, Traced
 
@@ -170,13 +170,20 @@ FORMULAS: dict[str, Formula] = {
     "Cholesky": cholesky,
     "Digamma": _elementwise(digamma),
     "Eliminate": eliminate,
+    "Erfc": _elementwise(error_functions.erfc),
+    "Erfcx": _elementwise(error_functions.erfcx),
+    "Erfinv": _elementwise(error_functions.erfinv),
+    "ErrorFunction": _elementwise(error_functions.erf),
     "Expm1": _elementwise(expm1_of),
+    "GaussianGate": _elementwise(error_functions.gelu),
     "Lgamma": _elementwise(lgamma),
     "Log1p": _elementwise(log1p_of),
+    "LogNdtr": _elementwise(error_functions.log_ndtr),
+    "Ndtr": _elementwise(error_functions.ndtr),
+    "Ndtri": _elementwise(error_functions.ndtri),
     "Polygamma": _polygamma,
     "RollingProduct": rolling_product,
     "RunningLogSumExp": running_log_sum_exp,
     "RunningPlace": running_place,
     **MATRICES,
-    **{name: _elementwise(function) for name, function in ERROR_FUNCTIONS.items()},
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.gradients import (
@@ -11,7 +9,6 @@ from lstm_lower.ops.gradients import (
     SELU_SCALE_ALPHA,
     BiasAddGrad,
     EluGrad,
-    Erfc,
     InvGrad,
     LeakyReluGrad,
     PreventGradient,
@@ -110,14 +107,6 @@ def reciprocal_grad(n: Node) -> dict[str, Expr]:
 def _unless_zero(n: Node, z: Expr) -> Expr:
     """Zero wherever dy is, as TensorFlow has it, also beside an infinite slope: a root of 0 that nothing depends on."""
     return n.builder.where(n.builder.op(std.Equal, n.dy, n.builder.zeros_like(n.dy)), 0, z)
-
-
-@lowers(Erfc)
-def erfc(n: Node) -> dict[str, Expr]:
-    """1 - erf(x): right to the rounding of 1, so not in relative terms far out on the right, where it nears 0."""
-    if n.x.dtype == ir.DataType.DOUBLE:
-        raise n.unsupported("x", "dtype float32 or a half (onnxruntime has no Erf in float64)", "float64")
-    return {"y": 1 - n.builder.op(std.Erf, n.x)}
 
 
 @lowers(PreventGradient)

@@ -191,7 +191,6 @@ VECTOR = (INT32, ["N"])
 @pytest.mark.parametrize(
     ("op", "operands", "attributes", "message"),
     [
-        ("Erfc", {"x": (TensorProto.DOUBLE, [3])}, {}, "Erfc 'node': x requires dtype float32 or a half"),
         (
             "UnsortedSegmentSum",
             {"data": (FLOAT, [4]), "segment_ids": (INT32, None), "num_segments": (INT32, [])},

@@ -123,6 +123,21 @@ class Erf(Function):
     """Error function."""
 
 
+class Erfc(Function):
+    """Complementary error function, 1 - erf(x), accurate also where it is close to 0."""
+
+
+class Erfinv(Function):
+    """The inverse of Erf: infinite at 1 and -1, NaN beyond."""
+
+    class Types:
+        T = FLOATS[2:]
+
+
+class Ndtri(Erfinv):
+    """The quantile of the normal distribution: infinite at 0 and 1, NaN beyond."""
+
+
 class Lgamma(Function):
     """Logarithm of the magnitude of the gamma function."""
 

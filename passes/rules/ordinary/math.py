@@ -9,7 +9,7 @@ from lstm_lower.graph.expressions import Expr, detached
 from lstm_lower.ops.gradients import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.ops.ordinary import math, passing
 from lstm_lower.passes.rules.elementwise import expm1_of
-from lstm_lower.passes.rules.ordinary import transcendental
+from lstm_lower.passes.rules.ordinary import error_functions, transcendental
 from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma
 from lstm_lower.passes.rules.ordinary.tables import lowers_by, standard
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -46,6 +46,11 @@ def _or_in_float64(op: type[std.Standard], formula: transcendental.Formula) -> t
         return formula(x) if x.dtype == ir.DataType.DOUBLE else x.builder.op(op, x)
 
     return either
+
+
+def _in_float64(formula: transcendental.Formula) -> transcendental.Formula:
+    """A formula whose results where they are small would else lose digits: the exponential of a square."""
+    return lambda x: formula(x.cast(ir.DataType.DOUBLE))
 
 
 def _elu(x: Expr) -> Expr:
@@ -86,6 +91,10 @@ lowers_by(
         math.Atanh: _or_in_float64(std.Atanh, transcendental.atanh),
         math.Sigmoid: _sigmoid,
         math.Tanh: standard(std.Tanh),
+        math.Erf: _or_in_float64(std.Erf, error_functions.erf),
+        math.Erfc: _in_float64(error_functions.erfc),
+        math.Erfinv: _in_float64(error_functions.erfinv),
+        math.Ndtri: _in_float64(error_functions.ndtri),
         math.Lgamma: lgamma,
         math.Digamma: digamma,
         math.Floor: standard(std.Floor),
@@ -134,14 +143,6 @@ def identity_n(n: Node) -> dict[str, list[Expr]]:
 def leaky_relu(n: Node) -> dict[str, Expr]:
     """A choice by the sign; what is no number stays so on either side."""
     return {"activations": n.builder.where(n.features > 0, n.features, n.features * n.alpha)}
-
-
-@lowers(math.Erf, repeatable=True)
-def erf(n: Node) -> dict[str, Expr]:
-    """An Erf."""
-    if n.x.dtype == ir.DataType.DOUBLE:
-        raise n.unsupported("x", "dtype float32 or a half (onnxruntime has no Erf in float64)", "float64")
-    return {"y": n.builder.op(std.Erf, n.x)}
 
 
 @lowers(math.Cast, repeatable=True)

@@ -5,7 +5,6 @@ Each takes TensorFlow's argument names, computes in float64, and returns the out
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -95,12 +94,6 @@ def reciprocal_grad(*, y: npt.ArrayLike, dy: npt.ArrayLike) -> dict[str, Array]:
     """-dy y^2."""
     with np.errstate(invalid="ignore"):
         return {"z": np.where(float64(dy) == 0, 0, -float64(dy) * float64(y) ** 2)}
-
-
-@oracle("Erfc")
-def erfc(*, x: npt.ArrayLike) -> dict[str, Array]:
-    """1 - erf(x), without the cancellation."""
-    return {"y": np.asarray(np.vectorize(math.erfc, otypes=[np.float64])(float64(x)))}
 
 
 @oracle("PreventGradient")

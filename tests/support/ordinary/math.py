@@ -15,10 +15,11 @@ SHAPES = [(), (0, 3), (2, 3, 4)]
 WILD = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5]
 
 # Op -> the operand, and what of float64 and halves TensorFlow's CPU kernels do not take.
-ANYWHERE = ["Exp", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh", "Asinh", "Sigmoid", "Tanh", "Erf", "Floor", "Ceil"]
+ANYWHERE = ["Exp", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh", "Asinh", "Sigmoid", "Tanh", "Floor", "Ceil"]
+ERRORS = ["Erf", "Erfc"]
 ACTIVATIONS = ["Elu", "Selu", "Softplus", "Softsign"]
 POSITIVE = ["Sqrt", "Rsqrt", "Log"]
-WITHIN_ONE = ["Asin", "Acos", "Atanh"]
+WITHIN_ONE = ["Asin", "Acos", "Atanh", "Erfinv"]
 
 # Those whose results, where they are small, must be right for their size.
 RELATIVE = {"Exp", "Sigmoid", "Tanh", "Softplus", "Sinh", "Asinh", "Atan", "Asin", "Atanh", "Softsign"}
@@ -30,16 +31,19 @@ def _domain(op: str, x: Array) -> Array:
         return np.abs(x) + np.asarray(0.1, x.dtype)
     if op in WITHIN_ONE:
         return (x / np.asarray(2 + np.abs(x), x.dtype)).astype(x.dtype)
+    if op == "Ndtri":
+        return np.asarray(0.5 + x / (4 + 2 * np.abs(x)), x.dtype)
     return np.abs(x) + np.asarray(1, x.dtype) if op == "Acosh" else x
 
 
 def _float_dtypes(op: str) -> list[str]:
-    missing = {"Erf": ["float64"], "Lgamma": ["bfloat16"], "Digamma": ["bfloat16"], "Rint": ["float16", "bfloat16"]}
+    halves = ["float16", "bfloat16"]
+    missing = {"Lgamma": halves[1:], "Digamma": halves[1:], "Rint": halves, "Erfinv": halves, "Ndtri": halves}
     return [dtype for dtype in FLOATS if dtype not in missing.get(op, [])]
 
 
 def _functions() -> Iterator[Case]:
-    plain = [*ANYWHERE, *POSITIVE, *WITHIN_ONE, "Acosh", "Reciprocal", "Rint", "Lgamma", "Digamma"]
+    plain = [*ANYWHERE, *ERRORS, *POSITIVE, *WITHIN_ONE, "Acosh", "Reciprocal", "Rint", "Lgamma", "Digamma", "Ndtri"]
     for op in [*plain, *ACTIVATIONS]:
         name, relative = "features" if op in ACTIVATIONS else "x", op in RELATIVE
         for dtype in _float_dtypes(op):
@@ -64,6 +68,13 @@ def _functions() -> Iterator[Case]:
             yield Case(op, text("far", dtype), {name: far.astype(dtype)}, relative=op in RELATIVE)
     for op in ("Sinh", "Cosh", "Asinh", "Acosh", "Atan"):
         yield Case(op, "huge", {"x": np.array([710, 1e10, 1e200, 1e307])}, relative=True)
+    for dtype in ("float32", "float64"):
+        tails = np.array([-6, -2, -0.5, -1e-9, 1e-9, 0.49, 0.51, 2.5, 4.2, 7, 9])
+        yield Case("Erfc", text("tails", dtype), {"x": tails.astype(dtype)}, relative=True)
+        small = np.array([1e-30, 1e-9, 0.02, 0.3, 0.49, 0.51, 0.7, 0.99]).astype(dtype)
+        # Of small numbers TensorFlow's kernel makes zeros.
+        yield Case("Erfinv", text("small", dtype), {"x": small}, relative=True, recorded=False)
+        yield Case("Ndtri", text("tails", dtype), {"x": small}, relative=True)
     for op in ("Lgamma", "Digamma"):
         x = np.array([-100.3, -30.5, -7.25, -1.5, -1e-5, 1e-10, 0.3, 0.7, 1.2, 2.3, 4, 7.9, 8.1, 16, 50, 1e6])
         for dtype in ("float32", "float64"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,19 @@ def digamma(x: float) -> float:
         steps += 1 / x
         x += 1
     return math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4) - 1 / (252 * x**6) + 1 / (240 * x**8) - steps
+
+
+def _ndtri(p: float) -> float:
+    """The standard library's, which raises an error at the ends."""
+    if p in (0, 1):
+        return math.inf if p else -math.inf
+    return NormalDist().inv_cdf(p) if 0 < p < 1 else math.nan
+
+
+def _erfinv(x: float) -> float:
+    """The quantile, and a step of Newton's method, which makes small ones exact."""
+    y = _ndtri((x + 1) / 2) / math.sqrt(2)
+    return y - (math.erf(y) - x) * math.exp(y * y) * math.sqrt(math.pi) / 2 if math.isfinite(y) else y
 
 
 def _same(x: Values) -> Values:
@@ -66,6 +80,9 @@ oracles_by(
         "Sigmoid": sigmoid,
         "Tanh": np.tanh,
         "Erf": np.vectorize(math.erf, otypes=[np.float64]),
+        "Erfc": np.vectorize(math.erfc, otypes=[np.float64]),
+        "Erfinv": np.vectorize(_erfinv, otypes=[np.float64]),
+        "Ndtri": np.vectorize(_ndtri, otypes=[np.float64]),
         "Lgamma": np.vectorize(_lgamma, otypes=[np.float64]),
         "Digamma": np.vectorize(digamma, otypes=[np.float64]),
         "Floor": np.floor,

@@ -116,8 +116,8 @@ def log_ndtr(x: Expr) -> Expr:
 def _inverse(x: Expr, rest: Expr) -> Expr:
     """The y whose erf is x; rest is 1 - |x|.
 
-    Two steps of Halley's method from an approximation of three digits; source: Winitzki, A handy approximation for the
-    error function and its inverse, 2008.
+    Three steps of Halley's method from an approximation of three digits; source: Winitzki, A handy approximation for
+    the error function and its inverse, 2008.
     """
     b = x.builder
     inside = rest > 0
@@ -131,7 +131,7 @@ def _inverse(x: Expr, rest: Expr) -> Expr:
     slope = math.sqrt(math.pi) / 2
 
     def refined(y: Expr, off: Callable[[Expr], Expr]) -> Expr:
-        for _ in range(2):
+        for _ in range(3):
             step = off(y)
             y = y - step / (1 + y * step)
         return y
@@ -151,15 +151,3 @@ def ndtri(p: Expr) -> Expr:
     """The y whose ndtr is p."""
     b = p.builder
     return _inverse(p * 2 - 1, b.where(p < 0.5, p, 1 - p) * 2) * math.sqrt(2)
-
-
-ERROR_FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {
-    "ErrorFunction": erf,
-    "Erfc": erfc,
-    "Erfcx": erfcx,
-    "Erfinv": erfinv,
-    "GaussianGate": gelu,
-    "LogNdtr": log_ndtr,
-    "Ndtr": ndtr,
-    "Ndtri": ndtri,
-}
