@@ -136,7 +136,7 @@ class Emitter:
         name = self.names.fresh(f"{self.scope}/{op_type}")
         values = [ir.Value(name=name if outputs == 1 else f"{name}:{index}") for index in range(outputs)]
         attrs = [_attribute(key, value) for key, value in attributes.items()]
-        node = ir.Node("", op_type, inputs, attrs, outputs=values, name=name)
+        node = ir.Node(op.domain, op_type, inputs, attrs, outputs=values, name=name)
         self.place(node)
         for value in values:
             self.declare(value)

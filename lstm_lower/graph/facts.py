@@ -151,8 +151,8 @@ class Facts:
             return self._views[node]
         except KeyError:
             assert node is not None
-            viewed = node.domain == "" and self.opset >= std.OLDEST_VIEWED
-            kind = std.VIEWS.get(node.op_type) if viewed else None
+            kind = std.VIEWS.get(node.op_type) if self.opset >= std.OLDEST_VIEWED else None
+            kind = kind if kind is not None and kind.domain == node.domain else None
             refers = any(attribute.is_ref() for attribute in node.attributes.data.values())
             self._views[node] = found = None if kind is None or refers else kind(node, self)
             return found

@@ -20,15 +20,15 @@ from lstm_lower.errors import LstmLowerError, UnsupportedOpError
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.fourier import ExactFourierPass
 from lstm_lower.passes.widening import WideningPass
-from lstm_lower.runtime.kernels import only_processor
+from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.session import Session
 from lstm_lower.torch import recurrent
 from lstm_lower.torch.axes import Axes, DynamicShapes, Requested, check_open, choices, requested
 from lstm_lower.torch.branches import decided_axes, open_axes
-from lstm_lower.torch.causes import cause, lacks_formula, unwritten, way_around
+from lstm_lower.torch.causes import cause, first_line, lacks_formula, unwritten, way_around
 from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written
-from lstm_lower.torch.functions import masks_unread, own_gradients_refused
+from lstm_lower.torch.functions import hooks_refused, masks_unread
 from lstm_lower.torch.inner_gradients import with_inner_gradients
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
@@ -36,6 +36,7 @@ from lstm_lower.torch.loss_functions import all_classes_scored
 from lstm_lower.torch.naming import changed, name_dimensions, not_constant, rename
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
+from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
 from lstm_lower.torch.size_arithmetic import open_roots, round_down
 from lstm_lower.torch.sizes import Comparison
 from lstm_lower.torch.statistics import cumulative_averages
@@ -146,9 +147,10 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
                 raise
             traced = tracing(closed=joined(traced.closed, fewer))
             continue
+        model = results_alone(exported.model)
         with _quiet():
-            comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, exported.model)
-            _check_kernels(traced, comparison.lacking, exported.model)
+            comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, model)
+            _check_kernels(traced, comparison.refused, model)
             found = comparison.differing_axes()
             moved = comparison.changed_parameters()
         if not found:
@@ -157,17 +159,23 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
         traced = tracing(closed=joined(traced.closed, found))
 
 
-def _check_kernels(traced: Traced, lacking: str | None, model: ir.Model) -> None:
-    """Refuses what neither the model nor what it is lowered to has kernels for, unless there are other devices."""
-    if lacking is None or not only_processor():
+def _check_kernels(traced: Traced, refused: Exception | None, model: ir.Model) -> None:
+    """Refuses what onnxruntime runs neither as it is nor as what it is lowered to, unless there are other devices."""
+    if refused is None or not only_processor():
         return
     try:
         Session(copy_model(model), providers=["cpu"])
     except LstmLowerError as error:
+        name, node = type(traced.step.module).__name__, lacking(refused, model)
+        if node is None:
+            raise UnsupportedOpError(
+                f"{name} requires operations that torch.onnx writes as onnxruntime takes them, got: "
+                f"{first_line(refused)}; the same by other operations of PyTorch is a way around it"
+            ) from error
         raise UnsupportedOpError(
-            f"{type(traced.step.module).__name__} requires operations that onnxruntime computes on the processor, got "
-            f"{lacking}, for which it has no kernel; module.float(), with examples in float32, is a way around it "
-            "(weights go back into a module of any dtype by trainer.to_torch)"
+            f"{name} requires operations that onnxruntime computes on the processor, got {node}, for which it has no "
+            "kernel; module.float(), with examples in float32, is a way around it (weights go back into a module of "
+            "any dtype by trainer.to_torch)"
         ) from error
 
 
@@ -321,7 +329,8 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         open_roots(),
         unchecked_packs(),
         unchecked_distributions(),
-        own_gradients_refused(module),
+        hooks_refused(module),
+        own_gradients_traced(),
         derivatives_written(),
         masks_unread(),
         cumulative_averages(),

@@ -6,11 +6,11 @@ What no gradient goes through becomes an Identity with a mark, see `std.Identity
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch import Tensor
 from torch.nn import functional
 
@@ -218,6 +218,17 @@ def _diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> A
     return input.view(-1)[offset : offset + count * (columns + 1) : columns + 1]
 
 
+def _squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Any:  # noqa: A002
+    """Without axes of one element; the exporter would drop others, too."""
+    if dim is None:
+        return NotImplemented
+    axes = {axis % max(1, input.dim()) for axis in ([dim] if isinstance(dim, int) else dim)}
+    single = [axis for axis in sorted(axes, reverse=True) if input.dim() and input.shape[axis] == 1]
+    if isinstance(dim, int) and single:
+        return NotImplemented
+    return functools.reduce(lambda x, axis: x.squeeze(axis), single, input)
+
+
 def _fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Any:  # noqa: A002
     """A matrix with another diagonal, of which the exporter would need strides."""
     if input.dim() != 2 or wrap:
@@ -250,6 +261,8 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.diagonal_scatter: _diagonal_scatter,
     torch.diagonal_scatter: _diagonal_scatter,
     Tensor.fill_diagonal_: _fill_diagonal,
+    Tensor.squeeze: _squeeze,
+    torch.squeeze: _squeeze,
     Tensor.masked_select: _masked_select,
     torch.masked_select: _masked_select,
     torch.arange: _arange,
@@ -281,33 +294,16 @@ def _has_gradient_hooks(held: Any) -> bool:
 
 
 @contextlib.contextmanager
-def own_gradients_refused(module: torch.nn.Module) -> Iterator[None]:
-    """Refuses functions with gradients of their own and hooks on gradients: a trace holds the results alone."""
+def hooks_refused(module: torch.nn.Module) -> Iterator[None]:
+    """Refuses hooks on gradients: a trace holds the results alone."""
     for name, held in (*module.named_modules(), *module.named_parameters()):
         if _has_gradient_hooks(held):
             raise _hook_refused(f"'{name.removeprefix('module.')}'")
-    kind = torch.autograd.Function
-    before = vars(kind)["apply"]
 
-    def refuse(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
-        if cls is torch.utils.checkpoint.CheckpointFunction:
-            # What is computed once more is the same, and nothing that must be kept from gradients.
-            function, _, *operands = args
-            return function(*operands)
-        if cls.__module__.startswith("torch."):
-            return before.__get__(None, cls)(*args, **kwargs)
-        raise UnsupportedOpError(
-            f"{cls.__name__} requires a gradient that follows from its operations, got a torch.autograd.Function with "
-            "one of its own; write it in operations of tensors, with detach() where nothing shall flow"
-        )
-
-    def refuse_hook(*_args: Any, **_options: Any) -> Any:
+    def refuse(*_args: Any, **_options: Any) -> Any:
         raise _hook_refused("a tensor in forward or loss")
 
-    with (
-        replaced(kind, "apply", classmethod(refuse)),
-        replaced(Tensor, "register_hook", refuse_hook),
-    ):
+    with replaced(Tensor, "register_hook", refuse):
         yield
 
 

@@ -36,6 +36,7 @@ from lstm_lower.torch import causes, examples, losses, optimizers, states
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, settled, trace
 from lstm_lower.torch.interface import Operands, brief, named_tensors, numbers
+from lstm_lower.torch.own_gradients import OwnGradientsTakenPass, results_alone
 from lstm_lower.torch.wrappers import module_of
 
 
@@ -124,6 +125,8 @@ def from_torch(
         target_names=names if traced is not None else (),
     )
     exported, evaluated = _forms(module, tracing, evaluates=what in ("train", "gradients"))
+    if evaluated is not None and (plain := results_alone(evaluated.model)) is not evaluated.model:
+        evaluated = dataclasses.replace(evaluated, model=plain)
     if isinstance(formula, Loss) and targets:
         formula = losses.WithExamples(loss=formula, examples=targets)
     if exported.changed and what in ("train", "gradients"):
@@ -141,6 +144,7 @@ def from_torch(
     passes: list[Pass] = [
         *_preparing_passes(rerolling),
         *making,
+        OwnGradientsTakenPass(),
         BuffersPass(module, exported.states if what == "train" else {}),
         OptimizerPass(module, optimizer, schedule_steps),
     ]

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from lstm_lower.errors import UnsupportedOpError, some
-from lstm_lower.runtime.kernels import lacking
 from lstm_lower.runtime.proof.comparison import Array, errors
 from lstm_lower.runtime.serialized import as_written, open_session
 from lstm_lower.runtime.values import dtype_of
@@ -63,7 +62,7 @@ class Comparison:
         tensors: Sequence[Tensor],
         model: ir.Model,
     ) -> None:
-        """Opens the model, unless onnxruntime has no kernels for it (`lacking`).
+        """Opens the model, unless onnxruntime refuses it (`refused`).
 
         Args:
             step: the module, and perhaps its loss.
@@ -95,12 +94,11 @@ class Comparison:
         options = as_written()
         # A run that fails is a result like others.
         options.log_severity_level = 4
-        # The node that stands in the way, if onnxruntime has no kernel for one.
-        self.lacking: str | None = None
+        self.refused: Exception | None = None
         try:
             session = open_session(model, options, [("CPUExecutionProvider", {})])
         except Exception as error:  # noqa: BLE001
-            self.lacking = lacking(error, model)
+            self.refused = error
         else:
             if all(dtype_of(declared) is not None for declared in (*session.get_inputs(), *session.get_outputs())):
                 self._session = session

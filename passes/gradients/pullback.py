@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -26,7 +26,8 @@ def pullback(b: Builder, results: Sequence[Expr], operands: Sequence[Expr], dys:
     """
     found = [result.value for result in results]
     nodes: list[ir.Node] = []
-    waiting = list(reversed(_between(b, operands, results)))
+    # What else the builder has emitted stays as it is.
+    waiting = list(reversed(between(b.nodes, [x.value for x in operands], [y.value for y in results])))
     while waiting:
         node = waiting.pop()
         inner = Builder.before(node, b.emitter.space)
@@ -50,20 +51,20 @@ def pullback(b: Builder, results: Sequence[Expr], operands: Sequence[Expr], dys:
     return [b.zeros_like(x) if dx is None else dx for x, dx in zip(operands, gradients, strict=True)]
 
 
-def _between(b: Builder, operands: Sequence[Expr], results: Sequence[Expr]) -> list[ir.Node]:
-    """The emitted nodes of the formula in order: what else the builder has emitted stays as it is."""
-    varied = {operand.value for operand in operands}
+def between(nodes: Iterable[ir.Node], operands: Iterable[ir.Value], results: Iterable[ir.Value]) -> list[ir.Node]:
+    """Those of some nodes in order that lead from operands to results."""
+    varied = set(operands)
     behind: set[ir.Node] = set()
-    waiting = [result.value for result in results]
+    waiting = list(results)
     while waiting:
         value = waiting.pop()
         node = value.producer()
         if node is not None and node not in behind and value not in varied:
             behind.add(node)
             waiting += read_by(node)
-    nodes = []
-    for node in b.nodes:
+    found = []
+    for node in nodes:
         if node in behind and any(value in varied for value in read_by(node)):
-            nodes.append(node)
+            found.append(node)
             varied.update(node.outputs)
-    return nodes
+    return found

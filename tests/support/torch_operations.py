@@ -172,6 +172,8 @@ GROUPS: dict[str, Callable[..., Any]] = {
         torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7),
         *torch.gradient(x, spacing=0.5, dim=(1, 2)),
         F.pdist(x[0], p=1),
+        x.squeeze(0),
+        torch.squeeze(x[..., :1, None], (-1, 0, 1, -2)),
     ),
     "products of matrices": lambda x: (
         torch.kron(x[0], x[0, 0]),

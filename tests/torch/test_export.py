@@ -250,21 +250,6 @@ def test_a_tensor_given_twice_is_two_inputs() -> None:
     assert [value.name for value in export(Adding(), (x, x)).model.graph.inputs] == ["a", "b"]
 
 
-class OwnGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, x: Any) -> Any:
-        return x.round()
-
-    @staticmethod
-    def backward(context: Any, gradient: Any) -> Any:
-        return gradient
-
-
-class Applying(torch.nn.Module):
-    def forward(self, x: Any) -> Any:
-        return OwnGradient.apply(x)
-
-
 class Hooking(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         y = x * torch.ones(2, requires_grad=True)
@@ -281,6 +266,11 @@ def hooked(*, parameter: bool) -> torch.nn.Module:
     return torch.nn.Sequential(module)
 
 
+class Squeezing(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return (x @ torch.ones(2, 2)).squeeze_(1)
+
+
 class Looking(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         return x * 2 if x.sum() > 0 else x
@@ -289,8 +279,8 @@ class Looking(torch.nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (Applying(), "OwnGradient requires a gradient that follows from its operations"),
         (Looking(), "Looking requires a forward that torch.export can trace, got: GuardOnDataDependent"),
+        (Squeezing(), "requires operations that torch.onnx writes as onnxruntime takes them, got: .*Squeeze"),
         (Hooking(), "a tensor in forward or loss requires gradients .*got a hook"),
         (hooked(parameter=True), "'0.weight' requires gradients .*got a hook"),
         (hooked(parameter=False), "'0' requires gradients .*got a hook"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
 
 import numpy as np
@@ -81,6 +80,7 @@ class Standard:
 
     Attributes:
         op_type: the operator's name, that of the class.
+        domain: where it is from; "" is ONNX's own.
         node: the node.
         facts: what is known of the values around it.
         commutative: whether its operands may change places.
@@ -91,13 +91,14 @@ class Standard:
     __slots__ = ("facts", "node")
 
     op_type: ClassVar[str] = ""
+    domain: ClassVar[str] = ""
     commutative: ClassVar[bool] = False
     linear: ClassVar[tuple[int, ...]] = ()
 
-    def __init_subclass__(cls, *, abstract: bool = False, op_type: str = "", **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, abstract: bool = False, op_type: str = "", domain: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not abstract:
-            cls.op_type = op_type or cls.__name__
+            cls.op_type, cls.domain = op_type or cls.__name__, domain
             VIEWS[cls.op_type] = cls
 
     def __init__(self, node: ir.Node, facts: Facts) -> None:
@@ -107,7 +108,8 @@ class Standard:
     @classmethod
     def matches(cls, node: ir.Node | None) -> TypeGuard[ir.Node]:
         """Whether a node is of this operator, or of one of this kind."""
-        return node is not None and issubclass(VIEWS.get(node.op_type, NoneType), cls) and node.domain == ""
+        kind = None if node is None else VIEWS.get(node.op_type)
+        return node is not None and kind is not None and issubclass(kind, cls) and node.domain == kind.domain
 
     @classmethod
     def of(cls, node: ir.Node | None, facts: Facts) -> Self | None:

@@ -1,0 +1,240 @@
+"""Functions whose gradient is one of their own: `torch.autograd.Function`.
+
+In a trace the result stands beside its gradient: the nodes of `backward`, from seeds in the place of the result's
+gradient to the operands' gradients. Where a gradient is taken they are copied with the one that comes in for the seeds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+import torch.utils.checkpoint
+from torch import Tensor
+
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.copies import Copier, copy_model
+from lstm_lower.graph.edit import remove_unread
+from lstm_lower.graph.emit import replace
+from lstm_lower.graph.inference.base import Inferred, infers
+from lstm_lower.graph.standard.base import Operand
+from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.gradients.pullback import between
+from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, stops, unbroadcast
+from lstm_lower.replacement import replaced
+from lstm_lower.torch.functions import node, stopped
+
+_DOMAIN = "lstm_lower.torch.own"
+# Derivatives of functions in backward functions.
+_ORDERS = 3
+
+
+class OwnGradient(std.Standard, domain=_DOMAIN):
+    """Results with a gradient of their own.
+
+    Operands: as many results and seeds as there are outputs; then the function's operands, and as many gradients. All
+    but the function's operands have a mark that no gradient flows through them.
+    """
+
+    @property
+    def groups(self) -> tuple[Sequence[ir.Value], ...]:
+        """Results, seeds, operands and their gradients."""
+        count, given = len(self.node.outputs), [x for x in self.inputs if x is not None]
+        rest = given[2 * count :]
+        return given[:count], given[count : 2 * count], rest[: len(rest) // 2], rest[len(rest) // 2 :]
+
+
+class Underivable(std.Standard, domain=_DOMAIN):
+    """Results, and a function's operands, with a gradient of an order that is too high to be written."""
+
+
+class Seed(std.Standard, domain=_DOMAIN):
+    """What stands for the gradient of its operand."""
+
+    data = Operand(0)
+
+
+stops(Seed)
+
+
+@infers(OwnGradient, Underivable, Seed)
+def _as_operands(op: std.Standard) -> Inferred:
+    return [(op.dtype(index), op.shape(index)) for index in range(len(op.node.outputs))]
+
+
+@differentiates(OwnGradient)
+def _own_gradient(op: OwnGradient, n: Adjoint) -> Gradients:
+    results, seeds, operands, gradients = op.groups
+    # What is behind the marks that keep gradients from flowing here: through the copy they flow.
+    marks = [std.Identity.of(value.producer(), op.facts) for value in gradients]
+    found = [mark.data for mark in marks if mark is not None]
+    cotangents = {seed: n.cotangent(index).value for index, seed in enumerate(seeds)}
+    copier = Copier(cotangents, captures=True, name=n.b.names.another)
+    assert op.node.graph is not None
+    n.b.emitter.place(*copier.nodes(between(op.node.graph, seeds, found)))
+    made = [n.b.wrap(copier.values.get(value) or value) for value in found]
+    summed = [unbroadcast(dx, n.b.wrap(x)) for dx, x in zip(made, operands, strict=True)]
+    return [None] * len(results) * 2 + summed
+
+
+@dataclasses.dataclass
+class OwnGradientsTakenPass(Pass):
+    """Leaves the results of functions with a gradient of their own: all gradients are taken."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Leaves them."""
+        nodes = [each for each in all_nodes(model.graph) if OwnGradient.matches(each) or Underivable.matches(each)]
+        for each in nodes:
+            results = [x for x in each.inputs if x is not None]
+            for old, new in zip(each.outputs, results, strict=False):
+                replace(old, new, self.context.space)
+        if nodes:
+            remove_unread(model.graph)
+            model.graph.opset_imports.pop(_DOMAIN, None)
+        return ir.passes.PassResult(model, modified=bool(nodes))
+
+
+def results_alone(model: ir.Model) -> ir.Model:
+    """A copy of a model without gradients of functions' own; the model itself, if it has none."""
+    if not any(OwnGradient.matches(each) for each in all_nodes(model.graph)):
+        return model
+    copy = copy_model(model)
+    OwnGradientsTakenPass()(copy)
+    return copy
+
+
+class _Context:
+    """What `forward` leaves for `backward`, in the place of PyTorch's `ctx`."""
+
+    def __init__(self, name: str, operands: Sequence[Any]) -> None:
+        self._name = name
+        self.needs_input_grad = tuple(map(_is_real, operands))
+        self.saved_tensors: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        pass
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:  # noqa: ARG002
+        raise UnsupportedOpError(
+            f"{self._name} requires a forward that leaves its operands as they are, got one that calls mark_dirty; "
+            "make a new tensor in it"
+        )
+
+
+def _is_real(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point()
+
+
+def _real(values: Sequence[Any]) -> dict[int, Tensor]:
+    return {place: x for place, x in enumerate(values) if _is_real(x)}
+
+
+def _check(cls: type[Any], operands: Sequence[Any]) -> None:
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    if any(map(torch._C._functorch.is_batchedtensor, tensors)):
+        what, got, way = "to be called outside of vmap", "a call within", "a function of a whole batch needs none"
+    elif any(x.is_complex() for x in tensors):
+        what, got, way = "operands of real numbers", "complex ones", "torch.view_as_real makes such of them"
+    else:
+        return
+    raise UnsupportedOpError(f"{cls.__name__}, a torch.autograd.Function, requires {what}, got {got}; {way}")
+
+
+@contextlib.contextmanager
+def own_gradients_traced() -> Iterator[None]:
+    """Writes nodes of functions with a gradient of their own."""
+    kind = torch.autograd.Function
+    before, functions = vars(kind)["apply"], _Functions()
+
+    def apply(cls: type[Any], *operands: Any) -> Any:
+        if cls is torch.utils.checkpoint.CheckpointFunction:
+            # What is computed once more is the same, and nothing that must be kept from gradients.
+            function, _, *rest = operands
+            return function(*rest)
+        if cls.__module__.startswith("torch."):
+            return before.__get__(None, cls)(*operands)
+        return functions.applied(cls, operands)
+
+    with replaced(kind, "apply", classmethod(apply)):
+        yield
+
+
+class _Functions:
+    """The functions of a trace.
+
+    A `backward` may apply the function that it belongs to, of which there is one more for each order of derivatives.
+    """
+
+    def __init__(self) -> None:
+        self._order = 1
+
+    def applied(self, cls: type[Any], operands: Sequence[Any]) -> Any:
+        """What `cls.apply` is in a trace."""
+        _check(cls, operands)
+        context = _Context(cls.__name__, operands)
+        # Of what stands in `forward` no gradient is taken.
+        with self._within(_ORDERS + 1):
+            if cls.setup_context is torch.autograd.Function.setup_context:
+                result = cls.forward(context, *operands)
+            else:
+                result = cls.forward(*operands)
+                cls.setup_context(context, operands, result)
+        made = list(result) if isinstance(result, (tuple, list)) else [result]
+        real = {place: stopped(y) for place, y in _real(made).items()}
+        made = [real.get(place, y) for place, y in enumerate(made)]
+        if torch.is_grad_enabled():
+            name, inputs = self._gradient(cls, context, operands, made)
+            outputs = node(f"{_DOMAIN}::{name}", [*real.values(), *inputs], {}, [(y, y.shape) for y in real.values()])
+            for place, y in zip(real, outputs, strict=True):
+                made[place] = y
+        return tuple(made) if isinstance(result, (tuple, list)) else made[0]
+
+    def _gradient(
+        self, cls: type[Any], context: _Context, operands: Sequence[Any], results: Sequence[Any]
+    ) -> tuple[str, list[Tensor]]:
+        """The operator of a function's node, and its operands behind the results."""
+        if self._order > _ORDERS:
+            return Underivable.__name__, [x for x in operands if _is_real(x)]
+        seeds = {place: node(f"{_DOMAIN}::Seed", [y], {}, [(y, y.shape)])[0] for place, y in _real(results).items()}
+        # As in PyTorch a result without a gradient has one of zeros.
+        given = [torch.zeros_like(y) if isinstance(y, Tensor) else None for y in results]
+        given = [seeds.get(place, dy) for place, dy in enumerate(given)]
+        backward = cls.vjp if cls.backward is torch.autograd.Function.backward else cls.backward
+        with self._within(self._order + 1):
+            # What `once_differentiable` wraps has derivatives here.
+            found = getattr(backward, "__wrapped__", backward)(context, *given)
+        gradients = found if isinstance(found, (tuple, list)) else (found,)
+        if len(gradients) < len(operands):
+            raise InvalidInputError(
+                f"backward of {cls.__name__} requires a gradient or None for each of {len(operands)} arguments of "
+                f"forward, got {len(gradients)}"
+            )
+        there = zip(operands, gradients, strict=False)
+        pairs = [(x, dx) for x, dx in there if _is_real(x) and isinstance(dx, Tensor)]
+        return OwnGradient.__name__, [*seeds.values(), *(x for x, _ in pairs), *(stopped(dx) for _, dx in pairs)]
+
+    @contextlib.contextmanager
+    def _within(self, order: int) -> Iterator[None]:
+        before, self._order = self._order, order
+        try:
+            yield
+        finally:
+            self._order = before

@@ -1,0 +1,256 @@
+"""Functions with a gradient of their own, `torch.autograd.Function`, against autograd at several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from torch import nn  # noqa: E402
+from torch.autograd import Function  # noqa: E402
+
+
+class Spike(Function):
+    """A step, whose gradient is that of a smooth one (Neftci, Mostafa and Zenke, 2019)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return dy / (1 + 5 * x.abs()) ** 2
+
+
+class Reversed(Function):
+    """Reversal of a gradient (Ganin and Lempitsky, 2015)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, scale: float) -> Any:
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return -ctx.scale * dy, None
+
+
+class Limited(Function):
+    """A gradient that is not linear in what comes in."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return dy.clamp(-0.1, 0.1)
+
+
+class Several(Function):
+    """Results of which one has no gradient; what is broadcast is summed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, w: Any) -> Any:
+        ctx.save_for_backward(x, w)
+        ctx.rows = x.shape[0]
+        best = x.argmax(-1)
+        ctx.mark_non_differentiable(best)
+        return x * w, (x * 2).sum(-1), best, "text"
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Any, dsum: Any, _best: Any, _text: Any) -> Any:
+        x, w = ctx.saved_tensors
+        assert ctx.needs_input_grad[1]
+        return dy * w + dsum[:, None] * 3, (x * dy).sum(0) * ctx.rows
+
+
+class Cubed(Function):
+    """A gradient that is not the true one, which itself has gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def vjp(ctx: Any, dy: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return 2.5 * dy * Cubed.apply(x) / x
+
+
+class Inverted(Function):
+    """A gradient that is found by differentiation, of something else."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, function: Callable[[Any], Any]) -> Any:
+        ctx.save_for_backward(x)
+        ctx.function = function
+        return function(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.function(x) * 2
+        return torch.autograd.grad(y, x, dy)[0], None
+
+
+def _several(m: Module, x: Any) -> Any:
+    products, sums, best, _ = Several.apply(x * m.w, m.w)
+    return products + (sums * (best + 1))[:, None]
+
+
+def _penalty(m: Module, x: Any) -> Any:
+    x = x.detach().requires_grad_()
+    y = Cubed.apply(torch.tanh(x * m.w) / 2 + 0.6)
+    (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    return y + slope**2
+
+
+def _steps(m: Module, x: Any) -> Any:
+    """A loop that becomes a Scan."""
+    potential, spikes = torch.zeros(3), torch.zeros(3)
+    total = torch.zeros(())
+    for step in range(6):
+        potential = 0.9 * potential * (1 - spikes.detach()) + x * m.w * (step + 1)
+        spikes = Spike.apply(potential - 0.5)
+        total = total + spikes
+    return total
+
+
+def _branches(m: Module, x: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: Spike.apply(x) * x, lambda x: Limited.apply(x * x), (x * m.w,))
+
+
+def _without_gradients(m: Module, x: Any) -> Any:
+    with torch.no_grad():
+        held = Cubed.apply(x * m.w)
+    return held * m.w + Spike.apply((x * m.w).detach())
+
+
+FORMULAS: dict[str, Callable[..., Any]] = {
+    "spike": lambda m, x: Spike.apply(x * m.w) * m.w,
+    "reversed": lambda m, x: Reversed.apply(x * m.w, 0.5) + m.w,
+    "limited": lambda m, x: Limited.apply(x * m.w) * Limited.apply(m.w),
+    "several": _several,
+    "cubed": lambda m, x: Cubed.apply(x * m.w + 3),
+    "inverted": lambda m, x: Inverted.apply(x * m.w, torch.sin),
+    "penalty": _penalty,
+    "steps": _steps,
+    "branches": _branches,
+    "without gradients": _without_gradients,
+}
+
+
+class Module(nn.Module):
+    """Weights for a formula."""
+
+    def __init__(self, formula: Callable[..., Any]) -> None:
+        super().__init__()
+        self.formula, self.w = formula, nn.Parameter(torch.tensor([0.5, -1.0, 1.5]))
+
+    def forward(self, x: Any) -> Any:
+        return self.formula(self, x)
+
+
+def _loss(result: Any) -> Any:
+    return (result * torch.sin(result + 0.3)).sum()
+
+
+@pytest.mark.filterwarnings("ignore::lstm_lower.torch.importer.FixedStepsWarning")
+# PyTorch's own, of `cond`.
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize("name", FORMULAS)
+def test_gradients_are_torchs(name: str) -> None:
+    generator = torch.Generator().manual_seed(3)
+    example, x = (torch.randn(rows, 3, generator=generator) for rows in (3, 5))
+    step = ll.from_torch(Module(FORMULAS[name]), example, _loss, example_targets=(), what="gradients")
+    lowered = ll.Session(step)
+    for given in (example, x):
+        got = lowered.run({"x": given.numpy()})
+        module = Module(FORMULAS[name])
+        expected = _loss(module(given))
+        expected.backward()
+        assert float(got["loss"]) == pytest.approx(expected.item(), rel=1e-5)
+        np.testing.assert_allclose(got["grad/w"], module.w.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_a_step_trains_and_is_evaluated() -> None:
+    """What evaluates it has nothing of a gradient."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 8), Module(lambda _, x: Spike.apply(x)), nn.Dropout(0.0), nn.Linear(8, 1))
+    x, y = torch.randn(16, 4), torch.randn(16, 1)
+    step = ll.from_torch(module, x, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.1))
+    trainer = ll.Trainer(step)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(module(x), y)
+        loss.backward()
+        optimizer.step()
+        got = trainer.step({"input": x.numpy(), "target": y.numpy()}).loss
+        assert got == pytest.approx(loss.item(), rel=1e-5)
+    assert trainer.evaluate((x.numpy(), y.numpy()))["loss"] == pytest.approx(
+        nn.functional.mse_loss(module(x), y).item(), rel=1e-5
+    )
+
+
+class Dirty(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return dy * 2
+
+
+class TooFew(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any) -> Any:
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return dy
+
+
+@pytest.mark.parametrize(
+    ("formula", "error", "message"),
+    [
+        (lambda m, x: Dirty.apply(x * m.w), UnsupportedOpError, "Dirty requires a forward that leaves its operands"),
+        (lambda m, x: TooFew.apply(x, m.w), InvalidInputError, "backward of TooFew requires .* 2 arguments .*got 1"),
+        (
+            lambda m, x: torch.func.vmap(Limited.apply)(x * m.w),
+            UnsupportedOpError,
+            "Limited, a torch.autograd.Function, requires to be called outside of vmap",
+        ),
+        (
+            lambda m, x: Reversed.apply(torch.complex(x, x * m.w), 1.0).abs(),
+            UnsupportedOpError,
+            "requires operands of real numbers, got complex ones; torch.view_as_real",
+        ),
+    ],
+)
+def test_what_is_not_taken(formula: Callable[..., Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ll.from_torch(Module(formula), torch.ones(2, 3), _loss, example_targets=(), what="gradients")
