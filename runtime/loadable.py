@@ -19,10 +19,19 @@ def check_loadable(path: str | os.PathLike[str]) -> None:
     try:
         onnx.checker.check_model(os.fspath(path), full_check=True)
     except Exception as error:
-        raise InvalidModelError(f"onnx's checker refuses the model: {error}") from error
+        unknown = _without_rank(path) if "Field 'shape'" in str(error) else None
+        told = f"it requires a rank of '{unknown}', got a declaration without a shape" if unknown else str(error)
+        raise InvalidModelError(f"onnx's checker refuses the model: {told}") from error
     options = ort.SessionOptions()
     options.log_severity_level = 4  # what is wrong is in the exception
     try:
         ort.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise InvalidModelError(f"onnxruntime refuses the model: {error}") from error
+
+
+def _without_rank(path: str | os.PathLike[str]) -> str | None:
+    """The first input or output that is declared without a shape, which the checker refuses without its name."""
+    graph = onnx.load(os.fspath(path), load_external_data=False).graph
+    declared = [value for value in (*graph.input, *graph.output) if value.type.HasField("tensor_type")]
+    return next((value.name for value in declared if not value.type.tensor_type.HasField("shape")), None)

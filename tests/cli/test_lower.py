@@ -42,6 +42,15 @@ def test_lower_in_place(tmp_path: Path) -> None:
     only_standard(source)
 
 
+def test_an_output_of_unknown_rank_is_named(tmp_path: Path) -> None:
+    """onnx's checker refuses it without its name."""
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    inputs = [helper.make_tensor_value_info("x", 1, ["N"]), helper.make_tensor_value_info("shape", 7, ["R"])]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", 1, None)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "model.onnx")
+    assert "requires a rank of 'y'" in fail("lower", tmp_path / "model.onnx", "-o", tmp_path / "low.onnx")
+
+
 def test_lower_for_programs(tmp_path: Path) -> None:
     data = json.loads(succeed("lower", SALIENCY, "-o", tmp_path / "low.onnx", "--json", "--check"))
     assert data["output"] == str(tmp_path / "low.onnx")
