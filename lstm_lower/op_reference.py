@@ -46,6 +46,7 @@ FAMILIES = {
     "bits": "Bit patterns",
     "quantization": "Simulated quantization",
     "special": "Special functions",
+    "systems": "Systems of equations and determinants",
     "ort_recurrent": "onnxruntime-training: recurrent layers",
     "ort_elementwise": "onnxruntime-training: elementwise",
     "ort_arrays": "onnxruntime-training: indexing and sums",

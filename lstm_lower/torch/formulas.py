@@ -8,9 +8,9 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr, concat, detached
+from lstm_lower.graph.expressions import Builder, Expr, detached
 from lstm_lower.passes.rules.elementwise import expm1_of, log1p_of
-from lstm_lower.passes.rules.ordinary import error_functions
+from lstm_lower.passes.rules.ordinary import elimination, error_functions
 from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma, polygamma
 from lstm_lower.passes.training.losses import CTC
 from lstm_lower.torch.matrices import MATRICES
@@ -90,59 +90,15 @@ def running_log_sum_exp(n: Traced) -> list[Expr | None]:
 
 
 def eliminate(n: Traced) -> list[Expr | None]:
-    """Pivots [n, ...], and x of a x = b, by the elimination of Gauss and Jordan, with swaps of rows.
-
-    Source: Golub and Van Loan, Matrix Computations, 3.4.
-    """
-    b, matrix, right = n.b, n.operand(0), n.operand(1) if len(n.operands) > 1 else None
-    rank, pivoting = len(matrix.shape or ()), n.attribute("pivoting")
-    size = matrix.size(-1)
-    rows = _numbers(b, size)
-    whole = matrix if right is None else concat([matrix, right], rank - 1)
-
-    def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
-        (left,), (k,) = carried, inputs
-        here = b.op(std.Equal, rows, k)
-        column = b.op(std.Gather, left, k, axis=rank - 1)
-        sign = None
-        if pivoting:
-            heights = b.where(rows < k, -1, column.abs())
-            best = b.op(std.ArgMax, heights, axis=rank - 2, keepdims=1)
-            order = b.where(here, best, b.where(b.op(std.Equal, rows, best), k, rows))
-            column = b.op(std.GatherElements, column, order, axis=rank - 2)
-            places = b.op(std.Expand, order.unsqueeze(rank - 1), b.op(std.Shape, left))
-            left = b.op(std.GatherElements, left, places, axis=rank - 2)
-            sign = b.where(b.op(std.Equal, best.squeeze(rank - 2), k), left.like(1), -1)
-        pivot = b.op(std.Gather, column, k, axis=rank - 2)
-        row = b.op(std.Gather, left, k, axis=rank - 2) / pivot.unsqueeze(rank - 2)
-        row = row.unsqueeze(rank - 2)
-        left = b.where(here.unsqueeze(1), row, left - column.unsqueeze(rank - 1) * row)
-        return [left], [pivot if sign is None else pivot * sign]
-
-    (left,), (pivots,) = b.scan(body, states=[whole], inputs=[rows])
-    if right is None:
-        return [pivots]
-    return [pivots, left.slice(size, 2**31 - 1, axis=rank - 1)]
+    """Pivots [n, ...], and x of a x = b."""
+    right = n.operand(1) if len(n.operands) > 1 else None
+    pivots, solved = elimination.eliminate(n.operand(0), right, pivoting=bool(n.attribute("pivoting")))
+    return [pivots] if right is None else [pivots, solved]
 
 
 def cholesky(n: Traced) -> list[Expr | None]:
-    """The columns [n, ..., n] of the lower triangle l of l l^T; no number where the matrix is not positive definite.
-
-    Source: Golub and Van Loan, Matrix Computations, 4.2, by outer products.
-    """
-    b, matrix = n.b, n.operand(0)
-    rank = len(matrix.shape or ())
-    rows = _numbers(b, matrix.size(-1))
-
-    def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
-        (left,), (k,) = carried, inputs
-        column = b.op(std.Gather, left, k, axis=rank - 1)
-        pivot = b.op(std.Gather, column, k, axis=rank - 2).unsqueeze(rank - 2)
-        column = b.where(rows < k, 0, column / pivot.sqrt())
-        return [left - column.unsqueeze(rank - 1) * column.unsqueeze(rank - 2)], [column]
-
-    _, (columns,) = b.scan(body, states=[matrix], inputs=[rows])
-    return [columns]
+    """The columns [n, ..., n] of a lower triangle."""
+    return [elimination.cholesky(n.operand(0))]
 
 
 def ctc(n: Traced) -> list[Expr | None]:

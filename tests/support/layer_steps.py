@@ -283,3 +283,11 @@ def derivatives_of_digamma(x: Any) -> Any:
         tape.watch(positive)
         value = tf.reduce_sum(tf.math.digamma(positive) ** 2)
     return weigh(tape.gradient(value, positive))
+
+
+@step((2, 3, 3), (2, 3, 2))
+def systems_of_equations(x: Any, y: Any) -> Any:
+    matrix = tf.linalg.matmul(x, x, transpose_b=True) + tf.eye(3)
+    factor = tf.linalg.cholesky(matrix)
+    solved = tf.linalg.triangular_solve(factor, y) + tf.linalg.solve(matrix, y, adjoint=True)
+    return weigh(solved) + weigh(tf.linalg.inv(matrix)) + weigh(tf.linalg.slogdet(matrix)[1]) + weigh(tf.linalg.det(x))
