@@ -125,20 +125,21 @@ def _leaves(dependence: Dependence, node: ir.Node, results: set[ir.Value], inner
     """What a sum adds up, through sums that nobody else reads."""
     found: list[ir.Value] = []
     same_shape = dependence.loop.facts.same_shape
-    for value in node.inputs:
+    waiting = list(reversed(node.inputs))
+    while waiting:
+        value = waiting.pop()
         assert value is not None
         producer = value.producer()
-        is_sum = std.Add.matches(producer)
         lone = len(value.uses()) == 1 and value not in results
         if (
             producer is not None
-            and is_sum
+            and std.Add.matches(producer)
             and lone
             and producer.graph is node.graph
             and same_shape(value, node.outputs[0])
         ):
             inner.add(producer)
-            found += _leaves(dependence, producer, results, inner)
+            waiting += reversed(producer.inputs)
         else:
             found.append(value)
     return found

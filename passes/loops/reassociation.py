@@ -11,6 +11,7 @@ Postcondition: fewer carried sums and products than before, or no change. Regrou
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import onnx_ir as ir
 
@@ -214,6 +215,9 @@ class _Writer:
         self.loop = loop
         self.dependence = dependence
         self.plan = plan
+        # Forms name the atoms that they were found with, and many begin with the same factors.
+        self._now: dict[ir.Value, ir.Value] = {}
+        self._products: dict[tuple[ir.Value, ir.Value], ir.Value] = {}
 
     def write(self) -> None:
         """Replaces every planned value."""
@@ -226,25 +230,14 @@ class _Writer:
                 continue
             e = self.loop.inside(before=node)
             new, shape = self._sum(e, terms), e.facts.shape(value)
-            self._replace(value, new if shape is None or new.producer() is None else e.state(new, shape))
-
-    def _replace(self, old: ir.Value, new: ir.Value) -> None:
-        self.loop.substitute(old, new)
-        # Later forms name the values that they were found with.
-        for value, terms in self.plan.items():
-            self.plan[value] = [
-                Term(
-                    tuple(new if factor is old else factor for factor in term.factors),
-                    new if term.atom is old else term.atom,
-                    term.negative,
-                )
-                for term in terms
-            ]
+            new = new if shape is None or new.producer() is None else e.state(new, shape)
+            self.loop.substitute(value, new)
+            self._now[value] = new
 
     def _sum(self, e: Emitter, terms: list[Term]) -> ir.Value:
         result: ir.Value | None = None
         for atom, group in _grouped(terms):
-            value, negative = self._term(e, atom, group)
+            value, negative = self._term(e, None if atom is None else self._now.get(atom, atom), group)
             if result is None:
                 result = e.op(std.Neg, value) if negative else value
             else:
@@ -273,7 +266,9 @@ class _Writer:
             return e.constant(1, dtype)
         # What is the same at every step first, so that it becomes one value outside.
         ordered = sorted(term.factors, key=self.dependence.level)
-        result = ordered[0]
-        for factor in ordered[1:]:
-            result = e.op(std.Mul, result, factor)
-        return result
+        return functools.reduce(functools.partial(self._product, e), ordered)
+
+    def _product(self, e: Emitter, left: ir.Value, right: ir.Value) -> ir.Value:
+        if (left, right) not in self._products:
+            self._products[left, right] = e.op(std.Mul, left, right)
+        return self._products[left, right]

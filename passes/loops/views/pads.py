@@ -19,8 +19,10 @@ def joined_pads(e: Emitter, node: ir.Node) -> ir.Value | None:
         e: emits, right before the sum.
         node: an Add that no other sum of padded tensors reads.
     """
+    if _feeds_sum(e.facts, node):
+        return None
     placed = _leaves(e.facts, node)
-    if len({axis for axis, *_ in placed}) != 1 or _feeds_sum(e.facts, node):
+    if len({axis for axis, *_ in placed}) != 1:
         return None
     placed.sort(key=lambda place: place[1])
     axis, at = placed[0][0], 0
