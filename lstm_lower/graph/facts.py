@@ -134,13 +134,14 @@ class Facts:
         if known in self._shapes and known not in self._uncertain:
             self._types[value], self._shapes[value] = self._types[known], self._shapes[known]
 
-    def replaced(self, old: ir.Value, new: ir.Value) -> bool:
+    def replaced(self, old: ir.Value, new: ir.Value, around: ir.Graph | None = None) -> bool:
         """Keeps for a value what is known of the one in whose place it stands; whether its shape was known less."""
         # Not asked anew: the node that made the old value may be half taken apart.
         before, shape = self.shape(new), self._shapes.get(old, declared_shape(old))
         if self.type(new) is None:
             self._types[new] = self._types.get(old, old.type)
-        if shape is None or shape == before:
+        # What a branch says of a value from outside need not hold elsewhere; a Scan always runs in the graph `around`.
+        if shape is None or shape == before or new.graph not in (old.graph, around):
             return False
         self._keep(new, filled(new, certain_first(before, shape)))
         return self._shapes[new] != before

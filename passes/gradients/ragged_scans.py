@@ -1,4 +1,4 @@
-"""Scans whose steps make values of different shapes: what a Scan saves has one shape, so they become Loops."""
+"""Scans whose gradient carries values of different shapes, or of unknown rank: a Scan cannot, so they become Loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.edit import detach
+from lstm_lower.graph.edit import captures, detach
 from lstm_lower.graph.emit import Emitter, Workspace, replace
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.gradients.saving import is_cheap
@@ -18,7 +18,7 @@ from lstm_lower.passes.loops.views.variation import Variation
 
 
 def ragged_scans_to_loops(model: ir.Model, space: Workspace, active: Container[ir.Node]) -> bool:
-    """Makes Loops of the Scans whose gradient saves values of different shapes.
+    """Makes Loops of the Scans whose gradient saves values of different shapes, or sums gradients of unknown rank.
 
     Args:
         model: the model.
@@ -47,6 +47,8 @@ def _look(node: ir.Node, around: ir.Graph, space: Workspace, active: Container[i
         return False
     seen = variation(op, space.facts, around)
     varies = any(ragged) or any(_saves(x, seen, space) for x in all_nodes(op.body))
+    # onnxruntime's Scan asks for the rank of what leaves it, as sums of the gradients of what it reads do.
+    varies |= any(space.facts.rank(value) is None for value in [*op.inputs, *captures(node)] if value is not None)
     if varies and isinstance(op, std.Scan):
         found.append(op)
     return varies

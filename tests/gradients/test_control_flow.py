@@ -90,6 +90,23 @@ RANKS = """g (double[B,1,T] x, bool b) => (double z) {
   s = Sin(y)  m = ReduceMean <axes = [-1]> (s)  z = ReduceSum <keepdims = 0> (m)
 }"""
 
+# Of other sizes in each branch, one of which passes the gradient on as it is.
+SIZES = """g (double[2] x, double[4] u, bool b) => (double[M] y) {
+  y = If (b) <then_branch = yes () => (double[4] p) { p = Sin(u) },
+              else_branch = no () => (double[2] q) { q = Identity(x) }>
+}"""
+
+# Nobody knows the rank of what the steps of a Scan in a Scan read.
+ANY_RANK = """g (double[T,2] x, double[R] flat, int64[A] sizes) => (double[2] h) {
+  any = Reshape(flat, sizes)  one = Constant <value = double {1.0}> ()  x0 = Constant <value = double[2] {1, 2}> ()
+  h = Scan <num_scan_inputs = 1, body = body (double[2] h, double[2] xt) => (double[2] h1) {
+    z = Scan <num_scan_inputs = 1, body = inner (double z, double e) => (double z1) {
+      a = ReduceSum <keepdims = 0> (any)  b = Mul(z, a)  d = Sin(b)  z1 = Add(d, e)
+    }> (one, xt)
+    h1 = Mul(h, z)
+  }> (x0, x)
+}"""
+
 CASES = {
     "scan": (SCAN, _SEQUENCE),
     "scan_turned": (TURNED, {"x": _random(2, 5), "z": _random(5, 2), "h0": _random(2), "k": _random(2) + 1}),
@@ -102,6 +119,9 @@ CASES = {
     "else": (CHOICE, {"x": _random(4), "u": _random(4), "b": np.asarray(0, bool)}),
     "nested": (NESTED, _SEQUENCE),
     "flat": (RANKS, {"x": _random(2, 1, 4), "b": np.asarray(1, bool)}),
+    "long": (SIZES, {"x": _random(2), "u": _random(4), "b": np.asarray(1, bool)}),
+    "short": (SIZES, {"x": _random(2), "u": _random(4), "b": np.asarray(0, bool)}),
+    "any_rank": (ANY_RANK, {"x": _random(3, 2), "flat": _random(6), "sizes": np.asarray([3, 1, 2])}),
     "deep": (RANKS, {"x": _random(2, 1, 4), "b": np.asarray(0, bool)}),
 }
 

@@ -252,7 +252,8 @@ def _if(op: std.If, n: Adjoint) -> Gradients:
         for old, dy in zip(branch.outputs, n.dys, strict=True):
             value = copier.values.get(old, old)
             if dy is not None and value is not None and value in active:
-                reverse.add(value, dy)
+                # The branches' values may differ in shape: what one states of the gradient, the other must not read.
+                reverse.add(value, inner.op(std.Identity, dy))
         reverse.run(inner.emitter.graph)
         branches.append((inner, reverse))
     reached = list(dict.fromkeys(x for inner, reverse in branches for x in captured(reverse, inner.emitter.graph)))

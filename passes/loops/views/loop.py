@@ -208,7 +208,7 @@ class Loop:
 
     def substitute(self, old: ir.Value, new: ir.Value) -> None:
         """Lets every reader in the body, and the body's outputs, read `new` instead of `old`."""
-        self.facts.replaced(old, new)
+        self.facts.replaced(old, new, self.node.graph)
         redirect(old, new)
         for state in self.states:
             state.update = new if state.update is old else state.update
