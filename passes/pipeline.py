@@ -115,8 +115,8 @@ class OptimizePass(Pass):
         # Before algebra changes the form.
         modified = not self._flat and self._run(model, SigmoidRecognition(context), 1)
         modified |= self._fixed_point(model, cleaning)
+        counting = [TripCount(context), InductionVariables(context), *cleaning]
         if not self._flat:
-            counting = [TripCount(context), InductionVariables(context), *cleaning]
             modified |= self._fixed_point(model, counting)
             # Of a Scan's results more is known, so that further Loops may be counted.
             modified |= self._fixed_point(model, [LoopToScan(context), *counting])
@@ -148,6 +148,9 @@ class OptimizePass(Pass):
                 groups = self._loop_groups(context) if scans_of(model.graph) else [[]]
                 for group in groups:
                     modified |= self._fixed_point(model, [*group, *cleaning])
+        if any(std.Loop.matches(node) for node in all_nodes(model.graph)):
+            # Sizes and constants of what was a loop in a Loop's body.
+            modified |= self._fixed_point(model, counting)
         self._note(model, modified=modified)
         return ir.passes.PassResult(model, modified)
 

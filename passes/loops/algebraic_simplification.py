@@ -65,6 +65,9 @@ class AlgebraicSimplification(OnGraphs, LoopPass):
         view = facts.view(node)
         if view is None or isinstance(view, std.Constant) or len(node.outputs) != 1:
             return None
+        if isinstance(view, std.Identity) and view.output.is_graph_output() and view.data.graph is not node.graph:
+            # It makes a body's output of what stands outside. Code motion would put it in a constant's place again.
+            return None
         array, rule = facts.constant(view.output), simplifies.of(type(view))
         elementwise = view if isinstance(view, std.Elementwise) else None
         if array is None and rule is None and elementwise is None:

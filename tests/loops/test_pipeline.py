@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import onnx.parser
 import onnx_ir as ir
 import pytest
 from hypothesis import assume, given
@@ -17,7 +18,7 @@ from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplifica
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
-from lstm_lower.passes.pipeline import OptimizePass
+from lstm_lower.passes.pipeline import MOST_ROUNDS, OptimizePass, Trace
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.support.examples import tried
 from tests.support.loop_models import LoopModel, loop_models
@@ -47,6 +48,36 @@ def test_passes_that_nothing_has_changed_for_do_not_run(monkeypatch: pytest.Monk
     model = ll.lower(unrolled_network(nodes=60, composites=6), optimize=False)
     assert OptimizePass()(model).modified
     assert runs == {"algebraic-simplification": 1, "common-subexpression-elimination": 1, "dead-code-elimination": 1}
+
+
+# A state that every step overwrites with the same numbers; a loop within a Loop whose number of steps is not known.
+SETTLED = {
+    "overwritten": """g (float[2] h0) => (float[2] h) <float[2] w = {1, 2}, int64[3] steps = {0, 1, 2}> {
+      h = Scan <num_scan_inputs = 1, body = b (float[2] s, int64 i) => (float[2] t) { t = Identity(w) }> (h0, steps)
+    }""",
+    "nested": """g (float[1,3] x, int64 n) => (float[N,1,3] y, float[0,3] z) <float[2,1] w = {1, 2}> {
+      going = Constant <value = bool {1}> ()
+      y = Loop <body = b (int64 i, bool c) => (bool d, float[1,3] p) {
+        d = Identity(c)
+        q = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1], scan_output_directions = [1],
+            body = e (float[2] r) => (float[1] s) { s = ReduceLogSumExp <axes = [0], keepdims = 0> (w) }> (w)
+        p = Mul(x, q)
+      }> (n, going)
+      zero = Constant <value = int64[1] {0}> ()  z = Slice(x, zero, zero, zero)
+    }""",
+}
+
+
+@pytest.mark.parametrize("name", SETTLED)
+def test_one_run_settles_all(name: str) -> None:
+    text = SETTLED[name]
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]>\n{text}')
+    trace = Trace()
+    rounds: list[int] = []
+    trace.watch = lambda _name, number, _model: rounds.append(number)
+    once = ll.optimize(model, trace=trace)
+    assert max(rounds, default=0) < MOST_ROUNDS
+    assert ll.optimize(once) == once
 
 
 def test_a_pipeline_may_serve_several_models() -> None:
