@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import traceback
 from pathlib import Path
 
 import torch
+
+# Whose lines are not the user's.
+_OWN = (Path(torch.__file__).parent, Path(__file__).parents[1])
 
 
 def cause(error: BaseException) -> str:
@@ -13,6 +17,22 @@ def cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)
+
+
+def raised(error: BaseException) -> str:
+    """What an error goes back to, in a line, with the line of the user's code that it comes from."""
+    where = ""
+    held: BaseException | None = error
+    while held is not None:
+        frames = [
+            frame
+            for frame in traceback.extract_tb(held.__traceback__)
+            if not any(own in Path(frame.filename).parents for own in _OWN)
+        ]
+        # That of a test, or of who calls us, is in every error.
+        where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else where
+        held = held.__cause__
+    return f"{cause(error)}{where}"
 
 
 def told(error: Exception) -> str:

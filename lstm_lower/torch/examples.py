@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import enum
 import io
-import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,13 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
-from lstm_lower.torch.causes import first_line
+from lstm_lower.torch.causes import raised
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.functions import hooks_refused
 from lstm_lower.torch.interface import Operands, attributes_kept, checked_loss, copied_weights, named_tensors, parts
+from lstm_lower.torch.memory import Memory
 from lstm_lower.torch.wrappers import eagerly, unlike_numbers
-
-_OWN = (Path(torch.__file__).parent, Path(__file__).parents[1])
 
 
 def checked(what: str, value: Any) -> None:
@@ -111,8 +108,10 @@ def run_once(module: nn.Module, operands: Operands, loss: Any, targets: Sequence
 
     Raises:
         InvalidInputError: PyTorch fails on them, or there is nothing to make a loss of.
+        UnsupportedOpError: the module remembers something from call to call.
     """
     with _undone(module):
+        memory = Memory(module)
         args, kwargs = operands.filled([tensor.clone() for tensor in operands.tensors])
         try:
             result = module(*args, **kwargs)
@@ -124,6 +123,7 @@ def run_once(module: nn.Module, operands: Operands, loss: Any, targets: Sequence
                 f"{described(zip(operands.names, operands.tensors, strict=True))}, for which it fails with "
                 f"{raised(error)}; call the module with them to see where"
             ) from error
+        memory.check(result, operands)
         if not whole and not named_tensors("", result):
             raise InvalidInputError(
                 f"a loss requires a forward that returns tensors, got {type(result).__name__} of {_name(module)}; "
@@ -176,17 +176,6 @@ def described(named: Any) -> str:
         for name, x in named
     ]
     return ", ".join(found) or "none"
-
-
-def raised(error: BaseException) -> str:
-    """An error in a line, with the line of the user's code that it comes from."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not any(own in Path(frame.filename).parents for own in _OWN)
-    ]
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{first_line(error)}{where}"
 
 
 def _name(called: Any) -> str:

@@ -8,7 +8,7 @@ import functools
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.backends import opt_einsum
 
-from lstm_lower.errors import LstmLowerError, UnsupportedOpError
+from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.fourier import ExactFourierPass
 from lstm_lower.passes.widening import WideningPass
@@ -25,7 +25,7 @@ from lstm_lower.runtime.session import Session
 from lstm_lower.torch import recurrent
 from lstm_lower.torch.axes import Axes, DynamicShapes, Requested, check_open, choices, requested
 from lstm_lower.torch.branches import decided_axes, open_axes
-from lstm_lower.torch.causes import cause, first_line, lacks_formula, unwritten, way_around
+from lstm_lower.torch.causes import cause, first_line, lacks_formula, raised, unwritten, way_around
 from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written
 from lstm_lower.torch.functions import hooks_refused, masks_unread
@@ -75,6 +75,7 @@ class Traced:
         reasons: input -> axis whose size is that of the example -> why, as far as tracing tells.
         wanted: which axes are to be open.
         closed: input -> axis that was to have the example's size -> why.
+        read: buffers over whose values the module's code branches.
     """
 
     step: Step
@@ -84,6 +85,7 @@ class Traced:
     reasons: Axes
     wanted: Requested
     closed: Axes
+    read: Collection[str] = ()
 
     def same_as(self, other: Traced) -> bool:
         """Whether two traces of a module compute the same."""
@@ -230,8 +232,8 @@ def trace(
     tensors = [tensor.detach().clone() for tensor in (*operands.tensors, *example_targets)]
     wanted = requested(dynamic_shapes, names, tensors)
     step = Step(module, operands, loss, target_names)
-    program, reasons = _traced(step, names, tensors, wanted, closed or {})
-    return Traced(step, program, names, tensors, reasons, wanted, closed or {})
+    program, reasons, read = _traced(step, names, tensors, wanted, closed or {})
+    return Traced(step, program, names, tensors, reasons, wanted, closed or {}, read)
 
 
 def write(traced: Traced) -> Exported:
@@ -273,25 +275,31 @@ def write(traced: Traced) -> Exported:
         ExactFourierPass()(model)
     model = with_inner_gradients(recurrent.runnable(model))
     states = changed(model, step.names.states)
+    if branching := sorted(set(traced.read) & set(states)):
+        raise UnsupportedOpError(
+            f"{type(step.module).__name__} requires a forward that does the same in every step, got a branch over the "
+            f"value of {some(branching)}, which forward changes; if it marks what is done in the first step alone, "
+            "call the module once in training mode, module(x), before"
+        )
     return Exported(model, states, fixed)
 
 
 def _traced(
     step: Step, names: Sequence[str], tensors: Sequence[Tensor], wanted: Requested, closed: Axes
-) -> tuple[torch.export.ExportedProgram, Axes]:
-    """The traced step with as many open axes as can be; and of those that are not, why."""
+) -> tuple[torch.export.ExportedProgram, Axes, Collection[str]]:
+    """The traced step with as many open axes as can be; of those that are not, why; buffers of branches."""
     reasons = joined(closed, {})
     failed: Exception | None = None
     for choice in choices(names, tensors, wanted):
         axes = [open_ - set(closed.get(name, ())) for name, open_ in zip(names, choice, strict=True)]
         try:
-            program = _captured(step, tensors, axes)
+            program, read = _captured(step, tensors, axes)
             while decided := decided_axes(program, names):
                 # Only what stands in a trace for all sizes may be open.
                 for name, said in decided.items():
                     reasons.setdefault(name, {}).update(said)
                 axes = [open_ - set(decided.get(name, ())) for name, open_ in zip(names, axes, strict=True)]
-                program = _captured(step, tensors, axes)
+                program, read = _captured(step, tensors, axes)
         except LstmLowerError:
             raise
         except Exception as error:  # noqa: BLE001
@@ -301,20 +309,22 @@ def _traced(
                 for name, tensor, open_ in zip(names, tensors, axes, strict=True):
                     left = dict.fromkeys(set(range(tensor.dim())) - open_, cause(failed))
                     reasons[name] = left | reasons.get(name, {})
-            return program, reasons
+            return program, reasons, read
     assert failed is not None
     raise UnsupportedOpError(
-        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {cause(failed)}; "
+        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {raised(failed)}; "
         f"{way_around(failed)}"
     ) from failed
 
 
-def _captured(step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]]) -> torch.export.ExportedProgram:
+def _captured(
+    step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]]
+) -> tuple[torch.export.ExportedProgram, Collection[str]]:
     shapes = tuple(dict.fromkeys(sorted(open_), torch.export.Dim.AUTO) for open_ in axes)
-    with _quiet(), _tracing(step), attributes_kept(step), Interception(step):
+    with _quiet(), _tracing(step), attributes_kept(step), Interception(step) as interception:
         program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
     round_down(program)
-    return program
+    return program, interception.known.read
 
 
 @contextlib.contextmanager

@@ -270,10 +270,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     torch.cdist: _cdist,
     torch.pdist: _pdist,
     functional.pdist: _pdist,
-    Tensor.detach: stopped,
-    torch.detach: stopped,
     torch.diagonal: _diagonal,
-    Tensor.data.__get__: stopped,  # type: ignore[attr-defined]
     functional.batch_norm: _batch_norm,
     functional.gumbel_softmax: _gumbel_softmax,
     functional.instance_norm: _instance_norm,

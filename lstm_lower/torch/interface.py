@@ -168,6 +168,8 @@ class Step(nn.Module):
         self._taken = {*operands.names, *target_names, "target", *own, *(f"new_{name}" for name in own)}
         if loss is not None:
             self._taken.add("loss")
+        # What is made a buffer while the module runs is made anew each time.
+        self._buffers_before = [name for name, _ in module.named_buffers()]
         # An object of its own, since what is set on a module while it is traced is reset.
         self.names = Names()
 
@@ -198,7 +200,12 @@ class Step(nn.Module):
             if id(tensor) in taken:
                 named[place] = (name, tensor.clone())
             taken.add(id(tensor))
-        states = [(name, buffer.clone()) for name, buffer in self.module.named_buffers() if not buffer.is_complex()]
+        buffers = dict(self.module.named_buffers())
+        states = [
+            (name, buffers[name].clone())
+            for name in self._buffers_before
+            if name in buffers and not buffers[name].is_complex()
+        ]
         self.names.outputs = [name for name, _ in named]
         self.names.states = [name for name, _ in states]
         return tuple(tensor for _, tensor in [*named, *states])

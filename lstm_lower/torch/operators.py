@@ -24,6 +24,7 @@ from lstm_lower.torch.complex_numbers import OF_COMPLEX, TO_COMPLEX, has_complex
 from lstm_lower.torch.embeddings import EMBEDDINGS
 from lstm_lower.torch.functions import HANDLERS, all_stopped, node, stopped
 from lstm_lower.torch.indices import INDICES, wide_indices
+from lstm_lower.torch.known import Held, KnownValues
 from lstm_lower.torch.linear_algebra import LINEAR_ALGEBRA
 from lstm_lower.torch.loss_functions import LOSSES
 from lstm_lower.torch.nodes import DOMAIN
@@ -81,11 +82,16 @@ class Interception(TorchFunctionMode):
     """Puts our nodes in place of PyTorch's functions while a module runs.
 
     A packed sequence keeps beside its data, which is made only where somebody reads it, the padded tensor it came from.
+
+    Attributes:
+        known: values that do not depend on what is fed.
     """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self._module = module
+        self.known = KnownValues()
+        self._held = Held(module)
         # Packed data -> the padded tensor [T, B, ...]; batch sizes -> lengths. The tensors are kept, so that no other
         # one gets their identity.
         self._padded: dict[int, tuple[Tensor, Tensor]] = {}
@@ -113,6 +119,9 @@ class Interception(TorchFunctionMode):
             **SPECTRA,
             **STATISTICS,
         }
+        for function in (Tensor.detach, torch.detach, Tensor.data.__get__):  # type: ignore[attr-defined]
+            self._handlers[function] = self._detached
+        self._handlers[Tensor.data.__set__] = self._set  # type: ignore[attr-defined]
         for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             self._handlers[getattr(variants, kind)] = self._layer(kind)
 
@@ -123,14 +132,24 @@ class Interception(TorchFunctionMode):
         del types
         if _traced_by_itself():
             return func(*args, **(kwargs or {}))
+        args, kwargs = self._held.replaced(self.known, (args, kwargs or {}))
+        call = self.known.call(func, args, kwargs)
+        if call is not None and self.known.is_read(call):
+            return call()
+        result = self._traced(func, args, kwargs)
+        if call is not None:
+            self.known.keep(call, result)
+        return result
+
+    def _traced(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if func in _ARITHMETIC:
             args = _exact(args)
         if func in _KNOWN_NUMBERS:
             args = _of_sizes(args)
         if not torch.is_grad_enabled():
-            return self._without_gradient(func, args, kwargs or {})
+            return self._without_gradient(func, args, kwargs)
         self._stopped.clear()
-        return self._result(func, args, kwargs or {})
+        return self._result(func, args, kwargs)
 
     def _result(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         handler = self._handlers.get(func)
@@ -166,6 +185,17 @@ class Interception(TorchFunctionMode):
         return not x.requires_grad and any(
             storage == buffer.untyped_storage()._cdata for buffer in self._module.buffers()
         )
+
+    def _detached(self, input: Tensor) -> Tensor:  # noqa: A002
+        """What no gradient goes through; a buffer may be changed by it."""
+        return input.detach() if self._has_no_gradient(input) else stopped(input)
+
+    def _set(self, input: Tensor, value: Tensor) -> Any:  # noqa: A002
+        """Other values for a buffer, which the exporter would not see."""
+        if not self._has_no_gradient(input) or input.shape != value.shape:
+            return NotImplemented
+        input.copy_(self._detached(value))
+        return None
 
     def _known_stopped(self, result: Any) -> Any:
         self._stopped |= {id(x): x for x in tree_leaves(result) if isinstance(x, Tensor)}

@@ -204,11 +204,23 @@ class Comparison:
                 return _Fault(
                     f"a written model with '{name}' of shape {list(actual.shape)}, not {wanted}, for {shapes}"
                 )
+        if lost := [name for name in self._step.names.states if self._is_lost(name, expected, got)]:
+            return _Fault(f"a written model that does not change {some(lost)} as forward does for {shapes}")
         different = [name for name, actual in got.items() if _differ(actual, expected[name], self._wrong)]
         if not different or self._is_random(inputs, got):
             return None
         worst = errors(got[different[0]], expected[different[0]])[1]
         return _Fault(f"a written model with an error of {worst:.1e} in '{different[0]}' for {shapes}")
+
+    def _is_lost(self, buffer: str, expected: Mapping[str, Array], got: Mapping[str, Array]) -> bool:
+        """Whether the module changes a buffer that the model does not."""
+        new = f"new_{buffer}"
+        if new in got:
+            return False
+        before = numbers(self._step.module.get_buffer(buffer))
+        return expected[new].shape != before.shape or not np.array_equal(
+            expected[new], before, equal_nan=before.dtype.kind in "fc"
+        )
 
     def _is_random(self, inputs: Sequence[Tensor], got: Mapping[str, Array]) -> bool:
         """Whether another run gives other numbers, of which shapes alone can be compared."""

@@ -1,0 +1,92 @@
+"""What a module remembers from one call to the next in other places than parameters and buffers."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lstm_lower.errors import UnsupportedOpError, some
+from lstm_lower.torch.interface import Operands, named_tensors
+
+
+class Memory:
+    """A module before its first call.
+
+    A step has buffers as its state. What else a module keeps, such as `self.hidden`, is as it was before in each step:
+    right for a cache or a flag, wrong where the next result depends on it.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._attributes = self._held()
+        self._buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        # The global generators are what modules draw from.
+        self._random = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+
+    def check(self, result: Any, operands: Operands) -> None:
+        """Calls the module a second time, with the buffers and random numbers of the first.
+
+        Args:
+            result: what the first call returned.
+            operands: its example inputs.
+
+        Raises:
+            UnsupportedOpError: the second result is another one, by something that the first call left in the module.
+        """
+        changed = [
+            name
+            for name, value in self._held().items()
+            if name not in self._attributes or self._attributes[name] != value
+        ]
+        if not changed:
+            return
+        first = [tensor.detach().clone() for _, tensor in named_tensors("", result)]
+        for path, part in self._module.named_modules():
+            for key in part._buffers:
+                before = self._buffers.get(f"{path}.{key}" if path else key)
+                if before is not None:
+                    part._buffers[key] = before.clone()
+        python, numpy, own = self._random
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        torch.set_rng_state(own)
+        args, kwargs = operands.filled([tensor.clone() for tensor in operands.tensors])
+        second = [tensor.detach() for _, tensor in named_tensors("", self._module(*args, **kwargs))]
+        if len(first) == len(second) and all(map(_alike, first, second)):
+            return
+        raise UnsupportedOpError(
+            f"{type(self._module).__name__} requires results that follow from inputs, parameters and buffers, got "
+            f"others in a second call with the same inputs, since forward changes {some(changed)}; a buffer "
+            "(self.register_buffer(name, tensor)) in its place is a part of a step's state, and an input with an "
+            "output is one of your own"
+        )
+
+    def _held(self) -> dict[str, Any]:
+        """Name -> the identity of an attribute, and of what a container holds."""
+        return {
+            f"{path}.{key}" if path else key: _identities(value)
+            for path, part in self._module.named_modules()
+            for key, value in vars(part).items()
+            if key not in ("_parameters", "_buffers", "_modules")
+        }
+
+
+def _identities(value: Any) -> Any:
+    """Numbers as they are; what may be changed by what it holds, too."""
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    if isinstance(value, dict):
+        return id(value), tuple((id(key), id(part)) for key, part in value.items())
+    return (id(value), tuple(map(id, value))) if isinstance(value, (list, tuple, set)) else id(value)
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return not a.is_floating_point() or torch.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)

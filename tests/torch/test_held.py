@@ -1,0 +1,155 @@
+"""What PyTorch modules hold: constants that they branch over, weights reached by other ways, what they remember."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import UnsupportedOpError
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+
+class Module(nn.Module):
+    """A formula of a layer's result and of what the module holds."""
+
+    def __init__(self, formula: Callable[[Any, Any, Any], Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.formula = formula
+        self.weights = [self.linear.weight]
+        self.register_buffer("mean", torch.full((3,), 0.5))
+        self.register_buffer("started", torch.tensor(0, dtype=torch.bool))
+        self.register_buffer("kept", None)
+        self.remembered: Any = None
+        self.calls = 0
+
+    def forward(self, x: Any) -> Any:
+        return self.formula(self, x, self.linear(x))
+
+
+def _of_times(m: Any, x: Any, y: Any) -> Any:
+    """Steps of a solver; `torchdiffeq` looks at its times in this way."""
+    times = torch.linspace(0, 1, 4)
+    if times[0] > times[1]:
+        y = -y
+    assert (times[1:] > times[:-1]).all()
+    for start, end in itertools.pairwise(times):
+        y = y + (end - start) * torch.tanh(y * float(start + 1))
+    return y + m.mean
+
+
+def _of_flags(m: Any, x: Any, y: Any) -> Any:
+    return y * 5 if m.started else y + x
+
+
+def _by_a_list(m: Any, x: Any, y: Any) -> Any:
+    return y + torch.tanh(x @ m.weights[0])
+
+
+def _through_data(m: Any, x: Any, y: Any) -> Any:
+    m.mean.data.mul_(0.9).add_(y.detach().mean(0) * 0.1)
+    m.mean.detach()[0] += 1
+    return y * m.mean
+
+
+def _data_set(m: Any, x: Any, y: Any) -> Any:
+    m.mean.data = m.mean.data * 0.9 + y.data.mean(0)
+    return y * m.mean
+
+
+def _cached(m: Any, x: Any, y: Any) -> Any:
+    m.calls += 1
+    if m.kept is None:
+        m.kept = torch.arange(3.0)
+        m.remembered = m.kept * 2
+    return y * m.kept + m.remembered
+
+
+@pytest.mark.parametrize("formula", [_of_times, _of_flags, _by_a_list, _through_data, _data_set, _cached])
+def test_steps_are_torchs(formula: Any) -> None:
+    torch.manual_seed(0)
+    module = Module(formula)
+    theirs = copy.deepcopy(module)
+    theirs.weights = [theirs.linear.weight]
+    optimizer = torch.optim.SGD(theirs.parameters(), 0.5)
+    trainer = ll.Trainer(ll.from_torch(module, torch.rand(2, 3), "mse", torch.optim.SGD(module.parameters(), 0.5)))
+    for rows in (2, 4, 3):
+        x = torch.rand(rows, 3, generator=torch.Generator().manual_seed(rows))
+        loss = nn.functional.mse_loss(theirs(x), x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert trainer.step({"x": x.numpy(), "target": x.numpy()}).loss == pytest.approx(loss.item(), rel=1e-5)
+    trainer.to_torch(module)
+    for name in ("linear.weight", "linear.bias", "mean"):
+        np.testing.assert_allclose(module.state_dict()[name], theirs.state_dict()[name], rtol=1e-5, atol=1e-6)
+    assert module.calls == 0
+
+
+def _started_once(m: Any, x: Any, y: Any) -> Any:
+    if not m.started:
+        m.mean.copy_(y.detach().mean(0))
+        m.started.fill_(value=True)
+    return y - m.mean
+
+
+def test_what_is_done_in_a_first_step_is_done_before() -> None:
+    module = Module(_started_once)
+    with pytest.raises(
+        UnsupportedOpError, match=r"got a branch over the value of started, which forward changes; .*once"
+    ):
+        ll.from_torch(module, torch.rand(2, 3), "mse", "sgd")
+    module(torch.rand(2, 3))
+    x = torch.rand(4, 3)
+    loss = (
+        ll.Trainer(ll.from_torch(module, torch.rand(2, 3), "mse", "sgd"))
+        .step({"x": x.numpy(), "target": x.numpy()})
+        .loss
+    )
+    assert loss == pytest.approx(nn.functional.mse_loss(module(x), x).item(), rel=1e-5)
+
+
+def _random(m: Any, x: Any, y: Any) -> Any:
+    return y if torch.ones(2).bernoulli_().sum() > 1 else y * 2
+
+
+def _changed_before(m: Any, x: Any, y: Any) -> Any:
+    times = torch.linspace(0, 1, 4)
+    times[1:].add_(y.sum())
+    return y if times[1] > 0 else -y
+
+
+def _of_inputs(m: Any, x: Any, y: Any) -> Any:
+    return y if x.sum() > 0 else -y
+
+
+def _remembering(m: Any, x: Any, y: Any) -> Any:
+    y = y if m.remembered is None else y + m.remembered
+    m.remembered = y.detach()
+    return y
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        (_remembering, "in a second call with the same inputs, since forward changes remembered; a buffer"),
+        (_random, r"got: GuardOnDataDependent.* \(test_held.py:\d+\); branches and loops over values"),
+        (_changed_before, r"\(test_held.py:\d+\); branches and loops over values"),
+        (_of_inputs, r"\(test_held.py:\d+\); branches and loops over values"),
+    ],
+)
+def test_refused(formula: Any, message: str) -> None:
+    module = Module(formula)
+    before = torch.get_rng_state()
+    with pytest.raises(UnsupportedOpError, match=message):
+        ll.from_torch(module, torch.ones(2, 3), "mse")
+    assert torch.equal(before, torch.get_rng_state())
