@@ -36,7 +36,7 @@ from lstm_lower.torch import causes, examples, losses, optimizers, states
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, settled, trace
 from lstm_lower.torch.interface import Operands, brief, named_tensors, numbers
-from lstm_lower.torch.own_gradients import OwnGradientsTakenPass, results_alone
+from lstm_lower.torch.own_gradients import OwnGradientsTakenPass, results_alone, tied
 from lstm_lower.torch.wrappers import module_of
 
 
@@ -140,7 +140,7 @@ def from_torch(
     if evaluated is exported:
         making = [EvaluationPass(formula, what, making)]
     read = {name for form in (exported, evaluated) if form is not None for name in states.read_in(form.model)}
-    rerolling = LoopRerolling(changing)
+    rerolling = LoopRerolling(changing, tied)
     passes: list[Pass] = [
         *_preparing_passes(rerolling),
         *making,
@@ -231,7 +231,9 @@ def _record_evaluation(step: ir.Model, evaluated: Exported, loss: Loss | str, ch
     model = evaluated.model
     outputs = [str(value.name) for value in model.graph.outputs]
     try:
-        made = run_passes(model, [*_preparing_passes(LoopRerolling(changing)), ObjectivePass(loss, None, "forward")])
+        made = run_passes(
+            model, [*_preparing_passes(LoopRerolling(changing, tied)), ObjectivePass(loss, None, "forward")]
+        )
     except UnsupportedOpError:
         return
     evaluation.record(step, made, None if loss in outputs else outputs)

@@ -19,7 +19,7 @@ from torch import Tensor
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import Copier, copy_model
-from lstm_lower.graph.edit import remove_unread
+from lstm_lower.graph.edit import detach, operands, remove_unread
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.inference.base import Inferred, infers
 from lstm_lower.graph.standard.base import Operand
@@ -83,21 +83,33 @@ def _own_gradient(op: OwnGradient, n: Adjoint) -> Gradients:
     return [None] * len(results) * 2 + summed
 
 
+def tied(graph: ir.Graph) -> set[ir.Value]:
+    """Values between seeds and the results that the gradients belong to, for which others stand in a gradient."""
+    found: set[ir.Value] = set()
+    for each in graph:
+        if Seed.matches(each) or (not OwnGradient.matches(each) and any(x in found for x in operands(each))):
+            found.update(each.outputs)
+    return found
+
+
 @dataclasses.dataclass
 class OwnGradientsTakenPass(Pass):
-    """Leaves the results of functions with a gradient of their own: all gradients are taken."""
+    """Leaves the results of functions with a gradient of their own: all gradients are taken.
+
+    Of seeds that something still reads, as of a step of a loop, nothing comes of it.
+    """
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Leaves them."""
-        nodes = [each for each in all_nodes(model.graph) if OwnGradient.matches(each) or Underivable.matches(each)]
+        nodes = [each for each in all_nodes(model.graph) if each.domain == _DOMAIN]
         for each in nodes:
-            results = [x for x in each.inputs if x is not None]
-            for old, new in zip(each.outputs, results, strict=False):
+            for old, new in zip(each.outputs, operands(each), strict=False):
                 replace(old, new, self.context.space)
         if nodes:
+            detach(*nodes)
             remove_unread(model.graph)
             model.graph.opset_imports.pop(_DOMAIN, None)
         return ir.passes.PassResult(model, modified=bool(nodes))

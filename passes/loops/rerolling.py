@@ -12,7 +12,7 @@ Postcondition: these steps are one Scan; results that were joined are its sequen
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -37,41 +37,44 @@ class LoopRerolling(Pass):
 
     Attributes:
         weights: names of initializers that shall be learnt: what steps make of them is no constant.
+        tied: tells values of a graph that no step hands on to another.
         steps: numbers of steps of the loops that it has rolled.
     """
 
     preserves = True
 
-    def __init__(self, weights: Collection[str] = ()) -> None:
+    def __init__(
+        self, weights: Collection[str] = (), tied: Callable[[ir.Graph], Collection[ir.Value]] = lambda _: ()
+    ) -> None:
         super().__init__()
-        self.weights = frozenset(weights)
+        self.weights, self.tied = frozenset(weights), tied
         self.steps: list[int] = []
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rolls."""
         modified = False
         for graph in list(with_inner(model.graph)):
-            while (steps := _roll_one(graph, self.context.space, self.weights)) is not None:
+            while (steps := self._roll_one(graph)) is not None:
                 self.steps.append(steps)
                 modified = True
         return ir.passes.PassResult(model, modified=modified)
 
-
-def _roll_one(graph: ir.Graph, space: Workspace, weights: frozenset[str]) -> int | None:
-    """Rolls the steps of one loop; how many they were, or `None` where there is no loop."""
-    code = Code(graph, weights)
-    for seeds in _candidates(code):
-        both = [Rows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
-        loops = [_Rolling(graph, rows, space) for rows in both if rows.is_loop]
-        fit = [rolling for rolling in loops if rolling.is_typed and rolling.pays]
-        if fit:
-            # The first of equals: its steps end where states are handed on.
-            rolling = max(fit, key=lambda rolling: len(rolling.rows.rows))
-            rolling.run()
-            remove_unread(graph)
-            graph.sort()
-            return rolling.rows.count
-    return None
+    def _roll_one(self, graph: ir.Graph) -> int | None:
+        """Rolls the steps of one loop; how many they were, or `None` where there is no loop."""
+        space = self.context.space
+        code = Code(graph, self.weights, self.tied(graph))
+        for seeds in _candidates(code):
+            both = [Rows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
+            loops = [_Rolling(graph, rows, space) for rows in both if rows.is_loop]
+            fit = [rolling for rolling in loops if rolling.is_typed and rolling.pays]
+            if fit:
+                # The first of equals: its steps end where states are handed on.
+                rolling = max(fit, key=lambda rolling: len(rolling.rows.rows))
+                rolling.run()
+                remove_unread(graph)
+                graph.sort()
+                return rolling.rows.count
+        return None
 
 
 def _candidates(code: Code) -> Iterator[list[ir.Node]]:

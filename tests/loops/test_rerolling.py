@@ -145,10 +145,10 @@ def feeds_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return {name: random.standard_normal(shape).astype(np.float32) * 0.5 for name, shape in shapes.items()}
 
 
-def rolled(model: onnx.ModelProto) -> onnx.ModelProto:
+def rolled(model: onnx.ModelProto, tied: str = "-") -> onnx.ModelProto:
     work = ir.from_proto(model)
     InferShapesPass()(work)
-    step = LoopRerolling()
+    step = LoopRerolling(tied=lambda graph: {x for node in graph for x in node.outputs if str(x.name).startswith(tied)})
     step.verify_each = True
     step(work)
     after = ir.to_proto(work)
@@ -214,6 +214,11 @@ def test_what_stays(form: Form) -> None:
     """Where one step differs, at most the steps before and behind it become a loop; here these are too few."""
     model = form.model()
     assert scans(rolled(model)) == []
+
+
+@pytest.mark.parametrize(("tied", "loops"), [("a", 1), ("c", 1), ("h", 0)])
+def test_what_is_tied_is_not_handed_on(tied: str, loops: int) -> None:
+    assert len(scans(rolled(Form(cell).model(), tied))) == loops
 
 
 def test_golden(golden: Golden) -> None:

@@ -126,13 +126,25 @@ def _penalty(m: Module, x: Any) -> Any:
 
 
 def _steps(m: Module, x: Any) -> Any:
-    """A loop that becomes a Scan."""
-    potential, spikes = torch.zeros(3), torch.zeros(3)
-    total = torch.zeros(())
+    """A loop that becomes a Scan; in a step something reads results without their gradients."""
+    potential, total = torch.zeros(3), torch.zeros(())
     for step in range(6):
-        potential = 0.9 * potential * (1 - spikes.detach()) + x * m.w * (step + 1)
-        spikes = Spike.apply(potential - 0.5)
-        total = total + spikes
+        reset = Spike.apply(potential - 0.5).detach()
+        potential = 0.9 * potential * (1 - reset) + x * m.w * (step + 1)
+        total = total + Spike.apply(potential - 0.5)
+    return total
+
+
+def _layers(m: Module, x: Any) -> Any:
+    """Two layers of spiking cells, whose reset is what the step before made, made again."""
+    first, second, total = torch.zeros(3), torch.zeros(3), torch.zeros(())
+    for step in range(6):
+        reset = Spike.apply(first - 1).clone().detach()
+        first = 0.9 * first + x * m.w * (step + 1) - reset
+        spikes = Spike.apply(first - 1)
+        reset = Spike.apply(second - 1).clone().detach()
+        second = m.w.clamp(0, 1) * second + spikes * m.w - reset
+        total = total + second * Spike.apply(second - 1)
     return total
 
 
@@ -155,6 +167,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "inverted": lambda m, x: Inverted.apply(x * m.w, torch.sin),
     "penalty": _penalty,
     "steps": _steps,
+    "layers": _layers,
     "branches": _branches,
     "without gradients": _without_gradients,
 }

@@ -9,7 +9,7 @@ must be the same in all steps, be made in the same step, be made in the step bef
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -44,10 +44,12 @@ class Code:
         readers: the nodes that read a value so.
         kinds: what nodes that may stand in one row have in common.
         learnt: values that are or follow from initializers that shall be learnt, by other than their sizes.
+        tied: values that are read in the step that makes them, or that no step makes or reads.
     """
 
-    def __init__(self, graph: ir.Graph, weights: frozenset[str] = frozenset()) -> None:
+    def __init__(self, graph: ir.Graph, weights: frozenset[str] = frozenset(), tied: Collection[ir.Value] = ()) -> None:
         self.graph = graph
+        self.tied = tied
         self.reads = {node: operands(node) for node in graph}
         self.kinds = {node: node_kind(node) for node in graph}
         self.readers: dict[ir.Value, list[ir.Node]] = {}
@@ -172,13 +174,27 @@ class Rows:
             for number, row in list(self.rows.items()):
                 roles = [self._role(values, reached) for values in zip(*(node.inputs for node in row), strict=True)]
                 known = [role for role in roles if role is not None]
-                if len(known) == len(roles):
+                if len(known) == len(roles) and self._keeps_together(number, known):
                     self.roles[number] = known
                     continue
                 changed = True
                 del self.rows[number]
                 for node in row:
                     del self._place[node]
+
+    def _keeps_together(self, number: int, roles: Sequence[Role]) -> bool:
+        """Whether what is tied to a row's nodes is in the same steps."""
+        if not self.code.tied:
+            return True
+        for step, node in enumerate(self.rows[number]):
+            for value in node.outputs:
+                if value in self.code.tied and any(self._step(reader) != step for reader, _ in value.uses()):
+                    return False
+        operands = zip(roles, self.rows[number][0].inputs, strict=True)
+        return all(isinstance(role, Same) for role, value in operands if value in self.code.tied)
+
+    def _step(self, node: ir.Node) -> int | None:
+        return self._place[node][1] if node in self._place else None
 
     def _following(self, nodes: Iterable[ir.Node]) -> set[ir.Node]:
         """Nodes, and all that depend on them."""
