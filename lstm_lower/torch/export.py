@@ -162,13 +162,14 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
 
 
 def _check_kernels(traced: Traced, refused: Exception | None, model: ir.Model) -> None:
-    """Refuses what onnxruntime runs neither as it is nor as what it is lowered to, unless there are other devices."""
-    if refused is None or not only_processor():
+    """Refuses what onnxruntime takes neither as it is nor lowered; kernels may be those of other devices."""
+    node = None if refused is None else lacking(refused, model)
+    if refused is None or (node is not None and not only_processor()):
         return
     try:
         Session(copy_model(model), providers=["cpu"])
     except LstmLowerError as error:
-        name, node = type(traced.step.module).__name__, lacking(refused, model)
+        name = type(traced.step.module).__name__
         if node is None:
             raise UnsupportedOpError(
                 f"{name} requires operations that torch.onnx writes as onnxruntime takes them, got: "

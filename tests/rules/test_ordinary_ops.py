@@ -16,7 +16,7 @@ from lstm_lower.opdef import REGISTRY
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.rules.test_gradients import run
 from tests.support.ordinary.case import BFLOAT16, Case, recording
-from tests.support.ordinary.families import MODULES, all_cases
+from tests.support.ordinary.families import MODULES, all_cases, cases
 from tests.support.ordinary.models import KERNEL, ROUNDING, assert_close, model_of, oracle_results
 from tests.support.recorded import assert_recorded
 from tests.support.side_by_side import SideBySide
@@ -172,13 +172,19 @@ def test_definitions_are_those_of_tensorflow() -> None:
 
 @pytest.mark.parametrize("family", MODULES)
 def test_recording_is_what_tensorflow_computes(family: str) -> None:
-    pytest.importorskip("tensorflow")
-    from tests.data.record_ordinary import record_family
+    tf = pytest.importorskip("tensorflow")
+    from tests.data.record_ordinary import record
 
     kept = recording(family)
-    computed = record_family(family)
-    assert list(computed) == list(kept)
-    for case, results in computed.items():
-        for name, value in results.items():
-            assert value.dtype == kept[case][name].dtype, (case, name)
-            assert_recorded(value, kept[case][name], 1e-6, case)
+    recorded = [case for case in cases(family) if case.recorded]
+    assert [case.id for case in recorded] == list(kept)
+    for case in recorded:
+        try:
+            computed = record(case)
+        except tf.errors.UnimplementedError as error:
+            # Of depthwise convolutions TensorFlow has this kernel for some processors only.
+            assert "does not support dilations" in str(error)  # noqa: PT017
+            continue
+        for name, value in computed.items():
+            assert value.dtype == kept[case.id][name].dtype, (case.id, name)
+            assert_recorded(value, kept[case.id][name], 1e-6, case.id)

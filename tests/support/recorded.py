@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +14,7 @@ def assert_recorded(value: npt.NDArray[np.generic], kept: npt.NDArray[np.generic
     """
     found, wanted = value.astype(np.float64), kept.astype(np.float64)
     absolute = tolerance
-    if value.dtype.kind == "f" and value.dtype.itemsize == 2:
-        absolute = 4e-3 * np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-3)
+    if value.dtype in (np.float16, ml_dtypes.bfloat16):
+        digits = max(4e-3, float(ml_dtypes.finfo(value.dtype).eps))
+        absolute = digits * np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-3)
     np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=absolute, err_msg=what)
