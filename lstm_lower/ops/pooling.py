@@ -142,13 +142,18 @@ class MaxPoolGradGradV2(_ByOperands):
         output = operand("N P Q C")
 
 
-class MaxPool3DGrad(_PoolingGradient):
+class _OfVolumes(_PoolingGradient, abstract=True):
+    class Types:
+        T = FLOATS[:3]
+
+    class Attrs(_PoolingGradient.Attrs):
+        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)
+
+
+class MaxPool3DGrad(_OfVolumes):
     """Gradient of the largest element of each window of a volume: it goes to each one that is equal to it."""
 
     forward = "MaxPool3D"
-
-    class Types:
-        T = FLOATS[:3]
 
     class Inputs:
         orig_input = operand("N D H W C")
@@ -158,18 +163,12 @@ class MaxPool3DGrad(_PoolingGradient):
     class Outputs:
         output = operand("N D H W C")
 
-    class Attrs(_PoolingGradient.Attrs):
-        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)
 
-
-class MaxPool3DGradGrad(_PoolingGradient):
+class MaxPool3DGradGrad(_OfVolumes):
     """Gradient of MaxPool3DGrad as TensorFlow has it: unlike that op it takes the first of equal elements only."""
 
     forward = "MaxPool3DGrad"
     windowed = "orig_output"
-
-    class Types:
-        T = FLOATS[:3]
 
     class Inputs:
         orig_input = operand("N D H W C")
@@ -178,9 +177,6 @@ class MaxPool3DGradGrad(_PoolingGradient):
 
     class Outputs:
         output = operand("N O P Q C")
-
-    class Attrs(_PoolingGradient.Attrs):
-        data_format = attr(str, "NDHWC", choices=VOLUME_FORMATS)
 
 
 class _AveragesGradient(_PoolingGradient, abstract=True):

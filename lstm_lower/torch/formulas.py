@@ -8,10 +8,11 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr, detached
+from lstm_lower.graph.expressions import Expr, detached
 from lstm_lower.passes.rules.elementwise import expm1_of, log1p_of
 from lstm_lower.passes.rules.ordinary import elimination, error_functions
 from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma, polygamma
+from lstm_lower.passes.rules.sizes import up_to
 from lstm_lower.passes.training.losses import CTC
 from lstm_lower.torch.matrices import MATRICES
 from lstm_lower.torch.nodes import Formula, Traced
@@ -28,12 +29,6 @@ def _along(n: Traced) -> tuple[Expr, Callable[[Expr], Expr]]:
 
 def _sizes_behind(x: Expr) -> list[int | Expr]:
     return [x.size(place) for place in range(1, len(x.shape or ()))]
-
-
-def _numbers(b: Builder, size: int | Expr) -> Expr:
-    """0, 1, 2, ..."""
-    end = b.sizes([size]).reshape()
-    return b.op(std.Range, end.like(0), end, end.like(1))
 
 
 def rolling_product(n: Traced) -> list[Expr | None]:
@@ -63,7 +58,7 @@ def running_place(n: Traced) -> list[Expr | None]:
         return [b.where(new, x, best), found], [found]
 
     first = along.slice(0, 1, axis=0).squeeze(0)
-    numbers = _numbers(b, along.size(0))
+    numbers = up_to(b, along.size(0))
     _, (out,) = b.scan(body, states=[first, b.fill(0, _sizes_behind(along), INT64)], inputs=[along, numbers])
     return [back(out)]
 

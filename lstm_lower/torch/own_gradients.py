@@ -19,7 +19,8 @@ from torch import Tensor
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import Copier, copy_model
-from lstm_lower.graph.edit import detach, operands, remove_unread
+from lstm_lower.graph.edit import detach, remove_unread
+from lstm_lower.graph.edit import operands as reads
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.inference.base import Inferred, infers
 from lstm_lower.graph.standard.base import Operand
@@ -38,8 +39,8 @@ _ORDERS = 3
 class OwnGradient(std.Standard, domain=_DOMAIN):
     """Results with a gradient of their own.
 
-    Operands: as many results and seeds as there are outputs; then the function's operands, and as many gradients. All
-    but the function's operands have a mark that no gradient flows through them.
+    Operands: as many results and seeds as there are outputs; then the function's operands, and as many gradients.
+    Results and gradients have a mark that no gradient flows through them.
     """
 
     @property
@@ -72,8 +73,7 @@ def _as_operands(op: std.Standard) -> Inferred:
 def _own_gradient(op: OwnGradient, n: Adjoint) -> Gradients:
     results, seeds, operands, gradients = op.groups
     # What is behind the marks that keep gradients from flowing here: through the copy they flow.
-    marks = [std.Identity.of(value.producer(), op.facts) for value in gradients]
-    found = [mark.data for mark in marks if mark is not None]
+    found = [reads(mark)[0] for value in gradients if (mark := value.producer()) is not None]
     cotangents = {seed: n.cotangent(index).value for index, seed in enumerate(seeds)}
     copier = Copier(cotangents, captures=True, name=n.b.names.another)
     assert op.node.graph is not None
@@ -83,11 +83,19 @@ def _own_gradient(op: OwnGradient, n: Adjoint) -> Gradients:
     return [None] * len(results) * 2 + summed
 
 
+@differentiates(Underivable)
+def _underivable(op: Underivable, n: Adjoint) -> Gradients:  # noqa: ARG001
+    raise UnsupportedOpError(
+        f"a torch.autograd.Function that is called in backward functions requires derivatives of at most {_ORDERS} "
+        "orders, got one more; a backward that is written in operations of tensors has all"
+    )
+
+
 def tied(graph: ir.Graph) -> set[ir.Value]:
     """Values between seeds and the results that the gradients belong to, for which others stand in a gradient."""
     found: set[ir.Value] = set()
     for each in graph:
-        if Seed.matches(each) or (not OwnGradient.matches(each) and any(x in found for x in operands(each))):
+        if Seed.matches(each) or (not OwnGradient.matches(each) and any(x in found for x in reads(each))):
             found.update(each.outputs)
     return found
 
@@ -106,7 +114,7 @@ class OwnGradientsTakenPass(Pass):
         """Leaves them."""
         nodes = [each for each in all_nodes(model.graph) if each.domain == _DOMAIN]
         for each in nodes:
-            for old, new in zip(each.outputs, operands(each), strict=False):
+            for old, new in zip(each.outputs, reads(each), strict=False):
                 replace(old, new, self.context.space)
         if nodes:
             detach(*nodes)
@@ -117,7 +125,7 @@ class OwnGradientsTakenPass(Pass):
 
 def results_alone(model: ir.Model) -> ir.Model:
     """A copy of a model without gradients of functions' own; the model itself, if it has none."""
-    if not any(OwnGradient.matches(each) for each in all_nodes(model.graph)):
+    if not any(each.domain == _DOMAIN for each in all_nodes(model.graph)):
         return model
     copy = copy_model(model)
     OwnGradientsTakenPass()(copy)

@@ -226,6 +226,26 @@ def test_a_step_trains_and_is_evaluated() -> None:
     )
 
 
+def _fourth(m: Module, x: Any) -> Any:
+    x = x.detach().requires_grad_()
+    y = Powered.apply(x * m.w)
+    for _ in range(4):
+        (y,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    return y
+
+
+class Powered(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x**5
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return 5 * dy * Powered.apply(x) / x
+
+
 class Dirty(Function):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -251,6 +271,11 @@ class TooFew(Function):
     ("formula", "error", "message"),
     [
         (lambda m, x: Dirty.apply(x * m.w), UnsupportedOpError, "Dirty requires a forward that leaves its operands"),
+        (
+            _fourth,
+            UnsupportedOpError,
+            "requires derivatives of at most 3 orders, got one more; a backward that is written",
+        ),
         (lambda m, x: TooFew.apply(x, m.w), InvalidInputError, "backward of TooFew requires .* 2 arguments .*got 1"),
         (
             lambda m, x: torch.func.vmap(Limited.apply)(x * m.w),
