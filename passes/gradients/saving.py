@@ -55,8 +55,7 @@ class Handing:
 
         Args:
             backward: what has emitted the backward body.
-            varies: whether a value of the forward body has another shape from step to step; of one of which only the
-                shape is read just that is saved.
+            varies: whether a value of the forward body has another shape from step to step.
         """
         self.backward = backward
         self._varies = varies
@@ -69,7 +68,8 @@ class Handing:
 
         Args:
             forward: the forward body.
-            handed: a value of the forward body -> what the backward body has in its place.
+            handed: a value of the forward body -> what the backward body has in its place; of one of which only the
+                shape is read just that is asked for.
         """
         saved = list(forward.inputs)
         for node in reversed(list(forward)):
@@ -80,7 +80,7 @@ class Handing:
                 saved += read
         for value in saved:
             readers = self._readers(value)
-            if readers and all(std.Shape.matches(node) for node, _ in readers) and self._varies(value):
+            if readers and all(std.Shape.matches(node) for node, _ in readers):
                 for node, _ in readers:
                     self._hand_shape(node, forward, handed)
             elif readers:

@@ -122,6 +122,11 @@ class ForwardSteps:
         shape = self.b.facts.shape(value)
         return (shape is None or not all(isinstance(dim, int) for dim in shape)) and self._variation.of(value)
 
+    def stays(self, before: ir.Value, after: ir.Value) -> bool:
+        """Whether a state is known to have one shape before and after a step."""
+        shape = self.b.facts.shape(before)
+        return isinstance(self.op, std.Scan) or (shape is not None and shape == self.b.facts.shape(after))
+
     def count(self) -> Expr:
         """How many steps a Loop has run, a scalar."""
         op, b = self.op, self.b

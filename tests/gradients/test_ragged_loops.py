@@ -90,6 +90,16 @@ OVERWRITTEN = """g (double[T,2] x, double[2] w, int64 n) => (double[M,2] y) {
   }> (n, going, x)
 }"""
 
+# One that each step overwrites with the same number of elements, which need not be the state's.
+REPLACED = """g (double[J] h0, double[K] w, int64 n) => (double[M] y, double[J] z) {
+  going = Constant <value = bool {1}> ()
+  y = Loop <body = body (int64 i, bool c, double[P] h) => (bool c1, double[Q] h1) {
+    c1 = Identity(c)  zero = Constant <value = int64[1] {0}> ()  two = Constant <value = int64[1] {2}> ()
+    part = Slice(w, zero, two)  h1 = Sin(part)
+  }> (n, going, h0)
+  z = Exp(h0)
+}"""
+
 # States that change places, one of them empty at first.
 SWAPPED = """g (double[T,2] x, double[2] w, int64 n) => (double[M,2] y, double[L,2] z) {
   going = Constant <value = bool {1}> ()  zero = Constant <value = int64[1] {0}> ()  none = Slice(x, zero, zero, zero)
@@ -124,6 +134,7 @@ CASES = {
     ),
     "chosen": (CHOSEN, [{"x": _random(t, 4), "h0": _random(4), "w": _random(4)} for t in (5, 1)]),
     "overwritten": (OVERWRITTEN, [{"x": _random(4, 2), "w": _random(2), "n": np.asarray(n)} for n in (3, 0)]),
+    "replaced": (REPLACED, [{"h0": _random(1), "w": _random(4), "n": np.asarray(n)} for n in (3, 0)]),
     "swapped": (SWAPPED, [{"x": _random(3, 2), "w": _random(2), "n": np.asarray(n)} for n in (2,)]),
     "around": (AROUND, [{"x": _random(5, 3), "h0": _random(3), "w": _random(3, 3)}]),
     "joined": (JOINED, [{"x": _random(t, 2), "w": _random(2), "n": np.asarray(n)} for t, n in ((4, 3), (2, 1))]),

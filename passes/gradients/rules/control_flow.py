@@ -91,9 +91,10 @@ class _BackwardLoop:
             before, after = self._parameters[j], self._updates[j]
             found = self.reverse.gradients.get(before)
             if found is None:
-                # What a step overwrites need not have been as large.
-                changes = forward.varies(before) or forward.varies(after)
-                found = self.inner.zeros_like(self.inner.wrap(before) if changes else state.parameter)
+                # What a Loop's step overwrites need not have been as large.
+                found = self.inner.zeros_like(
+                    state.parameter if forward.stays(before, after) else self.inner.wrap(before)
+                )
             state.update = found
         for value in captured(self.reverse, self.body):
             zeros = widened(self.n.b.zeros_like(self.n.b.wrap(value)))
