@@ -16,7 +16,7 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.training import clipping
 from lstm_lower.passes.training.optimizers import Optimizer, working_dtype
-from lstm_lower.passes.training.step import TrainingStep, zeros_of
+from lstm_lower.passes.training.step import TrainingStep, needed, zeros_of
 from lstm_lower.passes.training.updates import Group, attach, groups_of
 from lstm_lower.records import state as training_state
 
@@ -129,22 +129,22 @@ class _Accumulation:
         return b.wrap(self.last.value)
 
     def close(self) -> None:
-        """Gates what depends on the gradients, and the counters that count updates.
+        """Gates what depends on the gradients, what only updates read, and the counters that count them.
 
         State that the step computes without looking at gradients (moving statistics, say) changes in every step, and
-        so does a counter that the gradients themselves depend on (the state of a random number generator).
+        so does what the gradients themselves depend on (the state of a random number generator).
         """
         step = self.step
         read = step.dependents(self._raw.values())
+        before_gradients = needed(self._raw.values())
+        weights = [step.outputs[pair.output] for pair in step.state.pairs if pair.output and pair.role == "weight"]
+        before_updates = needed(value for value in weights if value in read)
         for pair in step.state.pairs:
             if pair.output is None or pair in self._own:
                 continue
             before = step.inputs[pair.input]
-            if pair.role == "counter":
-                changed = not any(value in step.dependents([before]) for value in self._raw.values())
-            else:
-                changed = step.outputs[pair.output] in read
-            if changed:
+            of_updates = before not in before_gradients and (pair.role == "counter" or before in before_updates)
+            if of_updates or (pair.role != "counter" and step.outputs[pair.output] in read):
                 step.replace_output(
                     pair.output,
                     "accumulate",

@@ -115,7 +115,9 @@ class ConstantLR:
     total_iters: int = 5
 
     def rate(self, first: Expr, count: Expr) -> Expr:
-        return first * count.builder.where(count < self.total_iters, count.like(self.factor), 1.0)
+        # PyTorch never takes back what zero updates have.
+        during = count < (self.total_iters or math.inf)
+        return first * count.builder.where(during, count.like(self.factor), 1.0)
 
     def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
         at_end = count.builder.op(std.Equal, count, count.like(float(self.total_iters)))
@@ -130,13 +132,16 @@ class LinearLR:
     end_factor: float = 1.0
     total_iters: int = 5
 
+    @property
+    def _slope(self) -> float:
+        return (self.end_factor - self.start_factor) / (self.total_iters or math.inf)
+
     def rate(self, first: Expr, count: Expr) -> Expr:
-        slope = (self.end_factor - self.start_factor) / self.total_iters
-        return first * (count.minimum(self.total_iters) * slope + self.start_factor)
+        return first * (count.minimum(self.total_iters) * self._slope + self.start_factor)
 
     def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
-        slope = (self.end_factor - self.start_factor) / self.total_iters
-        grown = rate * ((count * slope + self.start_factor) / ((count - 1) * slope + self.start_factor))
+        now, last = (past * self._slope + self.start_factor for past in (count, count - 1))
+        grown = rate * (now / last)
         return count.builder.where(count > float(self.total_iters), rate, grown)
 
 
@@ -148,7 +153,7 @@ class PolynomialLR:
     power: float = 1.0
 
     def rate(self, first: Expr, count: Expr) -> Expr:
-        left = 1.0 - count.minimum(self.total_iters) / self.total_iters
+        left = 1.0 - count.minimum(self.total_iters) / (self.total_iters or math.inf)
         return first * left.builder.op(std.Pow, left, left.like(self.power))
 
     def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002

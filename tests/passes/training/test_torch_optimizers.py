@@ -32,11 +32,11 @@ step ({dtype}[3] w, {dtype}[2] b, {dtype}[3] x, {dtype}[2] y) => ({dtype}[3] gra
 """
 
 
-def trainer(dtype: Any, optimizer: Any) -> ll.Trainer:
+def trainer(dtype: Any, optimizer: Any, accumulate: int = 1) -> ll.Trainer:
     name = {"float32": "float", "float64": "double"}[np.dtype(dtype).name]
     model = ir.from_proto(onnx.parser.parse_model(MODEL.format(dtype=name)))
     state.write(model, state.infer(model), {name: value.astype(dtype) for name, value in FIRST.items()})
-    return ll.Trainer(model, optimizer=optimizer)
+    return ll.Trainer(model, optimizer=optimizer, accumulate=accumulate)
 
 
 def feeds(dtype: Any) -> list[dict[str, Array]]:
@@ -62,10 +62,12 @@ def of_torch(make: Callable[..., Any], schedule: Callable[..., Any] | None = Non
 
 
 def check(optimizer: Any, expected: dict[str, Array]) -> None:
-    for dtype, tolerance in ((np.float64, 1e-7), (np.float32, 2e-6)):
-        run = trainer(dtype, optimizer)
+    """What one step an update makes of the weights, and two steps with the same gradients."""
+    for dtype, tolerance, steps in ((np.float64, 1e-7, 1), (np.float32, 2e-6, 1), (np.float64, 1e-7, 2)):
+        run = trainer(dtype, optimizer, steps)
         for feed in feeds(np.float64):
-            run.step({name: value.astype(dtype) for name, value in feed.items()})
+            for _ in range(steps):
+                run.step({name: value.astype(dtype) for name, value in feed.items()})
         got = run.state_dict()
         for name, value in expected.items():
             np.testing.assert_allclose(got[name], value, rtol=tolerance, atol=tolerance)
@@ -120,6 +122,9 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("MultiStepLR", {"milestones": [3, 3, 9], "gamma": 0.5}),
     ("ExponentialLR", {"gamma": 0.9}),
     ("ConstantLR", {"factor": 0.5, "total_iters": 4}),
+    ("ConstantLR", {"factor": 0.5, "total_iters": 0}),
+    ("LinearLR", {"start_factor": 0.2, "total_iters": 0}),
+    ("PolynomialLR", {"total_iters": 0}),
     ("LinearLR", {"start_factor": 0.2, "end_factor": 0.8, "total_iters": 9}),
     ("PolynomialLR", {"total_iters": 12, "power": 2.0}),
     ("CosineAnnealingLR", {"T_max": 8, "eta_min": 0.01}),
