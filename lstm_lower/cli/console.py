@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import IO, Any, cast
 
 import typer
 from rich.console import Console
@@ -19,9 +20,36 @@ from lstm_lower.errors import LstmLowerError, LstmLowerWarning
 from lstm_lower.plugins import load
 
 
+class _StandardOutput:
+    """Standard output, whose errors say that they are its own; where there is none, nothing is printed."""
+
+    def __init__(self) -> None:
+        self._stream = io.StringIO() if sys.stdout is None else sys.stdout
+
+    def write(self, text: str) -> int:
+        with of_standard_output():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with of_standard_output():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def of_standard_output() -> Iterator[None]:
+    """Says of errors of the operating system, which name no stream, that standard output has them."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from error
+
+
 def out() -> Console:
     """Standard output; made anew, since tests and pipes replace the stream."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
+    return Console(file=cast("IO[str]", _StandardOutput()), highlight=False, soft_wrap=True, emoji=False)
 
 
 def err() -> Console:
@@ -31,8 +59,9 @@ def err() -> Console:
 
 def print_json(data: Any) -> None:
     """Prints one JSON document, in ASCII; NaN, infinities and whatever else JSON lacks become strings."""
-    sys.stdout.write(json.dumps(_plain(data), indent=2, allow_nan=False) + "\n")
-    sys.stdout.flush()
+    stream = _StandardOutput()
+    stream.write(json.dumps(_plain(data), indent=2, allow_nan=False) + "\n")
+    stream.flush()
 
 
 def _plain(data: Any) -> Any:

@@ -26,10 +26,14 @@ from lstm_lower.cli.train_command import train
 
 
 class _Commands(typer.core.TyperGroup):
-    """The commands; a disk that is full when one prints its results is one message, too."""
+    """The commands; a disk that is full when one prints its results, or help, is one message, too."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with console.errors(), console.of_standard_output():
+            return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        with console.errors():
+        with console.errors(), console.of_standard_output():
             return super().invoke(ctx)
 
 

@@ -84,6 +84,24 @@ def check_place(path: Path, *read: Path | None) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
+def make_folder(path: Path) -> list[Path]:
+    """Makes a folder, and those above it; those that were not there, innermost first, for `remove_empty`.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Removes folders, innermost first, as far as nothing is in them."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A path to write to that becomes `path` when the block ends well, and leaves nothing behind otherwise.

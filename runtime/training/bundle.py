@@ -33,6 +33,7 @@ from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.evaluation import evaluation_of, prediction_of
 from lstm_lower.records import manifest
 from lstm_lower.records import state as training_state
+from lstm_lower.records.files import make_folder, remove_empty
 from lstm_lower.records.model_files import save
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime.loadable import check_loadable
@@ -120,14 +121,11 @@ def export_training(
 @contextlib.contextmanager
 def _made(folder: Path) -> Iterator[None]:
     """A folder, which is gone again where it was not there before and nothing comes into it."""
-    was_there = folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    made = make_folder(folder)
     try:
         yield
     except BaseException:
-        if not was_there:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        remove_empty(made)
         raise
 
 

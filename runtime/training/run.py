@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
+from lstm_lower.records.files import make_folder, remove_empty
 from lstm_lower.runtime.training import checkpoint
 from lstm_lower.runtime.training.learner import Array, Learner
 
@@ -44,13 +45,15 @@ class Run:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidInputError(f"{self.folder}: a folder is required for the run, got a file")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._made = make_folder(self.folder)
         self.checkpoint = self.folder / "checkpoint.safetensors"
         self.best = self.folder / "best.safetensors"
         self.log, self.epochs = self.folder / "metrics.jsonl", self.folder / "epochs.jsonl"
         self.note: str | None = None
+        self._logs = (self.log, self.epochs)
         self._streams: dict[Path, TextIO] = {}
-        self._lock = _lock(self.folder)
+        self._lock_file = self.folder / ".lock"
+        self._lock = _lock(self._lock_file)
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +62,14 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """Lets others have the folder."""
+        """Lets others have the folder; a run that never came to a step leaves nothing in it."""
+        begun = self.checkpoint.exists() or any(path.exists() and path.stat().st_size for path in self._logs)
+        if self._lock.is_locked and not begun:
+            for path in (*self._logs, self._lock_file):
+                with contextlib.suppress(OSError):  # Windows removes no file that is open; it stays, empty
+                    path.unlink(missing_ok=True)
+            self._lock.release()
+            remove_empty(self._made)
         self._lock.release()
 
     def found(self) -> tuple[Path, dict[str, Any]] | None:
@@ -101,7 +111,7 @@ class Run:
         self.keep_lines(steps, epochs)
         with contextlib.ExitStack() as stack:
             with self._explained():
-                self._streams = {path: path.open("a", encoding="utf-8") for path in (self.log, self.epochs)}
+                self._streams = {path: path.open("a", encoding="utf-8") for path in self._logs}
             stack.callback(self._streams.clear)
             for stream in self._streams.values():
                 stack.callback(self._close, stream)
@@ -191,14 +201,14 @@ class Run:
             raise OSError(f"{self.folder}: the run cannot be written: {error}; {self.kept()}") from error
 
 
-def _lock(folder: Path) -> BaseFileLock:
+def _lock(path: Path) -> BaseFileLock:
     with needed_by("a run"):
         from filelock import FileLock, Timeout
-    lock = FileLock(folder / ".lock")
+    lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
         raise InvalidInputError(
-            f"{folder}: a folder of its own is required for the run, got one in which another process trains"
+            f"{path.parent}: a folder of its own is required for the run, got one in which another process trains"
         ) from error
     return lock

@@ -29,13 +29,22 @@ from tests.support.op_inputs import valid_inputs
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
-@pytest.mark.parametrize("words", [["inspect", str(TRAIN), "--json"], ["ops"]])
+@pytest.mark.parametrize("words", [["inspect", str(TRAIN), "--json"], ["ops"], ["-h"], ["run", "-h"]])
 def test_results_that_nowhere_has_room_for(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "lstm_lower", *words]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "error: no space left on device\n"
+    assert done.stderr == "error: standard output: no space left on device\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+def test_a_file_is_whole_though_the_words_about_it_found_no_room(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lstm_lower", "lower", str(TRAIN), "-o", str(tmp_path / "lowered.onnx")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: standard output: no space left on device\n")
+    only_standard(tmp_path / "lowered.onnx")
 
 
 # inspect

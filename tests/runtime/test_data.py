@@ -330,6 +330,18 @@ def test_columns_that_are_no_numbers(column: list[Any], tmp_path: Path) -> None:
         list(source.epoch(Order(2), 0))
 
 
+@pytest.mark.parametrize("column", [[1.0, 2.0], [[1.0], [1.0, 2.0]]])
+def test_columns_of_another_dtype_say_how_to_write_them(column: list[Any], tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"x": column}), tmp_path / "data.parquet")
+    sizes = ["N", "T"] if isinstance(column[0], list) else ["N"]
+    source = open_data(tmp_path / "data.parquet", Layout([declared("x", "float", *sizes)]))
+    with pytest.raises(InvalidInputError, match=r"column 'x' requires float32\[.*, got float64; write .* as float32"):
+        list(source.epoch(Order(2), 0))
+
+
 def test_a_model_that_fixes_the_batch_size() -> None:
     fixed = Layout([declared("x", "float", 4, 2)])
     source = open_data({"x": np.zeros((10, 2), np.float32)}, fixed)

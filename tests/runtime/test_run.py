@@ -101,6 +101,24 @@ def test_a_run_stops_and_its_checkpoint_stays(tmp_path: Path, save_every: int) -
     assert [line["step"] for line in files(resumed).losses()] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_run_that_fails_before_its_first_step_leaves_nothing(tmp_path: Path, there: bool) -> None:
+    folder = tmp_path / "runs" / "mine"
+    if there:
+        folder.mkdir(parents=True)
+        (folder / "notes.txt").touch()
+    with run(folder, data(bad=1)) as failed, pytest.raises(NotFiniteError):
+        failed.go(1)
+    left = [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))]
+    assert left == (["runs", "runs/mine", "runs/mine/notes.txt"] if there else [])
+    with run(folder, data()) as begun:
+        failed.close()  # again, while another run has the folder
+        with pytest.raises(InvalidInputError, match="another process trains"):
+            run(folder, data())
+        begun.go(1)
+    assert len(files(begun).losses()) == STEPS
+
+
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
     """The loss of the last step was finite; its update is not."""
     with run(tmp_path, data()) as stopped:

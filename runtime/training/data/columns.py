@@ -53,14 +53,18 @@ class ColumnShards:
         path, part = self._parts[number]
         with _explained(path), _opened(path) as file:
             table = file.read(part, self._names)
-            columns = {
-                name: _as_input(to_numpy(table.column(name), f"{path}: column '{name}'"), self.layout.fields[name])
-                for name in self._names
-            }
+            columns = {name: _as_input(table.column(name), self.layout.fields[name], path) for name in self._names}
         return Table.of(self.layout, columns, self._padding, str(path))
 
 
-def _as_input(column: Array | Ragged, field: Field) -> Array | Ragged:
+def _as_input(arrow: Any, field: Field, path: Path) -> Array | Ragged:
+    column = to_numpy(arrow, f"{path}: column '{field.name}'")
+    dtype = column.samples[0].dtype if isinstance(column, Ragged) else column.dtype
+    if dtype != field.dtype:
+        raise InvalidInputError(
+            f"{path}: column '{field.name}' requires {field.signature}, got {dtype.name}; "
+            f"write the column as {field.dtype.name} (pandas: astype, pyarrow: cast)"
+        )
     if isinstance(column, Ragged) or field.axis == 0 or column.ndim <= field.axis:
         return column
     return np.moveaxis(column, 0, field.axis)
