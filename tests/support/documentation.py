@@ -75,6 +75,9 @@ QUICKER = {
     ),
 }
 
+# Seconds after which a command hangs; a busy machine takes ten times as long as an idle one.
+_PATIENCE = 1200
+
 _FENCE = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`((?:lstm-lower|python) [^`]+)`")
 
@@ -184,10 +187,10 @@ def run(command: Sequence[str], folder: Path, *, warnings: str = "error") -> str
         "COLUMNS": "200",
     }
     if command[0] == sys.executable and warnings == "error":
-        done = forks.run(command[1:], folder, environment, seconds=300)
+        done = forks.run(command[1:], folder, environment, seconds=_PATIENCE)
     else:
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_PATIENCE, check=False
         )
     assert done.returncode == 0, f"{list(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -11,6 +11,8 @@ from lstm_lower.extras import needed_by
 
 # Ray takes no less.
 _SMALLEST_STORE = 80 << 20
+# Ray gives its own processes half a minute to start, which a busy machine may need twice.
+_ATTEMPTS = 5
 
 
 def ray_module() -> Any:
@@ -49,13 +51,19 @@ def connect(address: str | None, cpus: int, traffic: int) -> bool:
         quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         store = max(_SMALLEST_STORE, 2 * traffic)
         own = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": store} if address is None else {}
-        try:
-            ray.init(address=address or "local", **quiet, **own)
-            # Ray writes to standard output that a worker died, and knows no option against it; the pool deals with it.
-            ray._private.worker.print_to_stdstream = _unsaid
-        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-            where = "a cluster on this machine" if address is None else f"a cluster of Ray at {address!r}"
-            raise InvalidInputError(f"training on several workers requires {where}, got: {_line(error)}") from error
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                ray.init(address=address or "local", **quiet, **own)
+                break
+            # That it started too late is an exception of no class of its own.
+            except Exception as error:
+                ray.shutdown()
+                if address is None and "timed out" in str(error).lower() and attempt < _ATTEMPTS:
+                    continue
+                where = "a cluster on this machine" if address is None else f"a cluster of Ray at {address!r}"
+                raise InvalidInputError(f"training on several workers requires {where}, got: {_line(error)}") from error
+        # Ray writes to standard output that a worker died, and knows no option against it; the pool deals with it.
+        ray._private.worker.print_to_stdstream = _unsaid
     there = int(ray.cluster_resources().get("CPU", 0))
     if there < cpus:
         if made:

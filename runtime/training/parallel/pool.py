@@ -16,8 +16,9 @@ Array = np.ndarray[Any, Any]
 
 # A chunk that is summed by itself is worth a message of its own from about here.
 _CHUNK_BYTES = 256 << 10
-# Seconds until a worker that was started must answer, and how often one is started in another's place at one time.
-_START_SECONDS = 120
+# Seconds until a worker must answer where others may hold the processors that it waits for. On a cluster of our own a
+# worker answers, however late, or Ray says that it died. How often one is started in another's place at one time.
+_START_SECONDS = 600
 _ATTEMPTS = 20
 
 
@@ -52,13 +53,14 @@ class Pool:
         self._ray = cluster.ray_module()
         vector, held = program.layout.size * program.layout.dtype.itemsize, sum(x.nbytes for x in state.values())
         self._own = cluster.connect(address, count * program.threads, 2 * (count + 1) * vector + 2 * held)
+        self._patience = None if self._own else _START_SECONDS
         self._chunks = max(1, min(count, vector // _CHUNK_BYTES))
         try:
             self._program = self._ray.put(program)
             self._kind = self._ray.remote(num_cpus=program.threads, max_restarts=0, max_task_retries=0)(Replica)
             given = self._ray.put(dict(state))
             self._actors = [self._started(rank, given, 0) for rank in range(count)]
-            self._get([actor.at.remote() for actor in self._actors], _START_SECONDS)
+            self._get([actor.at.remote() for actor in self._actors], self._patience)
         except LostError as error:
             self.close()
             raise InvalidModelError(f"workers require a model that onnxruntime opens there, got: {error}") from error
@@ -206,7 +208,7 @@ class Pool:
         alive: dict[int, int] = {}
         for rank, call in enumerate(calls):
             try:
-                alive[rank] = self._get(call, _START_SECONDS)
+                alive[rank] = self._get(call, self._patience)
             except LostError:
                 continue
         return alive
