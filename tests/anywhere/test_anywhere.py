@@ -1,4 +1,4 @@
-"""A bundle trains alike in Python, in Node and in a browser, and the trained model says the same in all of them."""
+"""A bundle trains alike in Python, in Node, in C++ and in a browser, and the trained model says the same everywhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import onnxruntime as ort
 import pytest
 
 import lstm_lower as ll
-from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, node
+from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, compiled, node
 from tests.support import bundles, documentation
 
 
@@ -43,6 +43,48 @@ def _check(case: Case, found: Any, model: Path) -> None:
 def test_node(case: Case, tmp_path: Path) -> None:
     words = (node(), EXAMPLE / "train.mjs", case.bundle, case.data, len(case.losses), case.size)
     _check(case, _run(*words, folder=tmp_path), tmp_path / "predict.onnx")
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("program"))
+
+
+def _saved(arrays: Any, folder: Path) -> Path:
+    """The arrays as C++ reads them: a file NAME.npy for each."""
+    folder.mkdir()
+    for name in arrays:
+        np.save(folder / f"{name}.npy", arrays[name])
+    return folder
+
+
+def test_cpp(case: Case, program: Path, tmp_path: Path) -> None:
+    with np.load(case.data) as arrays:
+        data = _saved(arrays, tmp_path / "data")
+    words = (program, case.bundle, data, len(case.losses), case.size)
+    _check(case, _run(*words, folder=tmp_path), tmp_path / "predict.onnx")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"target": None}, "target.npy"),
+        ({"target": np.ones(4, np.float32)}, "input 'target' requires int64, got {'descr': '<f4'"),
+        ({"target": np.ones(3, np.int64)}, "as many samples of every input are required"),
+        ({"x": np.ones((4, 5), np.float32)}, "input 'x' requires shape [\"B\",6], got (4, 5)"),
+        ({"x": np.ones((6, 4), np.float32).T}, "an array in C's order"),
+        ({"x": np.full((4, 6), np.nan, np.float32)}, "step 1: a finite loss is required"),
+    ],
+)
+def test_data_that_do_not_fit_in_cpp(tmp_path: Path, program: Path, changed: dict[str, Any], message: str) -> None:
+    ll.export_training(bundles.classifier(), tmp_path / "bundle")
+    arrays = {"x": np.ones((4, 6), np.float32), "target": np.ones(4, np.int64), **changed}
+    data = _saved({name: array for name, array in arrays.items() if array is not None}, tmp_path / "data")
+    words = [str(program), "bundle", str(data), "2", "3"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert not (tmp_path / "predict.onnx").exists()
 
 
 def test_documented_loop(tmp_path: Path) -> None:
