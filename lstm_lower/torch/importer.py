@@ -284,6 +284,11 @@ def _trained(module: nn.Module, model: ir.Model, optimizer: Any) -> set[str]:
                 f"optimizer requires parameters of the module, such as {some(list(names.values()))}, got others; make "
                 "it of module.parameters()"
             )
+    if not names:
+        raise InvalidInputError(
+            f"from_torch requires a module with parameters, got {type(module).__name__} without any; "
+            "what='input_gradient' or 'forward' needs none"
+        )
     if not wanted:
         raise InvalidInputError(
             f"from_torch requires parameters that require gradients, got none among {some(list(names.values()))}; "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -211,6 +213,38 @@ def test_a_model_unlike_its_module_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("lstm_lower.torch.export.translate", sines)
     with pytest.raises(UnsupportedOpError, match="what forward does, got a written model with an error"):
         export(torch.nn.Tanh(), torch.randn(2, 5))
+
+
+NEARLY_ZERO: dict[str, Callable[[Any], Any]] = {
+    "mean": lambda y: y.exp().mean(),
+    "scaled": lambda y: -(3 * y.exp().sum(0) / 50).reshape(-1).mean(),
+    "a mean for each channel": lambda y: y.exp().mean(0),
+}
+
+
+@pytest.mark.parametrize("kind", NEARLY_ZERO)
+@pytest.mark.parametrize("faulty", [False, True])
+def test_what_is_nearly_zero_beside_its_terms_is_compared_by_these(
+    monkeypatch: pytest.MonkeyPatch, kind: str, faulty: bool
+) -> None:
+    torch.manual_seed(0)
+    example, function = torch.randn(50, 300), NEARLY_ZERO[kind]
+
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("middle", function(example.tanh()) * (1 + 1e-6))
+
+        def forward(self, x: Any) -> Any:
+            return function(x.tanh()) - self.middle
+
+    def sines(model: ir.Model, *_: Any) -> None:
+        next(node for node in model.graph if node.op_type == "Tanh").op_type = "Sin"
+
+    if faulty:
+        monkeypatch.setattr("lstm_lower.torch.export.translate", sines)
+    with pytest.raises(UnsupportedOpError, match="what forward does, got") if faulty else contextlib.nullcontext():
+        assert list(export(Module(), example, None).fixed["x"]) == [0, 1]
 
 
 def test_formulas_are_read_once_and_a_changed_registry_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -346,6 +346,11 @@ def test_gradients_of_inputs() -> None:
     assert [value.name for value in step.graph.output] == ["loss", "output", "grad/input"]
 
 
+def test_a_module_without_parameters_is_called_that() -> None:
+    with pytest.raises(InvalidInputError, match="a module with parameters, got Tanh without any"):
+        ll.from_torch(nn.Tanh(), torch.zeros(2, 3), nn.MSELoss())
+
+
 LINEAR = nn.Linear(3, 2)
 STEPPED = torch.optim.lr_scheduler.ExponentialLR(torch.optim.Adam(LINEAR.parameters()), 0.9)
 STEPPED.last_epoch = 4
