@@ -8,6 +8,7 @@ import onnx.parser
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.errors import UnsupportedOpError
 from tests.support.differences import Array, check
 
 
@@ -150,3 +151,23 @@ def test_open_sizes_stay_open() -> None:
         check(_model(SCAN), _SEQUENCE | {"x": _random(steps, 2, 3)}, of="hT")
     sizes = [dim.dim_param for dim in model.graph.output[-1].type.tensor_type.shape.dim]
     assert sizes[:2] == ["T", "B"]
+
+
+# A branch that hands its operand on, or draws which of its elements.
+DROPPED = """g (double[4] x, double[4] u, bool b) => (double[4] y) {{
+  half = Constant <value = double {{0.5}}> ()
+  yes = Constant <value = bool {{1}}> ()  no = Constant <value = bool {{0}}> ()
+  y = If (b) <then_branch = t () => (double[4] yt) {{ p = Mul(x, u) q = Dropout{drawn} yt = Sin(q) }},
+              else_branch = e () => (double[4] ye) {{ ye = Mul(u, u) }}>
+}}"""
+
+
+@pytest.mark.parametrize("drawn", ["(p)", "(p, half)", "(p, half, no)"])
+def test_dropout_that_does_not_train_is_not_random(drawn: str) -> None:
+    check(_model(DROPPED.format(drawn=drawn)), {"x": _random(4), "u": _random(4), "b": np.ones((), bool)})
+
+
+@pytest.mark.parametrize("drawn", ["(p, half, yes)", "(p, half, b)"])
+def test_a_branch_that_draws_is_refused(drawn: str) -> None:
+    with pytest.raises(UnsupportedOpError, match=r"then requires nothing random, .* got Dropout"):
+        ll.gradient(_model(DROPPED.format(drawn=drawn)), "y", ["u"], seeds=True)

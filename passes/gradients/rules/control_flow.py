@@ -22,6 +22,7 @@ from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentia
 from lstm_lower.passes.gradients.reverse import Reverse
 from lstm_lower.passes.gradients.saving import Handing
 from lstm_lower.passes.gradients.steps import ForwardSteps
+from lstm_lower.passes.randomness import draws
 
 
 @dataclasses.dataclass
@@ -243,7 +244,7 @@ def _if(op: std.If, n: Adjoint) -> Gradients:
     branches = []
     for name, branch in zip(("then", "else"), op.branches, strict=True):
         inner = n.b.inner(f"{name}_backward")
-        if drawn := next((node for node in all_nodes(branch) if std.Random.matches(node)), None):
+        if drawn := next((node for node in all_nodes(branch) if draws(node, n.b.facts)), None):
             what, got = "nothing random, since it is run again for its gradient", f"'{node_label(drawn)}'"
             raise UnsupportedOpError(requires(op.op_type, node_label(op.node), name, what, drawn.op_type + " " + got))
         copier = Copier(captures=True, name=n.b.names.another)
