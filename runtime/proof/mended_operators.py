@@ -23,6 +23,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference.ops._quant_utils import reshape_input
 
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.graph.inference.arrays import is_disputed, taken
 from lstm_lower.runtime.proof.window_operators import WINDOW_OPERATORS
 
 Array = np.ndarray[Any, Any]
@@ -217,6 +218,23 @@ class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
         return found
 
 
+class Slice(onnx.reference.op_run.OpRun):
+    """onnx's own clamps no start of a walk backwards; of the largest ends of one onnxruntime makes the beginning."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
+    ) -> tuple[Array]:
+        steps = np.ones_like(starts) if steps is None else steps
+        for axis, *bounds, step in zip(range(x.ndim) if axes is None else axes, starts, ends, steps, strict=False):
+            size = x.shape[axis]
+            start, end, by = int(bounds[0]), int(bounds[1]), int(step)
+            places = taken(size, start, -size - 1 if is_disputed(end, by) else end, by)
+            x = np.take(x, np.asarray(places, np.int64), axis=axis)
+        return (x,)
+
+
 MENDED = (
     AffineGrid,
     BatchNormalization,
@@ -231,5 +249,6 @@ MENDED = (
     Pad,
     RMSNormalization,
     RoiAlign,
+    Slice,
     *WINDOW_OPERATORS,
 )

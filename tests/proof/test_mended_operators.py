@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnx_ir as ir
 import pytest
 
 from lstm_lower.runtime.proof import reference
+from tests.support.loop_checks import run
 
 RNG = np.random.default_rng(0)
 EXACT = 1e-12
@@ -120,3 +122,26 @@ def test_scales_of_groups_and_of_channels(opset: int) -> None:
     wanted = (groups - groups.mean(2, keepdims=True)) / groups.std(2, keepdims=True)
     s, b = (np.repeat(each, 4 // len(each))[:, None] for each in (scale, bias))
     np.testing.assert_allclose(found, wanted.reshape(x.shape) * s + b, rtol=EXACT)
+
+
+SLICES = (
+    '<ir_version: 8, opset_import: ["" : 18]> g (float[N] x, int64[1] s, int64[1] e, int64[1] a, int64[1] k) => (y) '
+)
+BOUNDS = [-(2**63), -6, -4, -1, 0, 3, 5, 2**31 - 1, 2**63 - 1]
+
+
+@pytest.mark.parametrize("step", [-(2**31), -3, -1, 1, 2])
+def test_slices_are_onnxruntimes(step: int) -> None:
+    x = np.arange(4.0)
+    for start, end in itertools.product(BOUNDS, BOUNDS):
+        sizes = dict(zip("seak", np.array([[start], [end], [-1], [step]]), strict=True))
+        node = "Slice(x, s, e, a, k)"
+        model = onnx.parser.parse_model(SLICES + f"{{ y = {node} }}")
+        (wanted,) = run(model, {"x": x.astype(np.float32), **sizes})
+        np.testing.assert_array_equal(evaluate(node, x=x, **sizes), wanted, err_msg=str((start, end)))
+
+
+def test_slices_with_bounds_as_attributes() -> None:
+    x = normal(3, 4)
+    found = evaluate("Slice<axes = [1], starts = [-3], ends = [9]>(x)", 9, x=x)
+    np.testing.assert_array_equal(found, x[:, 1:])
