@@ -68,6 +68,9 @@ def _verify_imports(imports: Mapping[str, int]) -> None:
             raise InvalidModelError(
                 f"the model requires an opset of 1 to {newest}, the newest of onnx here, got {version}"
             )
+    own = [imports[domain] for domain in STANDARD_DOMAINS if domain in imports]
+    if len(set(own)) > 1:
+        raise InvalidModelError(f"the model requires one opset of ai.onnx, got {own[0]} and {own[1]}")
 
 
 def verify_calls(model: ir.Model) -> None:

@@ -172,6 +172,17 @@ def test_unknown_opset(version: int) -> None:
         ll.optimize(model)
 
 
+@pytest.mark.parametrize("named_first", [True, False])
+def test_two_opsets(named_first: bool) -> None:
+    """onnxruntime takes the last one, and the order is not kept."""
+    model = onnx.parser.parse_model(HEADER + "g (float[2,3,4] x) => (float[2,3,4] y) { y = Softmax(x) }")
+    imports = [helper.make_opsetid("ai.onnx", 11), helper.make_opsetid("", 13)]
+    del model.opset_import[:]
+    model.opset_import.extend(imports if named_first else imports[::-1])
+    with pytest.raises(ll.InvalidModelError, match="one opset of ai[.]onnx, got 13 and 11"):
+        ll.optimize(model)
+
+
 def test_reference_outside_of_a_function() -> None:
     model = neg_model(initializer=[onnx.numpy_helper.from_array(np.ones(2, np.float32), "w")])
     model.graph.node[0].attribute.append(onnx.AttributeProto(name="k", ref_attr_name="j", type=1))
