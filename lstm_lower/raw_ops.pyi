@@ -50,7 +50,7 @@ def BlockLSTM(
         forget_bias: float, default 1.0.
         cell_clip: float, default 3.0.
         use_peephole: bool, default False.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         i [T, B, H], float16 or float32; cs [T, B, H], float16 or float32; f [T, B, H], float16 or
@@ -99,7 +99,7 @@ def BlockLSTMV2(
         b: [4*H], float16 or float32.
         cell_clip: float, default 0.0.
         use_peephole: bool, default False.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         i [T, B, H], float16 or float32; cs [T, B, H], float16 or float32; f [T, B, H], float16 or
@@ -167,7 +167,7 @@ def BlockLSTMGrad(
         cs_grad: [T, B, H], float16 or float32.
         h_grad: [T, B, H], float16 or float32.
         use_peephole: bool.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         x_grad [T, B, I], float16 or float32; cs_prev_grad [B, H], float16 or float32; h_prev_grad [B,
@@ -234,7 +234,7 @@ def BlockLSTMGradV2(
         cs_grad: [T, B, H], float16 or float32.
         h_grad: [T, B, H], float16 or float32.
         use_peephole: bool.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         x_grad [T, B, I], float16 or float32; cs_prev_grad [B, H], float16 or float32; h_prev_grad [B,
@@ -284,7 +284,7 @@ def LSTMBlockCell(
         forget_bias: float, default 1.0.
         cell_clip: float, default 3.0.
         use_peephole: bool, default False.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         i [B, H], float16 or float32; cs [B, H], float16 or float32; f [B, H], float16 or float32; o [B,
@@ -345,7 +345,7 @@ def LSTMBlockCellGrad(
         cs_grad: [B, H], float16 or float32.
         h_grad: [B, H], float16 or float32.
         use_peephole: bool.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         cs_prev_grad [B, H], float16 or float32; dicfo [B, 4*H], float16 or float32; wci_grad [H],
@@ -380,7 +380,7 @@ def GRUBlockCell(
         w_c: [I+H, H], float32.
         b_ru: [2*H], float32.
         b_c: [H], float32.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         r [B, H], float32; u [B, H], float32; c [B, H], float32; h [B, H], float32.
@@ -422,7 +422,7 @@ def GRUBlockCellGrad(
         u: [B, H], float32.
         c: [B, H], float32.
         d_h: [B, H], float32.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         d_x [B, I], float32; d_h_prev [B, H], float32; d_c_bar [B, H], float32; d_r_bar_u_bar [B, 2*H],
@@ -467,7 +467,7 @@ def CudnnRNN(
         seed: int, default 0.
         seed2: int, default 0.
         is_training: bool, default True.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         output [T, B, Y], bfloat16 or float16 or float32 or float64; output_h [K, B, H], bfloat16 or
@@ -514,7 +514,7 @@ def CudnnRNNV2(
         seed: int, default 0.
         seed2: int, default 0.
         is_training: bool, default True.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         output [T, B, Y], bfloat16 or float16 or float32 or float64; output_h [K, B, H], bfloat16 or
@@ -567,7 +567,7 @@ def CudnnRNNV3(
         is_training: bool, default True.
         num_proj: int, default 0.
         time_major: bool, default True.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         output [T, B, Y], bfloat16 or float16 or float32 or float64; output_h [K, B, H], bfloat16 or
@@ -625,7 +625,7 @@ def CudnnRNNBackprop(
         dropout: float, default 0.0.
         seed: int, default 0.
         seed2: int, default 0.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         input_backprop [T, B, I], bfloat16 or float16 or float32 or float64; input_h_backprop [K, B, H],
@@ -685,7 +685,7 @@ def CudnnRNNBackpropV2(
         dropout: float, default 0.0.
         seed: int, default 0.
         seed2: int, default 0.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         input_backprop [T, B, I], bfloat16 or float16 or float32 or float64; input_h_backprop [K, B, H],
@@ -751,7 +751,7 @@ def CudnnRNNBackpropV3(
         seed2: int, default 0.
         num_proj: int, default 0.
         time_major: bool, default True.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         input_backprop [T, B, I], bfloat16 or float16 or float32 or float64; input_h_backprop [K, B, H],
@@ -793,7 +793,7 @@ def CudnnRNNParamsSize(
         num_proj: int, default 0.
         T: npt.DTypeLike, one of bfloat16, float16, float32, float64, default "float32".
         S: npt.DTypeLike, one of int32, int64, default "int32".
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         params_size, [1], int32 or int64.
@@ -835,7 +835,7 @@ def CudnnRNNParamsToCanonical(
         seed: int, default 0.
         seed2: int, default 0.
         num_params: int.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         weights list of any shape, bfloat16 or float16 or float32 or float64; biases list of any shape,
@@ -882,7 +882,7 @@ def CudnnRNNParamsToCanonicalV2(
         num_params_weights: int.
         num_params_biases: int.
         num_proj: int, default 0.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         weights list of any shape, bfloat16 or float16 or float32 or float64; biases list of any shape,
@@ -921,7 +921,7 @@ def CudnnRNNCanonicalToParams(
         dropout: float, default 0.0.
         seed: int, default 0.
         seed2: int, default 0.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         params, [S], bfloat16 or float16 or float32 or float64.
@@ -961,7 +961,7 @@ def CudnnRNNCanonicalToParamsV2(
         seed: int, default 0.
         seed2: int, default 0.
         num_proj: int, default 0.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         params, [S], bfloat16 or float16 or float32 or float64.

@@ -43,7 +43,7 @@ def docstring(op: type[OpDef]) -> str:
     lines = [inspect.getdoc(op) or "", "", "Args:"]
     lines += [f"    {o.name}: {_describe(op, o)}." for o in op.inputs]
     lines += [f"    {a.name}: {_describe_attribute(a)}." for a in _given(op)]
-    lines.append("    name: stands for the node in error messages.")
+    lines.append("    name: names the node in error messages.")
     lines += ["", "Returns:"]
     if single(op):
         lines.append(f"    {op.outputs[0].name}, {_describe(op, op.outputs[0])}.")

@@ -67,7 +67,7 @@ def call(
         operands: operand name -> array; `None` for an optional one that is left out; a list of arrays for a variadic
             one.
         attributes: attribute name -> value.
-        name: stands for the node in error messages.
+        name: names the node in error messages.
 
     Returns:
         Output name -> array (a list of arrays for a variadic output), in TensorFlow's order.

@@ -226,7 +226,7 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
                 f"{path}: a .npz file of arrays is required, got one that fails to load: {error}"
             ) from error
     if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-        raise InvalidInputError(f"{path}: a .npz file of arrays is required, got an entry '{strange[0]}' that is none")
+        raise InvalidInputError(f"{path}: a .npz file of arrays is required, got another entry, '{strange[0]}'")
     prefixed = all(name.startswith((FEED_PREFIX, RESULT_PREFIX)) for name in arrays) and arrays
     if not prefixed:
         return arrays, {}

@@ -44,7 +44,7 @@ class Placement:
         if found := self.elsewhere:
             more = f" and {len(found) - 8} more" if len(found) > 8 else ""
             raise InvalidInputError(
-                f"provider '{self.wanted}' requires to run every node, got elsewhere {', '.join(found[:8])}{more}; "
+                f"provider '{self.wanted}' must run every node, got elsewhere {', '.join(found[:8])}{more}; "
                 "lower(model, target=...) writes models for a runtime"
             )
 

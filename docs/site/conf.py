@@ -50,6 +50,7 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # the default underlines names, as if they were links
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1b5f91", "color-brand-content": "#1b5f91"},
     "dark_css_variables": {"color-brand-primary": "#7db8e8", "color-brand-content": "#7db8e8"},

@@ -261,7 +261,7 @@ def _watch_finite() -> Any:
             loss = values.get("loss", 0.0)
             if not self.said and not math.isfinite(loss):
                 self.said = True
-                what = "; its update is left out" if fit.trainer.on_nan == "skip" else ""
+                what = "; its update is skipped" if fit.trainer.on_nan == "skip" else ""
                 _note(f"warning: the loss is {loss} at step {fit.trainer.steps}{what}")
 
     return WatchFinite()

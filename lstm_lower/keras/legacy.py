@@ -79,9 +79,7 @@ def _model(model: Any) -> Any:
     results = [keras.tree.flatten(each(given)) for each in (model, rebuilt)]
     for old, new in zip(*results, strict=True):
         if not np.allclose(np.asarray(old), np.asarray(new), rtol=1e-3, atol=1e-4):
-            raise UnsupportedOpError(
-                f"model '{model.name}' requires to compute the same in Keras 3, got another result"
-            )
+            raise UnsupportedOpError(f"model '{model.name}' must compute the same in Keras 3, got another result")
     return rebuilt
 
 

@@ -110,7 +110,7 @@ def _check_ranks(what: str, specs: Sequence[tf.TensorSpec], names: Sequence[str]
         if spec.shape.rank is None:
             place = f" for '{name}'" if name else ""
             raise InvalidInputError(
-                f"{what} requires a known number of axes, got one of any shape{place}; None stands for a size: "
+                f"{what} requires a known number of axes, got one of any shape{place}; None means any size: "
                 "tf.TensorSpec((None, 3))"
             )
 

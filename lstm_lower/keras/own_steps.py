@@ -92,7 +92,7 @@ def _logs(model: keras.Model, method: str, batch: Any) -> dict[str, Any]:
     logs = getattr(model, method)(batch)
     if not isinstance(logs, Mapping) or "loss" not in logs:
         raise InvalidInputError(
-            f"{method} of model '{model.name}' requires to return a dictionary with a 'loss', got {logs!r}"
+            f"{method} of model '{model.name}' must return a dictionary with a 'loss', got {logs!r}"
         )
     return dict(_flat(logs))
 

@@ -87,5 +87,5 @@ def _check_inputs(model: ir.Model, evaluation: ir.Model) -> None:
         if value.name not in known or known[value.name] != value.dtype:
             raise InvalidModelError(
                 f"an evaluation requires inputs of its training step, got '{value.name}' of dtype {value.dtype}, which "
-                f"is none of {list(known)}"
+                f"is not in {list(known)}"
             )

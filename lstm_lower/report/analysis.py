@@ -100,9 +100,9 @@ def analyse(
     history = History()
     trace = Trace(watch=history.record)
     steps = optimizing_passes(schedule, trace=trace) if only_optimize else lowering_passes(opset, schedule, trace=trace)
-    # From here on functions are inlined, and names are unique.
+    # From here on functions are inlined, and names are unique. Types that the file does not declare are shown, too.
     converting = next(index for index, step in enumerate(steps) if isinstance(step, ConvertOpsetPass))
-    steps.insert(converting, history.begin())
+    steps[converting:converting] = [InferShapesPass(), history.begin()]
     start = time.perf_counter()
     lowered = run_passes(source, steps, lambda step, result: history.record(step.name, 1, result.model))
     seconds = time.perf_counter() - start

@@ -73,7 +73,7 @@ def program(model: ir.Model, file: str) -> str:
     lines += [f"size = {{{', '.join(f'{name!r}: {_SIZE}' for name in sizes)}}}"] if sizes else []
     lines += [f"session = ort.InferenceSession({file!r})"]
     if moving:
-        lines += ["# The state before the first step; what has an initial value in the file may be left out."]
+        lines += ["# The state before the first step; what has an initial value in the file may be omitted."]
         lines += _table("state", of_state, inputs, scale="0.1 * ")
         lines += _table("moving", [], {}, entries=[f"{name!r}: {output!r}" for name, output in moving.items()])
     lines += ["# Your data."]

@@ -137,11 +137,11 @@ class _Raising:
         both = [predicate for predicate in first if predicate in second and first[predicate] != second[predicate]]
         if not both and self.settled:
             raise UnsupportedOpError(
-                f"{op}: it joins two sides of a branch, requires that no result stands on one of them, got "
+                f"{op}: a merge of two branches requires outputs that both of them have, got "
                 f"{some([repr(name) for name in self.settled.values()])}; ask for '{op.name}:0' instead"
             )
         if not both:
-            raise InvalidModelError(f"{op}: its inputs require to lie on the two sides of a Switch, got others")
+            raise InvalidModelError(f"{op}: its inputs must come from the two sides of a Switch, got others")
         predicate = both[0]
         self.merged[op.name] = predicate, (first[predicate], second[predicate])
         kept = [entry for entry in given[0] if entry[0] != predicate and entry in given[1]]

@@ -145,7 +145,7 @@ class Resolver:
         if number is not None and (number < 0 or (count is not None and number >= count)):
             raise InvalidInputError(
                 f"{kind}s requires tensors of the graph, got '{name}' of {label(node)}, which has "
-                f"{'none of that number' if count is None else count}"
+                f"{'no such output' if count is None else count}"
             )
 
     def ancestors(self, roots: Iterable[str], cut: Iterable[str] = ()) -> set[str]:

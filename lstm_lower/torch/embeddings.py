@@ -25,9 +25,7 @@ def _embedding(
     """Rows of a table; that of padding gets no gradient, which ONNX's Gather cannot say."""
     if max_norm is not None:
         # PyTorch changes the rows that are read, and updates what they became.
-        raise UnsupportedOpError(
-            "embedding requires max_norm to be left out, got it; scale the rows in forward instead"
-        )
+        raise UnsupportedOpError("embedding requires no max_norm, got one; scale the rows in forward instead")
     if padding_idx is None and not scale_grad_by_freq:
         return NotImplemented
     rows = functional.embedding(input, weight)

@@ -291,7 +291,7 @@ def _trained(module: nn.Module, model: ir.Model, optimizer: Any) -> set[str]:
         )
     if not wanted:
         raise InvalidInputError(
-            f"from_torch requires parameters that require gradients, got none among {some(list(names.values()))}; "
+            f"from_torch requires parameters that require gradients, but none of {some(list(names.values()))} does; "
             "module.requires_grad_() makes all require them, and what='input_gradient' or 'forward' needs none"
         )
     if not any(value.uses() for value in model.graph.initializers.values() if value.name in wanted):

@@ -45,7 +45,7 @@ class InnerGradientsPass(Pass):
         space = self.context.space
         if any(node.domain == DERIVATIVES and node.graph is not model.graph for node in all_nodes(model.graph)):
             raise UnsupportedOpError(
-                "a derivative inside forward or loss requires to be outside of control flow, got one in the body of "
+                "a derivative inside forward or loss must be outside of control flow, got one in the body of "
                 "a cond, a loop or a scan; take it outside, of the function that holds the control flow"
             )
         for node in list(model.graph):

@@ -116,7 +116,7 @@ def _checked_count(scheduler: lr_scheduler.LRScheduler, steps: int, group: int) 
 def _check_count(told: int, steps: int) -> None:
     if told != steps:
         raise InvalidInputError(
-            f"a scheduler requires to have been stepped as often as its optimizer, {steps} times, got "
+            f"a scheduler must have been stepped as often as its optimizer, {steps} times, got "
             f"{told}; one that steps once an epoch is stepped beside the trainer: "
             "trainer.learning_rate = scheduler.get_last_lr()[0]"
         )
@@ -153,7 +153,7 @@ def _formula(scheduler: Any, group: int) -> Schedule:
     kind = type(scheduler)
     if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
         raise UnsupportedOpError(
-            f"a scheduler requires to go by the number of updates, got {kind.__name__}, which goes by a metric that no "
+            f"a scheduler must go by the number of updates, got {kind.__name__}, which goes by a metric that no "
             f"step computes, most often once an epoch; {_way_on(scheduler)}. trainer.fit takes "
             "lstm_lower.runtime.training.callbacks.ReduceOnPlateau"
         )

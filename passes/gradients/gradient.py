@@ -158,7 +158,7 @@ class GradientPass(Pass):
             return learned(model.graph, facts)
         names = [self.wrt] if isinstance(self.wrt, str) else arguments.names("wrt", self.wrt)
         if not names:
-            raise InvalidInputError("wrt requires one name or more, got none; None stands for all weights")
+            raise InvalidInputError("wrt requires one name or more, got an empty list; None means all weights")
         found: list[ir.Value] = []
         values = _values(model)
         for name in names:

@@ -66,7 +66,7 @@ class LoopInvariantCodeMotion(LoopPass):
         for scan in scans_of(model.graph):
             loop = Loop(scan, self.context.space)
             for node in _invariant(loop):
-                raise self.broken(node, f"to stand before the loop, got the body of '{node_label(scan)}'")
+                raise self.broken(node, f"a place before the loop, got the body of '{node_label(scan)}'")
             if loop.body.initializers:
                 raise self.broken(scan, f"a body without initializers, got {', '.join(loop.body.initializers)}")
 

@@ -109,7 +109,7 @@ def _directions(n: Node, *functions: type[std.Unary]) -> list[_Direction]:
         raise n.unsupported("activations", ", ".join(function.op_type for function in functions), n.activations)
     for name, plain in (("clip", 0.0), ("layout", 0), ("input_forget", 0)):
         if n.get(name, plain) != plain:
-            raise n.unsupported(f"attribute {name}", f"{plain} or to be left out", n.get(name, plain))
+            raise n.unsupported(f"attribute {name}", f"{plain} or no value", n.get(name, plain))
     if n.value("sequence_lens") is not None:
         raise n.unsupported("sequence_lens", "no lengths, as onnxruntime-training takes none", "lengths")
     return [_Direction(n, index) for index in range(count)]

@@ -223,7 +223,7 @@ def _chosen(values: list[ir.Value], trainable: Trainable) -> list[ir.Value]:
         return found
     patterns = [trainable] if isinstance(trainable, str) else arguments.names("trainable", trainable)
     if not patterns:
-        raise InvalidInputError("trainable requires one name or more, got none; None stands for all")
+        raise InvalidInputError("trainable requires one name or more, got an empty list; None means all")
     names = [str(value.name) for value in values]
     for pattern in patterns:
         if pattern not in names and not fnmatch.filter(names, pattern):

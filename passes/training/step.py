@@ -76,7 +76,7 @@ class TrainingStep:
                 continue
             if not _is_computed_from(self.outputs[pair.output], self.gradients[pair.input]):
                 raise InvalidModelError(
-                    f"{scope} '{pair.input}': the update requires to read the gradient '{pair.gradient}', got one that "
+                    f"{scope} '{pair.input}': the update must read the gradient '{pair.gradient}', got one that "
                     "reads another value; edit the model before it is lowered"
                 )
         self._check_bypasses(scope, before)
@@ -101,7 +101,7 @@ class TrainingStep:
         for pair in self.state.pairs:
             if pair.output is not None and self.outputs[pair.output] in found & late:
                 raise InvalidModelError(
-                    f"{scope} '{pair.input}': new values require to read the gradients among the outputs alone, got "
+                    f"{scope} '{pair.input}': new values must read no gradients but those among the outputs, got "
                     "one that reads what a gradient is computed from as well; edit the model before it is lowered or "
                     "optimised, or use the options of its own optimizer"
                 )

@@ -208,7 +208,7 @@ class _Parts:
             if "predict" in wanted:
                 prediction_of(found)
         except (InvalidModelError, UnsupportedOpError) as error:
-            raise type(error)(f"{error}; '{left_out}' can be left out of files") from error
+            raise type(error)(f"{error}; files without '{left_out}' exports the rest") from error
         return found
 
     def fill(self, prediction: ir.Model) -> None:
@@ -233,7 +233,7 @@ class _Parts:
         if missing:
             raise InvalidInputError(
                 f"{file} requires a value of every state, got none of {some(missing)}; ll.Trainer(step, "
-                f"initial_values=...) has them and can be exported; '{file}' can be left out of files"
+                f"initial_values=...) has them and can be exported; files without '{file}' exports the rest"
             )
 
 

@@ -244,7 +244,7 @@ def test_blocks_make_the_same_models(written: Path, tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"ort_format": True}, "ort_format requires False"),
-        ({"custom_op_library": "ops.so"}, "custom_op_library must be left out"),
+        ({"custom_op_library": "ops.so"}, "custom_op_library is not supported"),
         ({"requires_grad": None}, "requires_grad requires the names of initializers"),
         ({"requires_grad": ["fc3.weight"]}, "got 'fc3.weight'"),
         ({"frozen_params": ["fc1.bias"]}, "got 'fc1.bias' in both lists"),

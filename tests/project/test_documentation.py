@@ -169,6 +169,13 @@ def test_every_page_is_linked() -> None:
     assert set(PAGES) <= reached
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    folders = "lstm_lower|passes|runtime|tests|benchmarks|docs|examples"
+    named = re.findall(rf"`((?:{folders})/[\w./-]*)`", documentation.prose(page))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_programs_that_do_without_tensorflow() -> None:
     pages = {page.stem: documentation.programs(page) for page in HERE}
     assert without_tensorflow(pages["tensorflow"]) == []

@@ -319,9 +319,9 @@ def test_recurrent_oracles_against_central_differences(forward: Any, backward: A
     ("changed", "operands", "message"),
     [
         ({"activations": ["Relu", "Tanh", "Tanh"]}, {}, "activations requires Sigmoid, Tanh, Tanh, got"),
-        ({"clip": 3.0}, {}, "attribute clip requires 0.0 or to be left out, got 3.0"),
-        ({"input_forget": 1}, {}, "attribute input_forget requires 0 or to be left out, got 1"),
-        ({"layout": 1}, {}, "attribute layout requires 0 or to be left out, got 1"),
+        ({"clip": 3.0}, {}, "attribute clip requires 0.0 or no value, got 3.0"),
+        ({"input_forget": 1}, {}, "attribute input_forget requires 0 or no value, got 1"),
+        ({"layout": 1}, {}, "attribute layout requires 0 or no value, got 1"),
         ({}, {"sequence_lens": np.array([1, 2], np.int32)}, "sequence_lens requires no lengths"),
         ({"hidden_size": 3}, {}, "attribute hidden_size requires H = 2 (from the weights), got 3"),
     ],

@@ -36,7 +36,7 @@ def test_what_runs_elsewhere_is_named() -> None:
     needs("ggml")
     # It takes a graph whole or not at all.
     found = placement(one("(float[3] x) => (float[3] y) { a = Neg(x) y = Asinh(a) }"), "ggml")
-    with pytest.raises(InvalidInputError, match=r"requires to run every node, got elsewhere Neg .+, Asinh .+\(CPU"):
+    with pytest.raises(InvalidInputError, match=r"must run every node, got elsewhere Neg .+, Asinh .+\(CPU"):
         found.require_whole()
 
 

@@ -229,7 +229,7 @@ def test_update_that_reads_something_else_is_refused() -> None:
     model = ir.from_proto(onnx.parser.parse_model(text))
     model.graph.sort()
     state.write(model, state.read(stateful()))
-    with pytest.raises(InvalidModelError, match="'w': the update requires to read the gradient 'grad_w'"):
+    with pytest.raises(InvalidModelError, match="'w': the update must read the gradient 'grad_w'"):
         TrainingOptionsPass(clip_norm=1.0)(model)
 
 
@@ -255,7 +255,7 @@ step (float[N, 3] x, float[3, 2] w, float[2, 3] v)
 def test_update_that_reads_the_gradient_before_it_is_changed_is_refused(options: dict[str, Any]) -> None:
     model = ir.from_proto(onnx.parser.parse_model(_TRANSPOSED.replace("VELOCITY", "g_t")))
     state.write(model, _transposed_state())
-    with pytest.raises(InvalidModelError, match="new values require to read the gradients among the outputs alone"):
+    with pytest.raises(InvalidModelError, match="new values must read no gradients but those among the outputs"):
         TrainingOptionsPass(**options)(model)
 
 

@@ -392,5 +392,5 @@ def test_an_output_on_one_side_of_a_branch() -> None:
         there, here = tf.raw_ops.Switch(data=x, pred=p)
         tf.raw_ops.Merge(inputs=[tf.identity(there * 2.0, "inner"), here + 1.0], name="c")
 
-    with pytest.raises(ll.UnsupportedOpError, match=r"'c': it joins two sides .* got 'inner:0'; ask for 'c:0' instead"):
+    with pytest.raises(ll.UnsupportedOpError, match=r"'c': a merge .* got 'inner:0'; ask for 'c:0' instead"):
         ll.from_tensorflow(graph_of(build), outputs=["c:0", "inner:0"])

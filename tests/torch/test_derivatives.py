@@ -90,7 +90,7 @@ def test_derivatives_within_forward(function: Callable[..., Any]) -> None:
         (lambda m, x: m.head(x.requires_grad_()).sum().backward() or x.grad, "got a call of backward"),
         (
             lambda m, x: torch.cond(x.sum() > 0, lambda: torch.func.grad(lambda y: m.head(y).sum())(x), lambda: x * 2),
-            "to be outside of control flow",
+            "must be outside of control flow",
         ),
         (lambda m, x: torch.func.jacrev(m.head)(x.expand(50, 3, 2)), "a Jacobian of at most 256 rows, got 450"),
     ],

@@ -318,7 +318,7 @@ class Looking(torch.nn.Module):
         (Hooking(), "a tensor in forward or loss requires gradients .*got a hook"),
         (hooked(parameter=True), "'0.weight' requires gradients .*got a hook"),
         (hooked(parameter=False), "'0' requires gradients .*got a hook"),
-        (torch.nn.Embedding(3, 3, max_norm=1.0), "embedding requires max_norm to be left out"),
+        (torch.nn.Embedding(3, 3, max_norm=1.0), "embedding requires no max_norm"),
     ],
 )
 def test_what_a_trace_does_not_hold_is_refused(module: Any, message: str) -> None:

@@ -377,7 +377,7 @@ SET.optimizer.param_groups[0]["lr"] = 0.3
             "optimizer requires parameters of the module",
         ),
         ("mse", SET, InvalidInputError, "learning rate that follows from its options after 0 updates, 0.1, got 0.3"),
-        ("mse", STEPPED, InvalidInputError, "a scheduler requires to have been stepped as often as its optimizer"),
+        ("mse", STEPPED, InvalidInputError, "a scheduler must have been stepped as often as its optimizer"),
         (
             "mse",
             torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD(LINEAR.parameters())),

@@ -84,7 +84,7 @@ class Recurrent(Standard, abstract=True):
         """
         clip: float | None = self.attribute("clip", None)
         if clip is not None and not clip > 0:
-            raise self._fault("clip", "a bound above 0, or to be left out", clip)
+            raise self._fault("clip", "a bound above 0, or none", clip)
         return clip
 
     @property

@@ -102,7 +102,7 @@ def custom_op_library(custom_op_library_path: str | os.PathLike[str]) -> NoRetur
         UnsupportedOpError: always.
     """
     raise UnsupportedOpError(
-        f"custom_op_library must be left out, got {os.fspath(custom_op_library_path)!r}: kernels in a library "
+        f"custom_op_library is not supported, got {os.fspath(custom_op_library_path)!r}: kernels in a library "
         "have no gradients; docs/adding-an-op.md says how to define an op and its formula yourself"
     )
 

@@ -148,8 +148,8 @@ function openParts(item, on) {
   ];
   for (const body of item.bodies) {
     const { x, y, width, height } = body.area;
-    parts.push(shape("rect", { class: "body", x: x - 4, y: y - ROW - 1, width: width + 8, height: height + ROW + 3, rx: 4 }));
-    parts.push(shape("text", { class: "small", x: x + 2, y: y - 4 }, body.title));
+    parts.push(shape("rect", { class: "body", x: x - 4, y: y - ABOVE - 1, width: width + 8, height: height + ABOVE + 3, rx: 4 }));
+    parts.push(shape("text", { class: "small", x: x + 2, y: y - ABOVE + ROW - 4 }, body.title));
     parts.push(drawContainer(body));
   }
   if (!item.bodies.length) parts.push(drawContainer(item));

@@ -8,6 +8,8 @@ const SMALL = `11px ${FONT}`;
 const ROW = 15;
 const PADDING = 8;
 const HEADER = 26;
+// Above a body: its name, and below that arrows of what its nodes read from outside.
+const ABOVE = ROW + 8;
 const MOST_LETTERS = 30;
 const MOST_NOTES = 3;
 
@@ -53,7 +55,7 @@ function place(item, isOpen) {
   for (const body of inner) {
     arrange(body, isOpen);
     body.area.x = x;
-    body.area.y = HEADER + (item.bodies.length ? ROW : 0);
+    body.area.y = HEADER + (item.bodies.length ? ABOVE : 0);
     x += body.area.width + PADDING;
     tallest = Math.max(tallest, body.area.y + body.area.height);
   }

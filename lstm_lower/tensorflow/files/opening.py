@@ -119,7 +119,7 @@ def _with_checkpoint(file: GraphFile, asked: Path | None, beside: Path | None) -
         found = open_checkpoint(asked or beside or Path())
         if asked is None and found.missing:
             warnings.warn(
-                f"{file.label}: its checkpoint is left out, since {some(found.missing)} is missing beside it; fetch it "
+                f"{file.label}: its checkpoint is not read, since {some(found.missing)} is missing beside it; fetch it "
                 "or name another checkpoint",
                 IncompleteCheckpointWarning,
                 stacklevel=2,

@@ -126,9 +126,7 @@ class _Reader:
         taken: set[str] = set()
         for argument, index in captured.items():
             if not 0 <= index < len(nodes):
-                raise InvalidModelError(
-                    f"{self.label}: '{argument}' requires an object that it stands for, got {index}"
-                )
+                raise InvalidModelError(f"{self.label}: '{argument}' requires an object to refer to, got {index}")
             node = nodes[index]
             if node.HasField("variable"):
                 source.variables[argument] = self.variable(

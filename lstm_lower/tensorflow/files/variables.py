@@ -236,9 +236,7 @@ def _box_of_sizes(offsets: Any, sizes: Any, shape: tuple[int, ...]) -> tuple[sli
         raise InvalidModelError(f"a slice of a variable requires rank {len(shape)}, got {list(offsets)}, {list(sizes)}")
     box = tuple(slice(start, start + size) for start, size in zip(offsets, sizes, strict=True))
     if any(not 0 <= part.start <= part.stop <= size for part, size in zip(box, shape, strict=True)):
-        raise InvalidModelError(
-            f"a slice of a variable requires to lie in {list(shape)}, got {list(offsets)}, {list(sizes)}"
-        )
+        raise InvalidModelError(f"a slice of a variable must lie in {list(shape)}, got {list(offsets)}, {list(sizes)}")
     return box
 
 

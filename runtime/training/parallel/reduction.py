@@ -34,7 +34,7 @@ def loss_of(step: ir.Model, state: Mapping[str, Array], name: str) -> Callable[[
         session = Session(evaluation_of(step))
     except UnsupportedOpError as error:
         raise InvalidInputError(
-            "workers require to know whether the loss is a mean or a sum over rows, which cannot be tried here: "
+            "workers must know whether the loss is a mean or a sum over rows, which cannot be tried here: "
             f"reduction='mean' or 'sum' says it ({error})"
         ) from error
 

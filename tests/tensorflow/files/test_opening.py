@@ -102,7 +102,7 @@ def test_a_checkpoint_of_which_only_the_index_is_there(tmp_path: Path) -> None:
     for path in META.parent.iterdir():
         if path.suffix in (".meta", ".index"):
             shutil.copy(path, tmp_path)
-    with pytest.warns(IncompleteCheckpointWarning, match="is left out, since .*-of-00001 is missing beside it"):
+    with pytest.warns(IncompleteCheckpointWarning, match="is not read, since .*-of-00001 is missing beside it"):
         source = open_source(tmp_path / META.name)
     assert not any(variable.has_value for variable in source.variables.values())
     asked = open_source(tmp_path / META.name, checkpoint=tmp_path / META.stem)
