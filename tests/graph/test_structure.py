@@ -179,7 +179,7 @@ def test_two_opsets(named_first: bool) -> None:
     imports = [helper.make_opsetid("ai.onnx", 11), helper.make_opsetid("", 13)]
     del model.opset_import[:]
     model.opset_import.extend(imports if named_first else imports[::-1])
-    with pytest.raises(ll.InvalidModelError, match="one opset of ai[.]onnx, got 13 and 11"):
+    with pytest.raises(ll.InvalidModelError, match=r"one opset of ai[.]onnx, got 13 and 11"):
         ll.optimize(model)
 
 
