@@ -108,7 +108,8 @@ class _Known:
 
     def _learn(self, node: ir.Node) -> list[ir.Value]:
         """The outputs of a node behind the loop that turn out to stand for values of the body."""
-        if node.outputs[0] in self.steps:
+        # What makes a graph's output of a value does no work.
+        if node.outputs[0] in self.steps or std.Identity.matches(node):
             return []
         before = self._before_each_step(node)
         if before is not None:

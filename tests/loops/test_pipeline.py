@@ -50,7 +50,8 @@ def test_passes_that_nothing_has_changed_for_do_not_run(monkeypatch: pytest.Monk
     assert runs == {"algebraic-simplification": 1, "common-subexpression-elimination": 1, "dead-code-elimination": 1}
 
 
-# A state that every step overwrites with the same numbers; a loop within a Loop whose number of steps is not known.
+# A state that every step overwrites with the same numbers; a loop within a Loop whose number of steps is not known; a
+# branch whose result is a loop's by another name.
 SETTLED = {
     "overwritten": """g (float[2] h0) => (float[2] h) <float[2] w = {1, 2}, int64[3] steps = {0, 1, 2}> {
       h = Scan <num_scan_inputs = 1, body = b (float[2] s, int64 i) => (float[2] t) { t = Identity(w) }> (h0, steps)
@@ -64,6 +65,14 @@ SETTLED = {
         p = Mul(x, q)
       }> (n, going)
       zero = Constant <value = int64[1] {0}> ()  z = Slice(x, zero, zero, zero)
+    }""",
+    "named": """g (float[2] x, float[3,2] k, bool c) => (float[3,2] y) {
+      y = If (c) <then_branch = t () => (float[3,2] z) {
+        h, s = Scan <num_scan_inputs = 1, body = b (float[2] u, float[2] i) => (float[2] v, float[2] w) {
+          v = Mul(u, i) w = Identity(v)
+        }> (x, k)
+        z = Identity(s)
+      }, else_branch = e () => (float[3,2] q) { q = Neg(k) }>
     }""",
 }
 
