@@ -94,7 +94,7 @@ class ConcatV2(_Joined):
 
 
 class Concat(ConcatV2):
-    """ConcatV2 in older graphs: the axis stands first."""
+    """ConcatV2 in older graphs: the axis comes first."""
 
     static_operands = ("concat_dim",)
     along = "concat_dim"

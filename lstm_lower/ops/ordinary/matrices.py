@@ -235,7 +235,7 @@ class MatrixSetDiagV3(MatrixSetDiagV2):
 
 
 class MatrixBandPart(OpDef):
-    """Matrices with zeros but for some diagonals below and above the main one; a negative number stands for all."""
+    """Matrices with zeros but for some diagonals below and above the main one; a negative number means all."""
 
     class Types:
         T = ALL

@@ -198,10 +198,10 @@ class _Cumulative(OpDef, abstract=True):
 
 
 class Cumsum(_Cumulative):
-    """The cumulative sum along an axis; `exclusive` leaves out the element itself, `reverse` starts at the end."""
+    """The cumulative sum along an axis; `exclusive` omits the element itself, `reverse` starts at the end."""
 
 
 class Cumprod(_Cumulative):
-    """The cumulative product along an axis; `exclusive` leaves out the element itself, `reverse` starts at the end."""
+    """The cumulative product along an axis; `exclusive` omits the element itself, `reverse` starts at the end."""
 
     static_operands = ("axis",)
