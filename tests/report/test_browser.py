@@ -127,3 +127,27 @@ def test_five_thousand_nodes_stay_usable(tmp_path: Path) -> None:
     assert seen["ready"] < 10_000
     assert seen["opening"] < 5_000
     assert seen["closing"] < 5_000
+
+
+NESTED = """<ir_version: 8, opset_import: ["" : 18]> g (float[B,3] x, float[T,B,3] xs, int64 n) => (float[B,3] y) {
+    y = Scan<num_scan_inputs = 1, body = outer (float[B,3] s, float[B,3] xt) => (float[B,3] next) {
+        a = Add(s, xt)
+        go = Constant<value = bool {1}>()
+        next = Loop<body = inner (int64 i, bool c, float[B,3] t) => (bool d, float[B,3] u) {
+            d = Identity(c)  Exp_1 = Mul(t, a)  e = Exp(Exp_1)  u = Tanh(e) }>(n, go, s)
+    }>(x, xs) }"""
+
+
+def test_a_loop_in_a_loop(tmp_path: Path) -> None:
+    """Types are shown that the file does not declare; the search begins with what is called just what is asked for."""
+    onnx.save(onnx.parser.parse_model(NESTED), tmp_path / "nested.onnx")
+    written(str(tmp_path / "nested.onnx"), "--no-run", "-o", str(tmp_path / "report.html"))
+    expression = """(() => {
+        left.openAll();
+        byId("search").value = "exp";
+        search();
+        return ["#found button strong", "#left"].map((part) => document.querySelector(part).textContent);
+    })()"""
+    first, text = browse("evaluate.mjs", tmp_path / "report.html", expression=expression)["value"]
+    assert first == "Exp"
+    assert "Mulf32[B,3]" in text

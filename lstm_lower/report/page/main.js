@@ -132,10 +132,15 @@ function search() {
   open("graphs");
   const fits = (node) =>
     node.name.toLowerCase().includes(text) || node.operator.toLowerCase().includes(text) || node.outputs.some((output) => CONTENTS.values[output][0].toLowerCase().includes(text));
+  // Enter takes the first one: what is called just that comes before what only has it in its name.
+  const rank = (node) => {
+    const names = [shortOperator(node.operator).toLowerCase(), node.name.toLowerCase()];
+    return names.includes(text) ? 0 : names.some((name) => name.startsWith(text)) ? 1 : 2;
+  };
   let count = 0;
   for (const pane of [left, right]) {
-    for (const node of pane.state.nodes.values()) {
-      if (isConstant(node) || !fits(node)) continue;
+    const nodes = [...pane.state.nodes.values()].filter((node) => !isConstant(node) && fits(node));
+    for (const node of nodes.sort((a, b) => rank(a) - rank(b))) {
       count += 1;
       if (count > MOST_FOUND) continue;
       const side = pane === left ? "left" : "right";
