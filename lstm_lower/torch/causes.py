@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+import types
 from pathlib import Path
 
 import torch
@@ -21,18 +22,22 @@ def cause(error: BaseException) -> str:
 
 def raised(error: BaseException) -> str:
     """What an error goes back to, in a line, with the line of the user's code that it comes from."""
-    where = ""
+    where = [f" ({Path(frame.f_code.co_filename).name}:{line})" for frame, line in frames(error)][-1:]
+    return "".join([cause(error), *where])
+
+
+def frames(error: BaseException) -> list[tuple[types.FrameType, int]]:
+    """Frames of the user's code, and their lines, that an error and what it goes back to come from."""
+    found = []
     held: BaseException | None = error
     while held is not None:
-        frames = [
-            frame
-            for frame in traceback.extract_tb(held.__traceback__)
-            if not any(own in Path(frame.filename).parents for own in _OWN)
+        found += [
+            (frame, line)
+            for frame, line in traceback.walk_tb(held.__traceback__)
+            if not any(own in Path(frame.f_code.co_filename).parents for own in _OWN)
         ]
-        # That of a test, or of who calls us, is in every error.
-        where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else where
         held = held.__cause__
-    return f"{cause(error)}{where}"
+    return found
 
 
 def told(error: Exception) -> str:

@@ -37,7 +37,7 @@ from lstm_lower.torch.naming import changed, name_dimensions, not_constant, rena
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
-from lstm_lower.torch.size_arithmetic import open_roots, round_down
+from lstm_lower.torch.size_arithmetic import open_numbers, open_roots, round_down
 from lstm_lower.torch.sizes import Comparison
 from lstm_lower.torch.statistics import cumulative_averages
 from lstm_lower.torch.wrappers import eagerly
@@ -322,10 +322,15 @@ def _captured(
     step: Step, tensors: Sequence[Tensor], axes: Sequence[set[int]]
 ) -> tuple[torch.export.ExportedProgram, Collection[str]]:
     shapes = tuple(dict.fromkeys(sorted(open_), torch.export.Dim.AUTO) for open_ in axes)
-    with _quiet(), _tracing(step), attributes_kept(step), Interception(step) as interception:
-        program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
+
+    def captured() -> tuple[torch.export.ExportedProgram, Collection[str]]:
+        with _quiet(), _tracing(step), attributes_kept(step), Interception(step) as interception:
+            program = torch.export.export(step, tuple(tensors), dynamic_shapes=(shapes,), strict=False)
+        return program, interception.known.read
+
+    program, read = open_numbers(captured)
     round_down(program)
-    return program, interception.known.read
+    return program, read
 
 
 @contextlib.contextmanager

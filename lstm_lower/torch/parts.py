@@ -1,8 +1,9 @@
-"""Parts of an axis of an open size, of which PyTorch makes as many as the example's size gives."""
+"""Parts of an axis of an open size, of which PyTorch makes as many as the example's size gives, and parts joined."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -50,8 +51,25 @@ def _tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> Any:
     return tuple(parts)
 
 
+def _is_nothing(shape: Sequence[Any]) -> bool:
+    # An open size is not looked at.
+    return len(shape) == 1 and isinstance(shape[0], int) and shape[0] == 0
+
+
+def _joined(tensors: Sequence[Tensor], *args: Any, **options: Any) -> Any:
+    """Tensors side by side, without empty ones of a single axis, which PyTorch passes over whatever the others' are."""
+    kept = [x for x in tensors if not _is_nothing(x.shape)]
+    if not kept or len(kept) == len(tensors):
+        return NotImplemented
+    dtype = functools.reduce(torch.promote_types, [x.dtype for x in tensors])
+    return torch.cat([x.to(dtype) for x in kept], *args, **options)
+
+
 PARTS: dict[Any, Callable[..., Any]] = {
+    torch.cat: _joined,
     torch.chunk: _chunk,
+    torch.concat: _joined,
+    torch.concatenate: _joined,
     torch.functional.split: _split,
     torch.split: _split,
     torch.tensor_split: _tensor_split,
