@@ -7,24 +7,28 @@ import ctypes
 from collections.abc import Callable
 from pathlib import Path
 
+# Of mallopt: blocks at least that large are mapped for themselves. Set once, glibc no longer moves the limit.
+_MMAP_THRESHOLD = -3
 _RESET, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 def peak_memory(run: Callable[[], object]) -> int | None:
     """Bytes of resident memory that a run adds at its peak.
 
-    The run is repeated twice and its results dropped, so that what stays (code, weights, feeds) is there. Then glibc's
-    heap gives free pages back (`malloc_trim`), without which the figure depends on what it happens to keep; the
-    kernel's high-water mark is put back (`5` into `/proc/self/clear_refs`), and after one more run the mark (`VmHWM`)
-    is compared with the resident memory before it (`VmRSS`). Results count, feeds do not. What another allocator keeps
-    between runs would be missing, so a run should give it back.
+    The run is repeated twice and its results dropped, so that what stays (code, weights, feeds) is there. glibc's heap
+    would count freed memory that it happens to keep, so it is told to give blocks of a megabyte and more back at once
+    (`mallopt`), and before the last run all it holds (`malloc_trim`). Then the kernel's high-water mark is put back
+    (`5` into `/proc/self/clear_refs`), and after one more run the mark (`VmHWM`) is compared with the resident memory
+    before it (`VmRSS`). Results count, feeds do not. What another allocator keeps between runs would be missing, so a
+    run should give it back.
 
     Returns:
         Bytes; `None` where the system keeps no such mark.
     """
+    _c_library("mallopt", _MMAP_THRESHOLD, 1 << 20)
     for _ in range(2):
         run()
-    _trim_heap()
+    _c_library("malloc_trim", 0)
     try:
         _RESET.write_text("5", encoding="ascii")
     except OSError:
@@ -36,10 +40,10 @@ def peak_memory(run: Callable[[], object]) -> int | None:
     return peak - before
 
 
-def _trim_heap() -> None:
-    """Gives the system what the C library's heap keeps; other C libraries have no such function, and keep less."""
+def _c_library(function: str, *numbers: int) -> None:
+    """Calls a function of glibc's heap; other C libraries have no such function, and keep less."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
+        getattr(ctypes.CDLL(None), function)(*numbers)
 
 
 def _field(name: str) -> int:

@@ -28,6 +28,20 @@ class Filler(Measured):
         os._exit(3)
 
 
+class Fragmented(Measured):
+    """Fills `count` arrays of 3 MB, keeps the last of them, and then fills one that is as large as all of them."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.facts: dict[str, str] = {}
+
+    def run(self) -> tuple[np.ndarray, np.ndarray]:
+        parts = [np.ones(3 * 2**20, np.uint8) for _ in range(self.count)]
+        last = parts.pop()
+        del parts
+        return last, np.ones(3 * 2**20 * self.count, np.uint8)
+
+
 def refused() -> Measured:
     raise ValueError("no such thing")
 

@@ -62,6 +62,12 @@ def test_memory_of_a_run(worker: Worker) -> None:
     assert worker.ask("memory") == pytest.approx(SIZE, rel=0.05)
 
 
+def test_freed_memory_does_not_count() -> None:
+    worker = Worker(measured.Fragmented, 20, threads=1)
+    assert worker.ask("memory") == pytest.approx(21 * 3 * 2**20, rel=0.05)
+    worker.close()
+
+
 def test_a_failure_is_told_and_the_process_lives(worker: Worker) -> None:
     with pytest.raises(WorkerError, match="ValueError: not this") as caught:
         worker.ask("refuse", "this")
