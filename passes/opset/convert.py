@@ -21,7 +21,7 @@ from lstm_lower.passes.opset import (  # noqa: F401 (importing the rewrites fill
     shaping,
     upwards,
 )
-from lstm_lower.passes.opset.forms import STANDARD_DOMAINS, changes, default_attributes, form, misfit
+from lstm_lower.passes.opset.forms import STANDARD_DOMAINS, changes, default_attributes, first_version, form, misfit
 from lstm_lower.passes.opset.functions import expanded
 from lstm_lower.passes.opset.registry import BEFORE, SINCE, Site
 
@@ -84,6 +84,10 @@ class _Conversion:
         Returns:
             The nodes that came in beside it or instead of it, and the version that these are of.
         """
+        first = first_version(node)
+        if source < first <= target:
+            # There is one form that it can be meant to have: that of its first version.
+            source = first
         if form(node.op_type, source) is None:
             what = f"an operator of opset {source}"
             raise UnsupportedOpError(requires(node.op_type, node_label(node), "the node", what, "an unknown one"))

@@ -29,6 +29,11 @@ def form(op_type: str, version: int) -> defs.OpSchema | None:
     return forms[-1] if forms else None
 
 
+def first_version(node: ir.Node) -> int:
+    """The oldest version that has a node's operator; 0 for others than ONNX's own."""
+    return min(_histories().get(node.op_type, {}), default=0) if node.domain == "" else 0
+
+
 @functools.cache
 def changes(op_type: str, source: int, target: int) -> tuple[int, ...]:
     """The versions between two in which an operator changed, in the order in which a conversion meets them."""

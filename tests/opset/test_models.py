@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import lstm_lower as ll
+from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.passes.opset import convert as _tables  # noqa: F401 (fills the tables)
 from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
@@ -181,6 +182,21 @@ def test_same_version_costs_nothing() -> None:
     model = ir.from_proto(model_of([node], inputs, [info("y", FLOAT)], 18))
     assert not ConvertOpsetPass(18)(model).modified
     assert not ConvertOpsetPass()(model).modified
+
+
+@pytest.mark.parametrize(("target", "known"), [(19, False), (20, True), (21, True)])
+def test_an_operator_that_is_newer_than_its_model_has_its_first_form(target: int, known: bool) -> None:
+    """The exporter of PyTorch writes such."""
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
+    node = ir.Node("", "Gelu", [x], outputs=[ir.Value(name="y", type=x.type, shape=x.shape)])
+    model = ir.Model(ir.Graph([x], node.outputs, nodes=[node], opset_imports={"": 18}, name="g"), ir_version=8)
+    if known:
+        ConvertOpsetPass(target)(model)
+        assert model.graph.opset_imports[""] == target
+        onnx.checker.check_model(ir.to_proto(model), full_check=True)
+    else:
+        with pytest.raises(UnsupportedOpError, match="an operator of opset 18, got an unknown one"):
+            ConvertOpsetPass(target)(model)
 
 
 def test_missing_import() -> None:
