@@ -8,7 +8,6 @@ from numbers import Integral
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.optim import lr_scheduler
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError, some
@@ -133,7 +132,7 @@ def _steps(rule: Optimizer, kept: Mapping[str, Mapping[str, Any]], scheduler: lr
     for values in kept.values():
         # Momentum is kept without a count; that it is kept says that there was an update, and a scheduler knows how
         # many there were.
-        held = any(isinstance(value, Tensor) and value.dim() for value in values.values())
+        held = any(values.get(slot.name) is not None for slot in rule.slots)
         counted = max(int(held), told) if held or not rule.slots else 0
         counts.add(int(values.get("step", counted)))
     if len(counts) > 1:
