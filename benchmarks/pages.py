@@ -37,6 +37,7 @@ COMMANDS = {
     "dynamic_rnn": "dynamic-rnn --threads 2",
     "torch": "torch --threads 2",
     "gradient": "gradient",
+    "importing": "import",
     "lowering": "lowering",
     "trainer": "trainer",
     "providers": "providers",
@@ -45,6 +46,7 @@ COMMANDS = {
 PACKAGES = {
     "lowering": ("onnx", "onnx-ir"),
     "gradient": ("onnx", "onnx-ir"),
+    "importing": ("onnx", "onnx-ir", "tensorflow", "tf2onnx"),
     "torch": ("onnxruntime", "torch", "onnx-ad", "onnxsim"),
     "trainer": ("onnxruntime",),
     "providers": ("onnxruntime", "onnxruntime-ep-openvino", "openvino", "onnxruntime-ggml"),
@@ -56,6 +58,7 @@ QUICKER = {
     "dynamic-rnn": ("--shape", QUICK_SHAPE, "--variant", "GRUCell-v1"),
     "trainer": ("--rounds", "2", "--steps", "2"),
     "gradient": ("--nodes", "40", "--runs", "1"),
+    "import": ("--nodes", "200", "--runs", "1", "--no-tf2onnx"),
     "torch": ("--shape", QUICK_SHAPE, "--against", "floor"),
     "providers": ("--shape", QUICK_SHAPE, "--rounds", "1", "--provider", "cpu"),
 }

@@ -169,6 +169,17 @@ def gradient(data: Mapping[str, Any]) -> str:
     return table(["nodes", "nodes after", "weights", "seconds"], rows)
 
 
+def importing(data: Mapping[str, Any]) -> str:
+    """How long an import takes, phase by phase, beside tf2onnx."""
+    phases = ("read_s", "structure_s", "translate_s", "finish_s", "import_s", "tf2onnx_s")
+    rows = [
+        [f"{row['nodes']:,}", *(number(row[phase]) for phase in phases), f"{row['import_peak_mb']:.0f}"]
+        for row in data["results"]
+    ]
+    titles = ["read", "structure", "translate", "complete, verify, check", "import", "tf2onnx", "peak memory, MB"]
+    return table(["nodes", *titles], rows)
+
+
 def providers(data: Mapping[str, Any]) -> str:
     """What each provider makes of each model, a row per provider and schedule; reasons are below the table."""
     models = list(dict.fromkeys(row["model"] for row in data["results"]))
@@ -192,6 +203,7 @@ KINDS = {
     "trainer": trainer,
     "torch": steps,
     "gradient": gradient,
+    "importing": importing,
     "providers": providers,
 }
 
