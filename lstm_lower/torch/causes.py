@@ -26,16 +26,17 @@ def raised(error: BaseException) -> str:
     return "".join([cause(error), *where])
 
 
+def is_users(frame: types.FrameType) -> bool:
+    """Whether a frame is of the user's code: neither PyTorch's nor ours."""
+    return not any(own in Path(frame.f_code.co_filename).parents for own in _OWN)
+
+
 def frames(error: BaseException) -> list[tuple[types.FrameType, int]]:
     """Frames of the user's code, and their lines, that an error and what it goes back to come from."""
     found = []
     held: BaseException | None = error
     while held is not None:
-        found += [
-            (frame, line)
-            for frame, line in traceback.walk_tb(held.__traceback__)
-            if not any(own in Path(frame.f_code.co_filename).parents for own in _OWN)
-        ]
+        found += [(frame, line) for frame, line in traceback.walk_tb(held.__traceback__) if is_users(frame)]
         held = held.__cause__
     return found
 

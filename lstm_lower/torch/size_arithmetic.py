@@ -6,13 +6,14 @@ import builtins
 import contextlib
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
 
 from lstm_lower.replacement import replaced
-from lstm_lower.torch.causes import frames
+from lstm_lower.torch.causes import frames, is_users
 
 T = TypeVar("T")
 
@@ -57,20 +58,34 @@ def open_roots() -> contextlib.AbstractContextManager[None]:
     return replaced(math, "sqrt", either)
 
 
-def open_numbers(trace: Callable[[], T]) -> T:
-    """What a trace returns, with `int` and `float` of open numbers in the module's code left open.
+class _OpenLengthError(BaseException):
+    """The module's code asks for the length of a tensor that is open."""
 
-    Python's own need a number, as for `int(lengths.max())`. Where that is why tracing fails, the names stand for ours
-    in that file, and it is traced once more.
+
+def open_numbers(trace: Callable[[], T]) -> T:
+    """What a trace returns, with `int`, `float` and `len` of what is open in the module's code left open.
+
+    Python's own need a number, as for `int(lengths.max())` and `len(x)`. Where that is why tracing fails or fixes a
+    size, the names stand for ours in that file, and it is traced once more.
     """
     files: list[dict[str, Any]] = []
+    length: Callable[[Any], int] = torch.Tensor.__len__
+
+    def either(x: Any) -> int:
+        caller = sys._getframe(1)
+        fixes = x.dim() > 0 and isinstance(x.shape[0], torch.SymInt)
+        if fixes and is_users(caller) and not any(names is caller.f_globals for names in files):
+            raise _OpenLengthError
+        return length(x)
+
     while True:
         try:
             with contextlib.ExitStack() as held:
+                held.enter_context(replaced(torch.Tensor, "__len__", either))
                 for names in files:
                     held.enter_context(_open_in(names))
                 return trace()
-        except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode as error:
+        except (torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode, _OpenLengthError) as error:
             failed = [frame.f_globals for frame, _ in frames(error)][-1:]
             if not failed or any(names is failed[0] for names in files):
                 raise
@@ -79,13 +94,18 @@ def open_numbers(trace: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def _open_in(names: dict[str, Any]) -> Iterator[None]:
-    ours = {name: _Open(name, (), {}) for name in ("int", "float") if name not in names}
+    ours = {"int": _Open("int", (), {}), "float": _Open("float", (), {}), "len": _length}
+    ours = {name: value for name, value in ours.items() if name not in names}
     names.update(ours)
     try:
         yield
     finally:
         for name in ours:
             del names[name]
+
+
+def _length(x: Any) -> Any:
+    return x.shape[0] if isinstance(x, torch.Tensor) and x.dim() > 0 else len(x)
 
 
 class _Open(type):

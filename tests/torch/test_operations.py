@@ -177,13 +177,13 @@ def hidden_by_lengths(x: Any, lengths: Any) -> Any:
     assert isinstance(int("3"), int)
     hidden = torch.arange(steps) >= lengths.unsqueeze(1)
     parts = [torch.empty(0), x.tanh().masked_fill(hidden.unsqueeze(2), 0.0) / largest]
-    return torch.cat([*parts, torch.ones(lengths.shape[0], 1, 3, dtype=torch.int32)], dim=1)
+    return torch.cat([*parts, torch.ones(len(x), 1, 3, dtype=torch.int32)], dim=1)
 
 
 def test_numbers_of_tensors_stay_open() -> None:
     examples = [(torch.randn(b, t, 3), torch.arange(b).clamp(max=t - 1) * -1 + t) for b, t in ((3, 7), (5, 4), (2, 1))]
     compare(hidden_by_lengths, *examples, rtol=1e-5)
-    assert "int" not in globals()
+    assert not {"int", "float", "len"} & set(globals())
 
 
 @pytest.mark.parametrize(
