@@ -63,7 +63,11 @@ def _traced_by_itself() -> bool:
 
 
 def _exact(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Operands in which numbers beside float64 are tensors of float64."""
+    """Operands in which numbers beside float64 are tensors of float64, and one that stands first a tensor."""
+    if len(operands) > 1 and isinstance(operands[0], (int, float)) and isinstance(operands[1], Tensor):
+        # `torch.mul(0.3, x)`, for which the exporter has no formula.
+        first, second = operands[:2]
+        operands = (torch.scalar_tensor(first, dtype=torch.result_type(first, second)), *operands[1:])
     if not any(isinstance(x, Tensor) and x.dtype == torch.float64 for x in operands):
         return operands
     return tuple(torch.tensor(x, dtype=torch.float64) if isinstance(x, float) else x for x in operands)

@@ -74,6 +74,11 @@ def test_values_and_gradients_equal_torch_at_other_sizes(name: str) -> None:
     compare(GROUPS[name], normal(2, 5, 3), normal(3, 8, 3), rtol=TOLERANCES.get(name, 2e-5))
 
 
+def test_numbers_that_stand_first() -> None:
+    compare(lambda x: torch.mul(0.3, x) + torch.sub(2, torch.div(1.5, 3 + x.abs())), torch.randn(2, 3), rtol=1e-5)
+    compare(lambda x: torch.add(2, x, alpha=3) * torch.mul(0.5, torch.arange(3)), torch.randn(4, 3), rtol=1e-5)
+
+
 def test_diagonals_in_place() -> None:
     compare(diagonals_in_place, normal(2, 5, 3), normal(4, 5, 3), rtol=2e-5)
 
