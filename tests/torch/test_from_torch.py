@@ -211,36 +211,6 @@ def test_buffers_change_as_in_torch(module: Any) -> None:
         np.testing.assert_allclose(module.state_dict()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-class Scaled(nn.Linear):
-    """Has a parameter of rank 0."""
-
-    def __init__(self) -> None:
-        super().__init__(3, 2)
-        self.scale = nn.Parameter(torch.tensor(2.0))
-
-    def forward(self, x: Any) -> Any:
-        return super().forward(x) * self.scale
-
-
-@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"momentum": 0.9, "dampening": 0.5}, {}], ids=str)
-def test_an_optimizer_that_has_been_used_goes_on(options: dict[str, float]) -> None:
-    module = Scaled()
-    optimizer = torch.optim.SGD(module.parameters(), 0.1, **options)
-    x, target = torch.rand(4, 3), torch.rand(4, 2)
-
-    def update() -> float:
-        loss = functional.mse_loss(module(x), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    update()
-    trainer = ll.Trainer(ll.from_torch(module, x, "mse", optimizer))
-    for _ in range(3):
-        assert trainer.step({"x": x.numpy(), "target": target.numpy()}).loss == pytest.approx(update(), rel=1e-5)
-
-
 class Handing(nn.Linear):
     """Returns a parameter and a buffer as they are, under names that others have."""
 
