@@ -49,7 +49,7 @@ def test_a_warning_is_printed_once(tmp_path: Path) -> None:
     for name in (META.name, META.with_suffix(".index").name):
         shutil.copy(META.parent / name, tmp_path)
     said = run("check", tmp_path / META.name, "--against", "tensorflow").stderr
-    assert said.count("its checkpoint is left out") == 1
+    assert said.count("its checkpoint is not read") == 1
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_export_of_a_tensorflow_graph(tmp_path: Path) -> None:
     options = ("--signature", "train_assign", "-o", folder)
     text = run("export", model, *options).stderr
     assert "predictions require a step made of a model with outputs" in text
-    assert "'predict' can be left out of files" in text
+    assert "files without 'predict' exports the rest" in text
     result = run("export", model, *options, "--files", "init,train,eval")
     assert result.exit_code == 0, result.output
     about = json.loads((folder / "training.json").read_text())
