@@ -22,10 +22,9 @@ from lstm_lower.runtime.serialized import as_written, open_session
 from lstm_lower.runtime.values import dtype_of
 from lstm_lower.torch.axes import Axes
 from lstm_lower.torch.branches import sizes_to_try
-from lstm_lower.torch.control_flow import Plainly
-from lstm_lower.torch.interface import Step, attributes_kept, copied_weights, numbers
+from lstm_lower.torch.interface import Step, numbers
 from lstm_lower.torch.terms import magnitudes_summed
-from lstm_lower.torch.wrappers import eagerly
+from lstm_lower.torch.trials import RefusedError, Trials
 
 # An error over the largest magnitude that no rounding explains, by the bytes of a number.
 _WRONG = {8: 1e-6, 4: 1e-3, 2: 0.1}
@@ -48,10 +47,6 @@ class _Fault:
 
     said: str
     raised: bool = False
-
-
-class _RefusedError(Exception):
-    """The module itself does not take inputs of such sizes."""
 
 
 class Comparison:
@@ -88,7 +83,7 @@ class Comparison:
             if getattr(size, "is_symbol", False)
         }
         self._decided = sizes_to_try(program)
-        self._changed: list[str] | None = None
+        self._trials = Trials(step, tensors)
         # Of bfloat16 within, of which a result need not tell.
         narrow = any(getattr(value, "dtype", None) == torch.bfloat16 for value in _values(program))
         self._wrong = _WRONG[2] if narrow else 0.0
@@ -109,10 +104,10 @@ class Comparison:
 
     def changed_parameters(self) -> list[str]:
         """Names of parameters, and of complex buffers, that the module itself changes in place while it runs."""
-        if self._changed is None:
-            with contextlib.suppress(_RefusedError):
-                self._results(self._tensors)
-        return self._changed or []
+        if self._trials.changed is None:
+            with contextlib.suppress(RefusedError):
+                self._trials.results(self._tensors)
+        return self._trials.changed or []
 
     def differing_axes(self) -> Axes:
         """Input -> open axis -> how the model differs from the module where that axis has another size.
@@ -131,7 +126,7 @@ class Comparison:
             return uncompared
         try:
             fault = self._fault(self._example)
-        except _RefusedError:
+        except RefusedError:
             return uncompared
         if fault is not None:
             changed = self.changed_parameters()
@@ -156,7 +151,7 @@ class Comparison:
                 fault = self._fault(together)
                 if fault is None:
                     continue
-            except _RefusedError:
+            except RefusedError:
                 pass
             faults = {
                 symbol: found
@@ -180,7 +175,7 @@ class Comparison:
         for size in sizes:
             try:
                 return self._fault({**self._example, symbol: size})
-            except _RefusedError:
+            except RefusedError:
                 continue
         return None
 
@@ -240,47 +235,15 @@ class Comparison:
         return expected.dtype.kind == "f" and errors(actual, expected)[0] <= _ROUNDED[wide] * float(terms.max())
 
     def _of_size(self, number: int, sizes: Sizes) -> Tensor:
-        """An input with values like the example's, each part of it repeated, so that what is sorted stays so."""
         x = self._tensors[number]
         shape = [_size(size, sizes, x.shape[axis]) for axis, size in enumerate(self._shapes[number])]
-        if x.numel() == 0 or shape == list(x.shape):
-            return x
-        resized = x
-        for axis, size in enumerate(shape):
-            resized = resized.index_select(axis, torch.arange(size, device=x.device) * x.shape[axis] // size)
-        if not x.is_floating_point():
-            return resized
-        shares = torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype).to(x.device)
-        # A constant may well be just of the right shape.
-        return shares if bool((x == x.flatten()[0]).all()) else resized * (1 - shares / 5)
+        return self._trials.resized(number, shape)
 
     def _of_module(self, inputs: Sequence[Tensor]) -> dict[str, Array]:
-        results = self._results(inputs)
+        results = self._trials.results(inputs)
         names = self._step.names
         outputs = [*names.outputs, *(f"new_{name}" for name in names.states)]
         return {name: numbers(result) for name, result in zip(outputs, results, strict=True)}
-
-    def _results(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        # What it changes are copies; of parameters only until it is known that there are none.
-        own = dict(self._step.named_buffers()) | ({} if self._changed == [] else dict(self._step.named_parameters()))
-        with (
-            torch.random.fork_rng(devices=[]),
-            torch.enable_grad(),
-            attributes_kept(self._step),
-            eagerly(),
-            Plainly(),
-        ):
-            copies = copied_weights(self._step, parameters=self._changed != [])
-            try:
-                results: Sequence[Tensor] = self._step(*(x.clone() for x in inputs))
-            except Exception as error:
-                raise _RefusedError from error
-        buffers = {id(buffer) for buffer in self._step.buffers() if not buffer.is_complex()}
-        changed = [
-            name for name, value in own.items() if id(value) not in buffers and not _equal(copies[id(value)], value)
-        ]
-        self._changed = self._changed or [name.removeprefix("module.") for name in changed]
-        return results
 
     def _terms(self, inputs: Sequence[Tensor]) -> dict[str, Array]:
         """Result -> sum of the magnitudes of the terms that it is the sum of, as far as the model tells."""
@@ -300,10 +263,6 @@ class Comparison:
 def _values(program: torch.export.ExportedProgram) -> Iterator[Any]:
     graphs = (part.graph for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule))
     return (node.meta.get("val") for graph in graphs for node in graph.nodes)
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return torch.allclose(a.detach(), b.detach(), rtol=0, atol=0, equal_nan=True)
 
 
 def _size(size: Any, sizes: Sizes, default: int) -> int:
