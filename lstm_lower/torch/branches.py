@@ -2,35 +2,41 @@
 
 PyTorch records each such decision as a guard, and drops it on the way to ONNX. Those of its own code concern strides or
 are checks that runtimes make too; those of a module's code fix the axes that they are about, unless the other branch
-does nothing but raise, or is for a few small sizes, of which runs tell whether it matters.
+does nothing but raise, by its looks or in a run, or is for a few small sizes, of which runs tell whether it matters.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from lstm_lower.torch.causes import is_users
+from lstm_lower.torch.trials import RefusedError, Trials
+
 # Small sizes that may be decided otherwise: below half of how many, and how many of them.
 _TRIED, _FEW = 2048, 8
-_OWN = (Path(torch.__file__).parent, Path(__file__).parents[1])
 
 
-def decided_axes(program: torch.export.ExportedProgram, names: Sequence[str]) -> dict[str, dict[int, str]]:
+def decided_axes(
+    program: torch.export.ExportedProgram, names: Sequence[str], trials: Trials
+) -> dict[str, dict[int, str]]:
     """Input -> open axis -> the decision in the module's code that holds for some of its sizes alone.
 
     Args:
         program: a traced module.
         names: of its inputs.
+        trials: runs of the module.
     """
     found: dict[str, dict[int, str]] = {}
     values = _inputs(program)
     for expression, said in _decisions(program):
-        if _otherwise(expression) is None:
+        if _otherwise(expression) is None and not _is_check(expression, values, trials):
             for name, value in zip(names, values, strict=True):
                 for axis in _about(value, expression):
                     found.setdefault(name, {}).setdefault(axis, said)
@@ -87,6 +93,47 @@ def _otherwise(expression: Any) -> tuple[int, ...] | None:
     return tuple(standing.values())
 
 
+def _is_check(expression: Any, values: Sequence[Any], trials: Trials) -> bool:
+    """Whether the module raises wherever a comparison of several sizes does not hold, as far as runs tell.
+
+    A single size has too many others for that.
+    """
+    # Symbols as the comparison has them: it may have made them equal since.
+    shapes = [[getattr(getattr(size, "node", None), "_expr", size) for size in value.shape] for value in values]
+    example = {
+        symbol: size
+        for shape, tensor in zip(shapes, trials.tensors, strict=True)
+        for symbol, size in zip(shape, tensor.shape, strict=True)
+    }
+    symbols = expression.free_symbols
+    if len(symbols) < 2 or not symbols <= example.keys():
+        return False
+    raises = False
+    for symbol in sorted(symbols, key=str):
+        for size in (1, example[symbol] + 1, 2 * example[symbol], 3 * example[symbol]):
+            sizes = {**example, symbol: size}
+            if bool(expression.subs(sizes)):
+                continue
+            try:
+                trials.results(
+                    [trials.resized(number, [sizes[each] for each in shape]) for number, shape in enumerate(shapes)]
+                )
+            except RefusedError as error:
+                raises |= _is_raised(error.__cause__)
+            else:
+                return False
+    return raises
+
+
+def _is_raised(error: BaseException | None) -> bool:
+    """Whether the module's code itself raises an error."""
+    frames = list(traceback.walk_tb(error.__traceback__ if error else None))
+    if not frames or not is_users(frames[-1][0]):
+        return False
+    frame, line = frames[-1]
+    return any(isinstance(each, ast.Raise | ast.Assert) for each in _statements(Path(frame.f_code.co_filename), line))
+
+
 def _about(value: Any, expression: Any) -> Iterator[int]:
     """The open axes of an input whose sizes stand in an expression."""
     for axis, size in enumerate(value.shape):
@@ -99,9 +146,10 @@ def _about(value: Any, expression: Any) -> Iterator[int]:
 def _decides(file: str, line: int) -> bool:
     """Whether a line of code is a module's, and goes on either way."""
     path = Path(file)
-    if not path.is_file() or any(own in path.parents for own in _OWN):
+    if not path.is_file() or not is_users(path):
         return False
-    statement = _statement(path, line)
+    # The innermost; of several on a line the outer one, which is its head.
+    statement = max(_statements(path, line), key=lambda node: node.lineno, default=None)
     if isinstance(statement, ast.Assert):
         return False
     return not (isinstance(statement, ast.If) and _only_raises(statement.body) and not statement.orelse)
@@ -111,13 +159,12 @@ def _only_raises(body: Sequence[ast.stmt]) -> bool:
     return isinstance(body[-1], ast.Raise)
 
 
-def _statement(path: Path, line: int) -> ast.stmt | None:
-    """The innermost statement that a line belongs to; of a compound one, its head."""
+def _statements(path: Path, line: int) -> list[ast.stmt]:
+    """The statements that a line belongs to."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
-        return None
-    around = [
+        return []
+    return [
         node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
     ]
-    return max(around, key=lambda node: node.lineno, default=None)

@@ -26,9 +26,10 @@ def raised(error: BaseException) -> str:
     return "".join([cause(error), *where])
 
 
-def is_users(frame: types.FrameType) -> bool:
-    """Whether a frame is of the user's code: neither PyTorch's nor ours."""
-    return not any(own in Path(frame.f_code.co_filename).parents for own in _OWN)
+def is_users(code: Path | types.FrameType) -> bool:
+    """Whether a file, or a frame, is of the user's code: neither PyTorch's nor ours."""
+    file = code if isinstance(code, Path) else Path(code.f_code.co_filename)
+    return not any(own in file.parents for own in _OWN)
 
 
 def frames(error: BaseException) -> list[tuple[types.FrameType, int]]:

@@ -43,6 +43,7 @@ from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
 from lstm_lower.torch.size_arithmetic import open_numbers, open_roots, round_down
 from lstm_lower.torch.sizes import Comparison
 from lstm_lower.torch.statistics import cumulative_averages
+from lstm_lower.torch.trials import Trials
 from lstm_lower.torch.wrappers import eagerly
 
 OPSET = 18
@@ -296,11 +297,12 @@ def _traced(
     """The traced step with as many open axes as can be; of those that are not, why; buffers of branches."""
     reasons = joined(closed, {})
     failed: Exception | None = None
+    trials = Trials(step, tensors)
     for choice in choices(names, tensors, wanted):
         axes = [open_ - set(closed.get(name, ())) for name, open_ in zip(names, choice, strict=True)]
         try:
             program, read = _captured(step, tensors, axes)
-            while decided := decided_axes(program, names):
+            while decided := decided_axes(program, names, trials):
                 # Only what stands in a trace for all sizes may be open.
                 for name, said in decided.items():
                     reasons.setdefault(name, {}).update(said)

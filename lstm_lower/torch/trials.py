@@ -20,18 +20,19 @@ class Trials:
     """Runs of a module on inputs like an example. The module stays as it is.
 
     Attributes:
+        tensors: the example.
         changed: names of parameters, and of complex buffers, that it changes in place while it runs; `None` before a
             run has told.
     """
 
     def __init__(self, step: Step, tensors: Sequence[Tensor]) -> None:
         """Of a module, and perhaps its loss, and the example."""
-        self._step, self._tensors = step, tensors
+        self._step, self.tensors = step, tensors
         self.changed: list[str] | None = None
 
     def resized(self, number: int, shape: Sequence[int]) -> Tensor:
         """An input with values like the example's, each part of it repeated, so that what is sorted stays so."""
-        x = self._tensors[number]
+        x = self.tensors[number]
         if x.numel() == 0 or list(shape) == list(x.shape):
             return x
         resized = x

@@ -130,6 +130,43 @@ def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatc
         export(Deciding(), torch.zeros(2, 3, 3), {"x": [0, 1]})
 
 
+class Pairing(torch.nn.Module):
+    """Of two inputs whose sizes are to be equal, or are not."""
+
+    def __init__(self, unequal: str) -> None:
+        super().__init__()
+        self.unequal = unequal
+
+    def forward(self, x: Any, y: Any) -> Any:
+        if x.shape != y.shape:
+            if self.unequal == "raises":
+                raise ValueError
+            if self.unequal == "raises above 1":
+                assert y.size(1) == 1
+            return x + torch.randn(3, 4) @ y if self.unequal == "fails in PyTorch" else x.sum() * y.sum()
+        return x * y
+
+
+@pytest.mark.parametrize(
+    ("unequal", "expected"),
+    [
+        ("raises", [True, True]),
+        # A size of 1 beside another one is taken.
+        ("raises above 1", [True, False]),
+        ("fails in PyTorch", [False, False]),
+        ("runs", [False, False]),
+    ],
+)
+def test_a_branch_that_raises_in_all_runs_fixes_no_axis(unequal: str, expected: list[bool]) -> None:
+    exported = export(Pairing(unequal), (torch.randn(3, 5), torch.randn(3, 5)))
+    shapes = [list(value.shape or ()) for value in exported.model.graph.inputs]
+    assert shapes[0] == shapes[1]
+    assert [not isinstance(size, int) for size in shapes[0]] == expected
+    if unequal == "raises":
+        x, y = torch.randn(4, 7), torch.randn(4, 7)
+        np.testing.assert_allclose(run(exported, (x, y))[0], x * y)
+
+
 class One(torch.nn.Module):
     """Decides by whether there is more than one step, which matters, or does not."""
 
