@@ -12,6 +12,9 @@ from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpEr
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+# Those of the largest size that ONNX can declare, 2**63 - 1.
+_DIGITS = 19
+
 
 def explained(told: Callable[[Exception], str]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Turns arguments that a function has not, and what a framework raises that nobody foresaw, into errors.
@@ -75,6 +78,11 @@ def names(what: str, value: object) -> list[str]:
         if not isinstance(name, str):
             raise InvalidInputError(f"{what} requires names in a list, got {name!r} in it")
     return found
+
+
+def size(text: str) -> int | None:
+    """A size in decimal digits; `None` for any other text, and for more digits than those of sizes in ONNX."""
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else None
 
 
 def whole(what: str, value: object, least: int = 1) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
+from lstm_lower.arguments import size
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import composite_nodes
@@ -70,8 +71,9 @@ def parse_schedule(schedule: str) -> tuple[str, int]:
         InvalidInputError: it is none of these.
     """
     kind, _, count = str(schedule).partition(":")
-    if kind == "chunk" and count.isdigit() and int(count) > 0:
-        return kind, int(count)
+    steps = size(count)
+    if kind == "chunk" and steps:
+        return kind, steps
     if schedule in ("auto", "scan", "unroll"):
         return schedule, 0
     raise InvalidInputError(f"schedule requires auto, scan, unroll or chunk:K, got {schedule!r}")

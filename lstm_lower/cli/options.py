@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model.", show_default=False)]
@@ -64,9 +65,6 @@ PluginOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-# Of the largest size that ONNX can declare, 2**63 - 1, are 19.
-_DIGITS = 18
-
 
 def parse_dims(dims: list[str] | None) -> dict[str, int]:
     """Reads `--dim NAME=SIZE` options.
@@ -76,9 +74,10 @@ def parse_dims(dims: list[str] | None) -> dict[str, int]:
     """
     sizes: dict[str, int] = {}
     for text in dims or []:
-        name, equals, size = text.rpartition("=")
-        if not equals or not name or not size.isdecimal() or len(size) > _DIGITS:
+        name, _, digits = text.rpartition("=")
+        size = arguments.size(digits)
+        if not name or size is None:
             raise InvalidInputError(f"--dim requires NAME=SIZE, got {text!r}")
-        if sizes.setdefault(name, int(size)) != int(size):
+        if sizes.setdefault(name, size) != size:
             raise InvalidInputError(f"--dim requires one size of '{name}', got {sizes[name]} and {size}")
     return sizes

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.markup import escape
 
+from lstm_lower.arguments import size
 from lstm_lower.cli import console
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.records.kinds import is_tensorflow
@@ -275,7 +276,7 @@ def _shapes(texts: Sequence[str]) -> dict[str, list[int | str | None]]:
     for text in texts:
         name, sizes = _pair("shapes", text, "NAME=SIZES")
         parts = [part.strip() for part in sizes.strip("[]() ").split(",") if part.strip()]
-        found[name] = [int(part) if part.isdecimal() else None if part == "?" else part for part in parts]
+        found[name] = [None if part == "?" else part if (known := size(part)) is None else known for part in parts]
     return found
 
 

@@ -159,6 +159,8 @@ def test_missing_file(tmp_path) -> None:
         ({"opset": 99}, "13 to"),
         ({"schedule": "fast"}, "auto, scan"),
         ({"schedule": "chunk:0"}, "auto"),
+        ({"schedule": "chunk:²"}, "auto"),
+        ({"schedule": "chunk:" + "9" * 5000}, "auto"),
     ],
 )
 def test_bad_options(options: dict, text: str) -> None:
