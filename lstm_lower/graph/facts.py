@@ -270,7 +270,9 @@ class Facts:
         node = value.producer()
         if node is None:
             if value.const_value is not None:
-                return self._settle(value, value.const_value.dtype, tuple(map(int, value.const_value.shape.numpy())))
+                # The default of an input is only one of the values that it may have.
+                shape = None if value.is_graph_input() else tuple(map(int, value.const_value.shape.numpy()))
+                return self._settle(value, value.const_value.dtype, shape)
             return self._settle(value, *self._parameters.inferred(value, self))
         for output, (type_, partial) in zip(node.outputs, self._inferred(node), strict=False):
             if output not in self._shapes:

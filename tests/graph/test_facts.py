@@ -258,3 +258,11 @@ def test_onnx_is_told_the_attributes_that_are_left_out(attributes: str, bins: in
         {{ y = STFT {attributes} (x, step, , length) }}""")
     loaded = ir.from_proto(model)
     assert Facts.of(loaded).shape(loaded.graph.outputs[0]) == (1, 15, bins, 2)
+
+
+def test_an_input_may_have_another_size_than_its_default() -> None:
+    text = "d (float[N] x) => (int64[1] y) <float[3] x = {1.0, 2.0, 3.0}> { y = Shape(x) }"
+    found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
+    facts = Facts.of(found)
+    assert facts.shape(found.graph.inputs[0]) == ("N",)
+    assert facts.constant(found.graph.outputs[0]) is None
