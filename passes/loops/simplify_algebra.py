@@ -28,7 +28,10 @@ def _sub(op: std.Sub, e: Emitter) -> ir.Value | None:
     a, b = op.inputs
     if op.facts.uniform(b) == 0.0 and fits(a, op):
         return a
-    return e.op(std.Neg, b) if op.facts.uniform(a) == 0.0 and fits(b, op) else None
+    dtype = op.dtype()
+    # Numbers without a sign have no Neg.
+    negated = op.facts.uniform(a) == 0.0 and fits(b, op) and dtype is not None and dtype.is_signed()
+    return e.op(std.Neg, b) if negated else None
 
 
 @simplifies(std.Mul)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -94,3 +95,16 @@ def test_nothing_made_of_one_element_is_nothing_in_onnxruntime_too() -> None:
     AlgebraicSimplification()(work)
     # onnxruntime, optimised, leaves the Expand out and returns the shape of x.
     assert run(ir.to_proto(work), case.feeds, optimised=True)[0].shape == (0, 4, 3)
+
+
+def test_numbers_without_a_sign_are_not_negated() -> None:
+    """There is no Neg for them: 0 - x wraps around."""
+    work = ir.from_proto(
+        onnx.parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 18]>
+            g (uint32[3] x) => (uint32[3] y) <uint32[3] zeros = {0, 0, 0}> { y = Sub(zeros, x) }"""
+        )
+    )
+    AlgebraicSimplification()(work)
+    onnx.checker.check_model(ir.to_proto(work), full_check=True)
+    assert [node.op_type for node in work.graph] == ["Sub"]
