@@ -140,3 +140,22 @@ def test_scopes_that_share_names_do_not_get_in_each_others_way() -> None:
     after = ll.optimize(model)
     onnx.checker.check_model(after, full_check=True)
     assert_same(run(model, feeds), run(after, feeds))
+
+
+@pytest.mark.parametrize("outputs", ["b, mean, deviation", "b, mean", "b, , deviation"])
+def test_an_output_that_is_left_out_stands_for_no_other(outputs: str) -> None:
+    read = outputs.rpartition(", ")[2]
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (float[2,3] x, float[3] scale) => (float[2,3] a, float[2,3] c, float[?,?] d)
+    {{
+      a, , other = LayerNormalization(x, scale)
+      {outputs} = LayerNormalization(x, scale)
+      c = Neg(b)
+      d = Neg({read})
+    }}"""
+    model = onnx.parser.parse_model(text)
+    work = merged(model)
+    assert sum(node.op_type == "LayerNormalization" for node in work.graph) == (1 if outputs == "b, , deviation" else 2)
+    feeds = {"x": np.arange(6, dtype=np.float32).reshape(2, 3) ** 2, "scale": np.ones(3, np.float32)}
+    assert_same(run(model, feeds), run(ir.to_proto(work), feeds))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 
 import lstm_lower as ll
+from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
+from lstm_lower.passes.loops.views.roles import element_of
 from lstm_lower.passes.trace import Trace
 
 NAMELESS = """<ir_version: 8, opset_import: ["" : 18]>
@@ -42,3 +46,15 @@ loops (float[T,3] xs, float[3] k) => (float[3] y)
 }"""
     after = ll.optimize(onnx.parser.parse_model(text), verify_each=True)
     assert [node.op_type for node in after.graph.node] == ["Tanh"]
+
+
+@pytest.mark.parametrize("start", range(-3, 3))
+@pytest.mark.parametrize("end", range(-3, 4))
+def test_a_slice_that_is_an_element_holds_it(start: int, end: int) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 18]> s (float[3] x) => (float[?] y)
+      <int64[1] start = {{{start}}}, int64[1] end = {{{end}}}> {{ y = Slice(x, start, end) }}"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    element = element_of(model.graph.outputs[0], Facts.of(model))
+    found = [] if element is None else [element.start]
+    wanted = np.arange(3)[start:end].tolist()
+    assert found == (wanted if (start < 0) == (end < 0) and end - start == 1 else [])

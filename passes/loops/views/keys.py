@@ -33,7 +33,9 @@ def node_key(node: ir.Node, numbering: dict[ir.Value, int]) -> Hashable:
         attributes.append((name, graph_key(attribute.as_graph(), numbering) if inner else _attribute_key(attribute)))
     # Of a value that stops gradients no other must take the place.
     stops = node.op_type == std.Identity.op_type and std.STOPPED in node.metadata_props
-    return (node.domain, node.op_type, node.overload, tuple(operands), tuple(attributes), len(node.outputs), stops)
+    # An output that is left out cannot stand for one that is read.
+    outputs = tuple([bool(value.name) for value in node.outputs])
+    return (node.domain, node.op_type, node.overload, tuple(operands), tuple(attributes), outputs, stops)
 
 
 def _attribute_key(attribute: ir.Attr) -> Hashable:

@@ -99,7 +99,7 @@ def element_of(value: ir.Value | None, facts: Facts) -> Element | None:
         if starts is not None and ends is not None and axes is not None and steps == (1,) and starts.size == 1:
             axis, start, end = axes[0], int(starts.reshape(-1)[0]), int(ends.reshape(-1)[0])
             last = start == -1 and end >= np.iinfo(np.int32).max
-            place = start if last or (end - start == 1 and start * end >= 0) else None
+            place = start if last or (end - start == 1 and (start < 0) == (end < 0)) else None
     if place is None or axis is None:
         return None
     shape = facts.shape(sequence)
