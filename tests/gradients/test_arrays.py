@@ -32,6 +32,8 @@ SLICES = {
     "beyond, steps": ([1], [9], [1], [3]),
     "backwards": ([-1], [-MOST], [1], [-1]),
     "backwards inner": ([2], [0], [1], [-1]),
+    "backwards from before": ([-9], [-MOST], [1], [-1]),
+    "backwards, empty": ([0], [2], [1], [-1]),
     "backwards steps": ([3, 1], [-9, -9], [1, 2], [-2, -1]),
 }
 

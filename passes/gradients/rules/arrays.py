@@ -77,8 +77,8 @@ def _slice(op: std.Slice, n: Adjoint) -> Gradients:
         if abs(step) != 1:
             dx = _spread(n, dx, axis, size, position)
             continue
-        start = from_end(starts[position], size)
-        before = at_most(at_least(start, 0), size) if step > 0 else at_most(at_least(start, -1), size - 1) + 1 - length
+        start = at_least(from_end(starts[position], size), 0)
+        before = at_most(start, size) if step > 0 else at_most(start, size - 1) + 1 - length
         dx = dx if step > 0 else dx.builder.wrap(dx.builder.emitter.reverse(dx.value, axis))
         dx = padded(dx, axis, before, size - before - length)
     return [reshaped_like(dx, x)]
