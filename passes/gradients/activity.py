@@ -72,17 +72,13 @@ class Activity:
             elif any(x in self._varied for x in node.inputs):
                 if self._has_bits(node):
                     self._varied.update(x for x in node.outputs if self.facts.dtype(x) != ir.DataType.BOOL)
-                elif not self._is_flat(node):
+                elif not is_flat(self.facts.view(node)):
                     self._varied.update(x for x in node.outputs if self._may_vary(x))
 
     def _has_bits(self, node: ir.Node) -> bool:
         """Whether what varies is read as bits: integers of these are no steps, until something compares them."""
         integers = (x for x in node.inputs if x in self._varied and not self._may_vary(x))
         return std.BitCast.matches(node) or any(True for _ in integers)
-
-    def _is_flat(self, node: ir.Node) -> bool:
-        view = self.facts.view(node)
-        return is_flat(view) or (isinstance(view, std.Identity) and view.stops)
 
     def _may_vary(self, value: ir.Value) -> bool:
         """Whether a value can have a gradient: of sequences and of what has no known type the rules must say so."""

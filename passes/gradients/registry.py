@@ -142,6 +142,8 @@ def stops(*views: type[std.Standard]) -> None:
 
 def is_flat(view: std.Standard | None) -> bool:
     """Whether no gradient flows through a node."""
+    if isinstance(view, std.Identity):
+        return view.stops
     return view is not None and isinstance(view, flat()) and rule_of(type(view)) is None
 
 

@@ -100,7 +100,7 @@ class LoopInvariantCodeMotion(LoopPass):
                 continue
             step = behind_identity(output.step)
             try:
-                known = level == Level.INVARIANT or step in sequences.batch.sequences or sequences.load(step)
+                known = dependence.is_outside(step) or step in sequences.batch.sequences or sequences.load(step)
                 if not known:
                     continue
                 sequence = sequences.as_output(step, output)
@@ -188,9 +188,9 @@ def makes_result(node: ir.Node) -> bool:
 
 
 def behind_identity(value: ir.Value) -> ir.Value:
-    """The value that an Identity passes on."""
+    """The value that an Identity passes on; not that behind one which stops gradients."""
     producer = value.producer()
-    while std.Identity.matches(producer):
+    while std.Identity.matches(producer) and std.STOPPED not in producer.metadata_props:
         source = producer.inputs[0]
         assert source is not None
         value, producer = source, source.producer()

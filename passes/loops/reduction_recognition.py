@@ -140,7 +140,7 @@ class _Total:
             case std.Add() | std.Sub() if self._same_shape(op.inputs):
                 return e.op(type(op), *(self.of(x) for x in op.inputs if x is not None))
             case std.Neg() | std.Identity():
-                return e.op(type(op), self.of(op.data))
+                return e.again(op.node, [self.of(op.data)]).outputs[0]
             case std.Moving():
                 return self._moved(op, value)
             case std.Mul():
