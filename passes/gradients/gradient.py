@@ -209,7 +209,7 @@ def _values(model: ir.Model) -> dict[str | None, ir.Value]:
     """The values of the main graph by name."""
     graph = model.graph
     made = [value for node in graph for value in node.outputs]
-    return {value.name: value for value in [*made, *graph.initializers.values(), *graph.inputs]}
+    return {value.name: value for value in [*made, *graph.initializers.values(), *graph.inputs] if value.name}
 
 
 def _output(model: ir.Model, name: str) -> ir.Value:

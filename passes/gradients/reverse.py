@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import operands
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.gradients.registry import Adjoint, is_flat, rule_of, unbroadcast
 
@@ -57,7 +58,7 @@ class Reverse:
 
     def _node(self, node: ir.Node, dys: list[Expr | None]) -> None:
         view = self.builder.facts.view(node)
-        if view is None or is_flat(view):
+        if view is None or is_flat(view) or self.active.isdisjoint(operands(node)):
             return
         rule = rule_of(type(view))
         if rule is None:

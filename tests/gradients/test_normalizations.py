@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import lstm_lower as ll
@@ -149,3 +150,10 @@ def test_halves_are_computed_in_float32(op_type: str) -> None:
         assert found[f"grad/{name}"].dtype == np.float16
         assert leaf.grad is not None
         np.testing.assert_allclose(found[f"grad/{name}"], leaf.grad.numpy(), rtol=2e-3, atol=2e-3)
+
+
+def test_an_output_that_is_left_out_has_no_name_to_ask_for() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]>
+    g (float[2,3] x, float[3] s) => (float[2,3] y) { y, , d = LayerNormalization (x, s) }""")
+    with pytest.raises(ll.InvalidInputError, match="wrt requires names of the model's values, such as x, s, got ''"):
+        ll.gradient(model, "y", [""], seeds=True)

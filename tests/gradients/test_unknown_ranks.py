@@ -121,6 +121,8 @@ def test_a_declared_shape_is_the_way_on() -> None:
     }""")
     with pytest.raises(ll.UnsupportedOpError, match="a known rank, got none; a shape that the model declares for 'x'"):
         ll.gradient(model, "loss", ["v"])
+    # Nothing flows through what makes the value itself.
+    assert len(ll.gradient(model, "loss", ["y"]).graph.output) == 2
     model.graph.value_info.append(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["A", "B", 2]))
     feeds = {"v": np.arange(1, 13, dtype=np.float32), "s": np.asarray([3, 2, 2]), "k": np.float32([1, 1, 2])}
     check(model, feeds, wrt=["v"], step=1e-1, tolerance=1e-3)
