@@ -6,7 +6,7 @@ An unrolled network holds thousands of cells that differ in nothing but their op
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 import onnx_ir as ir
 
@@ -54,6 +54,7 @@ class _Step:
     attributes: tuple[ir.Attr, ...]
     inputs: tuple[_Reference, ...]
     outputs: tuple[ir.Value, ...]
+    marks: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +81,8 @@ class Template:
         steps, count = [], len(node.inputs)
         for made in builder.nodes:
             inputs = tuple(None if value is None else places.get(value, value) for value in made.inputs)
-            steps.append(_Step(made.op_type, tuple(made.attributes.values()), inputs, tuple(made.outputs)))
+            marks = dict(made.metadata_props)
+            steps.append(_Step(made.op_type, tuple(made.attributes.values()), inputs, tuple(made.outputs), marks))
             for value in made.outputs:
                 places[value] = count
                 count += 1
@@ -106,7 +108,10 @@ class Template:
             for value, recorded in zip(outputs, step.outputs, strict=True):
                 facts.alike(value, recorded)
             values += outputs
-            made.append(ir.Node("", step.op_type, inputs, step.attributes, outputs=outputs, name=name))
+            marks = dict(step.marks)
+            made.append(
+                ir.Node("", step.op_type, inputs, step.attributes, outputs=outputs, name=name, metadata_props=marks)
+            )
         builder.emitter.place(*made)
         results = ((node.outputs[index], values[place]) for index, place in self.results)
         return [(old, new) for old, new in results if new is not None]

@@ -67,3 +67,13 @@ def test_what_stops_gradients_does_so_after_the_optimiser_too() -> None:
     twice = ll.gradient(once, "grad/x", ["x"], seeds=True)
     found = run(twice, {"x": x, "seed/y": ones, "seed/grad/x": ones})
     np.testing.assert_array_equal(found["grad/grad/x/x"], [0.0, 0.0])
+
+
+def test_each_of_several_that_are_alike_stops_gradients() -> None:
+    text = """
+        <ir_version: 9, opset_import: ["" : 18, "tf" : 1]> g (double[N] x, double[N] z) => (double[N] y) {
+          s = tf.StopGradient (x)  t = tf.StopGradient (z)  p = Mul(x, s)  q = Mul(z, t)  y = Add(p, q) }"""
+    feeds = {"x": np.asarray([1.0, 2.0]), "z": np.asarray([3.0, 4.0]), "seed/y": np.ones(2)}
+    found = run(ll.gradient(onnx.parser.parse_model(text), "y", ["x", "z"], seeds=True), feeds)
+    for name in ("x", "z"):
+        np.testing.assert_array_equal(found[f"grad/{name}"], feeds[name])
