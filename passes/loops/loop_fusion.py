@@ -146,7 +146,7 @@ def _number_body(loop: Loop, classes: dict[State, int], number: _Numbers) -> dic
     values.update((x.parameter, number(("element", *_walk(loop, x)))) for x in loop.inputs)
     values.update((value, number(("initializer", value.const_value))) for value in loop.body.initializers.values())
     for node in loop.body:
-        source = node.inputs[0] if std.Identity.matches(node) else None
+        source = node.inputs[0] if std.Identity.hands_on(node) else None
         if source is not None:
             values[node.outputs[0]] = values.get(source, id(source))
             continue

@@ -190,7 +190,7 @@ def makes_result(node: ir.Node) -> bool:
 def behind_identity(value: ir.Value) -> ir.Value:
     """The value that an Identity passes on; not that behind one which stops gradients."""
     producer = value.producer()
-    while std.Identity.matches(producer) and std.STOPPED not in producer.metadata_props:
+    while std.Identity.hands_on(producer):
         source = producer.inputs[0]
         assert source is not None
         value, producer = source, source.producer()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 import lstm_lower as ll
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
@@ -159,3 +160,20 @@ def test_an_output_that_is_left_out_stands_for_no_other(outputs: str) -> None:
     assert sum(node.op_type == "LayerNormalization" for node in work.graph) == (1 if outputs == "b, , deviation" else 2)
     feeds = {"x": np.arange(6, dtype=np.float32).reshape(2, 3) ** 2, "scale": np.ones(3, np.float32)}
     assert_same(run(model, feeds), run(ir.to_proto(work), feeds))
+
+
+def test_a_recurrence_that_stops_gradients_stays_apart() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    loops (float[T,3] xs, float[3] h0) => (float[3] a, float[3] b)
+    {
+      a = Scan <num_scan_inputs = 1, body = step (float[3] s, float[3] x) => (float[3] u)
+        { t = Mul(s, x) v = Identity(t) u = Tanh(v) }> (h0, xs)
+      b = Scan <num_scan_inputs = 1, body = step (float[3] r, float[3] z) => (float[3] q)
+        { o = Mul(r, z) p = Identity(o) q = Tanh(p) }> (h0, xs)
+    }"""
+    model = onnx.parser.parse_model(text)
+    assert len(scans_of(merged(model).graph)) == 1
+    (body,) = [attribute.g for attribute in model.graph.node[1].attribute if attribute.name == "body"]
+    body.node[1].metadata_props.add(key=std.STOPPED, value="true")
+    assert len(scans_of(merged(model).graph)) == 2

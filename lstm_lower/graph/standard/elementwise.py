@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import onnx_ir as ir
 
 from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard, text
@@ -122,6 +124,11 @@ STOPPED = "lstm_lower.stop_gradient"
 
 class Identity(Unary):
     linear = (0,)
+
+    @classmethod
+    def hands_on(cls, node: ir.Node | None) -> TypeGuard[ir.Node]:
+        """Whether a node is one through which gradients flow."""
+        return cls.matches(node) and STOPPED not in node.metadata_props
 
     @property
     def stops(self) -> bool:
