@@ -29,6 +29,7 @@ from lstm_lower.torch import recurrent
 from lstm_lower.torch.axes import Axes, DynamicShapes, Requested, check_open, choices, requested
 from lstm_lower.torch.branches import decided_axes, open_axes
 from lstm_lower.torch.causes import cause, first_line, lacks_formula, raised, unwritten, way_around
+from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written
 from lstm_lower.torch.functions import hooks_refused, masks_unread
@@ -352,6 +353,7 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         open_roots(),
         unchecked_packs(),
         unchecked_distributions(),
+        values_unchecked(),
         hooks_refused(module),
         own_gradients_traced(),
         derivatives_written(),

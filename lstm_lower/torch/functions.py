@@ -252,7 +252,15 @@ def _diagonal_scatter(
     return torch.where(there, src.index_select(-1, places).unsqueeze(-1), matrix).movedim((-2, -1), (dim1, dim2))
 
 
+def _where(condition: Tensor, *values: Any, **options: Any) -> Any:
+    """The same of a mask of bytes, which older code makes and the exporter does not take."""
+    if condition.dtype != torch.uint8:
+        return NotImplemented
+    return torch.where(condition.bool(), *values, **options)
+
+
 HANDLERS: dict[Any, Callable[..., Any]] = {
+    torch.where: _where,
     Tensor.item: _number,
     Tensor.tolist: _numbers,
     Tensor.cumprod: rolling_product,

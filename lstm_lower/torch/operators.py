@@ -20,6 +20,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
 from lstm_lower.torch import control_flow
 from lstm_lower.torch.attention import ATTENTION
+from lstm_lower.torch.checks import CHECKS
 from lstm_lower.torch.complex_numbers import OF_COMPLEX, TO_COMPLEX, has_complex
 from lstm_lower.torch.embeddings import EMBEDDINGS
 from lstm_lower.torch.functions import HANDLERS, all_stopped, node, stopped
@@ -110,6 +111,7 @@ class Interception(TorchFunctionMode):
             **control_flow.handlers(self),
             **TO_COMPLEX,
             **ATTENTION,
+            **CHECKS,
             **EMBEDDINGS,
             **HANDLERS,
             **INDICES,

@@ -74,7 +74,23 @@ def _cached(m: Any, x: Any, y: Any) -> Any:
     return y * m.kept + m.remembered
 
 
-@pytest.mark.parametrize("formula", [_of_times, _of_flags, _by_a_list, _through_data, _data_set, _cached])
+def _checked(m: Any, x: Any, y: Any) -> Any:
+    """Checks of values, as taggers have them (`pytorch-crf`), with a mask of bytes."""
+    assert not torch.isnan(x).any(), "no number"
+    assert all(z.max() < 5 for z in (x, x))
+    if x.min().item() < 0 or x.max() > 5:
+        message = f"between 0 and 5, got {x.shape}"
+        raise ValueError(message)
+    first = x.max() > 7
+    second = x.max() < 5
+    if not first and not second:
+        raise ValueError
+    torch._assert(x.max() < 5, "small")
+    torch._assert_async(x.max() < 5)
+    return torch.where((x > 0.5).byte(), y, -y)
+
+
+@pytest.mark.parametrize("formula", [_checked, _of_times, _of_flags, _by_a_list, _through_data, _data_set, _cached])
 def test_steps_are_torchs(formula: Any) -> None:
     torch.manual_seed(0)
     module = Module(formula)
@@ -132,6 +148,19 @@ def _of_inputs(m: Any, x: Any, y: Any) -> Any:
     return y if x.sum() > 0 else -y
 
 
+def _caught(m: Any, x: Any, y: Any) -> Any:
+    try:
+        assert x.sum() > 0
+    except AssertionError:
+        return -y
+    return y
+
+
+def _either_way(m: Any, x: Any, y: Any) -> Any:
+    assert x.sum() > 0 or not x.min() < 0
+    return y
+
+
 def _remembering(m: Any, x: Any, y: Any) -> Any:
     y = y if m.remembered is None else y + m.remembered
     m.remembered = y.detach()
@@ -145,6 +174,8 @@ def _remembering(m: Any, x: Any, y: Any) -> Any:
         (_random, r"got: GuardOnDataDependent.* \(test_held.py:\d+\); branches and loops over values"),
         (_changed_before, r"\(test_held.py:\d+\); branches and loops over values"),
         (_of_inputs, r"\(test_held.py:\d+\); branches and loops over values"),
+        (_caught, r"\(test_held.py:\d+\); branches and loops over values"),
+        (_either_way, r"\(test_held.py:\d+\); branches and loops over values"),
     ],
 )
 def test_refused(formula: Any, message: str) -> None:
