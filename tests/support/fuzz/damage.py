@@ -40,6 +40,23 @@ _TEXTS = [
     "{",
     "a" * 5000,
 ]
+ODD = [
+    None,
+    True,
+    -1,
+    2**70,
+    1.5,
+    float("nan"),
+    "",
+    "x",
+    "é\0",
+    [],
+    [[]],
+    {},
+    {"x": None},
+    [None, None],
+    ["float32", [-1]],
+]
 _HUGE = [250_000_000, 500_000_000, 2**31, 2**40, 2**62, -5]
 
 
@@ -187,13 +204,15 @@ def _messages(message: Any) -> Iterator[Any]:
     """A message and all that it holds."""
     yield message
     for field, value in message.ListFields():
-        if field.type == FieldDescriptor.TYPE_MESSAGE:
+        if field.type == FieldDescriptor.TYPE_MESSAGE and not _is_map(field, of_scalars=True):
             for inner in value.values() if _is_map(field) else value if _repeated(field) else [value]:
                 yield from _messages(inner)
 
 
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+def _is_map(field: Any, *, of_scalars: bool = False) -> bool:
+    if field.message_type is None or not field.message_type.GetOptions().map_entry:
+        return False
+    return not (of_scalars and field.message_type.fields_by_name["value"].message_type)
 
 
 def _repeated(field: Any) -> bool:
@@ -287,8 +306,9 @@ def _odd(field: Any, messages: list[Any], draw: random.Random) -> Any:
         case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
             return draw.choice([b"", b"\xff\xfe", b"forward", draw.randbytes(7), draw.randbytes(64)])
         case FieldDescriptor.CPPTYPE_STRING:
-            nodes = [message for message in messages if isinstance(message, onnx.NodeProto)]
-            names = [name for node in nodes for name in [*node.input, *node.output, node.op_type]]
+            nodes = [message for message in messages if type(message).__name__ in ("NodeProto", "NodeDef")]
+            names = [name for node in nodes for name in [*node.input, *getattr(node, "output", [node.name])]]
+            names += [getattr(node, "op_type", "") or node.op for node in nodes]
             return draw.choice(_TEXTS + names * 2)
         case FieldDescriptor.CPPTYPE_FLOAT | FieldDescriptor.CPPTYPE_DOUBLE:
             return draw.choice([0.0, -1.0, 1e30, float("nan"), float("inf")])
@@ -322,3 +342,30 @@ def damage_bytes(data: bytearray, draw: random.Random) -> None:
             other = _contents(draw.choice(_files()))
             begin = draw.randrange(len(other))
             data[start:] = other[begin:]
+
+
+def damaged_bytes(data: bytes, draw: random.Random) -> bytes:
+    """Bytes, some of them changed."""
+    changed = bytearray(data)
+    for _ in range(draw.choice([1, 1, 2, 5])):
+        damage_bytes(changed, draw)
+    return bytes(changed)
+
+
+def damage_json(data: Any, draw: random.Random) -> Any:
+    """The data with something in it changed."""
+    if draw.random() < 0.2:
+        return draw.choice(ODD)
+    if isinstance(data, dict) and data:
+        key = draw.choice(sorted(data))
+        match draw.choice(["change", "change", "change", "delete", "rename"]):
+            case "delete":
+                return {name: value for name, value in data.items() if name != key}
+            case "rename":
+                return {draw.choice(["x", "op", "attributes"]) if name == key else name: data[name] for name in data}
+            case _:
+                return {name: damage_json(value, draw) if name == key else value for name, value in data.items()}
+    if isinstance(data, list) and data:
+        index = draw.randrange(len(data))
+        return [damage_json(value, draw) if i == index else value for i, value in enumerate(data)]
+    return draw.choice(ODD)

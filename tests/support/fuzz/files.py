@@ -1,69 +1,53 @@
-"""Damaged input that is no model: arrays, checkpoints, TensorFlow graphs, metadata, operands of eager calls."""
+"""Damaged input that is no model: arrays, checkpoints, metadata, operands of eager calls."""
 
 from __future__ import annotations
 
 import functools
 import json
-import random
-from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf import text_format
 from onnx import helper
 
 import lstm_lower as ll
 from lstm_lower.records import contracts, state
-from tests.support.fuzz.damage import ROOT, damage_bytes, damage_message
+from tests.support.fuzz import folders
+from tests.support.fuzz.damage import ODD, damage_json, damaged_bytes
 from tests.support.fuzz.entrances import Entrance, Incoming, invoke
+from tests.support.fuzz.folders import TRAIN, example
 from tests.support.models import single_node_model
 from tests.support.op_inputs import OPS, valid_inputs
-
-TRAIN = ROOT / "examples/graphs/char_lstm_train.onnx"
-GRAPHS = ROOT / "tests/data/graphs"
-
-
-def _damaged(data: bytes, draw: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(draw.choice([1, 1, 2, 5])):
-        damage_bytes(changed, draw)
-    return bytes(changed)
-
-
-@functools.cache
-def _values() -> dict[str, Any]:
-    """Data and state of the model that is trained."""
-    with np.load(TRAIN.with_suffix(".npz")) as file:
-        return {name.removeprefix("in:"): file[name] for name in file.files if name.startswith("in:")}
 
 
 @functools.cache
 def _trainer() -> ll.Trainer:
-    data = ("ids:0", "labels:0", "learning_rate:0")
-    initial = {name: value for name, value in _values().items() if name not in data}
-    return ll.Trainer(TRAIN, initial_values=initial, learning_rate=0.1)
+    return ll.Trainer(TRAIN, initial_values=example()[1], learning_rate=0.1)
 
 
 def arrays(given: Incoming) -> None:
     """A damaged `.npz` file as feeds, as data to train with, or as initial values."""
-    path, whole = given.path.with_name("result.npz"), given.path.with_name("result.whole.npz")
-    np.savez(whole, **_values())
-    path.write_bytes(_damaged(whole.read_bytes(), given.draw))
-    train = ("train", str(TRAIN), "-o", str(given.path.with_name("result")), "--no-plot")
+    data, values = example()
+    wholes = {"data": data, "initial": values, "run": data | values, "check": data | values}
+    command = given.draw.choice(sorted(wholes))
+    path, other = given.path.with_name("result.npz"), given.path.with_name("result.other.npz")
+    np.savez(path, **wholes[command])
+    np.savez(other, **wholes["initial" if command == "data" else "data"])
+    path.write_bytes(damaged_bytes(path.read_bytes(), given.draw))
+    train = ("train", str(TRAIN), "-o", str(given.path.with_name("result")), "--no-plot", "--learning-rate", "0.1")
     words = {
         "run": ("run", str(TRAIN), "--inputs", str(path)),
         "check": ("check", str(TRAIN), "--inputs", str(path)),
-        "data": (*train, "--data", str(path), "--initial", str(whole)),
-        "initial": (*train, "--data", str(whole), "--initial", str(path)),
+        "data": (*train, "--data", str(path), "--initial", str(other)),
+        "initial": (*train, "--data", str(other), "--initial", str(path)),
     }
-    invoke(*words[given.draw.choice(sorted(words))])
+    invoke(*words[command])
 
 
 def checkpoint(given: Incoming) -> None:
     """A damaged checkpoint; a trainer that refuses it is as it was."""
     trainer, path = _trainer(), given.path.with_name("result")
     trainer.save(path, {"epoch": 1, "batch": 2})
-    path.write_bytes(_damaged(path.read_bytes(), given.draw))
+    path.write_bytes(damaged_bytes(path.read_bytes(), given.draw))
     before = trainer.state_dict(), trainer.steps, trainer.learning_rate
     try:
         trainer.resume(path)
@@ -72,33 +56,6 @@ def checkpoint(given: Incoming) -> None:
         np.testing.assert_equal(after, before)
         raise
     _trainer.cache_clear()
-
-
-def graph(given: Incoming) -> None:
-    """A damaged GraphDef."""
-    from tensorflow.core.framework import graph_pb2
-
-    source = given.draw.choice([path for path in sorted(GRAPHS.glob("*.pb")) if path.stat().st_size < 60_000])
-    data = source.read_bytes()
-    if given.draw.random() < 0.7:
-        message = graph_pb2.GraphDef.FromString(data)
-        for _ in range(given.draw.choice([1, 1, 2, 4])):
-            damage_message(message, given.draw)
-        data = message.SerializePartialToString()
-        if given.draw.random() < 0.2:
-            text = text_format.MessageToString(message, as_utf8=False)
-            given.path.with_name("result.pbtxt").write_text(text, encoding="utf-8")
-    else:
-        data = _damaged(data, given.draw)
-    path = given.path.with_name("result.pb")
-    path.write_bytes(data)
-    given.draw.choice(
-        [
-            lambda: ll.from_tensorflow(path),
-            lambda: ll.from_tensorflow(path, weights="inputs"),
-            lambda: invoke("lower", str(path), "-o", str(given.path.with_name("result"))),
-        ]
-    )()
 
 
 def call(given: Incoming) -> None:
@@ -113,7 +70,7 @@ def call(given: Incoming) -> None:
             array.astype(object),
             array.astype(array.dtype.newbyteorder()),
         ]
-        arguments[name] = given.draw.choice([*_ODD, *odd, *(np.array(odd) for odd in (-1, 2**31, 2**62))])
+        arguments[name] = given.draw.choice([*ODD, *odd, *(np.array(odd) for odd in (-1, 2**31, 2**62))])
     getattr(ll.raw_ops, op)(**arguments)
 
 
@@ -143,11 +100,11 @@ def notes(given: Incoming) -> None:
     keys = (contracts.METADATA_KEY, state.METADATA_KEY)
     entry = given.draw.choice([entry for entry in model.metadata_props if entry.key in keys])
     if given.draw.random() < 0.3:
-        entry.value = _damaged(entry.value.encode(), given.draw).decode(errors="replace")
+        entry.value = damaged_bytes(entry.value.encode(), given.draw).decode(errors="replace")
     elif given.draw.random() < 0.1:
         entry.value = given.draw.choice("[{") * given.draw.choice([100, 900, 100_000])
     else:
-        entry.value = json.dumps(_damaged_data(json.loads(entry.value), given.draw))
+        entry.value = json.dumps(damage_json(json.loads(entry.value), given.draw))
     given.path.with_name("result.onnx").write_bytes(model.SerializeToString())
     invoke("run", str(given.path.with_name("result.onnx")))
     session = ll.Session(model)
@@ -162,49 +119,10 @@ def notes(given: Incoming) -> None:
     )()
 
 
-_ODD = [
-    None,
-    True,
-    -1,
-    2**70,
-    1.5,
-    float("nan"),
-    "",
-    "x",
-    "é\0",
-    [],
-    [[]],
-    {},
-    {"x": None},
-    [None, None],
-    ["float32", [-1]],
-]
-
-
-def _damaged_data(data: Any, draw: random.Random) -> Any:
-    """The data with something in it changed."""
-    if draw.random() < 0.2:
-        return draw.choice(_ODD)
-    if isinstance(data, dict) and data:
-        key = draw.choice(sorted(data))
-        match draw.choice(["change", "change", "change", "delete", "rename"]):
-            case "delete":
-                return {name: value for name, value in data.items() if name != key}
-            case "rename":
-                return {draw.choice(["x", "op", "attributes"]) if name == key else name: data[name] for name in data}
-            case _:
-                return {name: _damaged_data(value, draw) if name == key else value for name, value in data.items()}
-    if isinstance(data, list) and data:
-        index = draw.randrange(len(data))
-        return [_damaged_data(value, draw) if i == index else value for i, value in enumerate(data)]
-    return draw.choice(_ODD)
-
-
-ENTRANCES: dict[str, Entrance] = {
+ENTRANCES: dict[str, Entrance] = folders.ENTRANCES | {
     "eager call": call,
     "eager call on segments": segments,
     "file of arrays": arrays,
     "file of a checkpoint": checkpoint,
-    "file of a TensorFlow graph": graph,
     "notes in metadata": notes,
 }

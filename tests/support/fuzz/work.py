@@ -18,10 +18,12 @@ import lstm_lower as ll
 from lstm_lower.passes.targets.table import TARGETS
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime.feeds import random_feeds
-from tests.support.fuzz import comparison, entrances, files, node_tests
+from tests.support.fuzz import comparison, entrances, node_tests
 from tests.support.fuzz import damage as damaging
+from tests.support.fuzz import files as other_files
 from tests.support.fuzz import programs as generator
 from tests.support.fuzz.comparison import SCHEDULES, Case, Failure
+from tests.support.fuzz.entrances import Entrance
 from tests.support.fuzz.reducing import reduced
 from tests.support.fuzz.runs import run
 from tests.support.fuzz.scope import Refused
@@ -63,12 +65,16 @@ def cases_for(seed: int) -> list[Case]:
 def damage(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
     """A damaged model through some of the entrances."""
     stage("original")
-    data, entered = _damaged(seed), None
-    # One in twenty seeds damages another file than a model.
-    others = random.Random(f"file {seed}")
-    if others.random() < 1 / 20:
-        name = others.choice(sorted(files.ENTRANCES))
-        entered = {name: files.ENTRANCES[name]}
+    return _faults(_damaged(seed), seed, stage)
+
+
+def files(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
+    """Another damaged file than a model."""
+    name = random.Random(f"file {seed}").choice(sorted(other_files.ENTRANCES))
+    return _faults(b"", seed, stage, {name: other_files.ENTRANCES[name]})
+
+
+def _faults(data: bytes, seed: int, stage: Stage, entered: dict[str, Entrance] | None = None) -> dict[str, Any]:
     found = [
         {"case": name, "kind": f"{name}: {kind}" if kind in _PER_ENTRANCE else kind, "detail": detail}
         for name, kind, detail in entrances.faults(data, seed, stage, entered)
