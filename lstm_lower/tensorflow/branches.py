@@ -62,6 +62,7 @@ class _Raising:
         self.contexts: dict[str, Context] = {}
         self.merged: dict[str, tuple[str, tuple[int, int]]] = {}
         self.phases: dict[str, dict[str, int]] = {}
+        self.after: dict[str, list[str]] = {}
         # Predicates that are known to hold, or not to, and the result that is there only then.
         self.settled: dict[str, str] = {}
         self.identities = {op.name: op.inputs[0] for op in region.ops if op.op == "Identity"}
@@ -71,6 +72,8 @@ class _Raising:
         self._forget_unread()
         ops = ordered(self.region.ops, self.aliases.resolve)
         by_name = {op.name: op for op in ops}
+        for op in ops:
+            self.after[op.name] = self._waits(op, by_name)
         settled: dict[str, str] | None = None
         while settled != self.settled:
             settled = dict(self.settled)
@@ -94,6 +97,17 @@ class _Raising:
                 op.controls += [self.aliases.resolve(name).rpartition(":")[0] for name in op.inputs]
                 op.inputs = []
 
+    def _waits(self, op: Op, by_name: dict[str, Op]) -> list[str]:
+        """The ops that an op waits for, those too for which only the constants, Switches and NoOps before it wait."""
+        reads = [self.aliases.resolve(name).rpartition(":")[0] for name in op.reads()]
+        names = [name for name in reads if name in by_name and by_name[name].op in ("Const", *_SWITCHES)]
+        found: dict[str, None] = {}
+        for name in [*names, *op.waits()]:
+            source = by_name.get(name)
+            handed_on = source is not None and source.op in ("Const", *_SWITCHES, *_WAITING)
+            found |= dict.fromkeys(self.after[name] if handed_on else [name])
+        return list(found)
+
     def _predicate(self, tensor: str) -> str:
         """The predicate behind a tensor: copies of it are it, and so are equal constants."""
         tensor = self.aliases.resolve(tensor)
@@ -115,7 +129,7 @@ class _Raising:
     def _visit(self, op: Op, by_name: dict[str, Op]) -> None:
         phases: dict[str, int] = {}
         sources = [self.aliases.resolve(name).rpartition(":")[0] for name in op.reads()]
-        for source in [*sources, *op.waits()]:
+        for source in [*sources, *op.waits(), *self.after[op.name]]:
             for predicate, phase in self.phases.get(source, {}).items():
                 phases[predicate] = max(phases.get(predicate, 0), phase)
         self.phases[op.name] = phases
@@ -128,7 +142,12 @@ class _Raising:
             self.contexts[op.name] = ()
             return
         waited = [self.contexts[name] for name in op.waits() if name in by_name and by_name[name].op not in _SWITCHES]
-        self.contexts[op.name] = self._joined(op, [*given, *waited])
+        self.contexts[op.name] = context = self._joined(op, [*given, *waited])
+        # What waits outside of a branch for what is in it comes between that branch and the next.
+        for source in self.after[op.name]:
+            for predicate, _ in self.contexts.get(source, ()):
+                if predicate not in dict(context):
+                    phases[predicate] = max(phases.get(predicate, 0), self.phases[source].get(predicate, 0) + 1)
 
     def _merge(self, op: Op, given: list[Context], phases: dict[str, int]) -> None:
         if len(given) != 2:
@@ -167,9 +186,9 @@ class _Raising:
 
         for op in ops:
             context = self.contexts[op.name][depth:]
+            # A constant is the same wherever it stands, and others want to know its value.
+            op.controls = [] if op.op == "Const" else self.after[op.name]
             if op.op == "Const":
-                # It is the same wherever it stands, and others want to know its value.
-                op.controls = []
                 kept.append(op)
                 continue
             if op.op in _SWITCHES:
@@ -223,7 +242,8 @@ class _Raising:
         if not any(sides) and not names:
             return None
         stem = names[0] if names else (sides[1] or sides[0])[0].name
-        made = Op(f"{stem}/branch_{key[1]}", BRANCH, [found.predicate])
+        controls = [name for merge in found.merges for name in merge.controls]
+        made = Op(f"{stem}/branch_{key[1]}", BRANCH, [found.predicate], controls)
         results: tuple[list[str | None], list[str | None]] = ([], [])
         for number, merge in enumerate(found.merges):
             first, second = self.merged[merge.name][1]
@@ -237,6 +257,7 @@ class _Raising:
             results[1 - side].append(None)
             self.aliases.names[name] = f"{made.name}:{number}"
         made.regions = tuple(
-            Region(ops, [], leaving, self.aliases.resolve) for ops, leaving in zip(sides, results, strict=True)
+            Region(ops, [], leaving, self.aliases.resolve, frozenset(names))
+            for ops, leaving in zip(sides, results, strict=True)
         )
         return made

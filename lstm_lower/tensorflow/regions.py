@@ -132,6 +132,10 @@ def ordered(ops: Iterable[Op], resolve: Callable[[str], str], late: Callable[[Op
     """
     listed = list(ops)
     place = {op.name: index for index, op in enumerate(listed)}
+    for index, op in enumerate(listed):
+        for region in op.regions:
+            for name in region.names():
+                place.setdefault(name, index)
     waiting: list[set[int]] = []
     readers: list[list[int]] = [[] for _ in listed]
     for index, op in enumerate(listed):

@@ -18,6 +18,7 @@ LOOPS = ("While", "StatelessWhile")
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 # Parts of TensorFlow 1's loops and branches.
+_EXITS = ("Exit", "RefExit")
 FRAMES = ("Enter", "RefEnter", "Exit", "RefExit", "LoopCond", "NextIteration", "RefNextIteration")
 SWITCHES = ("Switch", "RefSwitch", "Merge", "RefMerge")
 
@@ -115,7 +116,11 @@ class Raising:
                     waited += self._runs[name]
                     continue
                 entry = self.ops.get(name)
-                if entry is None or name in found or self._is_structure(entry):
+                if entry is None or name in found:
+                    continue
+                if self._ends_writing_loop(entry):
+                    tensors.append(f"{name}:0")
+                if self._is_structure(entry):
                     continue
                 op = self._expanded(entry)
                 if op is None:
@@ -143,9 +148,16 @@ class Raising:
             name = pending.pop()
             if name in self._runs:
                 pending += self._runs[name]
+            elif name in self.ops and self.ops[name].op in _EXITS:
+                found.append(self.aliases.resolve(f"{name}:0").rpartition(":")[0])
             else:
                 found.append(name)
         return found
+
+    def _ends_writing_loop(self, op: Op) -> bool:
+        """Whether an op is the end of a loop that changes what others read, and so runs though nothing reads it."""
+        frame = self._switches.get(op.inputs[0].rpartition(":")[0]) if op.op in _EXITS else None
+        return frame is not None and self.late(self._loop(frame))
 
     def _enters(self, name: str, frame: str | None) -> bool:
         """Whether a tensor comes into a frame from around it."""
