@@ -44,6 +44,7 @@ from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
 from lstm_lower.torch.size_arithmetic import open_numbers, open_roots, round_down
 from lstm_lower.torch.sizes import Comparison
 from lstm_lower.torch.statistics import cumulative_averages
+from lstm_lower.torch.translations import TRANSLATIONS
 from lstm_lower.torch.trials import Trials
 from lstm_lower.torch.wrappers import eagerly
 
@@ -260,6 +261,7 @@ def write(traced: Traced) -> Exported:
                 opset_version=OPSET,
                 input_names=names,
                 output_names=[*step.names.outputs, *(f"new_{name}" for name in step.names.states)],
+                custom_translation_table=TRANSLATIONS,
             )
         except Exception as error:
             raise UnsupportedOpError(

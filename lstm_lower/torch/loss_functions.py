@@ -68,6 +68,27 @@ def _nll_loss(
     return torch.where(kept, named if weight is None else named * weight[classes], 0.0)
 
 
+def _binary_cross_entropy(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Probabilities of 0 and 1, which a sigmoid may round to, have a loss of at most 100, and a slope."""
+    least = 1e-12
+    inner = input * (1 - input) >= least
+    p, edge = torch.where(inner, input, 0.5), stopped(input)
+    bounded = -target * edge.log().clamp(min=-100.0) - (1 - target) * torch.log1p(-edge).clamp(min=-100.0)
+    each = torch.where(
+        inner,
+        -target * p.log() - (1 - target) * torch.log1p(-p),
+        bounded + (input - edge) * (edge - stopped(target)) / least,
+    )
+    return _reduced(each if weight is None else each * weight, _chosen(reduction, size_average, reduce))
+
+
 def _gaussian_nll_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -97,7 +118,7 @@ def _multilabel_margin_loss(
     named = (target < 0).to(torch.int64).cumsum(-1) == 0
     classes = target.clamp(min=0)
     wanted = torch.zeros_like(input).scatter_add(-1, classes, named.to(input.dtype)) > 0
-    excess = (1 - input.gather(-1, classes).unsqueeze(-1) + input.unsqueeze(-2)).clamp(min=0)
+    excess = torch.relu(1 - input.gather(-1, classes).unsqueeze(-1) + input.unsqueeze(-2))
     counted = torch.where(named.unsqueeze(-1) & ~wanted.unsqueeze(-2), excess, 0.0)
     return _reduced(counted.sum((-1, -2)) / input.shape[-1], reduction)
 
@@ -144,6 +165,7 @@ def _reduced(each: Tensor, reduction: str) -> Tensor:
 
 
 LOSSES: dict[Any, Callable[..., Any]] = {
+    functional.binary_cross_entropy: _binary_cross_entropy,
     functional.cross_entropy: _cross_entropy,
     functional.ctc_loss: _ctc_loss,
     functional.gaussian_nll_loss: _gaussian_nll_loss,

@@ -129,21 +129,31 @@ def _rrelu(
 
 
 def _clamp(input: Tensor, min: Any = None, max: Any = None) -> Any:  # noqa: A002
-    """Elements at bounds that are tensors belong to the operand."""
+    """Elements at bounds belong to the operand; of bounds that are whole numbers the exporter makes Max and Min."""
+    if input.is_floating_point():
+        min, max = (_bound(number, input) for number in (min, max))  # noqa: A001
     if not isinstance(min, Tensor) and not isinstance(max, Tensor):
-        return NotImplemented
+        return torch.clamp(input, min=min, max=max)
     x = input if min is None else torch.where(input < min, min, input)
     return x if max is None else torch.where(x > max, max, x)
 
 
-def _clamp_in_place(input: Tensor, *bounds: Any, **options: Any) -> Any:  # noqa: A002
-    result = _clamp(input, *bounds, **options)
-    return result if result is NotImplemented else input.copy_(result)
+def _bound(number: Any, like: Tensor) -> Any:
+    made: Callable[..., Tensor] = torch.scalar_tensor
+    if isinstance(number, torch.SymInt):
+        return made(number, dtype=like.dtype)
+    return float(number) if isinstance(number, int) else number
+
+
+def _clamp_in_place(input: Tensor, *bounds: Any, **options: Any) -> Tensor:  # noqa: A002
+    return input.copy_(_clamp(input, *bounds, **options))
 
 
 _BY_NAME: dict[str, Callable[..., Any]] = {
     "clamp": _clamp,
     "clamp_": _clamp_in_place,
+    "clamp_max": lambda x, bound: _clamp(x, None, bound),
+    "clamp_min": _clamp,
     "clip": _clamp,
     "clip_": _clamp_in_place,
     "copysign": _copysign,

@@ -58,7 +58,7 @@ def _corrcoef(input: Tensor) -> Any:  # noqa: A002
         return variance / variance
     products = _cov(input)
     deviations = torch.sqrt(products.diagonal())
-    return (products / deviations.unsqueeze(1) / deviations).clamp(-1, 1)
+    return (products / deviations.unsqueeze(1) / deviations).clamp(-1.0, 1.0)
 
 
 @contextlib.contextmanager

@@ -74,6 +74,31 @@ def test_values_and_gradients_equal_torch_at_other_sizes(name: str) -> None:
     compare(GROUPS[name], normal(2, 5, 3), normal(3, 8, 3), rtol=TOLERANCES.get(name, 2e-5))
 
 
+def _bounded(x: Any) -> Any:
+    y = (x * 1).clamp_(0, 1) + x.clamp(min=-1) + torch.clamp_min(x, 0) + x.clamp(max=x.shape[0])
+    return y + torch.clamp_max(x, torch.ones(3))
+
+
+def _saturated(x: Any) -> Any:
+    """Losses of probabilities and of scores, however large."""
+    target, weight = (x.flip(0) > 0).to(x.dtype), torch.tensor([1.0, 2, 3], dtype=x.dtype)
+    return (
+        F.binary_cross_entropy(torch.where(x.abs() > 1, (x > 0).to(x.dtype) + 0 * x, x.sigmoid()), target, weight),
+        F.binary_cross_entropy_with_logits(x, target, pos_weight=weight),
+        F.multilabel_soft_margin_loss(x, target, reduction="none"),
+    )
+
+
+def _margins(x: Any) -> Any:
+    return F.multilabel_margin_loss(x, torch.tensor([1, 0, -1]).expand(x.shape[0], 3))
+
+
+@pytest.mark.parametrize("function", [_bounded, _saturated, _margins])
+def test_where_slopes_change(function: Callable[..., Any]) -> None:
+    special = torch.tensor([[0.0, 1, 200], [-200, 0.5, 0], [-1, 1, 0], [2, 0, 0]])
+    compare(function, normal(3, 3), special, rtol=2e-5)
+
+
 def test_numbers_that_stand_first() -> None:
     compare(lambda x: torch.mul(0.3, x) + torch.sub(2, torch.div(1.5, 3 + x.abs())), torch.randn(2, 3), rtol=1e-5)
     compare(lambda x: torch.add(2, x, alpha=3) * torch.mul(0.5, torch.arange(3)), torch.randn(4, 3), rtol=1e-5)
