@@ -199,8 +199,7 @@ class Facts:
         """A tensor's value where it is known now: a constant's, or what follows from constants and sizes."""
         if value is None:
             return None
-        contents = self._contents
-        content = contents[value] if value in contents else self._content(value)
+        content = self._contents[value] if value in self._contents else self._content(value)
         if content is None:
             # Contents are small; a constant may be large.
             return constant_of(value)
@@ -269,10 +268,9 @@ class Facts:
         """The shape; the type is kept on the way, and so is what concerns the node's other outputs."""
         node = value.producer()
         if node is None:
-            if value.const_value is not None:
-                # The default of an input is only one of the values that it may have.
-                shape = None if value.is_graph_input() else tuple(map(int, value.const_value.shape.numpy()))
-                return self._settle(value, value.const_value.dtype, shape)
+            # The default of an input is only one of the values that it may have.
+            if value.const_value is not None and not value.is_graph_input():
+                return self._settle(value, value.const_value.dtype, tuple(map(int, value.const_value.shape.numpy())))
             return self._settle(value, *self._parameters.inferred(value, self))
         for output, (type_, partial) in zip(node.outputs, self._inferred(node), strict=False):
             if output not in self._shapes:
