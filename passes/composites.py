@@ -15,6 +15,7 @@ from lstm_lower.graph.edit import detach, redirect
 from lstm_lower.graph.emit import Constants, Workspace
 from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.form import node_label
+from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import all_nodes, with_inner
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.ops.ort_elementwise import MICROSOFT
@@ -23,8 +24,6 @@ from lstm_lower.passes.rules.registry import RULES, Node, Results
 from lstm_lower.passes.templates import Template, signature
 from lstm_lower.records import contracts, origin
 from lstm_lower.registry import is_ours
-
-STANDARD_DOMAINS = ("", "ai.onnx")
 
 # Told of the first such node.
 _MADE_BY_ONNXRUNTIME = (

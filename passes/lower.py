@@ -10,11 +10,10 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.passes.base import MODIFIED, Pass
 from lstm_lower.passes.batch_statistics import BatchStatisticsPass
 from lstm_lower.passes.branches import ConstantBranchPass
-from lstm_lower.passes.composites import LowerCompositesPass, unsupported_nodes
+from lstm_lower.passes.composites import LowerCompositesPass, is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass, check_opset
@@ -195,10 +194,8 @@ class CheckSupportedPass(Pass):
         if reasons:
             count = f"{len(reasons)} node{'s' if len(reasons) > 1 else ''} cannot be lowered"
             raise UnsupportedOpError("\n  ".join([f"{count}:", *reasons]))
-        graphs = [model.graph, *(function.graph for function in model.functions.values())]
+        model.meta[_COMPOSITE] = self.everything or is_to_lower(model)
         imported = model.metadata_props.pop(origin.METADATA_KEY, None) is not None
-        composite = any(True for graph in graphs for _ in composite_nodes(graph))
-        model.meta[_COMPOSITE] = self.everything or imported or composite
         return ir.passes.PassResult(model, modified=imported)
 
 

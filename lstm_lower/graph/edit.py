@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
@@ -39,14 +39,9 @@ def operands(node: ir.Node) -> list[ir.Value]:
     return list(read)  # type: ignore[arg-type]
 
 
-def remove_unread(graph: ir.Graph, keep: Iterable[ir.Value] = ()) -> int:
-    """Removes nodes whose outputs nobody reads, also in subgraphs; returns how many.
-
-    Args:
-        graph: the graph.
-        keep: values to count as read besides the graph's outputs.
-    """
-    kept = {*keep, *graph.outputs}
+def remove_unread(graph: ir.Graph) -> int:
+    """Removes nodes whose outputs nobody reads, also in subgraphs; returns how many."""
+    kept = set(graph.outputs)
     removed, unread = 0, []
     for node in reversed(list(graph)):
         for output in node.outputs:

@@ -148,17 +148,14 @@ class Resolver:
                 f"{'no such output' if count is None else count}"
             )
 
-    def ancestors(self, roots: Iterable[str], cut: Iterable[str] = ()) -> set[str]:
-        """Names of the nodes that the roots need, by data or by control; nothing behind cut tensors is looked at."""
-        stopped, found, stack = set(cut), set[str](), list(roots)
+    def ancestors(self, roots: Iterable[str]) -> set[str]:
+        """Names of the nodes that the roots need, by data or by control."""
+        found, stack = set[str](), list(roots)
         while stack:
             name = stack.pop()
             if name not in found:
                 found.add(name)
-                for spelled in self.nodes[name].input:
-                    source, number = split_name(spelled)
-                    if number is None or f"{source}:{number}" not in stopped:
-                        stack.append(source)
+                stack += [split_name(spelled)[0] for spelled in self.nodes[name].input]
         return found
 
     def _ends(self) -> tuple[dict[str, str], list[str]]:

@@ -15,8 +15,8 @@ from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.names import Names
+from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import with_inner
-from lstm_lower.passes.opset.forms import STANDARD_DOMAINS
 
 
 def shield(model: ir.Model) -> None:

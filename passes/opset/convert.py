@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -12,6 +12,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Constants, Workspace
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
+from lstm_lower.graph.structure import STANDARD_DOMAINS
+from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.opset import (  # noqa: F401 (importing the rewrites fills the tables)
     arithmetic,
     generators,
@@ -21,7 +23,7 @@ from lstm_lower.passes.opset import (  # noqa: F401 (importing the rewrites fill
     shaping,
     upwards,
 )
-from lstm_lower.passes.opset.forms import STANDARD_DOMAINS, changes, default_attributes, first_version, form, misfit
+from lstm_lower.passes.opset.forms import changes, default_attributes, first_version, form, misfit
 from lstm_lower.passes.opset.functions import expanded
 from lstm_lower.passes.opset.registry import BEFORE, SINCE, Site
 
@@ -75,7 +77,7 @@ class _Conversion:
             self.origin = outer
         # A node that was replaced has left its graph; what took its place has been converted with its subgraphs.
         if node.graph is not None:
-            for subgraph in _subgraphs(node):
+            for subgraph in subgraphs_of(node):
                 self.graph(subgraph, source, target)
 
     def _convert(self, node: ir.Node, source: int, target: int, constants: Constants) -> tuple[list[ir.Node], int]:
@@ -129,7 +131,7 @@ class _Conversion:
             return None
         if rewrite is None or older is None:
             # Subgraphs become part of the function's body, and are to be of its version.
-            for subgraph in _subgraphs(node):
+            for subgraph in subgraphs_of(node):
                 self.graph(subgraph, source, change)
             results = expanded(node, change, site.builder)
             if results is not None:
@@ -153,16 +155,6 @@ def _since(site: Site, change: int) -> Sequence[Expr | None] | None:
         operand, got = fault
         raise site.refusal(operand, f"a form that opset {change} knows", "an older one" if got == "it" else got)
     return results
-
-
-def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
 
 
 def _remove_unused(values: Iterable[ir.Value]) -> None:

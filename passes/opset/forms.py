@@ -10,8 +10,6 @@ from onnx import defs, helper
 
 from lstm_lower.dtypes import type_string
 
-STANDARD_DOMAINS = ("", "ai.onnx")
-
 
 @functools.cache
 def _histories() -> dict[str, dict[int, defs.OpSchema]]:

@@ -21,9 +21,10 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.form import node_label
+from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.verify import verify
 from lstm_lower.opdef import Arranged, OpDef
-from lstm_lower.passes.composites import STANDARD_DOMAINS, unsupported_nodes
+from lstm_lower.passes.composites import unsupported_nodes
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
