@@ -107,7 +107,7 @@ def lower(
     Raises:
         InvalidModelError: the model is malformed, or an operand does not fit its op.
         UnsupportedOpError: the model holds ops that cannot be lowered, or that the target cannot run; they are named.
-        InvalidInputError: opset, schedule, target or a size is none of the allowed ones.
+        InvalidInputError: opset, schedule, target or a size is not one of the allowed values.
     """
     steps = lowering_passes(
         opset,
@@ -138,7 +138,7 @@ def lowering_passes(
     Errors are those of `lower`; `Sequential` makes them the `__cause__` of an `onnx_ir.passes.PassError`.
 
     Raises:
-        InvalidInputError: opset, schedule, target or a size is none of the allowed ones.
+        InvalidInputError: opset, schedule, target or a size is not one of the allowed values.
     """
     check_opset(opset)
     aim = None if target is None else target_of(target)

@@ -68,7 +68,7 @@ def parse_schedule(schedule: str) -> tuple[str, int]:
     """Reads `auto`, `scan`, `unroll` or `chunk:K`.
 
     Raises:
-        InvalidInputError: it is none of these.
+        InvalidInputError: it is not one of these.
     """
     kind, _, count = str(schedule).partition(":")
     steps = size(count)
@@ -95,7 +95,7 @@ class OptimizePass(Pass):
         """Prepares.
 
         Raises:
-            InvalidInputError: the schedule is none of the allowed ones.
+            InvalidInputError: the schedule is not one of the allowed values.
         """
         super().__init__()
         self.kind, self.block = parse_schedule(schedule)
@@ -260,7 +260,7 @@ def optimize(
 
     Raises:
         InvalidModelError: the model is malformed.
-        InvalidInputError: the schedule is none of the allowed ones.
+        InvalidInputError: the schedule is not one of the allowed values.
     """
     steps = optimizing_passes(schedule, trace=trace, verify_each=verify_each)
     return transform(model, steps)
@@ -270,7 +270,7 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
     """The passes that `optimize` runs, for a pipeline of one's own.
 
     Raises:
-        InvalidInputError: the schedule is none of the allowed ones.
+        InvalidInputError: the schedule is not one of the allowed values.
     """
     steps: list[Pass] = [
         SortPass(),

@@ -5,7 +5,7 @@ the numbers in a model: the Range to 2**40 is a length here, not an array. Chain
 recursion. Since no pass changes what a value stands for, what is known of a value stays true when the graph around it
 changes; a pass that gives a value another meaning says so by `forget`.
 
-Where a rule tells a dimension, it counts; what the model declares fills in what no rule tells.
+A dimension that a rule infers takes precedence; what the model declares fills in the rest.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Facts:
 
     Attributes:
         opset: the model's version of `ai.onnx`.
-        composite: tells dtypes and shapes of the outputs of a node of another domain.
+        composite: infers dtypes and shapes of the outputs of a node of another domain.
         infos: what composite nodes ask of their operands, and
         calls: their uses of their ops, by all that these depend on; see `bindings.bind_node`.
     """
@@ -80,7 +80,7 @@ class Facts:
         return facts
 
     def enter(self, *nodes: ir.Node) -> None:
-        """Makes known what the parameters of nodes' bodies stand for, and of those within them."""
+        """Records what the parameters of nodes' bodies, at every nesting level, stand for."""
         self._parameters.enter(nodes)
 
     def look_again(self) -> None:
@@ -122,7 +122,7 @@ class Facts:
         return found
 
     def forget(self, *values: ir.Value) -> None:
-        """Forgets values that have got another meaning, or that are gone."""
+        """Forgets values whose meaning has changed, or that are gone."""
         for value in values:
             self._parameters.forget(value)
             self._told.pop(value, None)
@@ -135,7 +135,7 @@ class Facts:
             self._types[value], self._shapes[value] = self._types[known], self._shapes[known]
 
     def replaced(self, old: ir.Value, new: ir.Value, around: ir.Graph | None = None) -> bool:
-        """Keeps for a value what is known of the one in whose place it stands; whether its shape was known less."""
+        """Keeps for a value what is known of the one that it replaces; whether that told more of its shape."""
         # Not asked anew: the node that made the old value may be half taken apart.
         before, shape = self.shape(new), self._shapes.get(old, declared_shape(old))
         if self.type(new) is None:

@@ -1,9 +1,9 @@
 """What an operator computes of operands that are known now: the facet `folds`.
 
-A rule gets the operands as numpy arrays, `None` for those that are not known, but for the first: without that one it
-is not asked, except where the result follows from shapes (`OF_SHAPES`) and no operand is looked at. An array of Python
-objects holds sizes of which some are known by name or identity only; operators that lay elements out anew treat it as
-any other, arithmetic sees numbers only.
+A rule gets the operands as numpy arrays, `None` for those that are not known. It is not called where the first one is
+not known, except where the result follows from shapes (`OF_SHAPES`) and no operand is needed. An array of Python
+objects holds sizes of which some are known by name or identity only; operators that only move elements treat it as any
+other array, arithmetic takes numbers only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _cast(cast: std.Cast, operands: Operands) -> Array | None:
 
 
 def _fits(array: Array, target: np.dtype[Any]) -> bool:
-    """Whether converting to integers is defined: beyond their range every runtime does as it likes."""
+    """Whether converting to integers is defined: beyond their range, runtimes differ."""
     limits = np.iinfo(target)
     wide = array.astype(np.float64)  # halves do not hold the limits
     return bool(np.isfinite(wide).all() and (wide > limits.min).all() and (wide < limits.max).all())
@@ -206,7 +206,7 @@ def _reduce_prod(op: std.ReduceProd, operands: Operands) -> Array | None:
         return _lone(product(data.tolist()), keepdims=op.keepdims)
     if data is None or axes is None or data.dtype.kind not in "iu":
         return None
-    # Beyond the integers' range every runtime does as it likes; onnxruntime multiplies doubles.
+    # Beyond the integers' range results are undefined; onnxruntime multiplies doubles.
     exact = np.asarray(np.prod(data.astype(object), axis=axes, keepdims=op.keepdims))
     limits = np.iinfo(data.dtype)
     least, largest = max(limits.min, -EXACT), min(limits.max, EXACT)

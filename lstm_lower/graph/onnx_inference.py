@@ -1,7 +1,8 @@
 """onnx's own inference, node by node, for operators that have no rule of ours.
 
-Some of it takes a size that is open for zero: Attention's keys and past keys, one of them open, would be as long
-together as the other. So it is asked again with a number for each open size, and what differs then is not believed.
+Some of it treats an open size as zero: where the length of Attention's keys or past keys is open, it says that both
+together are as long as the other. So it is asked a second time with a number for each open size, and sizes that differ
+from the first answer are discarded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which part of its source a node stands in, where an exporter has told so beside the node's name."""
+"""Which module of its source a node comes from, where the exporter has recorded it in the node's metadata."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _OUTSIDE = "_empty_nn_module_stack_from_metadata_hook"
 
 
 def scope(node: ir.Node) -> tuple[str, ...]:
-    """The modules around a node from the outermost, each by its name in the one before; none where none are told.
+    """The modules around a node from the outermost, each by its name in the one before; empty where none are recorded.
 
-    The note is anybody's text: what is no list of names says nothing.
+    The metadata may hold any text: whatever is not a list of names is ignored.
     """
     text = node.metadata_props.get(_MODULES)
     if not text:

@@ -37,7 +37,7 @@ def write(model: ir.Model, evaluation: ir.Model, predictions: Sequence[str]) -> 
         predictions: which of its outputs are the model's own.
 
     Raises:
-        InvalidModelError: an input is none of the step, or an output to be a prediction is none.
+        InvalidModelError: an input is not one of the step's, or a prediction is not one of the outputs.
     """
     _check_inputs(model, evaluation)
     outputs = [value.name for value in evaluation.graph.outputs]

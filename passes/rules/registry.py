@@ -61,7 +61,7 @@ def lowerable_as(name: str) -> type[OpDef] | None:
     Where several domains have the name, it is our domain's op.
 
     Raises:
-        UnsupportedOpError: several domains have the name, and ours is none of them.
+        UnsupportedOpError: several domains have an op of that name, and ours is not among them.
     """
     found = [op for op in lowerable() if name in (op.op_type, full_name(op))]
     first = next((op for op in found if op.domain == DOMAIN), found[0] if len(found) == 1 else None)

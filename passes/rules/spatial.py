@@ -69,7 +69,7 @@ def window_margin(n: Node, axes: Sequence[SpatialAxis], at: int) -> tuple[Size, 
     windows = axis.output_size(size) if isinstance(size, int) else (size + (axis.stride - 1)) / axis.stride
     place = margins(axis, size, windows)
     after = place.after
-    # What no window meets is none of the padding.
+    # Elements that no window covers do not count as padding.
     return place.before, max(after, 0) if isinstance(after, int) else after
 
 

@@ -43,7 +43,7 @@ def groups_of(optimizer: Optimizer | Sequence[Group] | str) -> list[Group]:
     """One optimizer, given by an object or a name, as the group of all weights; groups as they are.
 
     Raises:
-        InvalidInputError: it is none of these.
+        InvalidInputError: it is not one of these.
     """
     if isinstance(optimizer, Sequence) and not isinstance(optimizer, str):
         if not optimizer or not all(isinstance(group, Group) for group in optimizer):

@@ -145,7 +145,7 @@ class LayerNormalization(onnx.reference.ops.op_layer_normalization.LayerNormaliz
 
 
 class Loop(onnx.reference.ops.op_loop.Loop):
-    """onnx's own takes a condition that is left out for a false one, and joins scan outputs where they are stacked."""
+    """onnx's own reads a missing condition as false, and concatenates scan outputs instead of stacking them."""
 
     op_domain = ""
     body: Any

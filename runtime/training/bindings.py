@@ -49,7 +49,7 @@ class Bindings:
             fetched: outputs to return, beside the state and the loss.
 
         Raises:
-            InvalidInputError: an output is none of the model's, or onnxruntime fails.
+            InvalidInputError: an output is not one of the model's, or onnxruntime fails.
         """
         binding = self.of(fetched)[self._state.turn]
         # A bound output without a buffer keeps the one of its last run, which may be of another size.

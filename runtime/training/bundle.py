@@ -84,7 +84,7 @@ def export_training(
 
     Raises:
         InvalidModelError: the model is malformed, or no training step with updates.
-        InvalidInputError: an option is none of the allowed ones, or `init` or `predict` lack values of the state.
+        InvalidInputError: an option is not one of the allowed values, or `init` or `predict` lack values of the state.
         UnsupportedOpError: the model holds ops that cannot be lowered, or nothing certain evaluates it.
         OSError: nothing can be written there.
     """

@@ -32,10 +32,10 @@ FLOAT = ir.DataType.FLOAT
 
 @dataclasses.dataclass(frozen=True)
 class NonFinite:
-    """What is not finite first.
+    """The first value that is not finite.
 
     Attributes:
-        kind: what it holds: numbers that are none, or infinite ones alone.
+        kind: what it holds: NaN, or only infinities.
         value: its name: a feed, a value of the state, or what the node makes.
         op_type: the operator of the node; `None` for a feed or the state.
         node: the node's name; `None` for a feed or the state.

@@ -84,7 +84,7 @@ def sliced(dim: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
 
 
 def is_disputed(end: int, step: int) -> bool:
-    """Whether runtimes differ: walking backwards, onnxruntime takes the largest integer for the beginning."""
+    """Whether runtimes differ: in a backward Slice, onnxruntime reads the largest integer as the beginning."""
     return step < 0 and end >= 2**31 - 1
 
 

@@ -15,7 +15,7 @@ def axes_of(call: Call, name: str, of: str) -> tuple[int, ...] | None:
     """The axes that an operand names, as they are written; `None` where they are known at run time only.
 
     Raises:
-        InvalidModelError, InvalidInputError: one is none of the other operand's, or stands there twice.
+        InvalidModelError, InvalidInputError: one is not an axis of the other operand, or is named twice.
     """
     operand, shape = call.operands[name], call.operands[of].shape
     if operand.shape is not None and len(operand.shape) > 1:

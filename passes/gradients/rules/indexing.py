@@ -121,7 +121,7 @@ def _products(op: std.Scatter, n: Adjoint) -> Gradients:
     count = _with_operands(n, nothing, zero.cast(updates.dtype), reduction="add")
     rest = _with_operands(n, nothing, n.b.where(zero, updates, 0), reduction="add")
     product = n.b.where(count > 0, n.b.where(count > 1, 0, whole * rest), whole)
-    # Of a zero: all that are none, times the other zero if there is one.
+    # For a zero: the product of all factors other than zeros, times the other zero if there is one.
     own, theirs = _found(op, n, rest) - updates, _found(op, n, count)
     share = _found(op, n, n.dy * data * whole) * n.b.where(theirs > 1, n.b.where(theirs > 2, 0, own), 1)
     return n.dy * product, None, n.b.where(zero, share, _found(op, n, n.dy * data * product) / others)

@@ -57,7 +57,7 @@ def open_data(
         unread: told what of a file is no input.
 
     Raises:
-        InvalidInputError: it is none of these, or does not fit the inputs.
+        InvalidInputError: it is not one of these, or does not fit the inputs.
         FileNotFoundError: there is no such file or folder.
         MissingPackageError: a Parquet or Arrow file, and pyarrow is not installed.
     """
