@@ -99,6 +99,17 @@ def test_where_slopes_change(function: Callable[..., Any]) -> None:
     compare(function, normal(3, 3), special, rtol=2e-5)
 
 
+def test_slopes_of_probabilities_that_round_to_0_and_1() -> None:
+    x, target = torch.tensor([[0.0, 0, 1, 1, 0.25, 1e-20]]), torch.tensor([[0.0, 1, 0, 1, 1, 1]])
+    loss = nn.BCELoss(reduction="sum")
+    step = ll.from_torch(nn.Identity(), torch.rand(2, 6), loss, example_targets=torch.rand(2, 6), what="input_gradient")
+    got = ll.Session(step, providers=["CPUExecutionProvider"]).run({"input": x.numpy(), "target": target.numpy()})
+    expected = loss(x.requires_grad_(), target)
+    expected.backward()
+    assert got["loss"] == pytest.approx(expected.item())
+    np.testing.assert_allclose(got["grad/input"], x.grad, rtol=1e-6)
+
+
 def test_numbers_that_stand_first() -> None:
     compare(lambda x: torch.mul(0.3, x) + torch.sub(2, torch.div(1.5, 3 + x.abs())), torch.randn(2, 3), rtol=1e-5)
     compare(lambda x: torch.add(2, x, alpha=3) * torch.mul(0.5, torch.arange(3)), torch.randn(4, 3), rtol=1e-5)

@@ -8,12 +8,13 @@ from typing import Any
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.expressions import Expr, detached
 from lstm_lower.passes.training.losses.base import Loss, check_number, check_option, weighted, weights_of
 
 # The least value that PyTorch gives to the logarithm in `BCE`.
 LOG_OF_ZERO = -100.0
-SMALLEST = math.exp(-100)
+# The least value that it gives to the divisor x (1 - x) of the slope.
+SMALLEST = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,14 +96,21 @@ class BCE(Loss):
 
     def value(self, prediction: Expr, *targets: Expr) -> Expr:
         x, y = prediction, targets[0]
-        each = -(y * _bounded_log(x) + (1.0 - y) * _bounded_log(1.0 - x))
+        b = x.builder
+        inner = x * (1.0 - x) > SMALLEST
+        # A sigmoid rounds to 0 and 1, where logarithms have infinite slopes, which would be multiplied by zero.
+        p, edge = b.where(inner, x, 0.5), detached(x)
+        bounded = -(y * _bounded_log(edge) + (1.0 - y) * _bounded_log(1.0 - edge))
+        each = b.where(
+            inner,
+            -(y * b.op(std.Log, p) + (1.0 - y) * b.op(std.Log, 1.0 - p)),
+            bounded + (x - edge) * ((edge - detached(y)) / SMALLEST),
+        )
         return self.reduced(weighted(each, weights_of("BCE", "weight", self.weight)))
 
 
 def _bounded_log(x: Expr) -> Expr:
-    # The bound stands inside the logarithm too, since the slope there is infinite and would be multiplied by zero.
-    b = x.builder
-    return b.where(x > SMALLEST, b.op(std.Log, x.maximum(SMALLEST)), LOG_OF_ZERO)
+    return x.builder.op(std.Log, x).maximum(LOG_OF_ZERO)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
