@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lstm_lower.errors import UnsupportedOpError
@@ -42,12 +43,29 @@ def gather(held: TensorList, indices: Expr) -> Expr:
     return rows.builder.op(std.Gather, rows, indices, axis=0)
 
 
-def scatter(held: TensorList, indices: Expr, values: Expr, *, grows: bool = False) -> TensorList:
-    """A list some of whose elements a tensor's rows replace; where it grows, as many as the indices ask for."""
+def scatter(
+    held: TensorList,
+    indices: Expr,
+    values: Expr,
+    *,
+    add: Callable[[list[Expr]], Expr] | None = None,
+    grows: bool = False,
+) -> TensorList:
+    """A list some of whose elements a tensor's rows replace; where it grows, as many as the indices ask for.
+
+    Args:
+        held: the list.
+        indices: places in it.
+        values: the rows.
+        add: emits a TensorScatterAdd, for a list to whose elements the rows are added.
+        grows: whether the list does.
+    """
     end, count = _is_range(indices), held.length()
     if end is not None and (held.empty or _same(end, count) or (grows and count.entries == (0,))):
         if isinstance(held, Fresh):
             return Rows(values)
+        if add is not None:
+            return Rows(stacked(held) + values)
         raise UnsupportedOpError("a TensorArray must be new where it is written whole, got one in use")
     b = values.builder
     sizes = b.op(std.Shape, values).slice(1, END, axis=0)
@@ -59,7 +77,8 @@ def scatter(held: TensorList, indices: Expr, values: Expr, *, grows: bool = Fals
         base = zeros(b, held.element_dtype, b.concat([count.reshape(1), sizes], 0))
     else:
         base = (held.resized(count) if grows else held).rows()
-    return Rows(b.op(std.ScatterND, base, indices.cast(INT64).unsqueeze(1), values))
+    places = indices.cast(INT64).unsqueeze(1)
+    return Rows(b.op(std.ScatterND, base, places, values) if add is None else add([base, places, values]))
 
 
 def stacked(held: TensorList) -> Expr:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.tensorflow.element_lists import Fresh, TensorList, as_list
 from lstm_lower.tensorflow.lists import INT32, dtype_of_elements, element, operand, place, scalar
 from lstm_lower.tensorflow.places import divided, gather, joined, scatter
 from lstm_lower.tensorflow.regions import Op
+from lstm_lower.tensorflow.state import emitted
 from lstm_lower.tensorflow.translator import Scope, Translator, handles
 from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Returned, Text, Value
 
@@ -106,12 +108,12 @@ def _write_array(t: Translator, op: Op, scope: Scope) -> Value:
     cell = _cell(t, op.inputs[0], scope, op)
     index, written = place(t, op.inputs[1], scope, op), element(t, op.inputs[2], scope)
     held = _held(cell, scope)
-    # Who writes a place of a gradient twice means the sum.
     scope.cells[cell] = held.put(index, written, add=_is_gradient(op, t, scope), grows=cell.grows)
     return FLOW
 
 
 def _is_gradient(op: Op, t: Translator, scope: Scope) -> bool:
+    """Whether a TensorArray is the gradient of another: who writes a place of it twice means the sum."""
     found = t.value(op.inputs[0], scope)
     return isinstance(found, Handle) and "/gradients" in found.cell.name
 
@@ -126,7 +128,8 @@ def _gather_array(t: Translator, op: Op, scope: Scope) -> Value:
 def _scatter_array(t: Translator, op: Op, scope: Scope) -> Value:
     cell = _cell(t, op.inputs[0], scope, op)
     indices, values = (operand(t, name, scope, op) for name in op.inputs[1:3])
-    scope.cells[cell] = scatter(_held(cell, scope), indices, values, grows=cell.grows)
+    add = functools.partial(emitted, t, "TensorScatterAdd", op=op, scope=scope) if _is_gradient(op, t, scope) else None
+    scope.cells[cell] = scatter(_held(cell, scope), indices, values, add=add, grows=cell.grows)
     return FLOW
 
 
@@ -144,5 +147,7 @@ def _concat_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
 def _split_array(t: Translator, op: Op, scope: Scope) -> Value:
     cell = _cell(t, op.inputs[0], scope, op)
     values, lengths = (operand(t, name, scope, op) for name in op.inputs[1:3])
+    if _is_gradient(op, t, scope) and not isinstance(held := _held(cell, scope), Fresh):
+        values = joined(held)[0] + values
     scope.cells[cell] = divided(values, lengths)
     return FLOW

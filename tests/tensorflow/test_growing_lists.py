@@ -126,6 +126,32 @@ def test_gradient_of_a_loop_within_a_branch(x: np.ndarray[Any, Any]) -> None:
     check(build, x)
 
 
+def added_up(x: Any, read: Callable[[Any], Any]) -> Any:
+    return each(x, lambda i, s: [s + tf.reduce_sum(tf.sin(read(i)))], 0.0)[0]
+
+
+READS: dict[str, Callable[[Any, Any], Any]] = {
+    "all": lambda array, _: tf.reduce_sum(tf.sin(array.stack())),
+    "joined": lambda array, _: tf.reduce_sum(array.concat() ** 2),
+    "some, one twice": lambda array, _: tf.reduce_sum(tf.exp(array.gather([0, 2, 2]))),
+    "one": lambda array, _: tf.reduce_sum(array.read(2) ** 3),
+    "each in a loop": lambda array, x: added_up(x, array.read),
+    "all in a loop": lambda array, x: added_up(x, lambda i: array.stack() * tf.cast(i, tf.float32)),
+}
+
+
+@pytest.mark.usefixtures("control_flow")
+@pytest.mark.parametrize("first", READS)
+def test_gradients_of_two_reads_add_up(first: str) -> None:
+    def build(x: Any) -> Any:
+        array = tf.TensorArray(tf.float32, tf.shape(x)[0], element_shape=[1, 2], clear_after_read=False)
+        array = each(x, lambda i, s: [s.write(i, tf.reshape(tf.tanh(x[i]), [1, 2]))], array)[0]
+        losses = [READS[first](array, x) + second(array, x) for second in READS.values()]
+        return [gradient for loss in losses for gradient in tf.gradients(loss, x)]
+
+    check(build)
+
+
 def test_constant_sides_and_checks() -> None:
     """A frozen graph writes the predicate of a branch as several equal constants, and a check's Merge has no reader."""
     v1.disable_control_flow_v2()
