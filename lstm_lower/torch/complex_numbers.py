@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from lstm_lower.torch.special import angle_of
+
 Parts = tuple[Any, Any]
 
 
@@ -118,9 +120,9 @@ def _size(input: Tensor) -> Tensor:  # noqa: A002
     return torch.where(square > 0, torch.sqrt(torch.where(square > 0, square, 1.0)), 0.0)
 
 
-def _angle(input: Tensor) -> Tensor:  # noqa: A002
+def _angle(input: Tensor) -> Any:  # noqa: A002
     real, imaginary = _parts(input)
-    return torch.atan2(imaginary, torch.where((real == 0) & (imaginary == 0), 1.0, real))
+    return angle_of(imaginary, real)
 
 
 def _choice(condition: Tensor, input: Any, other: Any) -> Any:  # noqa: A002

@@ -95,6 +95,20 @@ def _copysign(input: Tensor, other: Any) -> Any:  # noqa: A002
     return torch.where(minus, -input.abs(), input.abs()) if isinstance(minus, Tensor) else input.abs() * (1 - 2 * minus)
 
 
+def angle_of(y: Any, x: Any) -> Any:
+    """The angle from the nearest axis, added to that of the axis; no slope at the origin, and signs of zeros count.
+
+    The exporter divides by what may be 0, and takes the wrong half turn where the first is 0.
+    """
+    if x.dtype != y.dtype or not x.is_floating_point():
+        return NotImplemented
+    tall, empty = y.abs() > x.abs(), (y == 0) & (x == 0)
+    over, under = torch.where(tall, x, y), torch.where(tall, y, x)
+    turned = torch.atan(torch.where(empty, 0.0, over) / torch.where(empty, 1.0, under))
+    half = _copysign(torch.full_like(y, math.pi), y)
+    return torch.where(tall, half / 2 - turned, torch.where(_signbit(x), half, torch.zeros_like(half)) + turned)
+
+
 def _xlogy(input: Any, other: Any) -> Any:  # noqa: A002
     """The product has a slope where the first factor is 0, which the exporter leaves out."""
     if not isinstance(input, Tensor) or not isinstance(other, Tensor) or not input.is_floating_point():
@@ -150,6 +164,8 @@ def _clamp_in_place(input: Tensor, *bounds: Any, **options: Any) -> Tensor:  # n
 
 
 _BY_NAME: dict[str, Callable[..., Any]] = {
+    "arctan2": angle_of,
+    "atan2": angle_of,
     "clamp": _clamp,
     "clamp_": _clamp_in_place,
     "clamp_max": lambda x, bound: _clamp(x, None, bound),

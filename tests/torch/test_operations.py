@@ -93,10 +93,23 @@ def _margins(x: Any) -> Any:
     return F.multilabel_margin_loss(x, torch.tensor([1, 0, -1]).expand(x.shape[0], 3))
 
 
-@pytest.mark.parametrize("function", [_bounded, _saturated, _margins])
+def _turned(x: Any) -> Any:
+    y = x.flip(0)
+    return torch.atan2(x, y), torch.angle(torch.complex(y, x))
+
+
+def _norms(x: Any) -> Any:
+    return x.norm(3, dim=1), torch.linalg.vector_norm(x, 0.5, dim=0, keepdim=True), torch.linalg.vector_norm(x, 3.0)
+
+
+@pytest.mark.parametrize("function", [_norms, _turned, _bounded, _saturated, _margins])
 def test_where_slopes_change(function: Callable[..., Any]) -> None:
-    special = torch.tensor([[0.0, 1, 200], [-200, 0.5, 0], [-1, 1, 0], [2, 0, 0]])
+    special = torch.tensor([[0.0, 1, 200], [-200, 0.5, 0], [-1, 1, 0], [0, 0, 0]])
     compare(function, normal(3, 3), special, rtol=2e-5)
+
+
+def test_norms_in_float64() -> None:
+    compare(_norms, normal(3, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64) * 0.3, rtol=1e-12)
 
 
 def test_slopes_of_probabilities_that_round_to_0_and_1() -> None:
