@@ -58,9 +58,11 @@ class Memory:
         second = [tensor.detach() for _, tensor in named_tensors("", self._module(*args, **kwargs))]
         if len(first) == len(second) and all(map(_alike, first, second)):
             return
+        # Layers of PyTorch keep lists of their weights, which say nothing here.
+        public = [name for name in changed if not name.rpartition(".")[2].startswith("_")]
         raise UnsupportedOpError(
             f"{type(self._module).__name__} requires results that follow from inputs, parameters and buffers, got "
-            f"others in a second call with the same inputs, since forward changes {some(changed)}; a buffer "
+            f"others in a second call with the same inputs, since forward changes {some(public or changed)}; a buffer "
             "(self.register_buffer(name, tensor)) in its place is a part of a step's state, and an input with an "
             "output is one of your own"
         )

@@ -184,3 +184,21 @@ def test_refused(formula: Any, message: str) -> None:
     with pytest.raises(UnsupportedOpError, match=message):
         ll.from_torch(module, torch.ones(2, 3), "mse")
     assert torch.equal(before, torch.get_rng_state())
+
+
+class Continuing(nn.Module):
+    """Begins where the last call ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.hidden = nn.GRU(3, 3), None
+
+    def forward(self, x: Any) -> Any:
+        out, hidden = self.layer(x, self.hidden)
+        self.hidden = hidden.detach()
+        return out
+
+
+def test_what_layers_keep_is_not_named() -> None:
+    with pytest.raises(UnsupportedOpError, match="since forward changes hidden; a buffer"):
+        ll.from_torch(Continuing(), torch.ones(2, 2, 3), "mse")
