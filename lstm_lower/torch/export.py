@@ -41,7 +41,8 @@ from lstm_lower.torch.naming import changed, name_dimensions, not_constant, rena
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
-from lstm_lower.torch.size_arithmetic import open_numbers, open_roots, round_down
+from lstm_lower.torch.real_sizes import REAL_SIZES, read_wide
+from lstm_lower.torch.size_arithmetic import open_arithmetic, open_numbers, round_down
 from lstm_lower.torch.sizes import Comparison
 from lstm_lower.torch.statistics import cumulative_averages
 from lstm_lower.torch.translations import TRANSLATIONS
@@ -260,6 +261,7 @@ def write(traced: Traced) -> Exported:
                 verbose=False,
                 opset_version=OPSET,
                 input_names=names,
+                custom_translation_table=REAL_SIZES,
                 output_names=[*step.names.outputs, *(f"new_{name}" for name in step.names.states)],
                 custom_translation_table=TRANSLATIONS,
             )
@@ -278,6 +280,7 @@ def write(traced: Traced) -> Exported:
     check_open(traced.wanted, fixed)
     weights = {name for name, _ in step.module.named_parameters()} | {name for name, _ in step.module.named_buffers()}
     with not_constant(model, weights):
+        read_wide(model)
         translate(model, recurrent.FORMULAS)
         WideningPass()(model)
         ExactFourierPass()(model)
@@ -352,7 +355,7 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         # Which order of products is best depends on sizes, which would be fixed by that.
         opt_einsum.flags(enabled=False),
         all_classes_scored(),
-        open_roots(),
+        open_arithmetic(),
         unchecked_packs(),
         unchecked_distributions(),
         values_unchecked(),

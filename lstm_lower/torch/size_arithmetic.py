@@ -1,4 +1,4 @@
-"""Arithmetic of open sizes: divisions, which Python rounds down and ONNX towards zero, and roots."""
+"""Arithmetic of open sizes: divisions, which Python rounds down and ONNX towards zero, roots, what becomes a number."""
 
 from __future__ import annotations
 
@@ -48,44 +48,67 @@ def _may_be_negative(value: Any) -> bool:
     return bool(bounds.lower < 0)
 
 
-def open_roots() -> contextlib.AbstractContextManager[None]:
-    """Makes `math.sqrt` of an open size a power, which leaves it open."""
+@contextlib.contextmanager
+def open_arithmetic() -> Iterator[None]:
+    """Makes `math.sqrt` of an open size a power, and has `round` and `divmod`, which PyTorch lacks: both stay open."""
     root = math.sqrt
 
     def either(x: Any) -> Any:
         return x**0.5 if isinstance(x, (torch.SymInt, torch.SymFloat)) else root(x)
 
-    return replaced(math, "sqrt", either)
+    def nearest(x: Any, digits: int | None = None) -> Any:
+        if digits is not None:
+            raise TypeError("round of an open size requires no digits")
+        # To the even one of two that are as near, by the quarter of 2x - 1, which is whole there alone.
+        quarter = (2 * x - 1) / 4
+        return math.floor(x + 0.5) + math.ceil(quarter) - math.floor(quarter) - 1
+
+    def with_rest(x: Any, divisor: Any) -> Any:
+        return x // divisor, x % divisor
+
+    with (
+        replaced(math, "sqrt", either),
+        replaced(torch.SymFloat, "__round__", nearest),
+        replaced(torch.SymInt, "__divmod__", with_rest),
+    ):
+        yield
 
 
-class _OpenLengthError(BaseException):
-    """The module's code asks for the length of a tensor that is open."""
+class _OpenNumberError(BaseException):
+    """The module's code asks for a number where a size is open."""
 
 
 def open_numbers(trace: Callable[[], T]) -> T:
     """What a trace returns, with `int`, `float` and `len` of what is open in the module's code left open.
 
-    Python's own need a number, as for `int(lengths.max())` and `len(x)`. Where that is why tracing fails or fixes a
-    size, the names stand for ours in that file, and it is traced once more.
+    Python's own need a number, as for `int(lengths.max())`, `int(x.size(1) / 2)` and `len(x)`. Where that is why
+    tracing fails or fixes a size, the names stand for ours in that file, and it is traced once more.
     """
     files: list[dict[str, Any]] = []
-    length: Callable[[Any], int] = torch.Tensor.__len__
 
-    def either(x: Any) -> int:
-        caller = sys._getframe(1)
-        fixes = x.dim() > 0 and isinstance(x.shape[0], torch.SymInt)
-        if fixes and is_users(caller) and not any(names is caller.f_globals for names in files):
-            raise _OpenLengthError
-        return length(x)
+    def asking(number: Callable[[Any], int], is_open: Callable[[Any], bool]) -> Callable[[Any], int]:
+        def either(x: Any) -> int:
+            caller = sys._getframe(1)
+            if is_open(x) and is_users(caller) and not any(names is caller.f_globals for names in files):
+                raise _OpenNumberError
+            return number(x)
 
+        return either
+
+    asked: list[tuple[Any, str, Callable[[Any], bool]]] = [
+        (torch.Tensor, "__len__", lambda x: x.dim() > 0 and isinstance(x.shape[0], torch.SymInt)),
+        (torch.SymInt, "__int__", lambda x: x.node.maybe_as_int() is None),
+        (torch.SymFloat, "__int__", lambda x: x.node.maybe_as_float() is None),
+    ]
     while True:
         try:
             with contextlib.ExitStack() as held:
-                held.enter_context(replaced(torch.Tensor, "__len__", either))
+                for owner, name, is_open in asked:
+                    held.enter_context(replaced(owner, name, asking(getattr(owner, name), is_open)))
                 for names in files:
                     held.enter_context(_open_in(names))
                 return trace()
-        except (torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode, _OpenLengthError) as error:
+        except (torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode, _OpenNumberError) as error:
             failed = [frame.f_globals for frame, _ in frames(error)][-1:]
             if not failed or any(names is failed[0] for names in files):
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -128,6 +129,36 @@ def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatc
     assert "a written model with an error of 5.0e-01 in 'output'" in exported.fixed["x"][1]
     with pytest.raises(InvalidInputError, match="'x', axis 1: a written model with an error"):
         export(Deciding(), torch.zeros(2, 3, 3), {"x": [0, 1]})
+
+
+class Sliced(torch.nn.Module):
+    def __init__(self, end: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.end = end
+
+    def forward(self, x: Any) -> Any:
+        return x[:, : self.end(x.size(1))] * math.sqrt(x.size(1))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        # 28 of 100, which is 29 in float32.
+        lambda size: math.floor(size * 0.29),
+        lambda size: int(size / 49 * 49),
+        lambda size: int(int(size) ** 0.5),
+        lambda size: round(size * 0.5),
+        lambda size: math.ceil(size * 1.1 - 3.3),
+        lambda size: divmod(size, 3)[1] - size // 7,
+    ],
+)
+def test_sizes_are_as_python_computes_them(end: Callable[[Any], Any]) -> None:
+    module = Sliced(end)
+    exported = export(module, torch.randn(2, 6, dtype=torch.float64))
+    assert not exported.fixed
+    for size in (1, 2, 3, 5, 7, 9, 11, 49, 98, 99, 100, 200):
+        x = torch.randn(2, size, dtype=torch.float64)
+        np.testing.assert_allclose(run(exported, (x,))[0], module(x), rtol=1e-15, err_msg=str(size))
 
 
 class Pairing(torch.nn.Module):
