@@ -32,7 +32,8 @@ from lstm_lower.torch.causes import cause, first_line, lacks_formula, raised, un
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written
-from lstm_lower.torch.functions import hooks_refused, masks_unread
+from lstm_lower.torch.functions import masks_unread
+from lstm_lower.torch.hooks import others_refused
 from lstm_lower.torch.inner_gradients import with_inner_gradients
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
@@ -359,7 +360,7 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         unchecked_packs(),
         unchecked_distributions(),
         values_unchecked(),
-        hooks_refused(module),
+        others_refused(module),
         own_gradients_traced(),
         derivatives_written(),
         masks_unread(),

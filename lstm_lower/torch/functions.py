@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.replacement import replaced
 from lstm_lower.torch.nodes import DOMAIN
 
 
@@ -206,6 +204,16 @@ def _masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002
     return input.expand(shape)[mask.expand(shape)]
 
 
+def _statistics_stopped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A normalization whose statistics, returned behind its result, bear no gradient in PyTorch."""
+
+    def handler(*args: Any, **kwargs: Any) -> Any:
+        result, *statistics = function(*args, **kwargs)
+        return (result, *all_stopped(statistics))
+
+    return handler
+
+
 def _diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:  # noqa: A002
     """Elements of a matrix at equal distances: a view that may be changed in place, as the exporter's may not."""
     if input.dim() != 2 or (dim1 % 2, dim2 % 2) != (0, 1) or not input.is_contiguous():
@@ -261,6 +269,7 @@ def _where(condition: Tensor, *values: Any, **options: Any) -> Any:
 
 HANDLERS: dict[Any, Callable[..., Any]] = {
     torch.where: _where,
+    **{function: _statistics_stopped(function) for function in (torch.native_layer_norm, torch.native_batch_norm)},
     Tensor.item: _number,
     Tensor.tolist: _numbers,
     Tensor.cumprod: rolling_product,
@@ -283,33 +292,6 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     functional.gumbel_softmax: _gumbel_softmax,
     functional.instance_norm: _instance_norm,
 }
-
-
-def _hook_refused(where: str) -> UnsupportedOpError:
-    return UnsupportedOpError(
-        f"{where} requires gradients as they follow from its operations, got a hook that may change them; remove it "
-        "(handle.remove()), and limit gradients by clip_norm or clip_value of ll.Trainer"
-    )
-
-
-def _has_gradient_hooks(held: Any) -> bool:
-    """Whether a module or a parameter has hooks that are called in a backward pass."""
-    names = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
-    return any(getattr(held, name, None) for name in names)
-
-
-@contextlib.contextmanager
-def hooks_refused(module: torch.nn.Module) -> Iterator[None]:
-    """Refuses hooks on gradients: a trace holds the results alone."""
-    for name, held in (*module.named_modules(), *module.named_parameters()):
-        if _has_gradient_hooks(held):
-            raise _hook_refused(f"'{name.removeprefix('module.')}'")
-
-    def refuse(*_args: Any, **_options: Any) -> Any:
-        raise _hook_refused("a tensor in forward or loss")
-
-    with replaced(Tensor, "register_hook", refuse):
-        yield
 
 
 @contextlib.contextmanager

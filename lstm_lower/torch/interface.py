@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+from lstm_lower.torch.hooks import ParameterHooks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +164,7 @@ class Step(nn.Module):
         self.loss = loss
         self.train(module.training)
         self._operands = operands
+        self._hooks = ParameterHooks(module)
         own = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
         # A loss that is added later, and its target, are to have their names, too.
         self._taken = {*operands.names, *target_names, "target", *own, *(f"new_{name}" for name in own)}
@@ -182,7 +184,8 @@ class Step(nn.Module):
         """Runs the module on its inputs, and the loss on what follows them."""
         count = len(self._operands.names)
         args, kwargs = self._operands.filled(tensors[:count])
-        result = self.module(*args, **kwargs)
+        with self._hooks.applied():
+            result = self.module(*args, **kwargs)
         named = named_tensors("" if not isinstance(result, Tensor) else "output", result)
         names = _distinct([name for name, _ in named], self._taken)
         named = [(name, tensor) for name, (_, tensor) in zip(names, named, strict=True)]

@@ -359,12 +359,14 @@ class Hooking(torch.nn.Module):
         return y
 
 
-def hooked(*, parameter: bool) -> torch.nn.Module:
+def hooked(kind: str) -> torch.nn.Module:
     module = torch.nn.Linear(2, 2)
-    if parameter:
-        module.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
-    else:
+    if kind == "accumulated":
+        module.weight.register_post_accumulate_grad_hook(lambda _: None)
+    elif kind == "module":
         module.register_full_backward_hook(lambda *_: None)
+    else:
+        module.weight.register_hook({"looks": lambda _: None, "shape": lambda dx: dx[0]}[kind])
     return torch.nn.Sequential(module)
 
 
@@ -384,8 +386,10 @@ class Looking(torch.nn.Module):
         (Looking(), "Looking requires a forward that torch.export can trace, got: GuardOnDataDependent"),
         (Squeezing(), "requires operations that torch.onnx writes as onnxruntime takes them, got: .*Squeeze"),
         (Hooking(), "a tensor in forward or loss requires gradients .*got a hook"),
-        (hooked(parameter=True), "'0.weight' requires gradients .*got a hook"),
-        (hooked(parameter=False), "'0' requires gradients .*got a hook"),
+        (hooked("accumulated"), "'0.weight' requires gradients .*got a hook"),
+        (hooked("module"), "'0' requires gradients .*got a hook"),
+        (hooked("looks"), "a hook of '0.weight' requires a result .* got None; a hook that only looks"),
+        (hooked("shape"), "a hook of '0.weight' requires a result .* of the same shape and dtype, got something else"),
         (torch.nn.Embedding(3, 3, max_norm=1.0), "embedding requires no max_norm"),
     ],
 )

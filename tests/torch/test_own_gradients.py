@@ -152,6 +152,12 @@ def _branches(m: Module, x: Any) -> Any:
     return torch.cond(x.sum() > 0, lambda x: Spike.apply(x) * x, lambda x: Limited.apply(x * x), (x * m.w,))
 
 
+def _statistics(m: Module, x: Any) -> Any:
+    """Of these, which stand behind the result, PyTorch takes no gradient."""
+    result, mean, deviation = torch.native_layer_norm(x * m.w, (3,), None, None, 0.1)
+    return result * mean * deviation
+
+
 def _without_gradients(m: Module, x: Any) -> Any:
     with torch.no_grad():
         held = Cubed.apply(x * m.w)
@@ -170,6 +176,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "layers": _layers,
     "branches": _branches,
     "without gradients": _without_gradients,
+    "statistics": _statistics,
 }
 
 
@@ -224,6 +231,36 @@ def test_a_step_trains_and_is_evaluated() -> None:
     assert trainer.evaluate((x.numpy(), y.numpy()))["loss"] == pytest.approx(
         nn.functional.mse_loss(module(x), y).item(), rel=1e-5
     )
+
+
+class Tied(nn.Module):
+    """A recurrent layer, whose weights PyTorch reads from a list, and a matrix that stands in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.cells = nn.Embedding(7, 4), nn.GRU(4, 4, batch_first=True)
+        self.scores = nn.Linear(4, 7, bias=False)
+        self.scores.weight = self.embedding.weight
+
+    def forward(self, words: Any) -> Any:
+        return self.scores(self.cells(self.embedding(words))[0][:, -1])
+
+
+def test_hooks_on_parameters() -> None:
+    """They see a gradient once, when it is complete, one behind the other."""
+    torch.manual_seed(0)
+    module = Tied()
+    for weight in module.parameters():
+        weight.register_hook(lambda dx: dx.clamp(-0.01, 0.01))
+    module.embedding.weight.register_hook(lambda dx: dx / dx.norm())
+    module.cells.weight_hh_l0.register_hook(lambda dx: dx * torch.arange(4))
+    words, target = torch.randint(0, 7, (3, 5)), torch.randint(0, 7, (3,))
+    loss = nn.functional.cross_entropy
+    loss(module(words), target).backward()
+    step = ll.from_torch(module, words, loss, example_targets=target, what="gradients")
+    got = ll.Session(step).run({"words": words.numpy(), "target": target.numpy()})
+    for name, weight in module.named_parameters():
+        np.testing.assert_allclose(got[f"grad/{name}"], weight.grad, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
 def _fourth(m: Module, x: Any) -> Any:
