@@ -16,23 +16,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.sym_node import SymNode
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.causes import is_users
 from lstm_lower.torch.interface import Step
 
 
-def values_unchecked() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def values_unchecked() -> Iterator[None]:
     """Answers what a check asks of values so that it holds."""
     branch: Callable[[SymNode, str, int], bool] = SymNode.guard_bool
 
     def either(self: SymNode, file: str, line: int) -> bool:
-        answer = _holding(sys._getframe(1)) if free_unbacked_symbols(self.expr) else None
+        answer = _holding(sys._getframe(1)) if symbolic_shapes.free_unbacked_symbols(self.expr) else None
         return branch(self, file, line) if answer is None else answer
 
-    return replaced(SymNode, "guard_bool", either)
+    # The place of a decision is the frame below, not this file's (`branches`).
+    passed_over = symbolic_shapes.uninteresting_files() | {__file__}
+    with (
+        replaced(SymNode, "guard_bool", either),
+        replaced(symbolic_shapes, "uninteresting_files", lambda: passed_over),
+    ):
+        yield
 
 
 def _holding(frame: types.FrameType) -> bool | None:

@@ -42,7 +42,7 @@ from lstm_lower.torch.naming import changed, name_dimensions, not_constant, rena
 from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
-from lstm_lower.torch.real_sizes import REAL_SIZES, read_wide
+from lstm_lower.torch.real_sizes import read_wide
 from lstm_lower.torch.size_arithmetic import open_arithmetic, open_numbers, round_down
 from lstm_lower.torch.sizes import Comparison
 from lstm_lower.torch.statistics import cumulative_averages
@@ -262,7 +262,6 @@ def write(traced: Traced) -> Exported:
                 verbose=False,
                 opset_version=OPSET,
                 input_names=names,
-                custom_translation_table=REAL_SIZES,
                 output_names=[*step.names.outputs, *(f"new_{name}" for name in step.names.states)],
                 custom_translation_table=TRANSLATIONS,
             )

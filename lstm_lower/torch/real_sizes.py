@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import torch
-from onnxscript import values
+from onnxscript import opset18 as op
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.subgraphs import all_nodes
 
-_onnx = values.Opset("", 18)
+Formula = Callable[..., Any]
+
 _WIDE = f"{__name__}.wide"
 
 
@@ -29,52 +30,56 @@ def _is_whole(x: Any) -> bool:
 def _wide(x: Any) -> Any:
     """An operand in float64."""
     if not isinstance(x, ir.Value):
-        return _onnx.Constant(value=ir.tensor(np.float64(x)))
-    return x.meta[_WIDE] if _WIDE in x.meta else _onnx.Cast(x, to=ir.DataType.DOUBLE)
+        return op.Constant(value=ir.tensor(np.float64(x)))
+    return x.meta[_WIDE] if _WIDE in x.meta else op.Cast(x, to=ir.DataType.DOUBLE)
 
 
 def _narrow(wide: Any) -> Any:
     """In float32, as the exporter declares such numbers."""
-    value = _onnx.Cast(wide, to=ir.DataType.FLOAT)
+    value = op.Cast(wide, to=ir.DataType.FLOAT)
     value.meta[_WIDE] = wide
     return value
 
 
-def _arithmetic(name: str) -> Callable[..., Any]:
-    """Of sizes in int64, unless one is a real number or the quotient is."""
-
-    def formula(first: Any, second: Any) -> Any:
-        if name != "Div" and _is_whole(first) and _is_whole(second):
-            return getattr(_onnx, name)(first, second)
-        return _narrow(getattr(_onnx, name)(_wide(first), _wide(second)))
+def _real(operator: Formula) -> Formula:
+    def formula(*operands: Any) -> Any:
+        return _narrow(operator(*map(_wide, operands)))
 
     return formula
 
 
-def _negative(x: Any) -> Any:
-    return _onnx.Neg(x) if _is_whole(x) else _narrow(_onnx.Neg(_wide(x)))
+def _either(operator: Formula) -> Formula:
+    """Of sizes in int64 one in int64."""
+
+    def formula(*operands: Any) -> Any:
+        return operator(*operands) if all(map(_is_whole, operands)) else _real(operator)(*operands)
+
+    return formula
 
 
-def _rounded(name: str | None) -> Callable[[Any], Any]:
+def _whole(rounded: Formula) -> Formula:
     def formula(x: Any) -> Any:
-        wide = _wide(x)
-        return _onnx.Cast(wide if name is None else getattr(_onnx, name)(wide), to=ir.DataType.INT64)
+        return op.Cast(rounded(_wide(x)), to=ir.DataType.INT64)
 
     return formula
+
+
+def _same(x: Any) -> Any:
+    return x
 
 
 # Function of Python on open sizes -> its formula, for `torch.onnx.export`.
-REAL_SIZES: dict[Callable[..., Any], Callable[..., Any]] = {
-    operator.add: _arithmetic("Add"),
-    operator.sub: _arithmetic("Sub"),
-    operator.mul: _arithmetic("Mul"),
-    operator.truediv: _arithmetic("Div"),
-    operator.pow: _arithmetic("Pow"),
-    operator.neg: _negative,
-    torch.sym_float: lambda x: _narrow(_wide(x)),
-    math.floor: _rounded("Floor"),
-    math.ceil: _rounded("Ceil"),
-    math.trunc: _rounded(None),
+REAL_SIZES: dict[Callable[..., Any], Formula] = {
+    operator.add: _either(op.Add),
+    operator.sub: _either(op.Sub),
+    operator.mul: _either(op.Mul),
+    operator.pow: _either(op.Pow),
+    operator.neg: _either(op.Neg),
+    operator.truediv: _real(op.Div),
+    torch.sym_float: _real(_same),
+    math.floor: _whole(op.Floor),
+    math.ceil: _whole(op.Ceil),
+    math.trunc: _whole(_same),
 }
 
 

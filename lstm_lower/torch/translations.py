@@ -1,4 +1,4 @@
-"""ATen operators that functions of PyTorch come down to, and that its exporter writes with a loss of digits."""
+"""Operators that functions of PyTorch come down to, and that its exporter writes with a loss of digits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import onnx_ir as ir
 import torch
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import linalg
+
+from lstm_lower.torch.real_sizes import REAL_SIZES
 
 
 def _log_sigmoid(x: Any) -> Any:
@@ -46,4 +48,5 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.linalg_vector_norm.default: _vector_norm,
     torch.ops.aten.log_sigmoid.default: _log_sigmoid,
     torch.ops.aten.log_sigmoid_forward.default: _log_sigmoid,
+    **REAL_SIZES,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -129,73 +128,6 @@ def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatc
     assert "a written model with an error of 5.0e-01 in 'output'" in exported.fixed["x"][1]
     with pytest.raises(InvalidInputError, match="'x', axis 1: a written model with an error"):
         export(Deciding(), torch.zeros(2, 3, 3), {"x": [0, 1]})
-
-
-class Sliced(torch.nn.Module):
-    def __init__(self, end: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self.end = end
-
-    def forward(self, x: Any) -> Any:
-        return x[:, : self.end(x.size(1))] * math.sqrt(x.size(1))
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        # 28 of 100, which is 29 in float32.
-        lambda size: math.floor(size * 0.29),
-        lambda size: int(size / 49 * 49),
-        lambda size: int(int(size) ** 0.5),
-        lambda size: round(size * 0.5),
-        lambda size: math.ceil(size * 1.1 - 3.3),
-        lambda size: divmod(size, 3)[1] - size // 7,
-    ],
-)
-def test_sizes_are_as_python_computes_them(end: Callable[[Any], Any]) -> None:
-    module = Sliced(end)
-    exported = export(module, torch.randn(2, 6, dtype=torch.float64))
-    assert not exported.fixed
-    for size in (1, 2, 3, 5, 7, 9, 11, 49, 98, 99, 100, 200):
-        x = torch.randn(2, size, dtype=torch.float64)
-        np.testing.assert_allclose(run(exported, (x,))[0], module(x), rtol=1e-15, err_msg=str(size))
-
-
-class Pairing(torch.nn.Module):
-    """Of two inputs whose sizes are to be equal, or are not."""
-
-    def __init__(self, unequal: str) -> None:
-        super().__init__()
-        self.unequal = unequal
-
-    def forward(self, x: Any, y: Any) -> Any:
-        if x.shape != y.shape:
-            if self.unequal == "raises":
-                raise ValueError
-            if self.unequal == "raises above 1":
-                assert y.size(1) == 1
-            return x + torch.randn(3, 4) @ y if self.unequal == "fails in PyTorch" else x.sum() * y.sum()
-        return x * y
-
-
-@pytest.mark.parametrize(
-    ("unequal", "expected"),
-    [
-        ("raises", [True, True]),
-        # A size of 1 beside another one is taken.
-        ("raises above 1", [True, False]),
-        ("fails in PyTorch", [False, False]),
-        ("runs", [False, False]),
-    ],
-)
-def test_a_branch_that_raises_in_all_runs_fixes_no_axis(unequal: str, expected: list[bool]) -> None:
-    exported = export(Pairing(unequal), (torch.randn(3, 5), torch.randn(3, 5)))
-    shapes = [list(value.shape or ()) for value in exported.model.graph.inputs]
-    assert shapes[0] == shapes[1]
-    assert [not isinstance(size, int) for size in shapes[0]] == expected
-    if unequal == "raises":
-        x, y = torch.randn(4, 7), torch.randn(4, 7)
-        np.testing.assert_allclose(run(exported, (x, y))[0], x * y)
 
 
 class One(torch.nn.Module):
