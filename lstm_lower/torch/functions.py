@@ -227,14 +227,24 @@ def _diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> A
 
 
 def _squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Any:  # noqa: A002
-    """Without axes of one element; the exporter would drop others, too."""
-    if dim is None:
-        return NotImplemented
-    axes = {axis % max(1, input.dim()) for axis in ([dim] if isinstance(dim, int) else dim)}
-    single = [axis for axis in sorted(axes, reverse=True) if input.dim() and input.shape[axis] == 1]
-    if isinstance(dim, int) and single:
+    """Without axes of one element; the exporter would drop others, too.
+
+    An open axis of which the example has one element is dropped, too, as in PyTorch; `sizes` tries others.
+    """
+    named = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    axes = {axis % max(1, input.dim()) for axis in named} if input.dim() else set()
+    single = [axis for axis in sorted(axes, reverse=True) if _is_one(input.shape[axis])]
+    is_open = any(isinstance(input.shape[axis], torch.SymInt) for axis in single)
+    if not is_open and (dim is None or (isinstance(dim, int) and single)):
         return NotImplemented
     return functools.reduce(lambda x, axis: x.squeeze(axis), single, input)
+
+
+def _is_one(size: Any) -> bool:
+    """Whether an axis has one element, an open one in the example."""
+    if isinstance(size, torch.SymInt) and size.node.has_hint() and size.node.hint == 1:
+        size.node.guard_int(__file__, 0)
+    return bool(size == 1)
 
 
 def _fill_diagonal(input: Tensor, fill_value: float, wrap: bool = False) -> Any:  # noqa: A002

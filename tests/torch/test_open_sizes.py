@@ -83,3 +83,24 @@ def test_a_branch_that_raises_in_all_runs_fixes_no_axis(unequal: str, expected: 
         x, y = torch.randn(4, 7), torch.randn(4, 7)
         got = Session(exported.model).run({"x": x.numpy(), "y": y.numpy()})
         np.testing.assert_allclose(got["output"], x * y)
+
+
+class Squeezed(torch.nn.Module):
+    def __init__(self, axes: Any) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def forward(self, x: Any) -> Any:
+        y = x.squeeze() if self.axes is None else x.squeeze(self.axes)
+        return y * torch.cos(torch.arange(y.numel())).reshape(y.shape)
+
+
+@pytest.mark.parametrize("axes", [None, 0, -1, (0, 2)])
+@pytest.mark.parametrize("shape", [(1, 3, 1), (1, 3, 4), (2, 3, 1)], ids=str)
+def test_axes_of_one_element_are_dropped_as_in_pytorch(axes: Any, shape: tuple[int, ...]) -> None:
+    module = Squeezed(axes)
+    exported = export(module, torch.randn(shape))
+    session = Session(exported.model)
+    for size in (3, 5):
+        x = torch.randn(shape[0], size, shape[2])
+        np.testing.assert_allclose(session.run({"x": x.numpy()})["output"], module(x), rtol=1e-6)
