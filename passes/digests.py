@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.standard.base import constant_of
 
 _SIZE = 16
@@ -60,7 +61,7 @@ class Digests:
         if is_constant(node):
             self.nodes[node] = self.values[node.outputs[0]] = _content(node.outputs[0])
             return
-        parts: list[Any] = [node.domain, node.op_type, node.overload, len(node.outputs)]
+        parts: list[Any] = [node.domain, node.op_type, node.overload, len(node.outputs), is_stop(node)]
         parts += [self.of(value) for value in node.inputs]
         for name, attribute in sorted(node.attributes.items()):
             parts += [name, *(self._body(graph, depth) for graph in _graphs(attribute))]
@@ -73,6 +74,11 @@ class Digests:
         for position, value in enumerate(graph.inputs):
             self.values[value] = _digest("element", depth, position)
         return self._graph(graph, depth + 1)
+
+
+def is_stop(node: ir.Node) -> bool:
+    """Whether a node has the mark that no gradient flows through it."""
+    return std.STOPPED in node.metadata_props
 
 
 def is_constant(node: ir.Node) -> bool:

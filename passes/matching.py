@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph.dump import attribute_text, constant_text
 from lstm_lower.graph.form import node_label
-from lstm_lower.passes.digests import Digests, graphs_by_name, is_constant
+from lstm_lower.passes.digests import Digests, graphs_by_name, is_constant, is_stop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,8 @@ def _take_alike(found: Matching, pairs: dict[ir.Node, ir.Node], left: list[ir.No
 
 def _kind(digests: Digests, node: ir.Node) -> Hashable:
     attributes = tuple(sorted(digests.attributes(node).items()))
-    return node.op_identifier(), len(node.inputs), len(node.outputs), attributes, tuple(graphs_by_name(node))
+    parts = len(node.inputs), len(node.outputs), attributes, tuple(graphs_by_name(node))
+    return node.op_identifier(), is_stop(node), *parts
 
 
 def _first_output(node: ir.Node) -> str | None:
@@ -143,6 +144,8 @@ def _compare(found: Matching, a: ir.Node, b: ir.Node, place: str) -> None:
     what = []
     if a.op_identifier() != b.op_identifier():
         what.append(f"operator: {a.op_type} -> {b.op_type}")
+    if is_stop(a) != is_stop(b):
+        what.append("gradient: stopped -> flows" if is_stop(a) else "gradient: flows -> stopped")
     before, after = found.first.attributes(a), found.second.attributes(b)
     what += [
         f"attribute {name}: {_attribute(a, name)} -> {_attribute(b, name)}"

@@ -13,6 +13,7 @@ import onnx_ir as ir
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.graph import standard as std
 from lstm_lower.passes.difference import Change, difference
 from lstm_lower.passes.matching import NodeChange, NodeReference
 
@@ -123,6 +124,18 @@ def test_metadata_and_exchanged_outputs() -> None:
     ]
     assert found.metadata == [Change("made", None, "by hand")]
     assert found.added == found.removed == found.changed == []
+
+
+def test_where_gradients_are_stopped() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        held (float[3] x) => (float[3] y) { h = Identity(x) y = Mul(h, x) }"""
+    )
+    stopped = onnx.ModelProto.FromString(proto.SerializeToString())
+    stopped.graph.node[0].metadata_props.add(key=std.STOPPED)
+    found = difference(ir.from_proto(proto), ir.from_proto(stopped))
+    assert [change.what for change in found.changed] == [["gradient: flows -> stopped"]]
+    assert difference(ir.from_proto(stopped), ir.from_proto(stopped)).is_empty
 
 
 def test_order_of_inputs() -> None:
