@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from lstm_lower.torch.causes import is_users
+from lstm_lower.torch.source import around, innermost, is_caught, only_raises
 from lstm_lower.torch.trials import RefusedError, Trials
 
 # Small sizes that may be decided otherwise: below half of how many, and how many of them.
@@ -131,7 +132,7 @@ def _is_raised(error: BaseException | None) -> bool:
     if not frames or not is_users(frames[-1][0]):
         return False
     frame, line = frames[-1]
-    return any(isinstance(each, ast.Raise | ast.Assert) for each in _statements(Path(frame.f_code.co_filename), line))
+    return any(isinstance(each, ast.Raise | ast.Assert) for each in around(Path(frame.f_code.co_filename), line))
 
 
 def _about(value: Any, expression: Any) -> Iterator[int]:
@@ -148,23 +149,5 @@ def _decides(file: str, line: int) -> bool:
     path = Path(file)
     if not path.is_file() or not is_users(path):
         return False
-    # The innermost; of several on a line the outer one, which is its head.
-    statement = max(_statements(path, line), key=lambda node: node.lineno, default=None)
-    if isinstance(statement, ast.Assert):
-        return False
-    return not (isinstance(statement, ast.If) and _only_raises(statement.body) and not statement.orelse)
-
-
-def _only_raises(body: Sequence[ast.stmt]) -> bool:
-    return isinstance(body[-1], ast.Raise)
-
-
-def _statements(path: Path, line: int) -> list[ast.stmt]:
-    """The statements that a line belongs to."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return [
-        node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
+    statement = innermost(path, line)
+    return is_caught(path, line) or not (isinstance(statement, ast.Assert) or only_raises(statement))

@@ -22,6 +22,7 @@ from torch.fx.experimental.sym_node import SymNode
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.causes import is_users
 from lstm_lower.torch.interface import Step
+from lstm_lower.torch.source import innermost, is_caught, only_raises
 
 
 @contextlib.contextmanager
@@ -46,7 +47,7 @@ def _holding(frame: types.FrameType) -> bool | None:
     """What is to be answered in the innermost frame of the user's code; `None` where it is no check."""
     frames = list(_users(frame))
     places = [(Path(each.f_code.co_filename), each.f_lineno) for each in frames]
-    if not places or any(_is_caught(*place) for place in places):
+    if not places or any(is_caught(*place) for place in places):
         return None
     return _asked(*places[0])
 
@@ -59,40 +60,16 @@ def _users(frame: types.FrameType | None) -> Iterator[types.FrameType]:
         frame = frame.f_back
 
 
-@functools.lru_cache(maxsize=64)
-def _tree(path: Path) -> ast.Module:
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return ast.Module([], [])
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_caught(path: Path, line: int) -> bool:
-    """Whether what a line raises goes on elsewhere."""
-    return any(
-        isinstance(node, ast.Try | ast.TryStar)
-        and bool(node.handlers)
-        and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
-        for node in ast.walk(_tree(path))
-    )
-
-
 @functools.lru_cache(maxsize=1024)
 def _asked(path: Path, line: int) -> bool | None:
     """With which truth of its parts a check holds, if a line is one and all parts need the same.
 
     Which part it is that asks cannot be told before Python 3.12.
     """
-    around = [
-        node
-        for node in ast.walk(_tree(path))
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
-    statement = max(around, key=lambda node: node.lineno, default=None)
+    statement = innermost(path, line)
     if isinstance(statement, ast.Assert):
         wanted = set(_parts(statement.test, truth=True))
-    elif isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Raise) and not statement.orelse:
+    elif isinstance(statement, ast.If) and only_raises(statement):
         wanted = set(_parts(statement.test, truth=False))
     else:
         return None

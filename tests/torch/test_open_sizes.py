@@ -85,6 +85,20 @@ def test_a_branch_that_raises_in_all_runs_fixes_no_axis(unequal: str, expected: 
         np.testing.assert_allclose(got["output"], x * y)
 
 
+class Catching(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        try:
+            assert x.size(1) <= 40
+        except AssertionError:
+            return x * 2
+        return x + 1
+
+
+def test_what_catches_an_error_decides() -> None:
+    """The sizes that runs try are below 40."""
+    assert list(export(Catching(), torch.randn(2, 3)).fixed["x"]) == [1]
+
+
 class Squeezed(torch.nn.Module):
     def __init__(self, axes: Any) -> None:
         super().__init__()

@@ -1,0 +1,45 @@
+"""A module's Python code, by the lines that frames name."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@functools.lru_cache(maxsize=64)
+def tree(path: Path) -> ast.Module:
+    """A file's code; empty where it cannot be read."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+def around(path: Path, line: int) -> Iterator[ast.stmt]:
+    """The statements that a line belongs to."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+            yield node
+
+
+def innermost(path: Path, line: int) -> ast.stmt | None:
+    """The innermost of them; of several on a line the outer one, which is its head."""
+    return max(around(path, line), key=lambda node: node.lineno, default=None)
+
+
+def only_raises(statement: ast.stmt | None) -> bool:
+    """Whether a statement is an `if` whose body ends in an error, without an `else`."""
+    return isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Raise) and not statement.orelse
+
+
+@functools.lru_cache(maxsize=1024)
+def is_caught(path: Path, line: int) -> bool:
+    """Whether what a line raises goes on elsewhere."""
+    return any(
+        isinstance(node, ast.Try | ast.TryStar)
+        and bool(node.handlers)
+        and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
+        for node in ast.walk(tree(path))
+    )
