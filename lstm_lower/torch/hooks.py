@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.replacement import replaced
 
-Hook = Callable[[Tensor], Tensor | None]
+Hook = Callable[[Tensor], "Tensor | None"]
 
 
 class _Hooked(torch.autograd.Function):
