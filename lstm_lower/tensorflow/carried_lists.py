@@ -193,6 +193,10 @@ class CarriedLists:
     def _written(self, parameter: Parameter, put: Put, *, add: bool) -> TensorList:
         """A list of which every iteration writes another element."""
         course = self.courses.of(put.index)
+        if course is not None and not add and self._replaces(parameter, put, course):
+            assert isinstance(put.element, Expr)
+            sequence = self._sequence(put.element)
+            return Later(lambda: Rows(sequence.rows().slice(-1, END, axis=0)))
         if course is None or course.step not in (1, -1):
             raise NeedsTensorError(parameter, "the places that it is written at are not known to follow each other")
         if parameter.measured and put.grows and not (parameter.starts_empty and course.start().entries == (0,)):
@@ -210,6 +214,21 @@ class CarriedLists:
             return _joined(parameter.before, put, sequence.rows(), self.count, course.start(), course.step, add=add)
 
         return Later(make)
+
+    def _replaces(self, parameter: Parameter, put: Put, course: Course) -> bool:
+        """Whether every iteration writes anew the only element of a list of which nobody knows how to make a tensor.
+
+        A list of no element is left where there is no iteration: what reads it fails then, as it does in TensorFlow.
+        """
+        before, element = parameter.before, put.element
+        if course.step != 0 or course.start().entries != (0,):
+            return False
+        if not isinstance(before, Fresh) or before.element_shape is not None or before.length().entries != (1,):
+            return False
+        if not isinstance(element, Expr) or element.shape is None or self.variation.of(element.value):
+            return False
+        unread = not (parameter.indices or parameter.measured or put.grows or put.cut)
+        return unread and any(self.t.size(dim) is None for dim in element.shape)
 
     def _written_packed(self, put: Put, element: Expr, parameter: Parameter, course: Course) -> TensorList:
         """A list of which every iteration writes another element, of another shape."""

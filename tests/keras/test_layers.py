@@ -111,6 +111,11 @@ PLAIN = {
         lambda h: L.Add()([L.Attention(use_scale=True)([h, h]), L.AdditiveAttention()([h, h])])
     ),
     "multi_head_attention": lambda: attended(lambda h: L.MultiHeadAttention(2, 2)(h, h)),
+    # TensorFlow does not say how wide a dilated convolution's result is.
+    "convolutional": lambda: beside(
+        [L.Reshape((3, 2, 1)), L.ConvLSTM1D(2, 2, padding="same", dilation_rate=2)],
+        [L.Reshape((3, 2, 1)), L.ConvLSTM1D(2, 2, strides=2, return_sequences=True, go_backwards=True)],
+    ),
     "penalties": lambda: beside(
         [L.LSTM(4, kernel_regularizer="l2", recurrent_regularizer="l1", activity_regularizer="l2")]
     ),
