@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from lstm_lower import schemas
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, UnsupportedOpError, some
+from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.composites import unsupported_nodes
+from lstm_lower.passes.tidy import RemoveUnreadWeightsPass
 from lstm_lower.records import origin
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair, TrainingState
@@ -38,7 +39,8 @@ def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demande
         InvalidModelError: the model is not valid; the conversion is at fault.
     """
     model = made.model
-    RemoveUnusedNodesPass()(model)
+    remove_unread(model.graph)
+    RemoveUnreadWeightsPass()(model)
     if demanded:
         _check_connected(made)
     weights = _set_initial_values(made, weights)

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
-from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.copies import copy_model
+from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.values import declared_shape
+from lstm_lower.passes.tidy import RemoveUnreadWeightsPass
 from lstm_lower.passes.training.evaluation import evaluation_of, predictions_of
 from lstm_lower.records import state as training_state
 from lstm_lower.runtime import providers as provider_names
@@ -235,9 +236,9 @@ def restricted(model: ir.Model, outputs: Sequence[str]) -> ir.Model:
     part = copy_model(model)
     kept = {value.name: value for value in part.graph.outputs}
     part.graph.outputs[:] = [kept[name] for name in outputs]
-    RemoveUnusedNodesPass()(part)
-    needed = [value for value in part.graph.inputs if value.uses() or value.is_graph_output()]
-    part.graph.inputs[:] = needed
+    remove_unread(part.graph)
+    part.graph.inputs[:] = [value for value in part.graph.inputs if value.uses() or value.is_graph_output()]
+    RemoveUnreadWeightsPass()(part)
     return part
 
 

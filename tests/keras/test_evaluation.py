@@ -71,6 +71,18 @@ def test_equals_evaluate_and_predict() -> None:
     np.testing.assert_allclose(made["classes"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-7)
 
 
+def test_targets_of_a_branch_are_needed_by_the_loss_alone() -> None:
+    """Hinge looks whether its labels are 0 and 1, in a branch."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    trainer = ll.Trainer(ll.from_keras(model, keras.losses.Hinge(), "sgd"))
+    x = np.random.default_rng(0).standard_normal((4, 3), np.float32)
+    (predicted,) = trainer.predict({"x": x}).values()
+    np.testing.assert_allclose(predicted, model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+    for y in (np.array([[0.0], [1], [1], [0]], np.float32), np.array([[-1.0], [1], [1], [-1]], np.float32)):
+        wanted = float(keras.ops.mean(keras.losses.Hinge()(y, predicted)))
+        assert trainer.evaluate({"x": x, "y": y})["loss"] == pytest.approx(wanted, rel=1e-5)
+
+
 def test_several_outputs() -> None:
     model = _two_outputs()
     step = ll.from_keras(model, ["mse", "mse"], "sgd", loss_weights=[1.0, 0.5])
