@@ -6,21 +6,18 @@ take arrays of any numeric dtype for them, and a last axis of size 1 more or les
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError
-
-METADATA_KEY = "lstm_lower.casts"
+from lstm_lower.records import names
 
 
-def write(model: ir.Model, names: Sequence[str]) -> None:
+def write(model: ir.Model, inputs: Sequence[str]) -> None:
     """Records the inputs' names in a model."""
-    model.metadata_props[METADATA_KEY] = json.dumps(list(names))
+    names.write(model, names.CASTS, inputs)
 
 
 def parse(metadata_props: Mapping[str, str]) -> frozenset[str]:
@@ -29,11 +26,7 @@ def parse(metadata_props: Mapping[str, str]) -> frozenset[str]:
     Raises:
         InvalidModelError: the record is malformed.
     """
-    text = metadata_props.get(METADATA_KEY, "[]")
-    try:
-        return frozenset(f"{name}" for name in list(json.loads(text)))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires a list of names, got {text[:80]!r}") from error
+    return names.parse(metadata_props, names.CASTS)
 
 
 def fitted(array: np.ndarray[Any, Any], dtype: np.dtype[Any] | None, shape: Sequence[Any] | None) -> Any:

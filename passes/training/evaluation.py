@@ -31,7 +31,7 @@ from lstm_lower.records.state import StatePair, TrainingState
 _WAY_ON = (
     "; ll.from_keras, ll.from_torch and ll.from_onnx make steps that carry what evaluates them, and so does "
     "lstm_lower.passes.training.evaluation.record with a model that one has; where evaluation moves state, too, as of "
-    "stateful layers, trainer.state_dict() has all values by name, for the framework's own model"
+    "stateful layers, trainer.to_keras gives the weights to the Keras model, which evaluates itself"
 )
 
 
