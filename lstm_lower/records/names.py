@@ -1,7 +1,7 @@
 """Lists of names in a model's metadata, as JSON.
 
-`lstm_lower.casts`: inputs whose feeds are cast, see `casts`. `lstm_lower.variables`: what a step's model consists of, the
-names of variables in its framework.
+`lstm_lower.casts`: inputs whose feeds are cast, see `casts`.
+`lstm_lower.variables`: what a step's model consists of, the names of variables in its framework.
 """
 
 from __future__ import annotations
