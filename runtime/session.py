@@ -23,7 +23,7 @@ from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.targets.legalize import CheckTargetPass
 from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
-from lstm_lower.records import casts, contracts
+from lstm_lower.records import casts, contracts, names
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.empty_batches import batch_sizes, check_batches
@@ -99,7 +99,7 @@ class Session:
         self.inputs = [name for name in self._inputs if name not in initialized]
         self.outputs = [value.name for value in self.ort.get_outputs()]
         self._contracts = contracts.read(self.ort.get_modelmeta().custom_metadata_map)
-        self._casts = casts.parse(self.ort.get_modelmeta().custom_metadata_map)
+        self._casts = names.parse(self.ort.get_modelmeta().custom_metadata_map, names.CASTS)
         self._checked: set[tuple[Any, ...]] = set()
 
     def run(

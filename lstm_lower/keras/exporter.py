@@ -20,7 +20,6 @@ from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.keras import arguments, evaluation, legacy, objective, operands, optimizers, own_steps
 from lstm_lower.keras.traced_step import TracedStep
 from lstm_lower.keras.tracing import as_loops
-from lstm_lower.records import casts
 from lstm_lower.records import names as recorded_names
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import Role, TrainingState
@@ -130,7 +129,7 @@ def from_keras(
     shown = {variable: name for variable, name in shown.items() if name not in apart}
     rate = None if rule is None else state.get(id(getattr(rule, "inner_optimizer", rule)._learning_rate))
     _record(exported, rate, shown, set() if rule is None else {state[id(variable)] for variable in rule.variables})
-    casts.write(exported, [spec.name for spec in specs])
+    recorded_names.write(exported, recorded_names.CASTS, [spec.name for spec in specs])
     recorded_names.write(exported, recorded_names.VARIABLES, [state[id(variable)] for variable in model.weights])
     if what != "input_gradient":
         evaluation.Evaluation(model, taken, targets, measure).record(exported, exporting)

@@ -1,32 +1,15 @@
 """Inputs whose feeds are cast, as the framework that a model came from casts them.
 
-They stand in the model's metadata under the key `lstm_lower.casts`, as a JSON list of names. `Session` and `Trainer`
+They stand in the model's metadata under the key `lstm_lower.casts` (`names`). `Session` and `Trainer`
 take arrays of any numeric dtype for them, and a last axis of size 1 more or less than the input has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
-
-from lstm_lower.records import names
-
-
-def write(model: ir.Model, inputs: Sequence[str]) -> None:
-    """Records the inputs' names in a model."""
-    names.write(model, names.CASTS, inputs)
-
-
-def parse(metadata_props: Mapping[str, str]) -> frozenset[str]:
-    """Reads the names from metadata; none where there is no record.
-
-    Raises:
-        InvalidModelError: the record is malformed.
-    """
-    return names.parse(metadata_props, names.CASTS)
 
 
 def fitted(array: np.ndarray[Any, Any], dtype: np.dtype[Any] | None, shape: Sequence[Any] | None) -> Any:

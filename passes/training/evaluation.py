@@ -23,8 +23,8 @@ from lstm_lower.passes.tidy import RemoveUnreadWeightsPass
 from lstm_lower.passes.training.losses import Loss
 from lstm_lower.passes.training.objective import LossFunction, ObjectivePass
 from lstm_lower.passes.training.step import needed, source_of
-from lstm_lower.records import casts
 from lstm_lower.records import evaluation as recorded
+from lstm_lower.records import names
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair, TrainingState
 
@@ -120,7 +120,7 @@ def record(step: ir.Model, evaluation: ir.Model, predictions: Sequence[str] | No
     work.metadata_props.pop(recorded.METADATA_KEY, None)
     step.metadata_props.pop(recorded.METADATA_KEY, None)
     # Feeds are cast for both alike.
-    casts.write(work, sorted(casts.parse(step.metadata_props)))
+    names.write(work, names.CASTS, sorted(names.parse(step.metadata_props, names.CASTS)))
     inputs = {str(value.name) for value in work.graph.inputs}
     known = {str(value.name) for value in step.graph.inputs}
     if inputs & moved or inputs - known or _uncertain(work) is not None:
