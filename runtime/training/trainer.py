@@ -292,13 +292,12 @@ class Trainer(Portable, Diagnosed, Trainable):
         self._device_state.write(values)
 
     def __repr__(self) -> str:
-        sizes = {name: array.dtype.itemsize * array.size for name, array in self._shapes.items()}
         now = {
             "learning rate": self._learning_rate,
             "steps": self.steps,
             "provider": self.session.ort.get_providers()[0],
         }
-        return summary(self.state, self.data_inputs, self.metrics, sizes, now)
+        return summary(self.state, self.data_inputs, self.metrics, self._shapes, now)
 
     def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
         """Writes a checkpoint, whole or not at all; the one before it stays as `<path>.previous`.
