@@ -16,7 +16,6 @@ from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.opset import (  # noqa: F401 (importing the rewrites fills the tables)
     arithmetic,
-    generators,
     networks,
     reductions,
     scatter,
@@ -25,6 +24,7 @@ from lstm_lower.passes.opset import (  # noqa: F401 (importing the rewrites fill
 )
 from lstm_lower.passes.opset.forms import changes, default_attributes, first_version, form, misfit
 from lstm_lower.passes.opset.functions import expanded
+from lstm_lower.passes.opset.installed import newest_with_kernel
 from lstm_lower.passes.opset.registry import BEFORE, SINCE, Site
 
 
@@ -109,6 +109,10 @@ class _Conversion:
                 return [*emitted, *builder.nodes], builder.opset
             # Helpers of an operator that stays: simple ones, which look the same in all versions on the way.
             emitted += builder.nodes
+        newest = target if down else newest_with_kernel(node, source, target)
+        if newest < target:
+            what = f"opset {newest} or older (onnxruntime runs no newer form of it)"
+            raise UnsupportedOpError(requires(node.op_type, node_label(node), "the node", what, target))
         return emitted, target
 
     def _before(self, site: Site, source: int, change: int) -> Sequence[Expr | None] | None:

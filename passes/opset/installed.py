@@ -6,13 +6,19 @@ It tells neither its newest opset nor its kernels but by refusing a model, so th
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.passes.opset.forms import changes
 
 MIN_OPSET = std.OLDEST_VIEWED
+_FLOAT = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1])
 
 
 @functools.cache
@@ -20,27 +26,63 @@ def newest_opset() -> int:
     """The newest `ai.onnx` version that both the installed onnx and onnxruntime know."""
     node = onnx.helper.make_node(std.Identity.op_type, ["x"], ["y"])
     versions = range(onnx.defs.onnx_opset_version(), MIN_OPSET, -1)
-    return next((version for version in versions if runs(node, version)), MIN_OPSET)
+    return next((version for version in versions if _loads(node, version, [_FLOAT])), MIN_OPSET)
 
 
-def runs(node: onnx.NodeProto, version: int, result: int = onnx.TensorProto.FLOAT) -> bool:
-    """Whether onnxruntime loads a model of one node.
+@functools.cache
+def has_kernel(op_type: str, version: int) -> bool:
+    """Whether onnxruntime runs an operator of one float32 matrix in the form that it has in a version of `ai.onnx`."""
+    return _loads(onnx.helper.make_node(op_type, ["x"], ["y"]), version, [_FLOAT]) is not False
+
+
+def newest_with_kernel(node: ir.Node, source: int, target: int) -> int:
+    """Up to which opset onnxruntime runs a node that is moved upwards.
+
+    A kernel is registered for one form of an operator: onnx may define a newer form before onnxruntime has it.
 
     Args:
-        node: inputs are float32 of shape [1, 1], its one output is `y`.
-        version: of `ai.onnx`.
-        result: dtype of the output.
+        node: in the form of `target`.
+        source: the opset in which it came.
+        target: the opset to which it is moved.
+
+    Returns:
+        `target`, also where this cannot be told, or where onnxruntime ran none of the older forms either.
     """
-    inputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 1]) for name in node.input]
-    output = onnx.helper.make_tensor_value_info("y", result, None)
+    if std.Constant.matches(node) or any(True for _ in subgraphs_of(node)):
+        return target
+    versions = (target, *(change - 1 for change in changes(node.op_type, target, source)))
+    return next((version for version in versions if _runs(node, version) is not False), target)
+
+
+_known: dict[tuple[str, int, tuple[str, ...]], bool | None] = {}
+
+
+def _runs(node: ir.Node, version: int) -> bool | None:
+    """Whether onnxruntime loads a node, told once per element types of what it reads and returns."""
+    values = {value.name: value for value in node.inputs if value is not None}
+    if any(value.type is None for value in values.values()):
+        return None
+    key = (node.op_type, version, tuple(str(value and value.type) for value in (*node.inputs, *node.outputs)))
+    if key not in _known:
+        inputs = [ir.serde.serialize_value(ir.Value(name=name, type=value.type)) for name, value in values.items()]
+        _known[key] = _loads(ir.serde.serialize_node(node), version, inputs)
+    return _known[key]
+
+
+def _loads(node: onnx.NodeProto, version: int, inputs: Sequence[onnx.ValueInfoProto]) -> bool | None:
+    """Whether onnxruntime has a kernel for a node; `None` if it refuses a model of it for another reason."""
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     imports = [onnx.helper.make_opsetid("", version)]
-    graph = onnx.helper.make_graph([node], "probe", inputs, [output])
+    graph = onnx.helper.make_graph([node], "probe", inputs, outputs)
     ir_version = min(onnx.helper.find_min_ir_version_for(imports), 10)
     model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception:  # noqa: BLE001 (onnxruntime's exceptions have no common base)
+    except NoKernel:
         return False
+    except Exception:  # noqa: BLE001 (onnxruntime's exceptions have no common base)
+        return None
     return True

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
 import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
@@ -55,6 +58,53 @@ def test_every_opset(opset: int | None) -> None:
 def test_impossible_opset(opset: Any) -> None:
     with pytest.raises(ll.InvalidInputError, match=rf"opset requires 13 to \d+, got '?{opset}'?"):
         ll.lower(GRAPHS / "onnx" / "block_lstm_train__dynbatch.onnx", opset=opset)
+
+
+NEWER_THAN_ITS_KERNEL = {
+    "RoiAlign": (
+        "float[1,1,8,8] x, float[2,4] r, int64[2] i => float[?,?,?,?] y",
+        "y = RoiAlign<output_height=2, output_width=2>(x, r, i)",
+    ),
+    "QuantizeLinear": ("float[4] x, float s, uint8 z => uint8[4] y", "y = QuantizeLinear(x, s, z)"),
+    "DequantizeLinear": ("uint8[4] x, float s, uint8 z => float[4] y", "y = DequantizeLinear(x, s, z)"),
+    "OptionalHasElement": ("float[4] x => bool y", "o = Optional(x) y = OptionalHasElement(o)"),
+    "RandomNormalLike": ("float[2,2] x => float[2,2] y", "y = RandomNormalLike(x)"),
+    "If": (
+        "float[1,1,8,8] x, float[2,4] r, int64[2] i, bool c => float[?,?,?,?] y",
+        """y = If(c)<
+            then_branch = g() => (float[?,?,?,?] t) {t = RoiAlign<output_height=2, output_width=2>(x, r, i)},
+            else_branch = g() => (float[1,1,8,8] t) {t = Identity(x)}>""",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NEWER_THAN_ITS_KERNEL)
+def test_what_is_made_can_be_loaded(case: str) -> None:
+    """onnx defines forms of operators before onnxruntime has kernels for them; the error names an opset that works."""
+    header, nodes = NEWER_THAN_ITS_KERNEL[case]
+    left, right = header.split(" => ")
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 16]> g ({left}) => ({right}) {{ {nodes} }}')
+    for opset in range(16, newest_opset() + 1):
+        try:
+            lowered = ll.lower(model, opset=opset)
+        except UnsupportedOpError as error:
+            works = re.search(
+                r"the node requires opset (\d+) or older \(onnxruntime runs no newer form of it\)", str(error)
+            )
+            assert works is not None
+            assert int(works[1]) < opset
+            lowered = ll.lower(model, opset=int(works[1]))
+        ort.InferenceSession(lowered.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def test_what_has_never_had_a_kernel_is_moved() -> None:
+    """It may be meant for another runtime: the opset is not at fault."""
+    header = "g (bfloat16[2,4] x) => (bfloat16[?,?] y)"
+    text = f'<ir_version: 8, opset_import: ["": 16]> {header} {{y = ReduceMax(x)}}'
+    lowered = ll.lower(onnx.parser.parse_model(text), opset=22)
+    assert lowered.opset_import[0].version == 22
+    with pytest.raises(NoKernel):
+        ort.InferenceSession(lowered.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
 def _if(*names: str, then: list[onnx.NodeProto], other: list[onnx.NodeProto], dtype: int = FLOAT) -> onnx.NodeProto:

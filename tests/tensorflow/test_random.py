@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.passes.opset.generators import has_kernel
+from lstm_lower.passes.opset.installed import has_kernel
 
 tf = pytest.importorskip("tensorflow")
 
