@@ -17,7 +17,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.rules.indexing import INT64, flatten_rows, reshape_to, row_numbers
+from lstm_lower.passes.formulas.rows import INT64, flatten_rows, reshape_to, row_numbers
 
 
 class OrderedScatterPass(Pass):

@@ -12,7 +12,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.rules.indexing import reshape_to
+from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.tensorflow.element_lists import Later, Put, TensorList
 from lstm_lower.tensorflow.translator import zeros
 from lstm_lower.tensorflow.values import INT64, Value

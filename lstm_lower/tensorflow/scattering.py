@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.rules.indexing import reshape_to
-from lstm_lower.passes.rules.sizes import up_to
+from lstm_lower.passes.formulas.rows import reshape_to
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.state import cell_of, emitted, tensor_of, write
 from lstm_lower.tensorflow.translator import Scope, Translator, handles

@@ -11,8 +11,8 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.repetition import repeat
-from lstm_lower.passes.rules.ordinary.kernels import computed
-from lstm_lower.passes.rules.sizes import up_to
+from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.tensorflow.optimizers import DENSE, GRADIENTS, OPTIMIZERS, OPTIONS, SPARSE, VARIABLES, Step
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.state import cell_of, tensor_of

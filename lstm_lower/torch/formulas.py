@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, detached
-from lstm_lower.passes.rules.elementwise import expm1_of, log1p_of
-from lstm_lower.passes.rules.ordinary import elimination, error_functions
-from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma, polygamma
-from lstm_lower.passes.rules.sizes import up_to
+from lstm_lower.passes.formulas import elimination, error_functions
+from lstm_lower.passes.formulas.elementary import expm1_of, log1p_of
+from lstm_lower.passes.formulas.gamma import digamma, lgamma, polygamma
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.training.losses import CTC
 from lstm_lower.torch.matrices import MATRICES
 from lstm_lower.torch.nodes import Formula, Traced

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, detached
-from lstm_lower.passes.rules.sizes import up_to
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.nodes import Formula, Traced
 
 # The series of exp to this power leaves nothing out in float64 where the norm is at most 1/2.

@@ -12,7 +12,7 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions import decomposes
-from lstm_lower.passes.opset.functions import expanded
+from lstm_lower.passes.decompositions.functions import expanded
 
 
 class DecomposePass(Pass):

@@ -12,9 +12,9 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.decompositions.images import Image, number_of
 from lstm_lower.passes.decompositions.registry import decomposes
-from lstm_lower.passes.rules.indexing import INT64, reshape_to
-from lstm_lower.passes.rules.registry import COMPUTE_DTYPES
-from lstm_lower.passes.rules.sizes import Size, divided, remainder, up_to
+from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.rows import INT64, reshape_to
+from lstm_lower.passes.formulas.sizes import Size, divided, remainder, up_to
 
 
 @decomposes(std.DeformConv)

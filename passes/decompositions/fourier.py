@@ -15,7 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.decompositions.registry import decomposes
-from lstm_lower.passes.rules.sizes import Size, divided, scalar, up_to
+from lstm_lower.passes.formulas.sizes import Size, divided, scalar, up_to
 
 DOUBLE, INT64 = ir.DataType.DOUBLE, ir.DataType.INT64
 # Lengths up to which a table of all angles is multiplied with.

@@ -15,9 +15,9 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.passes.decompositions.registry import decomposes
-from lstm_lower.passes.rules.indexing import INT64, reshape_to
-from lstm_lower.passes.rules.registry import COMPUTE_DTYPES
-from lstm_lower.passes.rules.sizes import Size, divided, entries, scalar, up_to, wide
+from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.rows import INT64, reshape_to
+from lstm_lower.passes.formulas.sizes import Size, divided, entries, scalar, up_to, wide
 
 # Of the cubic interpolation (Keys, 1981), as ONNX has it.
 _CUBIC = -0.75

@@ -15,7 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.passes.decompositions.registry import decomposes
-from lstm_lower.passes.rules.registry import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 
 
 @decomposes(std.BatchNormalization)

@@ -17,11 +17,11 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr, concat, sigmoid, tanh
 from lstm_lower.graph.standard.recurrent import Activation
 from lstm_lower.passes.decompositions.registry import decomposes
-from lstm_lower.passes.rules.cudnn_cells import gates_and_last
-from lstm_lower.passes.rules.cudnn_lengths import all_full, running_steps
-from lstm_lower.passes.rules.lstm_step import Peephole, clip
-from lstm_lower.passes.rules.registry import COMPUTE_DTYPES
-from lstm_lower.passes.rules.sizes import up_to
+from lstm_lower.passes.formulas.cudnn_cells import gates_and_last
+from lstm_lower.passes.formulas.cudnn_lengths import all_full, running_steps
+from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.lstm_step import Peephole, clip
+from lstm_lower.passes.formulas.sizes import up_to
 
 _FUNCTIONS: dict[str, Callable[[Expr, Activation], Expr]] = {
     "affine": lambda x, f: x * f.alpha + f.beta,

@@ -17,7 +17,7 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.graph.values import stated
-from lstm_lower.passes.rules.indexing import reshape_to
+from lstm_lower.passes.formulas.rows import reshape_to
 
 if TYPE_CHECKING:
     from lstm_lower.passes.gradients.reverse import Reverse

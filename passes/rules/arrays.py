@@ -24,8 +24,9 @@ from lstm_lower.ops.arrays import (
     ScatterNd,
     UniqueV2,
 )
-from lstm_lower.passes.rules.elementwise import log1p_of
-from lstm_lower.passes.rules.indexing import INT64, add_rows, flatten_rows, rank_of, reshape_to, row_numbers
+from lstm_lower.passes.formulas.elementary import log1p_of
+from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to, row_numbers
+from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
 
 

@@ -13,10 +13,15 @@ from lstm_lower.ops.block import (
     LSTMBlockCell,
     LSTMBlockCellGrad,
 )
-from lstm_lower.passes.rules.lstm_step import LSTMStep, lstm_step, lstm_step_grad, peephole_of
+from lstm_lower.passes.formulas.lstm_step import LSTMStep, Peephole, lstm_step, lstm_step_grad
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.standard_rnn import DirectionWeights, standard_layer
 from lstm_lower.passes.rules.window import Window
+
+
+def peephole_of(n: Node) -> Peephole | None:
+    """The node's peephole weights, or `None` when it does not use them."""
+    return Peephole(n.wci, n.wcf, n.wco) if n.use_peephole else None
 
 
 @lowers(LSTMBlockCell, repeatable=True)

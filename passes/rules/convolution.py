@@ -16,17 +16,10 @@ from lstm_lower.ops.convolution import (
     DepthwiseConv2dNativeBackpropFilter,
     DepthwiseConv2dNativeBackpropInput,
 )
+from lstm_lower.passes.formulas.sizes import Size, entries
+from lstm_lower.passes.formulas.spatial import arranged, channels_first, gathered, margins, spread
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size, entries
-from lstm_lower.passes.rules.spatial import (
-    arranged,
-    channels_first,
-    check_float32,
-    gathered,
-    margins,
-    spread,
-    window_margins,
-)
+from lstm_lower.passes.rules.spatial import check_float32, window_margins
 from lstm_lower.spatial import SYMBOLS, SpatialAxis, spatial_axes, spatial_positions
 
 

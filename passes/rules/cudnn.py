@@ -22,10 +22,10 @@ from lstm_lower.ops.cudnn import (
     CudnnRNNV3,
     layout_of,
 )
-from lstm_lower.passes.rules.cudnn_cells import cell_of, given
+from lstm_lower.passes.formulas.cudnn_cells import cell_of, given
+from lstm_lower.passes.formulas.cudnn_lengths import all_full, running_steps
 from lstm_lower.passes.rules.cudnn_dropout import draw_masks, read_masks
 from lstm_lower.passes.rules.cudnn_layers import Backward, Forward, Run, backward, forward, recompute, weights_of
-from lstm_lower.passes.rules.cudnn_lengths import all_full, running_steps
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.standard_rnn import DirectionWeights, clamped_lengths, standard_layer
 

@@ -12,7 +12,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Builder, Expr, concat
 from lstm_lower.layouts import Block, PseudoLayer
-from lstm_lower.passes.rules.cudnn_cells import Cell, State, Step, given
+from lstm_lower.passes.formulas.cudnn_cells import Cell, State, Step, given
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops import ort_layers as ops
+from lstm_lower.passes.formulas.rows import add_rows, reshape_to
+from lstm_lower.passes.formulas.sizes import Size, up_to
 from lstm_lower.passes.gradients.pullback import pullback
-from lstm_lower.passes.rules.indexing import add_rows, reshape_to
 from lstm_lower.passes.rules.ort_arrays import attributes, zeros
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size, up_to
 
 
 def _gradients(n: Node, operator: type[std.Standard], *operands: Expr | None, **extra: object) -> list[Expr]:

@@ -14,8 +14,8 @@ from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
 from lstm_lower.ops.ort_recurrent import GRUGrad, GRUTraining, LSTMGrad, LSTMTraining
 from lstm_lower.passes.decompositions.recurrent import stacked
-from lstm_lower.passes.rules.cudnn_cells import gates_and_last
-from lstm_lower.passes.rules.lstm_step import LSTMStep, Peephole, lstm_step, lstm_step_grad
+from lstm_lower.passes.formulas.cudnn_cells import gates_and_last
+from lstm_lower.passes.formulas.lstm_step import LSTMStep, Peephole, lstm_step, lstm_step_grad
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _GATES = "iofc"

@@ -20,21 +20,11 @@ from lstm_lower.ops.pooling import (
     MaxPoolGradV2,
     MaxPoolGradWithArgmax,
 )
-from lstm_lower.passes.rules.indexing import INT64, reshape_to, tail_of
+from lstm_lower.passes.formulas.rows import INT64, reshape_to, tail_of
+from lstm_lower.passes.formulas.sizes import Size, entries
+from lstm_lower.passes.formulas.spatial import Margins, arranged, channels_first, margins, padded, slid, spread
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size, entries
-from lstm_lower.passes.rules.spatial import (
-    Margins,
-    arranged,
-    channels_first,
-    check_float32,
-    margins,
-    padded,
-    slid,
-    spread,
-    window_margins,
-    window_maxima,
-)
+from lstm_lower.passes.rules.spatial import check_float32, window_margins, window_maxima
 from lstm_lower.spatial import SYMBOLS, SpatialAxis, spatial_positions, window_axes
 
 

@@ -25,10 +25,10 @@ from lstm_lower.ops.random import (
     StatelessTruncatedNormal,
     StatelessTruncatedNormalV2,
 )
+from lstm_lower.passes.formulas.philox import INT64, UINT64, Stream, fractions, joined
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.ordinary.random import sampled
-from lstm_lower.passes.rules.philox import INT64, UINT64, Stream, fractions, joined
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import up_to
 
 DOUBLE, FLOAT = ir.DataType.DOUBLE, ir.DataType.FLOAT
 

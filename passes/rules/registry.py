@@ -13,6 +13,7 @@ from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.opdef import REGISTRY, Arranged, Call, OpDef
+from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.registry import DOMAIN, Registry, is_ours
 
 # The outputs by name, those of a variadic output as a list; a missing one is one that the node must not be asked for.
@@ -37,9 +38,6 @@ class Rule:
 
 
 RULES: Registry[Rule] = Registry("lowering rule", "lstm_lower.passes.rules")
-
-# Halves are computed in float32 and rounded once at the end: products and sums then accumulate in float32.
-COMPUTE_DTYPES = {ir.DataType.FLOAT16: ir.DataType.FLOAT, ir.DataType.BFLOAT16: ir.DataType.FLOAT}
 
 
 def lowerable() -> list[type[OpDef]]:

@@ -33,9 +33,10 @@ from lstm_lower.ops.segments import (
     UnsortedSegmentMin,
     UnsortedSegmentProd,
 )
-from lstm_lower.passes.rules.indexing import INT64, add_rows, flatten_rows, largest, rank_of, tail_of
+from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, largest, tail_of
+from lstm_lower.passes.formulas.sizes import Size
+from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size
 
 
 def _last_number(n: Node, ids: Expr) -> Size:

@@ -1,56 +1,18 @@
-"""Where the windows of convolutions and poolings lie on images whose sizes may only show at run time."""
+"""The windows of a node: their margins, padding and maxima."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.sizes import Size
+from lstm_lower.passes.formulas.spatial import Margins, margins
 from lstm_lower.passes.rules.registry import Node
-from lstm_lower.passes.rules.sizes import Size, at_least, divided
 from lstm_lower.spatial import SYMBOLS, SpatialAxis
-
-SAME = ("SAME", "SAME_LOWER")
-
-
-@dataclasses.dataclass(frozen=True)
-class Margins:
-    """What must be added to an axis so that it just holds all windows.
-
-    Attributes:
-        before: the padding before it.
-        after: the padding after it; where no window meets the last elements, minus the number of these.
-    """
-
-    before: Size
-    after: Size
-
-    @property
-    def padding(self) -> tuple[int, int] | None:
-        """Both as padding proper, if they are known and not negative."""
-        known = isinstance(self.before, int) and isinstance(self.after, int) and self.after >= 0
-        return (self.before, self.after) if known else None  # type: ignore[return-value]
-
-
-def margins(axis: SpatialAxis, size: Size, windows: Size) -> Margins:
-    """The margins of an axis with that many elements and windows; with a stride of 1 they do not depend on them."""
-    before, after = axis.explicit
-    odd = int(axis.padding == "SAME_LOWER")
-    if axis.stride == 1 and axis.padding in SAME:
-        some = divided(axis.extent - 1 + odd, 2)
-        return Margins(some, axis.extent - 1 - some)
-    if axis.stride == 1:
-        return Margins(before, after)
-    missing = (windows - 1) * axis.stride + axis.extent - size
-    start: Size = before
-    if axis.padding in SAME:
-        start = divided(at_least(missing, 0) + odd, 2)
-    return Margins(start, missing - start)
 
 
 def window_margins(n: Node, axes: Sequence[SpatialAxis]) -> list[Margins]:
@@ -100,121 +62,6 @@ def window_maxima(n: Node, axes: Sequence[SpatialAxis], image: Expr) -> list[Exp
         padding = {"auto_pad": "SAME_UPPER"}
     kernel, strides = [axis.kernel for axis in axes], [axis.stride for axis in axes]
     return n.builder.ops(std.MaxPool, image, outputs=2, kernel_shape=kernel, strides=strides, **padding)
-
-
-def spread(dy: Expr, weights: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
-    """The gradient of a convolution's image [N, C, ...]: the transposed convolution of dy, cut to the image's size.
-
-    Args:
-        dy: [N, K, ...].
-        weights: [K, C / groups, ...].
-        axes: how the windows slide.
-        places: what the image lacks to hold them all.
-        groups: the number of groups.
-    """
-    pads, rest = _padding_of(places)
-    made = dy.builder.op(
-        std.ConvTranspose,
-        dy,
-        weights,
-        group=groups,
-        **_kernel_shape(axes),
-        strides=[axis.stride for axis in axes],
-        dilations=[axis.dilation for axis in axes],
-        pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
-    )
-    made = _ranked(made, dy)
-    # What no window meets gets zeros; what lies on the padding is cut off where ConvTranspose could not yet do it.
-    return padded(made, [(0 - before, 0 - after) for before, after in rest])
-
-
-def slid(image: Expr, weights: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
-    """The convolution of an image with these margins around it, positive or negative."""
-    pads, rest = _padding_of(places)
-    made = image.builder.op(
-        std.Conv,
-        padded(image, rest),
-        weights,
-        group=groups,
-        **_kernel_shape(axes),
-        strides=[axis.stride for axis in axes],
-        dilations=[axis.dilation for axis in axes],
-        pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
-    )
-    return _ranked(made, image)
-
-
-def _ranked(made: Expr, image: Expr) -> Expr:
-    """States the rank, which inference does not tell without the windows' sizes."""
-    if made.shape is not None or image.shape is None:
-        return made
-    return made.builder.set_shape(made, [None] * len(image.shape))
-
-
-def gathered(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
-    """The gradient of a convolution's weights [C / groups, K, ...]: dy slides over the image in steps of the dilation.
-
-    Args:
-        image: [C / groups, groups * N, ...].
-        dy: [K, N, ...].
-        axes: how the windows slide.
-        places: what the image lacks to hold them all.
-        groups: the number of groups, which share out the axis that is summed over.
-    """
-    pads, rest = _padding_of(places)
-    made = image.builder.op(
-        std.Conv,
-        padded(image, rest),
-        dy,
-        group=groups,
-        strides=[axis.dilation for axis in axes],
-        dilations=[axis.stride for axis in axes],
-        pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
-    )
-    shape = made.shape or (None, None)
-    kernel = [axis.kernel if isinstance(axis.kernel, int) else None for axis in axes]
-    return made.builder.set_shape(made, [shape[0], shape[1], *kernel])
-
-
-def _kernel_shape(axes: Sequence[SpatialAxis]) -> dict[str, list[int]]:
-    """The windows' sizes as an attribute; where they are only known at run time, the weights tell them."""
-    kernel = [axis.kernel for axis in axes]
-    return {"kernel_shape": kernel} if all(isinstance(size, int) for size in kernel) else {}
-
-
-def _padding_of(places: Sequence[Margins]) -> tuple[list[tuple[int, int]], list[tuple[Size, Size]]]:
-    """Margins as padding proper where they are, and as what else must be added around the image, or cut off."""
-    known = [place.padding for place in places]
-    rest: list[tuple[Size, Size]] = [
-        (0, 0) if pair is not None else (place.before, place.after) for place, pair in zip(places, known, strict=True)
-    ]
-    return [pair or (0, 0) for pair in known], rest
-
-
-def padded(image: Expr, amounts: Sequence[tuple[Size, Size]], fill: float = 0) -> Expr:
-    """Zeros, or another number, around an image [.., .., H, W] or a volume; negative amounts cut off."""
-    left: list[tuple[Size, Size]] = []
-    for axis, (before, after) in enumerate(amounts, start=2):
-        if isinstance(before, int) and isinstance(after, int) and min(before, after) < 0:
-            image = image.slice(max(-before, 0), after if after < 0 else END, axis=axis)
-            left.append((max(before, 0), max(after, 0)))
-        else:
-            left.append((before, after))
-    if all(isinstance(side, int) and side == 0 for pair in left for side in pair):
-        return image
-    pads = image.builder.sizes([0, 0, *(pair[0] for pair in left), 0, 0, *(pair[1] for pair in left)])
-    return image.builder.op(std.Pad, image, pads, *([image.like(fill)] if fill else []))
-
-
-def channels_first(data_format: str) -> str:
-    """A format's axes in the order that ONNX has them."""
-    return "NC" + "".join(letter for letter in data_format if letter not in "NC")
-
-
-def arranged(image: Expr, data_format: str, order: str) -> Expr:
-    """An image with its axes in another order, for example `CNHW`."""
-    axes = [data_format.index(letter) for letter in order]
-    return image if axes == sorted(axes) else image.transpose(*axes)
 
 
 def check_float32(n: Node, operand: str, op: type[std.Standard]) -> None:

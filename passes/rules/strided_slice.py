@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.ops.indexing import StridedSliceGrad
-from lstm_lower.passes.rules.indexing import INT64
-from lstm_lower.passes.rules.ordinary.kernels import computed
+from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.rows import INT64
+from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size, at_least, at_most, entries, from_end
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.rules.elementwise import sum_of_squares
+from lstm_lower.passes.formulas.elementary import sum_of_squares
 
 _FLOAT = ir.DataType.FLOAT
 

@@ -9,9 +9,9 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.base import Pass
+from lstm_lower.passes.formulas.philox import Stream, fractions
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
-from lstm_lower.passes.rules.philox import Stream, fractions
-from lstm_lower.passes.rules.sizes import up_to
 from lstm_lower.passes.training.step import TrainingStep
 from lstm_lower.records import state as training_state
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.rows import add_rows, flatten_rows, padded
+from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, up_to, wide
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
     Gradients,
@@ -15,8 +17,6 @@ from lstm_lower.passes.gradients.registry import (
     widened,
 )
 from lstm_lower.passes.gradients.rules.moving import from_places
-from lstm_lower.passes.rules.indexing import add_rows, flatten_rows, padded
-from lstm_lower.passes.rules.sizes import Size, at_least, at_most, entries, from_end, up_to, wide
 
 stops(std.Shape, std.Size, std.ConstantOfShape, std.EyeLike, std.NonZero, std.Random)
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.rows import reshape_to
+from lstm_lower.passes.formulas.sizes import Size, at_least, divided
+from lstm_lower.passes.formulas.spatial import SAME, Margins, gathered, margins, slid, spread
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, summed
-from lstm_lower.passes.rules.indexing import reshape_to
-from lstm_lower.passes.rules.sizes import Size, at_least, divided
-from lstm_lower.passes.rules.spatial import SAME, Margins, gathered, margins, slid, spread
 from lstm_lower.spatial import SpatialAxis
 
 _PADDINGS = {"NOTSET": "EXPLICIT", "VALID": "VALID", "SAME_UPPER": "SAME", "SAME_LOWER": "SAME_LOWER"}

@@ -6,8 +6,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.graph.form import undeclared
 from lstm_lower.graph.standard.products import Equation
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, summed, unbroadcast, widened
-from lstm_lower.passes.rules.sizes import up_to
 
 
 @differentiates(std.Einsum)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.rows import add_rows, reshape_to, tail_of
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
     Gradients,
@@ -13,8 +15,6 @@ from lstm_lower.passes.gradients.registry import (
     widened,
 )
 from lstm_lower.passes.gradients.rules.moving import around, from_places
-from lstm_lower.passes.rules.indexing import add_rows, reshape_to, tail_of
-from lstm_lower.passes.rules.sizes import up_to
 
 
 @differentiates(std.GatherElements)

@@ -8,6 +8,8 @@ import operator
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.rows import add_rows, reshape_to
+from lstm_lower.passes.formulas.sizes import Size, entries, from_end, up_to, wide
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
     Gradients,
@@ -17,8 +19,6 @@ from lstm_lower.passes.gradients.registry import (
     summed,
     widened,
 )
-from lstm_lower.passes.rules.indexing import add_rows, reshape_to
-from lstm_lower.passes.rules.sizes import Size, entries, from_end, up_to, wide
 
 
 def from_places(n: Adjoint, *, zeros: bool = False) -> Expr:

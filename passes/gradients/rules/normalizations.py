@@ -13,6 +13,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.rows import reshape_to
+from lstm_lower.passes.formulas.sizes import Size, divided
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
     Gradients,
@@ -23,8 +25,6 @@ from lstm_lower.passes.gradients.registry import (
 )
 from lstm_lower.passes.gradients.rules.moving import around
 from lstm_lower.passes.gradients.rules.reductions import count_of
-from lstm_lower.passes.rules.indexing import reshape_to
-from lstm_lower.passes.rules.sizes import Size, divided
 
 # What LayerNormalization computes in float32, whose mean and deviation are results of it.
 _STASHED = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)

@@ -12,6 +12,9 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.passes.formulas.rows import add_rows, reshape_to, tail_of
+from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.passes.formulas.spatial import Margins, spread
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
     Gradients,
@@ -23,9 +26,6 @@ from lstm_lower.passes.gradients.registry import (
 )
 from lstm_lower.passes.gradients.rules.convolutions import window_axes, window_places
 from lstm_lower.passes.gradients.rules.reductions import count_of
-from lstm_lower.passes.rules.indexing import add_rows, reshape_to, tail_of
-from lstm_lower.passes.rules.sizes import up_to
-from lstm_lower.passes.rules.spatial import Margins, spread
 from lstm_lower.spatial import SpatialAxis
 
 _DIGIT = 2**20

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
     Gradients,
@@ -19,7 +20,6 @@ from lstm_lower.passes.gradients.registry import (
     unbroadcast,
 )
 from lstm_lower.passes.gradients.rules.moving import around
-from lstm_lower.passes.rules.indexing import reshape_to
 
 
 @differentiates(std.MatMul)

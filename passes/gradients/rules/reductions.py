@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.rows import INT64, flatten_rows, reshape_to, tail_of
+from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
     Gradients,
@@ -19,8 +21,6 @@ from lstm_lower.passes.gradients.registry import (
     widened,
 )
 from lstm_lower.passes.gradients.rules.moving import around
-from lstm_lower.passes.rules.indexing import INT64, flatten_rows, reshape_to, tail_of
-from lstm_lower.passes.rules.sizes import up_to, wide
 
 # What a step of a Scan makes of states and one row of each sequence.
 Step = Callable[[Sequence[Expr], Sequence[Expr]], tuple[list[Expr], list[Expr]]]

@@ -12,9 +12,9 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.graph.form import undeclared
+from lstm_lower.passes.formulas.rows import add_rows, reshape_to, tail_of
+from lstm_lower.passes.formulas.sizes import Size, at_most, divided, up_to
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like, widened
-from lstm_lower.passes.rules.indexing import add_rows, reshape_to, tail_of
-from lstm_lower.passes.rules.sizes import Size, at_most, divided, up_to
 
 # What says how an axis is sampled.
 _ATTRIBUTES = (

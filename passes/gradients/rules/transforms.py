@@ -5,10 +5,10 @@ from __future__ import annotations
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.graph.form import undeclared
+from lstm_lower.passes.formulas.rows import INT64, reshape_to
+from lstm_lower.passes.formulas.sizes import Size, divided, scalar, up_to, wide
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like, stops
 from lstm_lower.passes.gradients.rules.moving import around
-from lstm_lower.passes.rules.indexing import INT64, reshape_to
-from lstm_lower.passes.rules.sizes import Size, divided, scalar, up_to, wide
 
 # Frequencies become whole numbers of bins.
 stops(std.MelWeightMatrix)

@@ -15,11 +15,12 @@ from lstm_lower.ops.ordinary.blocks import (
     SpaceToBatchND,
     SpaceToDepth,
 )
-from lstm_lower.passes.rules.indexing import INT64, rank_of, reshape_to
-from lstm_lower.passes.rules.ordinary.kernels import computed
+from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.rows import INT64, reshape_to
+from lstm_lower.passes.formulas.sizes import Size, divided, entries
+from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.ordinary.moving import permuted
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size, divided, entries
 
 
 def _exchanged(x: Expr, split: Sequence[Size], order: list[int], sizes: Sequence[Size]) -> Expr:

@@ -16,11 +16,11 @@ from lstm_lower.ops.ordinary.candidates import (
     LogUniformCandidateSampler,
     UniformCandidateSampler,
 )
-from lstm_lower.passes.rules.indexing import INT64
+from lstm_lower.passes.formulas.rows import INT64
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.ordinary.filling import full
 from lstm_lower.passes.rules.ordinary.random import DOUBLE, FLOAT, drawn, places
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import up_to
 
 
 @lowers(AllCandidateSampler, repeatable=True)

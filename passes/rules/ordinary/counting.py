@@ -8,11 +8,12 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.ops.ordinary.counting import Bincount, Bucketize, DenseBincount, LowerBound, UpperBound
-from lstm_lower.passes.rules.indexing import INT64, add_rows, rank_of, reshape_to
+from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.rows import INT64, add_rows, reshape_to
+from lstm_lower.passes.formulas.sizes import Size, up_to, wide
+from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.ordinary.filling import full
-from lstm_lower.passes.rules.ordinary.kernels import computed
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size, up_to, wide
 
 
 def _count(truth: Expr) -> Expr:

@@ -11,10 +11,10 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, Scalar, concat
 from lstm_lower.graph.values import Dim, broadcast
 from lstm_lower.ops.ordinary.filling import BroadcastArgs, BroadcastTo, Empty, Fill, OnesLike, Range, ZerosLike
-from lstm_lower.passes.rules.indexing import INT64
-from lstm_lower.passes.rules.ordinary.kernels import computed, movable
+from lstm_lower.passes.formulas.kernels import computed, movable
+from lstm_lower.passes.formulas.rows import INT64
+from lstm_lower.passes.formulas.sizes import wide
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import wide
 
 
 def full(sizes: Expr, value: Scalar, dtype: ir.DataType) -> Expr:

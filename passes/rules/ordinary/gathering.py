@@ -18,14 +18,15 @@ from lstm_lower.ops.ordinary.gathering import (
     TensorScatterSub,
     TensorScatterUpdate,
 )
+from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to
+from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.rules.arrays import numbered_rows
-from lstm_lower.passes.rules.indexing import INT64, add_rows, flatten_rows, rank_of, reshape_to
+from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.ordinary.filling import expanded
-from lstm_lower.passes.rules.ordinary.kernels import computed
 from lstm_lower.passes.rules.ordinary.moving import permuted
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.segments import extreme_rows
-from lstm_lower.passes.rules.sizes import up_to, wide
 
 
 def _indices(n: Node) -> Expr:

@@ -6,9 +6,10 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.graph.values import Entry
 from lstm_lower.ops.ordinary.joining import Concat, ConcatV2, DynamicPartition, Pack, Split, SplitV, Unpack
-from lstm_lower.passes.rules.indexing import INT64, flatten_rows, rank_of
+from lstm_lower.passes.formulas.rows import INT64, flatten_rows
+from lstm_lower.passes.formulas.sizes import Size, entries, wide
+from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size, entries, wide
 
 
 def _axis(n: Node, operand: str) -> int:

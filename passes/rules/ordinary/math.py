@@ -8,9 +8,10 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, detached
 from lstm_lower.ops.gradients import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.ops.ordinary import math, passing
-from lstm_lower.passes.rules.elementwise import expm1_of
-from lstm_lower.passes.rules.ordinary import error_functions, transcendental
-from lstm_lower.passes.rules.ordinary.gamma import digamma, lgamma
+from lstm_lower.passes.formulas import error_functions
+from lstm_lower.passes.formulas.elementary import expm1_of
+from lstm_lower.passes.formulas.gamma import digamma, lgamma
+from lstm_lower.passes.rules.ordinary import transcendental
 from lstm_lower.passes.rules.ordinary.tables import lowers_by, standard
 from lstm_lower.passes.rules.registry import Node, lowers
 

@@ -27,10 +27,10 @@ from lstm_lower.ops.ordinary.matrices import (
     MatrixSetDiagV2,
     MatrixSetDiagV3,
 )
-from lstm_lower.passes.rules.indexing import INT64, reshape_to
-from lstm_lower.passes.rules.ordinary.kernels import computed
+from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.rows import INT64, reshape_to
+from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, up_to
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size, at_least, at_most, up_to
 
 
 @dataclasses.dataclass(frozen=True)

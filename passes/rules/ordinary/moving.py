@@ -17,11 +17,12 @@ from lstm_lower.ops.ordinary.moving import (
     Tile,
     Transpose,
 )
+from lstm_lower.passes.formulas.kernels import computed, movable
+from lstm_lower.passes.formulas.rows import INT64
+from lstm_lower.passes.formulas.sizes import Size, at_least, entries, remainder, wide
 from lstm_lower.passes.rules.arrays import turned
-from lstm_lower.passes.rules.indexing import INT64, rank_of
-from lstm_lower.passes.rules.ordinary.kernels import computed, movable
+from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size, at_least, entries, remainder, wide
 
 
 @lowers(Tile, repeatable=True)

@@ -20,10 +20,10 @@ from lstm_lower.ops.ordinary.networks import (
     ResizeNearestNeighborGrad,
     Softmax,
 )
+from lstm_lower.passes.formulas.spatial import arranged
 from lstm_lower.passes.gradients.pullback import pullback
 from lstm_lower.passes.rules.ordinary.tables import lowers_by, widened
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.spatial import arranged
 
 _FLOAT, _INT64 = ir.DataType.FLOAT, ir.DataType.INT64
 

@@ -15,9 +15,10 @@ from lstm_lower.ops.ordinary.products import (
     Equation,
     MatMul,
 )
-from lstm_lower.passes.rules.indexing import reshape_to
+from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.rules.ordinary.tables import widened
-from lstm_lower.passes.rules.registry import COMPUTE_DTYPES, Node, lowers
+from lstm_lower.passes.rules.registry import Node, lowers
 
 _INT64, _UINT64 = ir.DataType.INT64, ir.DataType.UINT64
 

@@ -22,8 +22,8 @@ from lstm_lower.ops.ordinary.random import (
     RandomUniformInt,
     TruncatedNormal,
 )
+from lstm_lower.passes.formulas.rows import INT64
 from lstm_lower.passes.opset.installed import has_kernel
-from lstm_lower.passes.rules.indexing import INT64
 from lstm_lower.passes.rules.ordinary.filling import full
 from lstm_lower.passes.rules.registry import Node, lowers
 

@@ -15,10 +15,10 @@ from lstm_lower.ops.ordinary.shapes import (
     Squeeze,
     UnravelIndex,
 )
-from lstm_lower.passes.rules.indexing import reshape_to
+from lstm_lower.passes.formulas.rows import reshape_to
+from lstm_lower.passes.formulas.sizes import Size as Number
+from lstm_lower.passes.formulas.sizes import divided, entries, remainder, wide
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size as Number
-from lstm_lower.passes.rules.sizes import divided, entries, remainder, wide
 
 
 @lowers(Shape, Size, repeatable=True)

@@ -7,9 +7,9 @@ from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.graph.values import Dim, Entry
 from lstm_lower.ops.ordinary.slicing import Slice, StridedSlice
+from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, scalar, wide
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import Size, at_least, at_most, entries, from_end, scalar, wide
 from lstm_lower.passes.rules.strided_slice import Axis, sliced_axes
 
 

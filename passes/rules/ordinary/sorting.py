@@ -16,12 +16,12 @@ from lstm_lower.ops.ordinary.sorting import (
     UniqueWithCountsV2,
     Where,
 )
+from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.rows import INT64
+from lstm_lower.passes.formulas.sizes import wide
 from lstm_lower.passes.rules.arrays import unique_slices
-from lstm_lower.passes.rules.indexing import INT64
 from lstm_lower.passes.rules.ordinary.filling import full
-from lstm_lower.passes.rules.ordinary.kernels import computed
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import wide
 
 
 @lowers(Where, repeatable=True)

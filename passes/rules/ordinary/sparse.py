@@ -5,12 +5,12 @@ from __future__ import annotations
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.ordinary.sparse import SparseTensorDenseAdd, SparseTensorDenseMatMul, SparseToDense
+from lstm_lower.passes.formulas.kernels import computed, movable
+from lstm_lower.passes.formulas.sizes import wide
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.ordinary.filling import expanded, full
 from lstm_lower.passes.rules.ordinary.gathering import added
-from lstm_lower.passes.rules.ordinary.kernels import computed, movable
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import wide
 
 
 @lowers(SparseToDense, repeatable=True)

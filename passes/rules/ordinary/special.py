@@ -9,7 +9,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.ordinary.special import Polygamma, Zeta
-from lstm_lower.passes.rules.ordinary import gamma
+from lstm_lower.passes.formulas import gamma
 from lstm_lower.passes.rules.ordinary.tables import lowers_by
 from lstm_lower.passes.rules.registry import Node, lowers
 

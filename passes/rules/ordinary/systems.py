@@ -12,10 +12,10 @@ from lstm_lower.ops.ordinary.systems import (
     MatrixSolve,
     MatrixTriangularSolve,
 )
+from lstm_lower.passes.formulas import elimination
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.ordinary import elimination
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.sizes import up_to
 
 
 def _transposed(matrix: Expr, *, where: bool) -> Expr:

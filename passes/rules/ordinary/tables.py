@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import onnx_ir as ir
-
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.opdef import OpDef
+from lstm_lower.passes.formulas.kernels import CARRIERS
 from lstm_lower.passes.rules.registry import Node, lowers
-
-# Integers for which onnxruntime lacks most operators -> what holds all their numbers, and wraps as they do when cast.
-CARRIERS = {
-    ir.DataType.INT8: ir.DataType.INT32,
-    ir.DataType.INT16: ir.DataType.INT32,
-    ir.DataType.UINT8: ir.DataType.INT32,
-    ir.DataType.UINT16: ir.DataType.INT32,
-    ir.DataType.UINT32: ir.DataType.INT64,
-}
 
 
 def widened(x: Expr) -> Expr:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.rules.elementwise import log1p_of as log_of_one_and
+from lstm_lower.passes.formulas.elementary import log1p_of as log_of_one_and
 
 Formula = Callable[[Expr], Expr]
 

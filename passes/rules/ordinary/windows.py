@@ -20,16 +20,9 @@ from lstm_lower.ops.ordinary.windows import (
     MaxPoolV2,
     MaxPoolWithArgmax,
 )
+from lstm_lower.passes.formulas.spatial import arranged, channels_first, padded
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.spatial import (
-    arranged,
-    channels_first,
-    check_float32,
-    padded,
-    window_margin,
-    window_maxima,
-    window_padding,
-)
+from lstm_lower.passes.rules.spatial import check_float32, window_margin, window_maxima, window_padding
 from lstm_lower.spatial import SpatialAxis, window_axes
 
 

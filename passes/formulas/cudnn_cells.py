@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
-from lstm_lower.passes.rules.sizes import divided
+from lstm_lower.passes.formulas.sizes import divided
 
 X = TypeVar("X")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, detached
-from lstm_lower.passes.rules.elementwise import log1p_of
+from lstm_lower.passes.formulas.elementary import log1p_of
 
 # Coefficients of Chebyshev polynomials in 2 t - 1 for log(erfcx(x) / t), t = 2 / (2 + x), x >= 0, fitted by us: no
 # relative error above 1e-14. The form is that of Press et al., Numerical Recipes, 6.2.2.

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
-from lstm_lower.passes.rules.registry import Node
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +34,6 @@ class LSTMStep:
     ci: Expr
     co: Expr
     h: Expr
-
-
-def peephole_of(n: Node) -> Peephole | None:
-    """The node's peephole weights, or `None` when it does not use them."""
-    return Peephole(n.wci, n.wcf, n.wco) if n.use_peephole else None
 
 
 def lstm_step(

@@ -9,9 +9,18 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.rules.ordinary.tables import CARRIERS
 
 _DT = ir.DataType
+
+# Integers for which onnxruntime lacks most operators -> what holds all their numbers, and wraps as they do when cast.
+CARRIERS = {
+    _DT.INT8: _DT.INT32,
+    _DT.INT16: _DT.INT32,
+    _DT.UINT8: _DT.INT32,
+    _DT.UINT16: _DT.INT32,
+    _DT.UINT32: _DT.INT64,
+}
+
 _COMPUTED = {
     **CARRIERS,
     _DT.FLOAT16: _DT.FLOAT,
@@ -20,6 +29,9 @@ _COMPUTED = {
     # All bits are kept, though they are counted otherwise: sums come out right, an order does not.
     _DT.UINT64: _DT.INT64,
 }
+
+# Halves are computed in float32 and rounded once at the end: products and sums then accumulate in float32.
+COMPUTE_DTYPES = {_DT.FLOAT16: _DT.FLOAT, _DT.BFLOAT16: _DT.FLOAT}
 
 
 def computed(x: Expr) -> Expr:

@@ -1,0 +1,85 @@
+"""Rows of tensors: flattened, numbered, added up at given places, padded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.passes.formulas.sizes import Size
+
+INT64 = ir.DataType.INT64
+
+
+def row_numbers(places: Sequence[Expr], sizes: Sequence[int | Expr]) -> Expr:
+    """Numbers of rows, counted over several axes in order, from the places along each and the axes' sizes."""
+    number = places[0]
+    for place, size in zip(places[1:], sizes[1:], strict=True):
+        number = number * size + place
+    return number
+
+
+def flatten_rows(values: Expr, rank: int) -> Expr:
+    """Merges the first `rank` axes into one."""
+    if rank == 1:
+        return values
+    b = values.builder
+    leading = b.op(std.Shape, values)
+    count = b.op(std.ReduceProd, leading.slice(0, rank, axis=0), keepdims=1) if rank else b.ints(1)
+    return reshape_to(values, concat([count, tail_of(values, rank)], 0))
+
+
+def reshape_to(x: Expr, sizes: Expr) -> Expr:
+    """Another shape, given at run time, in which 0 is a size: before opset 14 it can only mean "as it was"."""
+    allow_zero = {"allowzero": 1} if x.builder.opset >= 14 else {}
+    return x.builder.op(std.Reshape, x, sizes, **allow_zero)
+
+
+def tail_of(values: Expr, start: int) -> Expr:
+    """The sizes from axis `start` on, as a vector."""
+    b = values.builder
+    if values.shape is not None and all(isinstance(size, int) for size in values.shape[start:]):
+        return b.ints(*[size for size in values.shape[start:] if isinstance(size, int)])
+    return b.op(std.Shape, values).slice(start, 2**31 - 1, axis=0)
+
+
+def largest(vector: Expr) -> Expr:
+    """The largest entry, as a vector of one."""
+    return vector.builder.op(std.ReduceMax, vector, keepdims=1)
+
+
+def add_rows(rows: Expr, ids: Expr, segments: Size) -> Expr:
+    """Adds each row into zeros, at the number that stands for it in `ids` [N]; those of number `segments` are lost."""
+    b = rows.builder
+    if b.opset < 16:
+        return _segment_product(rows, ids, segments)
+    zeros = b.op(
+        std.ConstantOfShape,
+        concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0),
+        value=ir.tensor([0], dtype=rows.dtype),
+    )
+    total = b.op(std.ScatterND, zeros, ids.unsqueeze(1), rows, reduction="add")
+    return total.slice(0, segments, axis=0)
+
+
+def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
+    """The sum as a product with the table of which row belongs to which segment: opset 13 has no adding scatter."""
+    b = rows.builder
+    numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
+    table = b.op(std.Equal, numbers.unsqueeze(1), ids.unsqueeze(0)).cast(rows.dtype)
+    if rows.shape is not None and len(rows.shape) == 2:
+        return table @ rows
+    matrix = b.op(std.Reshape, rows, concat([b.op(std.Shape, ids), b.ints(-1)], 0))
+    return reshape_to(table @ matrix, concat([b.sizes([segments]), tail_of(rows, 1)], 0))
+
+
+def padded(x: Expr, axis: int, before: Size, after: Size) -> Expr:
+    """Zeros around x along an axis; nothing is emitted for none."""
+    assert x.shape is not None
+    widths: list[Size] = [0] * (2 * len(x.shape))
+    widths[axis], widths[axis + len(x.shape)] = before, after
+    if all(isinstance(width, int) and not width for width in widths):
+        return x
+    return x.builder.op(std.Pad, x, x.builder.sizes(widths))
