@@ -22,6 +22,7 @@ from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.batch_statistics import BatchStatisticsPass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
+from lstm_lower.passes.decompositions.fourier import is_inexact
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.preparation import preparing_passes
@@ -238,13 +239,17 @@ def _is_function(node: ir.Node) -> bool:
 
 
 def decomposed(context: Context, model: ir.Model, activity: Activity) -> bool:
-    """Writes nodes without a rule as formulas of simpler ones, where there are such; whether there were any."""
+    """Writes nodes without a rule, or without an exact kernel, as formulas of simpler ones; whether there were any."""
     facts = activity.facts
-    without = {node for node in activity.nodes(model.graph) if not has_rule(node, facts)}
-    if not without:
+
+    def stays(node: ir.Node) -> bool:
+        return has_rule(node, facts) and not is_inexact(node, facts)
+
+    others = {node for node in activity.nodes(model.graph) if not stays(node)}
+    if not others:
         return False
-    kept = set(all_nodes(model.graph)) - without
-    decompose = DecomposePass(lambda node: node not in kept and not has_rule(node, facts))
+    kept = set(all_nodes(model.graph)) - others
+    decompose = DecomposePass(lambda node: node not in kept and not stays(node))
     return bool(decompose.share(context)(model).modified)
 
 
