@@ -103,7 +103,7 @@ def lower(
         if check:
             from lstm_lower.runtime.proof.check import check as run_check
 
-            report = run_check(source, lowered)
+            report = run_check(source, lowered, sizes=steps.sizes)
         seconds = time.perf_counter() - start
         settle_state(lowered, form)
         if report is None or report.passed:

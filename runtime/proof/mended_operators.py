@@ -19,6 +19,7 @@ import onnx.reference.ops.op_loop
 import onnx.reference.ops.op_pad
 import onnx.reference.ops.op_rms_normalization
 import onnx.reference.ops.op_roi_align
+import onnx.reference.ops.op_stft
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference.ops._quant_utils import reshape_input
 
@@ -32,6 +33,8 @@ Array = np.ndarray[Any, Any]
 _SHIFTED_REGIONS = 16
 # That from which scales of GroupNormalization are of channels.
 _SCALES_OF_CHANNELS = 21
+# Axes of a signal whose elements are numbers, not pairs of them.
+_REAL_SIGNALS = 2
 # The stash_type that onnx.reference takes.
 _ACCEPTED_STASH = 1
 
@@ -235,6 +238,17 @@ class Slice(onnx.reference.op_run.OpRun):
         return (x,)
 
 
+class STFT(onnx.reference.ops.op_stft.STFT):
+    """onnx's own finds no frames in signals of two axes, which onnxruntime takes for real ones."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, *operands: Array, **given: Any) -> tuple[Array]:
+        x = x[..., np.newaxis] if x.ndim == _REAL_SIGNALS else x
+        found: tuple[Array] = super()._run(x, *operands, **given)  # type: ignore[no-untyped-call]
+        return found
+
+
 MENDED = (
     AffineGrid,
     BatchNormalization,
@@ -249,6 +263,7 @@ MENDED = (
     Pad,
     RMSNormalization,
     RoiAlign,
+    STFT,
     Slice,
     *WINDOW_OPERATORS,
 )

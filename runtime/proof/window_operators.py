@@ -179,6 +179,15 @@ class MaxPool(onnx.reference.ops.op_max_pool.MaxPool):
     _max_pool_1d = _max_pool_2d = _max_pool_3d = _pooled
 
 
+class GatherElements(onnx.reference.op_run.OpRun):
+    """onnx's own fails along axes of more than 64 elements where indices are fewer lines than the data has."""
+
+    op_domain = ""
+
+    def _run(self, data: Array, indices: Array, axis: int | None = None) -> tuple[Array]:
+        return (data[_places(indices, axis)],)
+
+
 class ScatterElements(onnx.reference.op_run.OpRun):
     """Updates at their places, one after another where several have the same."""
 
@@ -187,15 +196,20 @@ class ScatterElements(onnx.reference.op_run.OpRun):
     def _run(
         self, data: Array, indices: Array, updates: Array, *, axis: int | None = None, reduction: str | None = None
     ) -> tuple[Array]:
-        places: list[Any] = list(np.ogrid[tuple(slice(size) for size in indices.shape)])
-        places[axis or 0] = indices
-        found = data.copy()
+        places, found = _places(indices, axis), data.copy()
         if reduction in (None, "none"):
-            found[tuple(places)] = updates
+            found[places] = updates
         else:
             ufuncs = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
-            ufuncs[reduction].at(found, tuple(places), updates)
+            ufuncs[reduction].at(found, places, updates)
         return (found,)
 
 
-WINDOW_OPERATORS = (Conv, ConvTranspose, MaxPool, ScatterElements)
+def _places(indices: Array, axis: int | None) -> tuple[Array, ...]:
+    """The elements that indices along an axis stand for; along others they lie where the indices do."""
+    places: list[Array] = list(np.ogrid[tuple(slice(size) for size in indices.shape)])
+    places[axis or 0] = indices
+    return tuple(places)
+
+
+WINDOW_OPERATORS = (Conv, ConvTranspose, GatherElements, MaxPool, ScatterElements)

@@ -64,6 +64,11 @@ def test_lower_checks(tmp_path: Path) -> None:
     assert "passed: errors against float64" in text
 
 
+def test_random_feeds_of_the_check_have_the_sizes_that_are_fixed(tmp_path: Path) -> None:
+    text = succeed("lower", TRAIN, "-o", tmp_path / "low.onnx", "--check", "--dim", "batch=3")
+    assert "passed: errors against float64" in text
+
+
 def test_lower_with_external_data(tmp_path: Path) -> None:
     # Large enough not to be folded into its parts.
     kwargs = valid_inputs("BlockLSTM", I=60, H=60)

@@ -145,3 +145,12 @@ def test_slices_with_bounds_as_attributes() -> None:
     x = normal(3, 4)
     found = evaluate("Slice<axes = [1], starts = [-3], ends = [9]>(x)", 9, x=x)
     np.testing.assert_array_equal(found, x[:, 1:])
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_spectra_of_signals_of_two_axes(onesided: int) -> None:
+    x, window = normal(2, 40), np.hanning(16)
+    frames = np.lib.stride_tricks.sliding_window_view(x, 16, axis=1)[:, ::6] * window
+    wanted = np.fft.rfft(frames) if onesided else np.fft.fft(frames)
+    found = evaluate(f"STFT<onesided = {onesided}>(x, step, w)", x=x, step=np.array(6), w=window)
+    np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], wanted, atol=EXACT)

@@ -34,6 +34,8 @@ CASES = {
     'MaxPool<kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_UPPER">(x)': [(2, 3, 8, 7)],
     "MaxPool<kernel_shape = [2, 2], strides = [2, 2], storage_order = 1>(x)": [(2, 3, 6, 4)],
     "MaxPool<kernel_shape = [2, 3, 2], strides = [2, 2, 2], pads = [0, 1, 0, 0, 1, 0]>(x)": [(1, 2, 4, 5, 4)],
+    "GatherElements<axis = 1>(x, i)": [(2, 70), (2, 300)],
+    "GatherElements<axis = -1>(x, i)": [(3, 4, 70), (2, 3, 5)],
     'ScatterElements<axis = -1, reduction = "none">(x, i, u)': [(3, 4), (3, 4)],
     'ScatterElements<axis = 0, reduction = "add">(x, i, u)': [(3, 4), (5, 2)],
     'ScatterElements<axis = 1, reduction = "mul">(x, i, u)': [(3, 4), (2, 3)],
