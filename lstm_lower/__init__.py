@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lstm_lower import raw_ops as raw_ops
     from lstm_lower.keras import from_keras as from_keras
     from lstm_lower.onnx import from_onnx as from_onnx
-    from lstm_lower.passes.gradients.gradient import gradient as gradient
+    from lstm_lower.passes.differentiate import gradient as gradient
     from lstm_lower.passes.lower import lower as lower
     from lstm_lower.passes.pipeline import optimize as optimize
     from lstm_lower.runtime.session import Session as Session
@@ -65,7 +65,7 @@ _LAZY = {
     "from_onnx": "lstm_lower.onnx",
     "from_tensorflow": "lstm_lower.tensorflow",
     "from_torch": "lstm_lower.torch",
-    "gradient": "lstm_lower.passes.gradients.gradient",
+    "gradient": "lstm_lower.passes.differentiate",
     "lower": "lstm_lower.passes.lower",
     "optimize": "lstm_lower.passes.pipeline",
     "tf2onnx_ops": "lstm_lower.tensorflow",

@@ -17,8 +17,8 @@ import onnx
 import onnx_ir as ir
 
 import lstm_lower as ll
+from lstm_lower.passes.differentiate import gradient_passes
 from lstm_lower.passes.driver import run_passes
-from lstm_lower.passes.gradients.gradient import gradient_passes
 from lstm_lower.runtime.proof.reference import evaluate
 from tests.support.differences import initializers_as_inputs
 

@@ -51,7 +51,7 @@ def gradient(
     """
     target = output if output is not None else model.parent / f"{model.stem}.gradient.onnx"
     with console.errors(as_json=as_json, plugins=plugin):
-        from lstm_lower.passes.gradients.gradient import gradient as add_gradients
+        from lstm_lower.passes.differentiate import gradient as add_gradients
         from lstm_lower.records.model_files import load, save
         from lstm_lower.runtime.loadable import check_loadable
 

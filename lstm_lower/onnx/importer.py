@@ -13,7 +13,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import transform
-from lstm_lower.passes.gradients.preparation import preparing_passes
+from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.training.evaluation import EvaluationPass
 from lstm_lower.passes.training.layers import LayerStatePass
 from lstm_lower.passes.training.losses import Loss

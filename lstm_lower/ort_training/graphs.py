@@ -21,7 +21,7 @@ from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import run_passes
-from lstm_lower.passes.gradients.preparation import preparing_passes
+from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.lower import lowering_passes
 from lstm_lower.passes.training.evaluation import InferenceFormPass
 from lstm_lower.passes.training.layers import LayerStatePass

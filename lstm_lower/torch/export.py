@@ -18,9 +18,9 @@ from torch.backends import opt_einsum
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph.copies import copy_model
+from lstm_lower.graph.operator_versions import first_version
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.fourier import ExactFourierPass
-from lstm_lower.passes.opset.forms import first_version
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import lacking, only_processor

@@ -19,7 +19,7 @@ from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOp
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import run_passes
-from lstm_lower.passes.gradients.preparation import preparing_passes
+from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.training import evaluation
 from lstm_lower.passes.training.evaluation import EvaluationPass

@@ -10,10 +10,10 @@ from lstm_lower.graph.emit import replace
 from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
+from lstm_lower.passes.differentiate import check_rules, decomposed
 from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.gradients.activity import Activity
-from lstm_lower.passes.gradients.gradient import check_rules, decomposed
-from lstm_lower.passes.gradients.preparation import preparing_passes
 from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.reverse import Reverse
 

@@ -10,9 +10,9 @@ import onnx_ir as ir
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.operator_versions import form
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
-from lstm_lower.passes.opset.forms import form
 
 
 def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr | None] | None:

@@ -12,6 +12,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Constants, Workspace
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
+from lstm_lower.graph.operator_versions import changes, default_attributes, first_version, form, misfit
 from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.decompositions.functions import expanded
@@ -23,7 +24,6 @@ from lstm_lower.passes.opset import (  # noqa: F401 (importing the rewrites fill
     shaping,
     upwards,
 )
-from lstm_lower.passes.opset.forms import changes, default_attributes, first_version, form, misfit
 from lstm_lower.passes.opset.installed import newest_with_kernel
 from lstm_lower.passes.opset.registry import BEFORE, SINCE, Site
 

@@ -14,8 +14,8 @@ import onnxruntime as ort
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.operator_versions import changes
 from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.opset.forms import changes
 
 MIN_OPSET = std.OLDEST_VIEWED
 _FLOAT = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1])

@@ -18,8 +18,8 @@ from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
+from lstm_lower.passes.differentiate import GradientPass
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
-from lstm_lower.passes.gradients.gradient import GradientPass
 from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve
 from lstm_lower.records import origin
 from lstm_lower.records import state as training_state

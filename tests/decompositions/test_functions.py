@@ -14,8 +14,8 @@ from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
+from lstm_lower.graph.operator_versions import form, misfit
 from lstm_lower.passes.decompositions.decompose import DecomposePass
-from lstm_lower.passes.opset.forms import form, misfit
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.support.fuzz import node_tests
 

@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from lstm_lower.graph.dump import dump
+from lstm_lower.passes.differentiate import gradient_passes
 from lstm_lower.passes.driver import run_passes
-from lstm_lower.passes.gradients.gradient import gradient_passes
 from tests.conftest import Golden
 
 MODELS = {

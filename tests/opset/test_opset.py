@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from lstm_lower.passes.opset.forms import changes
+from lstm_lower.graph.operator_versions import changes
 from lstm_lower.passes.opset.installed import newest_opset
 from tests.support.examples import named
 from tests.support.opset_case import Array, Case

@@ -17,6 +17,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label, undeclared
+from lstm_lower.graph.operator_versions import form
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Context, Pass
@@ -24,12 +25,11 @@ from lstm_lower.passes.batch_statistics import BatchStatisticsPass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.decompositions.fourier import is_inexact
 from lstm_lower.passes.driver import transform
+from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
-from lstm_lower.passes.gradients.preparation import preparing_passes
 from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
 from lstm_lower.passes.gradients.reverse import Reverse
-from lstm_lower.passes.opset.forms import form
 from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.scatter import OrderedScatterPass
