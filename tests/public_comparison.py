@@ -30,7 +30,7 @@ from lstm_lower.records import state
 from lstm_lower.runtime.feeds import random_feeds, required_inputs
 from lstm_lower.runtime.proof import steps
 from lstm_lower.tensorflow import original as tensorflow
-from lstm_lower.tensorflow.files.anatomy import anatomy
+from lstm_lower.tensorflow.anatomy import anatomy
 from lstm_lower.tensorflow.files.opening import read_file
 
 Array = np.ndarray[Any, Any]

@@ -15,7 +15,7 @@ from lstm_lower.cli.sources import choice
 from lstm_lower.errors import some
 
 if TYPE_CHECKING:
-    from lstm_lower.tensorflow.files.anatomy import Anatomy
+    from lstm_lower.tensorflow.anatomy import Anatomy
 
 # Rows of each part, so that all of it fits on a screen.
 _ROWS = 6
@@ -36,7 +36,7 @@ def inspect_graph(
         InvalidModelError, InvalidInputError: the file is broken, or the names are not in it.
         OSError: it cannot be read.
     """
-    from lstm_lower.tensorflow.files.anatomy import anatomy
+    from lstm_lower.tensorflow.anatomy import anatomy
     from lstm_lower.tensorflow.files.opening import read_file
 
     found = anatomy(read_file(path, checkpoint), signature, inputs, outputs)

@@ -18,7 +18,7 @@ from lstm_lower.records.kinds import is_tensorflow
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from lstm_lower.tensorflow.files.anatomy import Anatomy
+    from lstm_lower.tensorflow.anatomy import Anatomy
     from lstm_lower.tensorflow.sources import Source
 
 _INPUTS_HELP = "Inputs of a TensorFlow graph, separated by commas [default: those that `inspect` proposes]."
@@ -204,7 +204,7 @@ def chosen(path: Path, options: ImportOptions, fed: Sequence[str] = ()) -> Impor
         InvalidModelError, InvalidInputError: the file is broken, or the names are not in it.
         OSError: it cannot be read.
     """
-    from lstm_lower.tensorflow.files.anatomy import anatomy
+    from lstm_lower.tensorflow.anatomy import anatomy
     from lstm_lower.tensorflow.files.opening import read_file
     from lstm_lower.tensorflow.files.saved_model import DEFAULT_SIGNATURE
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 
@@ -18,9 +18,6 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.formulas.rows import reshape_to
-
-if TYPE_CHECKING:
-    from lstm_lower.passes.gradients.reverse import Reverse
 
 # Sums in these dtypes are accumulated in float32.
 _HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -35,14 +32,14 @@ class Adjoint:
         b: emits what computes gradients.
         dys: the gradient of each of the node's outputs; `None` where nothing flows.
         active: the values that gradients are wanted of.
-        reverse: the walk that asks; rules of operators that hold graphs walk through these by it.
+        flow: lets a gradient flow into a value from outside the node; for rules of operators that hold graphs.
     """
 
     op: std.Standard
     b: Builder
     dys: Sequence[Expr | None]
     active: AbstractSet[ir.Value]
-    reverse: Reverse
+    flow: Callable[[ir.Value, Expr], None]
 
     @property
     def dy(self) -> Expr:

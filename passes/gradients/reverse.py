@@ -64,7 +64,7 @@ class Reverse:
         if rule is None:
             # All that varies has a rule: of this node nothing does.
             return
-        adjoint = Adjoint(view, self.builder, dys, self.active, self)
+        adjoint = Adjoint(view, self.builder, dys, self.active, self.add)
         for operand, gradient in zip(node.inputs, rule(view, adjoint), strict=False):
             if operand is None or gradient is None or operand not in self.active:
                 continue

@@ -15,11 +15,11 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import replace
-from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity, hoist_invariant
+from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
-from lstm_lower.passes.loops.views.moves import moved, moves_from
+from lstm_lower.passes.loops.views.moves import behind_identity, moved, moves_from
 
 
 class FinalValues(LoopPass):

@@ -20,8 +20,10 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
+from lstm_lower.passes.loops.views.counters import hoist_initializers
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
+from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.sequences import Sequences
 
 # A result for all steps at once may be this many times larger than what it is computed from.
@@ -129,18 +131,6 @@ def _read_elements(loop: Loop, dependence: Dependence, sequences: Sequences, hoi
                 loop.substitute(value, loop.add_input(batch.sequences[value]))
 
 
-def hoist_initializers(loop: Loop) -> bool:
-    """Makes a body's initializers constants before the loop; whether there were any."""
-    initializers = list(loop.body.initializers.items())
-    for name, initializer in initializers:
-        assert initializer.const_value is not None
-        tensor = initializer.const_value
-        array = loop.before().op(std.Constant, value=ir.AttrTensor("value", tensor))
-        del loop.body.initializers[name]
-        loop.substitute(initializer, array)
-    return bool(initializers)
-
-
 def hoist_invariant(loop: Loop) -> bool:
     """Moves initializers and nodes whose results are the same at every step before the loop; whether there were any."""
     modified = hoist_initializers(loop)
@@ -185,16 +175,6 @@ def is_anchor(loop: Loop, node: ir.Node) -> bool:
 def makes_result(node: ir.Node) -> bool:
     """Whether a node is an Identity that nothing but the body's outputs read: each output has to be made once."""
     return std.Identity.matches(node) and not node.outputs[0].uses()
-
-
-def behind_identity(value: ir.Value) -> ir.Value:
-    """The value that an Identity passes on; not that behind one which stops gradients."""
-    producer = value.producer()
-    while std.Identity.hands_on(producer):
-        source = producer.inputs[0]
-        assert source is not None
-        value, producer = source, source.producer()
-    return value
 
 
 def _check_outside(values: list[ir.Value], stuck: set[ir.Value]) -> None:

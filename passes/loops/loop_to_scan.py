@@ -25,12 +25,12 @@ from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.graph.values import Dim
-from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 from lstm_lower.passes.loops.views.carried_shapes import staying, tell_shapes, values_of
 from lstm_lower.passes.loops.views.linear import Counting, Linear, Term, least
 from lstm_lower.passes.loops.views.linear_code import scalar
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput
+from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.shapes import state as state_known
 
 # The numbers of the steps become a constant.

@@ -13,10 +13,10 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
-from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput
+from lstm_lower.passes.loops.views.moves import behind_identity
 
 
 class OutputConcatenation(LoopPass):

@@ -19,12 +19,12 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.loop_invariant_code_motion import behind_identity
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.counters import counters_of, hoist_sizes
 from lstm_lower.passes.loops.views.linear import Counting, Linear
 from lstm_lower.passes.loops.views.linear_code import scalar, steps_below, written
 from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop
 
 

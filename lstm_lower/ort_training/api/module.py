@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError, some
 from lstm_lower.graph.edit import remove_unread
-from lstm_lower.ort_training.api.checkpoint_state import CheckpointState
+from lstm_lower.ort_training.checkpoint_state import CheckpointState
 from lstm_lower.ort_training.graphs import LAZY_RESET
 from lstm_lower.records import state as training_state
 from lstm_lower.records.model_files import load, save

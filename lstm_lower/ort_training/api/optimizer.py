@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.ort_training.api.checkpoint_state import OptimizerState
 from lstm_lower.ort_training.api.module import Module
+from lstm_lower.ort_training.checkpoint_state import OptimizerState
 from lstm_lower.ort_training.onnxblock.optim import GRADIENTS, LEARNING_RATE, PARAMETERS, STEP
 from lstm_lower.runtime.session import Session
 

@@ -9,7 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.ort_training.api.checkpoint_state import CheckpointState, Held
+from lstm_lower.ort_training.checkpoint_state import CheckpointState, Held
 
 
 def save_checkpoint(

@@ -41,14 +41,6 @@ def is_pipeline(node: Any) -> bool:
     return _PIPELINE.match(node.op) is not None
 
 
-def is_known(op: str) -> bool:
-    """Whether an import knows what to do with an op."""
-    from lstm_lower.tensorflow.model import is_convertible
-    from lstm_lower.tensorflow.structure import RAISED
-
-    return is_convertible(op) or op in RAISED
-
-
 def find_train_ops(view: View) -> list[str]:
     """Likely training steps: groups of updates, and what counts a step once these are done."""
     waiting = {name: {x[1:] for x in node.input if x.startswith("^")} for name, node in view.nodes.items()}

@@ -111,7 +111,7 @@ class _BackwardLoop:
     def results(self, finals: Sequence[Expr]) -> dict[int, Expr]:
         """Lets the finals of all that is carried flow on; returns those of states, by position."""
         for value, final in zip(self.sums, finals[len(self.states) :], strict=False):
-            self.n.reverse.add(value, final)
+            self.n.flow(value, final)
         return dict(zip(self.states, finals, strict=False))
 
 
@@ -275,5 +275,5 @@ def _if(op: std.If, n: Adjoint) -> Gradients:
     results = n.b.ops(std.If, condition, outputs=len(reached), then_branch=graphs[0], else_branch=graphs[1])
     for value, result in zip(reached, results, strict=True):
         shape = n.b.facts.shape(value)
-        n.reverse.add(value, result if shape is None else n.b.set_shape(result, shape))
+        n.flow(value, result if shape is None else n.b.set_shape(result, shape))
     return []

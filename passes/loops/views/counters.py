@@ -10,9 +10,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Entry
-from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_initializers
 from lstm_lower.passes.loops.views.linear import INDICES, Counting, Linear
-from lstm_lower.passes.loops.views.loop import State
+from lstm_lower.passes.loops.views.loop import Loop, State
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
 
 
@@ -87,3 +86,15 @@ def _never_fails(node: ir.Node, facts: Facts) -> bool:
     # What is known of the entries was computed in the same way.
     entries = facts.entries(view.output)
     return entries is not None and all(not isinstance(x, Entry) or x.value is not view.output for x in entries)
+
+
+def hoist_initializers(loop: Loop) -> bool:
+    """Makes a body's initializers constants before the loop; whether there were any."""
+    initializers = list(loop.body.initializers.items())
+    for name, initializer in initializers:
+        assert initializer.const_value is not None
+        tensor = initializer.const_value
+        array = loop.before().op(std.Constant, value=ir.AttrTensor("value", tensor))
+        del loop.body.initializers[name]
+        loop.substitute(initializer, array)
+    return bool(initializers)

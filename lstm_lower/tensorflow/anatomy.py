@@ -14,7 +14,9 @@ from lstm_lower.tensorflow.files import messages, saved_model, steps, values
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.opening import GraphFile, source_of, whole
 from lstm_lower.tensorflow.files.views import View, called, data_inputs
+from lstm_lower.tensorflow.model import is_convertible
 from lstm_lower.tensorflow.sources import Source, Variable
+from lstm_lower.tensorflow.structure import RAISED
 
 # Modules of definitions whose ops are cells and sequences.
 _RECURRENT = ("block", "cudnn")
@@ -310,8 +312,9 @@ def _unsupported(main: View, walked: set[str], reached: Sequence[View], function
         for view in reached:
             yield from ((f"{view.where}/{name}", node) for name, node in view.nodes.items())
 
+    structural = functions | RAISED
     found: dict[str, list[str]] = {}
     for label, node in nodes():
-        if node.op not in functions and not steps.is_known(node.op):
+        if node.op not in structural and not is_convertible(node.op):
             found.setdefault(node.op, []).append(label)
     return dict(sorted(found.items()))
