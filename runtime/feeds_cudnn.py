@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.copies import copy_model
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.standard.base import constant_of
 from lstm_lower.opdef import Arranged
 from lstm_lower.runtime.proof import reference
@@ -43,7 +44,7 @@ def with_forward_outputs(model: ir.Model, feeds: Mapping[str, Array]) -> dict[st
             continue
         wanted = ("input", "input_h", "input_c", "params", "sequence_lengths")
         values = {name: _value(model, value, result) for name in wanted if (value := operands.get(name)) is not None}
-        call = bind_node(node, definition)
+        call = bind_node(node, definition, Facts(0))
         attributes = {name: value for name, value in call.attributes.items() if not name.startswith("_")}
         if call.attributes["dropout"] > 0 and (masks := operands.get("reserve_space")) is not None:
             attributes["masks"] = _value(model, masks, result)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, LstmLowerError, requires
-from lstm_lower.graph.facts import Facts
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.inference import Inferred
 from lstm_lower.graph.subgraphs import all_nodes
@@ -16,6 +16,18 @@ from lstm_lower.opdef import Arranged, Call, OpDef, TensorInfo, definition
 
 # Larger values are data, and would take longer to compare than to bind again.
 _MAX_VALUE_SIZE = 64
+
+
+class Binder(std.Knowledge, Protocol):
+    """What is known of values, and memos of what follows for composite nodes.
+
+    Attributes:
+        infos: what composite nodes ask of their operands.
+        calls: their uses of their ops, by all that these depend on.
+    """
+
+    infos: dict[ir.Value, TensorInfo]
+    calls: dict[Hashable, Call]
 
 
 def composite_nodes(graph: ir.Graph | ir.Function) -> Iterator[tuple[ir.Node, type[OpDef]]]:
@@ -36,7 +48,7 @@ def given_attributes(node: ir.Node) -> dict[str, Any]:
     return {name: attribute.value for name, attribute in node.attributes.items() if not attribute.is_ref()}
 
 
-def bind_node(node: ir.Node, op: type[OpDef], facts: Facts | None = None) -> Call:
+def bind_node(node: ir.Node, op: type[OpDef], facts: Binder) -> Call:
     """Verifies a composite node against its definition.
 
     Nodes of which the same is known share one call, so nobody may change it: an unrolled network holds thousands of
@@ -45,12 +57,11 @@ def bind_node(node: ir.Node, op: type[OpDef], facts: Facts | None = None) -> Cal
     Args:
         node: the node.
         op: its definition.
-        facts: what is known of the model's values; without it, what the model states.
+        facts: what is known of the model's values.
 
     Raises:
         InvalidModelError: an operand or attribute does not fit.
     """
-    facts = Facts(0) if facts is None else facts
     infos = [_info(value, facts) for value in node.inputs]
     key = _key(node, op, infos)
     call = facts.calls.get(key) if key is not None else None
@@ -63,7 +74,7 @@ def bind_node(node: ir.Node, op: type[OpDef], facts: Facts | None = None) -> Cal
     return call
 
 
-def inferred(node: ir.Node, facts: Facts) -> Inferred | None:
+def inferred(node: ir.Node, facts: Binder) -> Inferred | None:
     """Dtypes and shapes of a composite node's outputs; nothing where it does not fit its definition.
 
     The error for such a node is the verifier's.
@@ -89,7 +100,7 @@ def _bind(node: ir.Node, op: type[OpDef], infos: list[TensorInfo | None]) -> Cal
     return op.bind(node_label(node), Arranged.of(op.inputs, infos, attributes), attributes)
 
 
-def _info(value: ir.Value | None, facts: Facts) -> TensorInfo | None:
+def _info(value: ir.Value | None, facts: Binder) -> TensorInfo | None:
     if value is None or value in facts.infos:
         return None if value is None else facts.infos[value]
     dtype = facts.dtype(value)

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.graph import onnx_inference
+from lstm_lower.graph import bindings, onnx_inference
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.folding import LARGEST, OF_SHAPES, folds
 from lstm_lower.graph.inference import Inferred, infers
@@ -52,14 +52,12 @@ class Facts:
 
     Attributes:
         opset: the model's version of `ai.onnx`.
-        composite: infers dtypes and shapes of the outputs of a node of another domain.
-        infos: what composite nodes ask of their operands, and
-        calls: their uses of their ops, by all that these depend on; see `bindings.bind_node`.
+        infos: memo of `bindings.bind_node`.
+        calls: memo of `bindings.bind_node`.
     """
 
-    def __init__(self, opset: int, composite: Callable[[ir.Node, Facts], Inferred | None] | None = None) -> None:
+    def __init__(self, opset: int) -> None:
         self.opset = opset
-        self.composite = composite
         self.infos: dict[ir.Value, TensorInfo] = {}
         self.calls: dict[Hashable, Call] = {}
         self._views: dict[ir.Node | None, std.Standard | None] = {None: None}
@@ -75,7 +73,7 @@ class Facts:
     @classmethod
     def of(cls, model: ir.Model) -> Facts:
         """The facts of a model."""
-        facts = cls(model.graph.opset_imports.get("", 0), _by_definition)
+        facts = cls(model.graph.opset_imports.get("", 0))
         facts.enter(*model.graph)
         return facts
 
@@ -98,7 +96,7 @@ class Facts:
 
     def clear(self) -> None:
         """Forgets everything: views and facts hold each other, and constants the files that they are mapped from."""
-        vars(self).update(vars(Facts(self.opset, self.composite)))
+        vars(self).update(vars(Facts(self.opset)))
 
     def kept(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, Shape | None]:
         """Type and shape as far as they were asked for already."""
@@ -111,7 +109,7 @@ class Facts:
 
     def assuming(self, shapes: Mapping[ir.Value, Shape | None], inside: Container[ir.Value]) -> Facts:
         """What would be known if some values had given shapes; nothing known of the values `inside` is taken over."""
-        found = Facts(self.opset, self.composite)
+        found = Facts(self.opset)
         found._parameters = self._parameters
         found._told = {value: shape for value, shape in self._told.items() if value not in inside}
         found._types = {value: type_ for value, type_ in self._types.items() if value not in inside}
@@ -300,7 +298,7 @@ class Facts:
     def _inferred(self, node: ir.Node) -> Inferred:
         view = self.view(node)
         if view is None and node.domain != "":
-            return (self.composite(node, self) if self.composite is not None else None) or []
+            return bindings.inferred(node, self) or []
         rule = None if view is None else infers.of(type(view))
         return rule(view) if rule is not None else onnx_inference.inferred(node, self)
 
@@ -365,12 +363,6 @@ class Facts:
             return True
         view = self.maker(value)
         return isinstance(view, std.Moving | std.Identity) and self.finite(view.node.inputs[0])
-
-
-def _by_definition(node: ir.Node, facts: Facts) -> Inferred | None:
-    from lstm_lower.graph.bindings import inferred
-
-    return inferred(node, facts)
 
 
 def _neighbours(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:

@@ -7,17 +7,13 @@ from the first answer are discarded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import onnx
 import onnx_ir as ir
 
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.inference import Inferred
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Dim, Partial, stated
-
-if TYPE_CHECKING:
-    from lstm_lower.graph.facts import Facts
-    from lstm_lower.graph.inference import Inferred
 
 # Larger operands are data; inference reads sizes, axes and the like.
 _LARGEST = 256
@@ -26,7 +22,7 @@ _LARGEST = 256
 _FIRST_TRIED, _BETWEEN = 10_007, 1_013
 
 
-def inferred(node: ir.Node, facts: Facts) -> Inferred:
+def inferred(node: ir.Node, facts: std.Knowledge) -> Inferred:
     """What onnx tells of a node's outputs; nothing where it does not know the operator or refuses the operands."""
     if subgraphs_of(node) or any(attribute.is_ref() for attribute in node.attributes.values()):
         return []
@@ -102,7 +98,7 @@ def _has_shape(proto: onnx.TypeProto) -> bool:
     return bool(proto.HasField("tensor_type") and proto.tensor_type.HasField("shape"))
 
 
-def _typed(value: ir.Value, type_: ir.TypeProtocol, facts: Facts, identities: dict[str, Dim]) -> onnx.TypeProto:
+def _typed(value: ir.Value, type_: ir.TypeProtocol, facts: std.Knowledge, identities: dict[str, Dim]) -> onnx.TypeProto:
     shape = facts.shape(value)
     if shape is not None:
         # Open dimensions go through onnx under names of their own.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.inference.base import Type
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Partial
-
-if TYPE_CHECKING:
-    from lstm_lower.graph.facts import Facts
 
 
 class Parameters:
@@ -39,13 +36,13 @@ class Parameters:
         node, index = self._places.get(value, (None, 0))
         return node.inputs[index] if node is not None and index < len(node.inputs) else None
 
-    def sequence(self, value: ir.Value, facts: Facts) -> ir.Value | None:
+    def sequence(self, value: ir.Value, facts: std.Knowledge) -> ir.Value | None:
         """The sequence of which a Scan's parameter is one element."""
         node, index = self._places.get(value, (None, 0))
         view = facts.view(node)
         return self.operand(value) if isinstance(view, std.Scan) and index >= view.states else None
 
-    def inferred(self, value: ir.Value, facts: Facts) -> tuple[ir.TypeProtocol | ir.DataType | None, Partial | None]:
+    def inferred(self, value: ir.Value, facts: std.Knowledge) -> tuple[Type, Partial | None]:
         """What follows for a parameter from what is handed to it."""
         node, index = self._places.get(value, (None, 0))
         view, outer = facts.view(node), self.operand(value)

@@ -18,7 +18,6 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import replace
-from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.inference.arrays import sliced
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, scans_of
@@ -97,7 +96,7 @@ def _turn_output(loop: Loop, output: ScanOutput) -> bool:
     return True
 
 
-def turned_round(facts: Facts, node: ir.Node | None) -> tuple[ir.Value, int] | None:
+def turned_round(facts: std.Knowledge, node: ir.Node | None) -> tuple[ir.Value, int] | None:
     """What a node turns round, and the axis; `None` when it does something else."""
     view = facts.view(node)
     shape = None if view is None else view.shape()

@@ -20,7 +20,6 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter
-from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
 
 V = TypeVar("V", bound=std.Standard)
@@ -99,7 +98,7 @@ def _candidate(split: std.Split) -> _Candidate | None:
     return _Candidate(split, sizes, product.a, product.b, bias)
 
 
-def _lone_maker(facts: Facts, value: ir.Value, kind: type[V]) -> V | None:
+def _lone_maker(facts: std.Knowledge, value: ir.Value, kind: type[V]) -> V | None:
     """The view of the node of a kind that makes a value for one reader."""
     maker = facts.maker(value)
     lone = len(value.uses()) == 1 and not value.is_graph_output()

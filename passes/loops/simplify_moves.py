@@ -7,7 +7,6 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END, Emitter
-from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Array, Dim
 from lstm_lower.passes.loops.loop_reversal import turned_round
 from lstm_lower.passes.loops.views.simplifies import fits, simplifies
@@ -174,7 +173,7 @@ def _gather(op: std.Gather, e: Emitter) -> ir.Value | None:
     return _turned_back(op, e)
 
 
-def _counts(facts: Facts, value: ir.Value | None, size: Dim) -> bool:
+def _counts(facts: std.Knowledge, value: ir.Value | None, size: Dim) -> bool:
     """Whether a vector holds 0, 1, 2 and so on, as many as there are in a size."""
     array, maker = facts.constant(value), facts.maker(value)
     if array is not None:

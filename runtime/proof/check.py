@@ -21,6 +21,7 @@ import onnxruntime as ort
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, requires, some
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.copies import copy_model
+from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.composites import is_to_lower
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
@@ -321,7 +322,7 @@ def gradient_rows(model: ir.Model) -> list[GradientRow]:
     seen = set()
     graphs = [model.graph, *(function.graph for function in model.functions.values())]
     for node, definition in (found for graph in graphs for found in composite_nodes(graph)):
-        attributes = bind_node(node, definition).attributes
+        attributes = bind_node(node, definition, Facts(0)).attributes
         key = (definition, repr(sorted(attributes.items())))
         if definition not in finite_differences.PAIRINGS or key in seen:
             continue

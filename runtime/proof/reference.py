@@ -20,6 +20,7 @@ from lstm_lower.errors import InvalidModelError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.copies import copy_model
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.verify import verify
@@ -108,7 +109,7 @@ def _prepared(model: ir.Model) -> ir.Model:
 
 def _round_attributes(node: ir.Node, definition: type[OpDef]) -> None:
     """Rounds attributes as the kernels do, to a dtype that widening takes away."""
-    call = bind_node(node, definition)
+    call = bind_node(node, definition, Facts(0))
     for attribute in definition.attributes:
         dtype = call.types.get(attribute.rounds_to or "")
         if dtype in _FLOATING and dtype != ir.DataType.FLOAT:

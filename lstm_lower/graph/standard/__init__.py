@@ -4,6 +4,7 @@ from lstm_lower.graph.standard.arrays import *
 from lstm_lower.graph.standard.base import OLDEST_VIEWED as OLDEST_VIEWED
 from lstm_lower.graph.standard.base import VIEWS as VIEWS
 from lstm_lower.graph.standard.base import Facet as Facet
+from lstm_lower.graph.standard.base import Knowledge as Knowledge
 from lstm_lower.graph.standard.base import Standard as Standard
 from lstm_lower.graph.standard.control_flow import *
 from lstm_lower.graph.standard.elementwise import *

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 import numpy as np
 import onnx_ir as ir
@@ -18,8 +18,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidModelError, LstmLowerError, requires
 
 if TYPE_CHECKING:
-    from lstm_lower.graph.facts import Facts
-    from lstm_lower.graph.values import Array, Shape
+    from lstm_lower.graph.values import Array, Dim, Shape
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,6 +28,25 @@ VIEWS: dict[str, type[Standard]] = {}
 # Views read, and rules write, the forms that operators have from this opset on (axes of ReduceSum, Squeeze and Split as
 # operands). Older models have no views until they are raised to it.
 OLDEST_VIEWED = 13
+
+
+class Knowledge(Protocol):
+    """What views and their facets ask about values; `lstm_lower.graph.facts.Facts` answers."""
+
+    @property
+    def opset(self) -> int: ...
+    def view(self, node: ir.Node | None) -> Standard | None: ...
+    def maker(self, value: ir.Value | None) -> Standard | None: ...
+    def type(self, value: ir.Value | None) -> ir.TypeProtocol | None: ...
+    def dtype(self, value: ir.Value | None) -> ir.DataType | None: ...
+    def shape(self, value: ir.Value | None) -> Shape | None: ...
+    def rank(self, value: ir.Value | None) -> int | None: ...
+    def same_shape(self, a: ir.Value | None, b: ir.Value | None) -> bool: ...
+    def elements(self, value: ir.Value | None, unknown: int = 64) -> int: ...
+    def constant(self, value: ir.Value | None) -> Array | None: ...
+    def entries(self, value: ir.Value | None) -> tuple[Dim, ...] | None: ...
+    def uniform(self, value: ir.Value | None) -> float | None: ...
+    def finite(self, value: ir.Value | None) -> bool: ...
 
 
 class Operand:
@@ -101,7 +119,7 @@ class Standard:
             cls.op_type, cls.domain = op_type or cls.__name__, domain
             VIEWS[cls.op_type] = cls
 
-    def __init__(self, node: ir.Node, facts: Facts) -> None:
+    def __init__(self, node: ir.Node, facts: Knowledge) -> None:
         self.node = node
         self.facts = facts
 
@@ -112,7 +130,7 @@ class Standard:
         return node is not None and kind is not None and issubclass(kind, cls) and node.domain == kind.domain
 
     @classmethod
-    def of(cls, node: ir.Node | None, facts: Facts) -> Self | None:
+    def of(cls, node: ir.Node | None, facts: Knowledge) -> Self | None:
         """The node's view; `None` when it is of another operator, or an attribute stands for a function's."""
         view = facts.view(node)
         return view if isinstance(view, cls) else None
