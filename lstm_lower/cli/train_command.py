@@ -124,8 +124,8 @@ def train(
         from lstm_lower.runtime.training.data.opening import open_data
         from lstm_lower.runtime.training.data.source import Order
         from lstm_lower.runtime.training.fitting import Fit
-        from lstm_lower.runtime.training.parallel.spread import spread
         from lstm_lower.runtime.training.progress_bar import progress_on
+        from lstm_lower.runtime.training.spread import spread
         from lstm_lower.runtime.training.tensorboard import TensorBoard
         from lstm_lower.runtime.training.trainer import Trainer
 

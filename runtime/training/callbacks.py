@@ -7,88 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime.training.fitting import Callback, Fit
 from lstm_lower.runtime.training.history import Logs
 from lstm_lower.runtime.training.rates import Rate
+from lstm_lower.runtime.training.watch import Mode, Watch
 
-if TYPE_CHECKING:
-    from lstm_lower.runtime.training.fitting import Fit
-
-Mode = Literal["min", "max"]
-
-LOSSES = ("loss", "val_loss")
-
-
-class Callback:
-    """Does nothing; a subclass does something in one of these places.
-
-    `fit` is the run: `fit.trainer`, `fit.progress`, `fit.stop(reason)`.
-    """
-
-    def begin(self, fit: Fit) -> None:
-        """Before the first step, of a resumed run too; what it was before is loaded already."""
-
-    def before_step(self, fit: Fit) -> None:
-        """Before a step."""
-
-    def after_step(self, fit: Fit, values: Logs) -> None:
-        """After a step, with its loss and metrics."""
-
-    def after_epoch(self, fit: Fit, logs: Logs) -> None:
-        """After an epoch and its validation, with what the history gets."""
-
-    def end(self, fit: Fit) -> None:
-        """When the run ends, however it does."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """What it must know to go on in another process, in what JSON can hold; empty for nothing."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state_dict`."""
-
-
-class Watch:
-    """Whether a value gets better from epoch to epoch.
-
-    Attributes:
-        monitor: name in the epoch's logs.
-        mode: which way is better.
-        min_delta: by how much it must get better to count.
-        best: the best value, or `None`.
-        waited: epochs since.
-    """
-
-    def __init__(self, monitor: str, mode: Mode | None = None, min_delta: float = 0.0) -> None:
-        """Starts without a value.
-
-        Raises:
-            InvalidInputError: it does not go without saying which way is better.
-        """
-        if mode is None and monitor not in LOSSES:
-            raise InvalidInputError(f"mode requires 'min' or 'max' for the monitor '{monitor}', got none")
-        if mode not in (None, "min", "max"):
-            raise InvalidInputError(f"mode requires 'min' or 'max', got {mode!r}")
-        if not (math.isfinite(min_delta) and min_delta >= 0):
-            raise InvalidInputError(f"min_delta requires a number that is not negative, got {min_delta}")
-        self.monitor, self.mode, self.min_delta = monitor, mode or "min", min_delta
-        self.best: float | None = None
-        self.waited = 0
-
-    def better(self, logs: Logs) -> bool:
-        """Takes an epoch's value; one that is no number is not better."""
-        value = logs[self.monitor]
-        sign = 1.0 if self.mode == "min" else -1.0
-        improved = math.isfinite(value) and (self.best is None or sign * value < sign * self.best - self.min_delta)
-        self.best, self.waited = (value, 0) if improved else (self.best, self.waited + 1)
-        return improved
-
-    def check(self, names: list[str]) -> None:
-        """Raises an InvalidInputError where the value is none that a run's epochs have."""
-        if self.monitor not in names:
-            raise InvalidInputError(f"monitor requires one of {names}, got '{self.monitor}'")
+__all__ = ["Callback", "EarlyStopping", "LearningRate", "ReduceOnPlateau"]
 
 
 class _Watched:

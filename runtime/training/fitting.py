@@ -13,16 +13,45 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from lstm_lower.errors import InvalidInputError, NotFiniteError
-from lstm_lower.runtime.training.callbacks import Callback, Mode, Watch
 from lstm_lower.runtime.training.data.layout import Batch
 from lstm_lower.runtime.training.data.prefetch import Prefetched
 from lstm_lower.runtime.training.data.source import Order, Source
 from lstm_lower.runtime.training.history import Best, History, Logs, Progress
 from lstm_lower.runtime.training.learner import Array, Learner
 from lstm_lower.runtime.training.run import Run
+from lstm_lower.runtime.training.watch import Mode, Watch
 
 # What comes before the names of values of the validation.
 VALIDATION = "val_"
+
+
+class Callback:
+    """Does nothing; a subclass does something in one of these places.
+
+    `fit` is the run: `fit.trainer`, `fit.progress`, `fit.stop(reason)`.
+    """
+
+    def begin(self, fit: Fit) -> None:
+        """Before the first step, of a resumed run too; what it was before is loaded already."""
+
+    def before_step(self, fit: Fit) -> None:
+        """Before a step."""
+
+    def after_step(self, fit: Fit, values: Logs) -> None:
+        """After a step, with its loss and metrics."""
+
+    def after_epoch(self, fit: Fit, logs: Logs) -> None:
+        """After an epoch and its validation, with what the history gets."""
+
+    def end(self, fit: Fit) -> None:
+        """When the run ends, however it does."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it must know to go on in another process, in what JSON can hold; empty for nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from `state_dict`."""
 
 
 class Fit:

@@ -12,6 +12,9 @@ from lstm_lower.runtime.training.evaluator import Evaluator
 
 Array = np.ndarray[Any, Any]
 
+# How a loss follows from the losses of a batch's rows.
+Reduction = Literal["mean", "sum"]
+
 OnNan = Literal["stop", "skip", "ignore"]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from lstm_lower.runtime.training.callbacks import Callback
+from lstm_lower.runtime.training.fitting import Callback
 from lstm_lower.runtime.training.history import Logs
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lstm_lower.extras import needed_by
-from lstm_lower.runtime.training.callbacks import Callback
+from lstm_lower.runtime.training.fitting import Callback
 from lstm_lower.runtime.training.history import Logs
 
 if TYPE_CHECKING:

@@ -14,17 +14,16 @@ from rich.console import Console
 from lstm_lower import arguments
 from lstm_lower.errors import LstmLowerWarning
 from lstm_lower.runtime.training import signals
-from lstm_lower.runtime.training.callbacks import Callback, Mode
 from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.training.data.opening import Data, open_data
 from lstm_lower.runtime.training.data.source import Order
 from lstm_lower.runtime.training.data.table import Padding
-from lstm_lower.runtime.training.fitting import Fit
+from lstm_lower.runtime.training.fitting import Callback, Fit
 from lstm_lower.runtime.training.history import History
-from lstm_lower.runtime.training.learner import Array, Learner
-from lstm_lower.runtime.training.parallel.shards import Reduction
-from lstm_lower.runtime.training.parallel.spread import spread
+from lstm_lower.runtime.training.learner import Array, Learner, Reduction
 from lstm_lower.runtime.training.progress_bar import progress_on
+from lstm_lower.runtime.training.spread import spread
+from lstm_lower.runtime.training.watch import Mode
 
 
 class Trainable(Learner):

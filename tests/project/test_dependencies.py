@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ LIBRARIES = {
 
 # What still points the other way. This list only gets shorter.
 EXCEPTIONS: set[tuple[str, str]] = set()
+
+
+# Imports against the direction of their folder: what a method does is written above the class that has it.
+UPWARDS = {
+    ("runtime/feeds_cudnn.py", "lstm_lower.runtime.proof.oracles.registry"),
+    ("runtime/feeds_cudnn.py", "lstm_lower.runtime.proof.reference"),
+    ("runtime/training/spread.py", "lstm_lower.runtime.training.parallel.trainer"),
+    ("runtime/training/spread.py", "lstm_lower.runtime.training.trainer"),
+    ("runtime/training/portable.py", "lstm_lower.runtime.training.bundle"),
+    ("runtime/training/portable.py", "lstm_lower.runtime.training.trainer"),
+}
 
 
 def module_name(path: Path) -> str:
@@ -119,6 +131,33 @@ def test_dependencies_point_one_way() -> None:
 
 def test_no_exception_is_left_over() -> None:
     assert EXCEPTIONS - wrong_ways() == set(), "good: take these off the list"
+
+
+def members(folder: str, *, without: set[tuple[str, str]] = frozenset()) -> dict[str, set[str]]:
+    """What is in a folder, files and folders, and what each of them imports of the others, for types alone too."""
+    found: dict[str, set[str]] = {}
+    for name, path in FILES.items():
+        own = member_of(module_name(Path(name)), folder)
+        others = {member_of(module, folder) for module in known_modules(path) if (name, module) not in without}
+        if own is not None:
+            found.setdefault(own, set()).update(other for other in others if other not in (own, None))
+    return found
+
+
+def member_of(module: str, folder: str) -> str | None:
+    inside = module.startswith(f"{folder}.") or module == folder
+    return module.removeprefix(folder).lstrip(".").partition(".")[0] or "__init__" if inside else None
+
+
+@pytest.mark.parametrize("folder", sorted({module.rpartition(".")[0] for module in MODULES} - {""}))
+def test_no_circle_in_a_folder(folder: str) -> None:
+    """A folder's files and folders can be read in an order in which each knows only what was read before."""
+    graphlib.TopologicalSorter(members(folder, without=UPWARDS)).prepare()
+
+
+@pytest.mark.parametrize(("name", "module"), sorted(UPWARDS))
+def test_no_way_up_is_left_over(name: str, module: str) -> None:
+    assert module in known_modules(ROOT / name), "good: take it off the list"
 
 
 def test_rules_import_no_oracle() -> None:

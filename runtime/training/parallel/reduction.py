@@ -11,7 +11,8 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.passes.training.evaluation import evaluation_of
 from lstm_lower.runtime.session import Session
-from lstm_lower.runtime.training.parallel.shards import Reduction, Rowwise
+from lstm_lower.runtime.training.learner import Reduction
+from lstm_lower.runtime.training.parallel.shards import Rowwise
 
 Array = np.ndarray[Any, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +13,6 @@ from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.values import signature
 
 Array = np.ndarray[Any, Any]
-
-Reduction = Literal["mean", "sum"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Mapping
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime.training.learner import Learner
-from lstm_lower.runtime.training.parallel.shards import Reduction
+from lstm_lower.runtime.training.learner import Learner, Reduction
 
 
 def spread(
