@@ -41,7 +41,7 @@ class BatchStatisticsPass(Pass):
         facts = Facts.of(model)
         for node in all_nodes(model.graph):
             if _writes_over(node, facts):
-                raise ir.passes.PostconditionError(f"{node.op_type} '{node_label(node)}' writes over its operands")
+                raise ir.passes.PostconditionError(f"{node.op_type} '{node_label(node)}' overwrites its operands")
 
 
 def _writes_over(node: ir.Node, facts: Facts) -> bool:

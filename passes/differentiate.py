@@ -140,7 +140,7 @@ class GradientPass(Pass):
         if self.wrt is None:
             wanted = [value for value in wanted if value in reverse.gradients]
             if not wanted:
-                raise InvalidInputError(f"wrt requires names of values, since '{self.of}' varies with no weight")
+                raise InvalidInputError(f"wrt requires names of values, since '{self.of}' depends on no weight")
         taken = {output.name for output in model.graph.outputs}
         for value in wanted:
             found = reverse.gradients.get(value)

@@ -45,8 +45,8 @@ class WideningPass(Pass):
         for node in all_nodes(model.graph):
             if std.BitCast.matches(node) and not narrow.isdisjoint((*node.inputs, *node.outputs)):
                 raise UnsupportedOpError(
-                    f"{node_label(node)} requires another dtype than bfloat16, which is computed in float32; a cast of "
-                    "the module to float32 (module.float()) is a way around it"
+                    f"{node_label(node)} requires another dtype than bfloat16, which is computed in float32; cast "
+                    "the module to float32 (module.float())"
                 )
         for value in narrow:
             value.type = ir.TensorType(_WIDE)

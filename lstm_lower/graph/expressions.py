@@ -235,7 +235,7 @@ class Expr:
         """
         dtype = self.builder.facts.dtype(self.value)
         if dtype is None:
-            raise InvalidModelError(f"'{self.value.name}' requires a dtype, got none that is known")
+            raise InvalidModelError(f"'{self.value.name}' requires a known dtype, got an unknown one")
         return dtype
 
     @property

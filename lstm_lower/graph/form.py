@@ -82,9 +82,9 @@ def node_label(node: ir.Node) -> str:
 
 
 def undeclared(value: ir.Value | None) -> str:
-    """What an error says was got where a value's shape is needed and nothing tells of it, and the way on."""
+    """What an error says was got where a value's shape is needed but unknown, and the way on."""
     name = "?" if value is None else value.name
-    return f"none; a shape that the model declares for '{name}', or for what it is made of, tells it"
+    return f"none; declare a shape (value_info) for '{name}' or for what it is computed from"
 
 
 def verify_form(
@@ -139,7 +139,7 @@ def verify_dense(label: str, tensor: ir.TensorProtocol) -> None:
     """
     shape = tensor.shape.numpy()
     if min(shape, default=0) < 0:
-        raise InvalidModelError(f"{label} requires sizes of 0 and more, got {list(shape)}")
+        raise InvalidModelError(f"{label} requires sizes of at least 0, got {list(shape)}")
     text = f"data of {list(shape)}"
     try:
         text += f" {tensor.dtype.name}"

@@ -31,7 +31,7 @@ def read_whole(path: Path) -> bytes:
     """The bytes of a file, or of a pipe that somebody writes to.
 
     Raises:
-        OSError: it cannot be read, or is a pipe that nobody has opened for writing after a while.
+        OSError: it cannot be read, or is a pipe that no process opens for writing in time.
     """
     if not path.is_fifo():
         return path.read_bytes()
@@ -40,7 +40,7 @@ def read_whole(path: Path) -> bytes:
         deadline = time.monotonic() + _PATIENCE
         while (first := pipe.read(1)) == b"":
             if time.monotonic() > deadline:
-                raise OSError(f"{path}: a file is required, got a pipe that nobody writes to")
+                raise OSError(f"{path}: a file is required, got a pipe without a writer")
             time.sleep(0.01)
         os.set_blocking(pipe.fileno(), True)
         return (first or b"") + pipe.read()

@@ -24,7 +24,7 @@ def varint(content: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             return value, position
-    raise DamageError("a number has no end")
+    raise DamageError("a varint is truncated")
 
 
 def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -69,7 +69,7 @@ def places(content: memoryview, start: int, end: int) -> Iterator[tuple[int, int
             position = behind
             continue
         if behind + value > end:
-            raise DamageError(f"a field {number} has no end")
+            raise DamageError(f"field {number} is truncated")
         yield number, behind, behind + value
         position = behind + value
 

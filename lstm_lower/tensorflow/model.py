@@ -339,8 +339,8 @@ class ModelBuilder:
             shape = t.space.facts.shape(value)
             if shape is None:
                 raise UnsupportedOpError(
-                    f"output '{public}' requires a rank that is known, got one known at run time only; "
-                    f"shapes= tells it, such as shapes={{'{public}': [None]}} of a vector"
+                    f"output '{public}' requires a known rank, got one known at run time only; "
+                    f"give it by shapes=, such as shapes={{'{public}': [None]}} for a vector"
                 )
             value.shape = ir.Shape([dim if isinstance(dim, int | str) else None for dim in shape])
             found.append(value)

@@ -43,10 +43,10 @@ def frames(error: BaseException) -> list[tuple[types.FrameType, int]]:
 
 
 def told(error: Exception) -> str:
-    """What PyTorch, its exporter or we raised on a module that nobody foresaw, for `explained`."""
+    """What PyTorch, its exporter or lstm-lower raised unexpectedly on a module, for `explained`."""
     return (
-        f"a module that it can follow, got {cause(error)}; its parts, exported one by one, tell which to write by "
-        "other operations of PyTorch"
+        f"a module that it can follow, got {cause(error)}; export its parts one by one to find which to write "
+        "with other PyTorch operations"
     )
 
 
@@ -79,10 +79,10 @@ def way_around(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode):
         return (
-            "branches and loops over values of tensors are what it cannot trace; torch.where, torch.cond, and lengths "
-            "as inputs, are ways around them"
+            "it cannot trace branches and loops that depend on values of tensors; use torch.where, torch.cond, or "
+            "lengths as inputs"
         )
-    return "what it names, by other operations of PyTorch on tensors, is a way around it"
+    return "write that with other PyTorch operations on tensors"
 
 
 def first_line(error: BaseException) -> str:

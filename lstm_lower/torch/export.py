@@ -180,13 +180,13 @@ def _check_kernels(traced: Traced, refused: Exception | None, model: ir.Model) -
         name = type(traced.step.module).__name__
         if node is None:
             raise UnsupportedOpError(
-                f"{name} requires operations that torch.onnx writes as onnxruntime takes them, got: "
-                f"{first_line(refused)}; the same by other operations of PyTorch is a way around it"
+                f"{name} requires operations that torch.onnx writes in a form that onnxruntime accepts, got: "
+                f"{first_line(refused)}; write them with other PyTorch operations"
             ) from error
         raise UnsupportedOpError(
             f"{name} requires operations that onnxruntime computes on the processor, got {node}, for which it has no "
-            "kernel; module.float(), with examples in float32, is a way around it (weights go back into a module of "
-            "any dtype by trainer.to_torch)"
+            "kernel; use module.float() and examples in float32 (trainer.to_torch copies weights back into a module of "
+            "any dtype)"
         ) from error
 
 
@@ -268,7 +268,7 @@ def write(traced: Traced) -> Exported:
         except Exception as error:
             raise UnsupportedOpError(
                 f"{type(step.module).__name__} requires operations that torch.onnx can write, got"
-                f"{unwritten(error, program)}; the same by other operations of PyTorch is a way around it"
+                f"{unwritten(error, program)}; write them with other PyTorch operations"
             ) from error
     assert exported is not None
     model: ir.Model = exported.model

@@ -104,7 +104,7 @@ def _mean_pool(plain: Callable[..., Tensor], dims: int) -> Callable[..., Any]:
         if divisor_override is None:
             return NotImplemented
         if ceil_mode:
-            raise UnsupportedOpError("avg_pool requires ceil_mode or divisor_override alone, got both; pad before")
+            raise UnsupportedOpError("avg_pool requires either ceil_mode or divisor_override, got both; pad beforehand")
         elements = math.prod(_of_each_axis(kernel_size, dims))
         means = plain(input, kernel_size, stride, padding, False, True)  # noqa: FBT003
         return means * (elements / divisor_override)

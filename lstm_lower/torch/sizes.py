@@ -133,7 +133,7 @@ class Comparison:
             also = f", where forward changes {some(changed)} in place" if changed else ""
             raise UnsupportedOpError(
                 f"{type(self._step.module).__name__} requires a model that computes what forward does, got {fault.said}"
-                f"{also}; its parts, exported one by one, tell which to write by other operations of PyTorch"
+                f"{also}; export its parts one by one to find which to write with other PyTorch operations"
             )
         alone = ((symbol, size) for symbol, sizes in self._decided.items() for size in sizes)
         faults = {

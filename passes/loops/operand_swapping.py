@@ -77,7 +77,7 @@ class OperandSwapping(LoopPass):
                 modified = True
                 continue
             if not is_cheaper(facts, value, weight):
-                self.refuse(node, "packing the weight at every step is no dearer than the exchange")
+                self.refuse(node, "packing the weight at every step costs no more than swapping the operands")
                 continue
             state = _lone_state(loop, dependence, node)
             if state is None:

@@ -276,7 +276,7 @@ class _Total:
             return
         read = sum(map(self.facts.elements, self.dependence.operands(producer)))
         if self.facts.elements(value) > LARGEST_GROWTH * max(read, 1024):
-            raise NotBatchable("what it adds is many times larger than what that is computed from")
+            raise NotBatchable("its terms are many times larger than what they are computed from")
 
     def _times_steps(self, value: ir.Value) -> ir.Value:
         e, x = self.editor, self.loop.inputs[0]

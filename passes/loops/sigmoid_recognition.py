@@ -42,7 +42,7 @@ class SigmoidRecognition(OnGraphs, LoopPass):
             if operand is None:
                 continue
             if not self._only_scaled(node.outputs[0], set()):
-                self.refuse(node, "what reads it may tell the formula from onnxruntime's Sigmoid")
+                self.refuse(node, "its readers may depend on how the formula differs from onnxruntime's Sigmoid")
                 continue
             e = Emitter(self.context.space, graph, before=node, scope=node.name or std.Sigmoid.op_type)
             replace(node.outputs[0], e.op(std.Sigmoid, operand), self.context.space)

@@ -98,7 +98,7 @@ class TransposedBodies(AroundLoops, LoopPass):
         if loop.is_block_loop or not gains:
             return None
         if any(_is_divided(dependence, node) for node in gains):
-            self.refuse(loop.node, "weights that were joined for a product have gradients of their own, made upright")
+            self.refuse(loop.node, "weights joined for a product have separate gradients, which stay untransposed")
             return None
         region = _region(dependence, gains)
         obstacle = loop.node if region is None else _obstacle(dependence, region)

@@ -24,7 +24,7 @@ def known_layout(n: Node) -> ParamsLayout:
     layout = layout_of(n.call)
     if layout is None:
         open_size = next(name for name in n.op.static_operands if n.constant(name) is None)
-        raise n.unsupported(open_size, "a constant, for the layout of params follows from it", "a run-time value")
+        raise n.unsupported(open_size, "a constant, since the layout of params depends on it", "a run-time value")
     return layout
 
 

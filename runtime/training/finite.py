@@ -39,7 +39,7 @@ def updates(
         origin = "" if trace is None else f"; {trace()}"
         if (name := spoilt()) is not None:
             raise NotFiniteError(
-                f"step {step}: the loss must be finite, got {loss}{origin}; '{name}' held such numbers before: a step "
+                f"step {step}: the loss must be finite, got {loss}{origin}; '{name}' already held such numbers: a step "
                 "whose own loss was finite wrote them, of an infinite feed or gradient; begin again from a checkpoint"
             )
         hint = "; trace_nan names the node that made the first such number" if trace is None else ""

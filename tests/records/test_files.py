@@ -194,7 +194,7 @@ def test_notes_must_be_json(tmp_path: Path) -> None:
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_PATIENCE", 0.05)
     for name, read, told in (
-        ("a.onnx", model_files.load, "a file is required, got a pipe that nobody writes to"),
+        ("a.onnx", model_files.load, "a file is required, got a pipe without a writer"),
         ("a.pb", ll.from_tensorflow, "a GraphDef is required, got a pipe"),
         ("a.npz", feeds.read_arrays, "a .npz file of arrays is required, got a pipe"),
     ):

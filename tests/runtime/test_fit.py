@@ -207,7 +207,7 @@ def test_weights_that_an_earlier_step_spoilt_are_named() -> None:
             for name, array in step.held_state().items()
         }
     )
-    with pytest.raises(NotFiniteError, match=r"step 1: the loss must be finite.*held such numbers before"):
+    with pytest.raises(NotFiniteError, match=r"step 1: the loss must be finite.*already held such numbers"):
         step.step({"x": X})
 
 

@@ -57,7 +57,7 @@ def test_a_choice_by_what_has_one_rank_or_another() -> None:
 
 def test_the_rank_of_an_output_can_be_said() -> None:
     graph = graph_of(gathered)
-    with pytest.raises(ll.UnsupportedOpError, match=r"shapes= tells it, such as shapes=\{'z:0': \[None\]\}"):
+    with pytest.raises(ll.UnsupportedOpError, match=r"give it by shapes=, such as shapes=\{'z:0': \[None\]\}"):
         ll.from_tensorflow(graph, outputs=["z:0"])
     session = ll.Session(ll.lower(ll.from_tensorflow(graph, outputs=["z:0"], shapes={"z:0": [None]})))
     np.testing.assert_array_equal(session.run({"x:0": X, "i:0": PLACES[1]})["z:0"], [2, 6])

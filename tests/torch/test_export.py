@@ -316,7 +316,7 @@ class Looking(torch.nn.Module):
     ("module", "message"),
     [
         (Looking(), "Looking requires a forward that torch.export can trace, got: GuardOnDataDependent"),
-        (Squeezing(), "requires operations that torch.onnx writes as onnxruntime takes them, got: .*Squeeze"),
+        (Squeezing(), "requires operations that torch.onnx writes in a form that onnxruntime accepts, got: .*Squeeze"),
         (Hooking(), "a tensor in forward or loss requires gradients .*got a hook"),
         (hooked("accumulated"), "'0.weight' requires gradients .*got a hook"),
         (hooked("module"), "'0' requires gradients .*got a hook"),

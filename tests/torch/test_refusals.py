@@ -185,7 +185,9 @@ def test_dtypes_without_kernels(module: nn.Module, dtype: Any, monkeypatch: pyte
     x = torch.zeros(1, 3, 2, dtype=dtype)
     # Whatever plug-ins others have registered in this process.
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
-    with pytest.raises(UnsupportedOpError, match=rf"got Conv '.*' of {name}, for which it has no kernel; module.float"):
+    with pytest.raises(
+        UnsupportedOpError, match=rf"got Conv '.*' of {name}, for which it has no kernel; use module.float"
+    ):
         ll.from_torch(module.to(dtype), x, "mse", "sgd")
     # Another device may have one, and then its session says so.
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["AnyDevice", "CPUExecutionProvider"])

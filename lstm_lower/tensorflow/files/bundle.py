@@ -78,7 +78,7 @@ class Checkpoint(abc.ABC):
                 return self._piece(name, None, dtype, stored.shape)
             boxes = [_box(piece, stored.shape) for piece in stored.slices]
             if sum(math.prod(box_shape(box)) for box in boxes) != math.prod(stored.shape):
-                raise DamageError(f"the slices of '{name}' are not all of it")
+                raise DamageError(f"the slices of '{name}' do not cover it")
             pieces = [
                 self._piece(name, piece, dtype, box_shape(box)) for piece, box in zip(stored.slices, boxes, strict=True)
             ]
@@ -86,7 +86,7 @@ class Checkpoint(abc.ABC):
             for box, piece in zip(boxes, pieces, strict=True):
                 whole[box], covered[box] = piece, True
             if not covered.all():
-                raise DamageError(f"the slices of '{name}' are not all of it")
+                raise DamageError(f"the slices of '{name}' do not cover it")
             return whole
 
     @abc.abstractmethod
@@ -207,7 +207,7 @@ class _Bundle(Checkpoint):
         if entry.size != math.prod(shape) * dtype.itemsize:
             raise DamageError(f"'{name}' has {entry.size} bytes for {dtype.name}{list(shape)}")
         if unmasked(entry.crc32c) != crc32c(content):
-            raise DamageError(f"the checksum of '{name}' is another one")
+            raise DamageError(f"the checksum of '{name}' does not match")
         return np.frombuffer(content, dtype.newbyteorder(self._order)).astype(dtype, copy=False).reshape(shape)
 
 
@@ -223,9 +223,9 @@ def _strings(content: bytes, count: int, checksum: int) -> Array:
     stored = content[position : position + 4]
     position += 4
     if stored != masked(crc32c(summed)).to_bytes(4, "little") or position + sum(lengths) != len(content):
-        raise DamageError("lengths of strings are not what they were")
+        raise DamageError("the checksum of lengths of strings does not match")
     if unmasked(checksum) != crc32c(summed + stored + content[position:]):
-        raise DamageError("the checksum of strings is another one")
+        raise DamageError("the checksum of strings does not match")
     texts = np.empty(count, object)
     for index, length in enumerate(lengths):
         texts[index] = content[position : position + length]
@@ -278,7 +278,7 @@ class _Table:
 
 def _sizes(proto: Any) -> tuple[int, ...]:
     if proto.unknown_rank or any(not 0 <= dim.size < _WIDEST for dim in proto.dim) or len(proto.dim) > 32:
-        raise DamageError("a tensor has a shape that none has")
+        raise DamageError("a tensor has an impossible shape")
     return tuple(dim.size for dim in proto.dim)
 
 

@@ -61,7 +61,7 @@ def blocks(region: Region) -> Iterator[tuple[bytes, Handle]]:
     """
     footer = region.read(region.size - _FOOTER, _FOOTER) if region.size >= _FOOTER else b""
     if int.from_bytes(footer[-8:], "little") != _MAGIC or not footer:
-        raise DamageError("it does not end as a table does")
+        raise DamageError("it does not end with a table's footer")
     _, position = _handle(footer, 0)
     index, _ = _handle(footer, position)
     for key, value in entries(region, index):
@@ -78,10 +78,10 @@ def entries(region: Region, handle: Handle) -> Iterator[tuple[bytes, bytes]]:
     stored = region.read(offset, size + _TRAILER)
     content, kind = stored[:size], stored[size]
     if unmasked(int.from_bytes(stored[-4:], "little")) != crc32c(stored[:-4]):
-        raise DamageError(f"the checksum of its block at {offset} is another one")
+        raise DamageError(f"the checksum of its block at {offset} does not match")
     if kind != _RAW:
         # TensorFlow compresses none, though its tables may be: with Snappy, which is 1.
-        raise DamageError(f"its block at {offset} is compressed, in way {kind}, which none of TensorFlow's is")
+        raise DamageError(f"its block at {offset} has compression type {kind}, which TensorFlow does not write")
     yield from _entries(content)
 
 
@@ -89,7 +89,7 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     restarts = int.from_bytes(content[-4:], "little")
     end = len(content) - 4 - 4 * restarts
     if end < 0 or len(content) < 4:
-        raise DamageError("a block is too short for its restarts")
+        raise DamageError("a block is too short for its restart points")
     position, key = 0, b""
     while position < end:
         shared, position = varint(content, position)

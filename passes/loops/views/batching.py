@@ -156,7 +156,7 @@ def _gemm(b: Batch, op: std.Gemm) -> Sequence[ir.Value]:
     e = b.editor
     dtype = known(op.dtype(), "its dtype")
     if not op.alpha or not op.beta:
-        raise NotBatchable("a factor of 0 stands for leaving out, also of what is not finite")
+        raise NotBatchable("a factor of 0 drops its term even if that is not finite")
     factors = []
     for value, transposed in ((op.a, op.trans_a), (op.b, op.trans_b)):
         outer = b.outer(value)

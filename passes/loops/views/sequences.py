@@ -55,7 +55,7 @@ class Sequences:
             return
         shape = self.batch.shape(value)
         if self._varies(value):
-            raise NotBatchable("its shape is another one from step to step")
+            raise NotBatchable("its shape differs from step to step")
         state = self.state(value)
         if state is not None and self._made(state.update) is not None:
             # The values before each step: the initial one, then those after each step but the last.
