@@ -11,7 +11,7 @@ import contextlib
 import functools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,22 @@ def _holding(frame: types.FrameType) -> bool | None:
     places = [(Path(each.f_code.co_filename), each.f_lineno) for each in frames]
     if not places or any(is_caught(*place) for place in places):
         return None
-    return _asked(*places[0])
+    parts = _asked(*places[0])
+    wanted = {truth for _, truth in parts}
+    return wanted.pop() if len(wanted) == 1 else _part(frames[0], parts)
+
+
+def _part(frame: types.FrameType, parts: Iterable[tuple[ast.expr, bool | None]]) -> bool | None:
+    """What the part of a test wants that asks: what was computed last is within it, the jump itself need not be."""
+    positions = list(frame.f_code.co_positions())[: frame.f_lasti // 2 + 1]
+    for line, last_line, column, last_column in reversed(positions):
+        if line is None or last_line is None or column is None or last_column is None:
+            return None
+        for part, truth in parts:
+            end = (part.end_lineno or 0, part.end_col_offset or 0)
+            if (part.lineno, part.col_offset) <= (line, column) and (last_line, last_column) <= end:
+                return truth
+    return None
 
 
 def _users(frame: types.FrameType | None) -> Iterator[types.FrameType]:
@@ -61,22 +76,17 @@ def _users(frame: types.FrameType | None) -> Iterator[types.FrameType]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _asked(path: Path, line: int) -> bool | None:
-    """With which truth of its parts a check holds, if a line is one and all parts need the same.
-
-    Which part it is that asks cannot be told before Python 3.12.
-    """
+def _asked(path: Path, line: int) -> Sequence[tuple[ast.expr, bool | None]]:
+    """The parts of a test, if a line is a check, and with which truth of each it holds."""
     statement = innermost(path, line)
     if isinstance(statement, ast.Assert):
-        wanted = set(_parts(statement.test, truth=True))
-    elif isinstance(statement, ast.If) and only_raises(statement):
-        wanted = set(_parts(statement.test, truth=False))
-    else:
-        return None
-    return wanted.pop() if len(wanted) == 1 else None
+        return list(_parts(statement.test, truth=True))
+    if isinstance(statement, ast.If) and only_raises(statement):
+        return list(_parts(statement.test, truth=False))
+    return ()
 
 
-def _parts(test: ast.expr, *, truth: bool) -> Iterator[bool | None]:
+def _parts(test: ast.expr, *, truth: bool) -> Iterator[tuple[ast.expr, bool | None]]:
     """Of each part of a test the truth that gives the test its own; `None` where that does not show.
 
     Once one part of an `or` is true, the others are not asked.
@@ -88,7 +98,7 @@ def _parts(test: ast.expr, *, truth: bool) -> Iterator[bool | None]:
         yield from _parts(test.operand, truth=not truth)
     else:
         hidden = (ast.BoolOp, ast.Not, ast.IfExp, ast.NamedExpr, ast.Lambda)
-        yield None if any(isinstance(node, hidden) for node in ast.walk(test)) else truth
+        yield test, None if any(isinstance(node, hidden) for node in ast.walk(test)) else truth
 
 
 def _passed(*_args: Any, **_options: Any) -> None:

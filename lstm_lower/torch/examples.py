@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
 from lstm_lower.torch.causes import raised
 from lstm_lower.torch.control_flow import Plainly
-from lstm_lower.torch.hooks import others_refused
+from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.interface import Operands, attributes_kept, checked_loss, copied_weights, named_tensors, parts
 from lstm_lower.torch.memory import Memory
 from lstm_lower.torch.wrappers import eagerly, unlike_numbers
@@ -151,6 +151,7 @@ def run_once(module: nn.Module, operands: Operands, loss: Any, targets: Sequence
 @contextlib.contextmanager
 def _undone(module: nn.Module) -> Iterator[None]:
     """Leaves module and random numbers as they were; parameters and buffers are copies within."""
+    refuse_others(module)
     nowhere = io.StringIO()
     with (
         torch.random.fork_rng(devices=[]),
@@ -160,7 +161,6 @@ def _undone(module: nn.Module) -> Iterator[None]:
         attributes_kept(module),
         eagerly(),
         Plainly(),
-        others_refused(module),
     ):
         warnings.simplefilter("ignore")
         copied_weights(module, parameters=True)

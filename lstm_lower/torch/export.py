@@ -26,14 +26,14 @@ from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.session import Session
 from lstm_lower.torch import recurrent
-from lstm_lower.torch.axes import Axes, DynamicShapes, Requested, check_open, choices, requested
+from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, requested
 from lstm_lower.torch.branches import decided_axes, open_axes
 from lstm_lower.torch.causes import cause, first_line, lacks_formula, raised, unwritten, way_around
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written
 from lstm_lower.torch.functions import masks_unread
-from lstm_lower.torch.hooks import others_refused
+from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.inner_gradients import with_inner_gradients
 from lstm_lower.torch.interface import Operands, Step, attributes_kept
 from lstm_lower.torch.lookups import looked_up_once
@@ -43,7 +43,7 @@ from lstm_lower.torch.nodes import translate
 from lstm_lower.torch.operators import Interception, unchecked_distributions, unchecked_packs
 from lstm_lower.torch.own_gradients import own_gradients_traced, results_alone
 from lstm_lower.torch.real_sizes import read_wide
-from lstm_lower.torch.size_arithmetic import open_arithmetic, open_numbers, round_down
+from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers, round_down
 from lstm_lower.torch.sizes import Comparison
 from lstm_lower.torch.statistics import cumulative_averages
 from lstm_lower.torch.translations import TRANSLATIONS
@@ -51,7 +51,6 @@ from lstm_lower.torch.trials import Trials
 from lstm_lower.torch.wrappers import eagerly
 
 OPSET = 18
-_BY_ITSELF = "forward works for this size alone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +61,14 @@ class Exported:
         model: its inputs are tensors of `forward`, its initializers parameters and buffers under PyTorch's names.
         states: buffer -> output with its value after the step, where the step changes it.
         fixed: input -> axis whose size is that of the example -> why.
+        traced: the trace that it is of.
         changed: parameters that forward changes in place.
     """
 
     model: ir.Model
     states: dict[str, str]
     fixed: Axes
+    traced: Traced
     changed: Sequence[str] = ()
 
 
@@ -253,7 +254,7 @@ def write(traced: Traced) -> Exported:
         UnsupportedOpError: PyTorch cannot write it.
     """
     step, program, names = traced.step, traced.program, traced.names
-    with _quiet(), looked_up_once():
+    with _quiet(), looked_up_once(), logarithms_allowed():
         try:
             exported = torch.onnx.export(
                 program,
@@ -274,7 +275,7 @@ def write(traced: Traced) -> Exported:
     model: ir.Model = exported.model
     rename(model, step.module)
     fixed = {
-        name: {axis: traced.reasons.get(name, {}).get(axis, _BY_ITSELF) for axis in axes}
+        name: {axis: traced.reasons.get(name, {}).get(axis, BY_ITSELF) for axis in axes}
         for name, axes in name_dimensions(model).items()
     }
     check_open(traced.wanted, fixed)
@@ -294,7 +295,7 @@ def write(traced: Traced) -> Exported:
             f"value of {some(branching)}, which forward changes; if it marks what is done in the first step alone, "
             "call the module once in training mode, module(x), before"
         )
-    return Exported(model, states, fixed)
+    return Exported(model, states, fixed, traced)
 
 
 def _traced(
@@ -349,6 +350,7 @@ def _captured(
 @contextlib.contextmanager
 def _tracing(module: nn.Module) -> Iterator[None]:
     """Traces with gradients, and lets an axis stay open whose example size is 1."""
+    refuse_others(module)
     with (
         torch.enable_grad(),
         torch.fx.experimental._config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
@@ -356,10 +358,10 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         opt_einsum.flags(enabled=False),
         all_classes_scored(),
         open_arithmetic(),
+        logarithms_allowed(),
         unchecked_packs(),
         unchecked_distributions(),
         values_unchecked(),
-        others_refused(module),
         own_gradients_traced(),
         derivatives_written(),
         masks_unread(),

@@ -1,4 +1,4 @@
-"""Hooks on gradients: on those of parameters a function with a gradient of its own; others are refused."""
+"""Hooks on gradients: on those of parameters and results functions with gradients of their own; others are refused."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.replacement import replaced
 
 Hook = Callable[[Tensor], "Tensor | None"]
 
@@ -30,7 +30,7 @@ class _Hooked(torch.autograd.Function):
             if not isinstance(returned, Tensor) or (returned.shape, returned.dtype) != (dx.shape, dx.dtype):
                 got = "something else" if returned is not None else "None; a hook that only looks at it can be removed"
                 raise UnsupportedOpError(
-                    f"a hook of '{ctx.name}' requires a result that takes the gradient's place, of the same shape and "
+                    f"a hook of {ctx.name} requires a result that takes the gradient's place, of the same shape and "
                     f"dtype, got {got}"
                 )
             dx = returned
@@ -43,7 +43,7 @@ class ParameterHooks:
     def __init__(self, module: nn.Module) -> None:
         """Of a module and its parts."""
         self._found = [
-            (part, name, f"{path}.{name}".removeprefix("."), list(hooks.values()))
+            (part, name, f"'{f'{path}.{name}'.removeprefix('.')}'", list(hooks.values()))
             for path, part in module.named_modules()
             for name, parameter in part._parameters.items()
             if (hooks := getattr(parameter, "_backward_hooks", None))
@@ -66,16 +66,72 @@ class ParameterHooks:
                 part._parameters[key] = parameter
 
 
+class _Handle:
+    """What `register_hook` returns."""
+
+    def remove(self) -> None:
+        """Hooks stay until a step ends."""
+        raise UnsupportedOpError(
+            "a hook on a tensor in forward requires to stay, got handle.remove() in the same forward; take the tensor "
+            "behind x.clone(), which leaves the gradient of x as it is"
+        )
+
+
+class ResultHooks:
+    """The hooks on results while a module is traced: what reads such a result reads what goes through its hooks."""
+
+    def __init__(self) -> None:
+        # Result -> itself, so that no other one gets its identity, its hooks, what stands in its place, and how often
+        # that had been changed in place.
+        self._hooked: dict[int, tuple[Tensor, list[Hook], Tensor, int]] = {}
+        self._read: dict[int, Tensor] = {}
+
+    def replaced(self, operands: Any) -> Any:
+        """Operands behind their hooks."""
+        if not any(id(x) in self._hooked for x in tree_leaves(operands)):
+            return operands
+        return tree_map_only(Tensor, self._behind, operands)
+
+    def _behind(self, x: Tensor) -> Tensor:
+        return self._hooked[id(x)][2] if id(x) in self._hooked else x
+
+    def look(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """Takes down what a function has read; what it has changed in place is another value."""
+        if any(hooked._version != version for _, _, hooked, version in self._hooked.values()):
+            raise UnsupportedOpError(
+                "a hook on a tensor in forward requires a tensor that stays as it is, got one that is changed in place "
+                "behind it; make a new tensor of it (`y = y.relu()`)"
+            )
+        if results:
+            self._read |= {id(x): x for x in operands}
+        for x in results:
+            self._read.pop(id(x), None)
+
+    def register(self, x: Tensor, hook: Hook) -> _Handle:
+        """Lets the gradient of a result, as far as it is read from now on, go through a hook."""
+        before = self._behind(x)
+        if id(before) in self._read:
+            raise UnsupportedOpError(
+                "a hook on a tensor in forward requires that nothing has read the tensor, got one that is registered "
+                "behind a use of it; call register_hook right after the tensor is made"
+            )
+        hooks = [*(self._hooked[id(x)][1] if id(x) in self._hooked else []), hook]
+        apply: Callable[..., Tensor] = _Hooked.apply
+        hooked = apply(x, "a tensor in forward or loss", hooks)
+        self._hooked[id(x)] = x, hooks, hooked, hooked._version
+        return _Handle()
+
+
 def _refused(where: str) -> UnsupportedOpError:
     return UnsupportedOpError(
         f"{where} requires gradients as they follow from its operations, got a hook that may change them; remove it "
-        "(handle.remove()), and limit gradients by clip_norm or clip_value of ll.Trainer, or by hooks on parameters"
+        "(handle.remove()), and limit gradients by clip_norm or clip_value of ll.Trainer, or by hooks on parameters "
+        "and on tensors in forward"
     )
 
 
-@contextlib.contextmanager
-def others_refused(module: nn.Module) -> Iterator[None]:
-    """Refuses hooks on gradients of modules and of results, and those that see a gradient when it is complete."""
+def refuse_others(module: nn.Module) -> None:
+    """Refuses hooks on gradients of modules, and those that see a gradient when it is complete."""
     held: list[tuple[tuple[str, Any], Sequence[str]]] = [
         (each, ("_backward_hooks", "_backward_pre_hooks")) for each in module.named_modules()
     ]
@@ -83,9 +139,3 @@ def others_refused(module: nn.Module) -> Iterator[None]:
     for (name, each), hooks in held:
         if any(getattr(each, hook, None) for hook in hooks):
             raise _refused(f"'{name.removeprefix('module.')}'")
-
-    def refuse(*_args: Any, **_options: Any) -> Any:
-        raise _refused("a tensor in forward or loss")
-
-    with replaced(Tensor, "register_hook", refuse):
-        yield

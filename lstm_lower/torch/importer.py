@@ -37,6 +37,7 @@ from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, settled, trace
 from lstm_lower.torch.interface import Operands, brief, named_tensors, numbers
 from lstm_lower.torch.own_gradients import OwnGradientsTakenPass, results_alone, tied
+from lstm_lower.torch.steps import along
 from lstm_lower.torch.wrappers import module_of
 
 
@@ -149,7 +150,7 @@ def from_torch(
         OptimizerPass(module, optimizer, schedule_steps),
     ]
     step = run_passes(_with_states(exported, keep=what == "train"), passes)
-    _tell_fixed_steps(module, step, exported.fixed, rerolling.steps)
+    _tell_fixed_steps(module, step, exported, rerolling.steps)
     if evaluated is not None and evaluated is not exported:
         _record_evaluation(step, evaluated, formula, changing)
     if what in ("train", "gradients"):
@@ -205,17 +206,12 @@ def _preparing_passes(rerolling: LoopRerolling) -> list[Pass]:
     return [*preparing_passes(), rerolling]
 
 
-def _tell_fixed_steps(
-    module: nn.Module, step: ir.Model, fixed: dict[str, dict[int, str]], steps: Collection[int]
-) -> None:
+def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported, steps: Collection[int]) -> None:
     """Records why axes of inputs have the example's size, and says so where a loop in Python goes along them."""
-    rolled = []
-    for value in step.graph.inputs:
-        for axis in fixed.get(str(value.name), {}):
-            size = value.shape[axis] if value.shape is not None else None
-            if isinstance(size, int) and size in steps:
-                fixed[str(value.name)][axis] = f"a loop in Python goes over {size} steps"
-                rolled.append(f"axis {axis} of '{value.name}'")
+    fixed, rolled = exported.fixed, []
+    for name, axis, size in along(exported, steps):
+        fixed[name][axis] = f"a loop in Python goes over {size} steps"
+        rolled.append(f"axis {axis} of '{name}'")
     step.metadata_props[FIXED_AXES] = json.dumps(fixed)
     if rolled:
         warnings.warn(

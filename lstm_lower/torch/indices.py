@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lstm_lower.torch.functions import broadcast
+from lstm_lower.torch.functions import broadcast, stopped
 
 _NARROW = (torch.int8, torch.int16, torch.int32)
 
@@ -70,13 +70,25 @@ def _scatter_reduce(
     """Means of what meets at a place; the exporter writes a scatter in which the last one stays."""
     src = beside(index, src)
     if reduce != "mean":
-        return input.scatter_reduce(dim, index, src, reduce, include_self=include_self)
+        result = input.scatter_reduce(dim, index, src, reduce, include_self=include_self)
+        if include_self or reduce not in ("amax", "amin") or not src.is_floating_point():
+            return result
+        return _shared_with_self(input, dim, index, src, result)
     rounding = None if src.is_floating_point() else "floor"
     counts = torch.zeros_like(input).scatter_add(dim, index, torch.ones_like(src))
     if include_self:
         return torch.div(input.scatter_add(dim, index, src), counts + 1, rounding_mode=rounding)
     sums = torch.zeros_like(input).scatter_add(dim, index, src)
     return torch.where(counts > 0, torch.div(sums, counts.clamp(min=1), rounding_mode=rounding), input)
+
+
+def _shared_with_self(input: Tensor, dim: int, index: Tensor, src: Tensor, result: Tensor) -> Tensor:  # noqa: A002
+    """The largest elements, whose gradient PyTorch shares out to what was there before, too, if that is as large."""
+    largest = (src == result.gather(dim, index)).to(result.dtype)
+    counts = torch.zeros_like(result).scatter_add(dim, index, largest)
+    shared = (input == result) & (counts > 0) & result.isfinite()
+    held = stopped(result)
+    return torch.where(shared, held + (result - held) * (counts / (counts + 1)), result)
 
 
 def _scatter_reduce_in_place(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002

@@ -24,6 +24,7 @@ from lstm_lower.torch.checks import CHECKS
 from lstm_lower.torch.complex_numbers import OF_COMPLEX, TO_COMPLEX, has_complex
 from lstm_lower.torch.embeddings import EMBEDDINGS
 from lstm_lower.torch.functions import HANDLERS, all_stopped, node, stopped
+from lstm_lower.torch.hooks import ResultHooks
 from lstm_lower.torch.indices import INDICES, wide_indices
 from lstm_lower.torch.known import Held, KnownValues
 from lstm_lower.torch.linear_algebra import LINEAR_ALGEBRA
@@ -52,6 +53,20 @@ def _forms(*names: str) -> set[Any]:
 # Operators of which the exporter writes numbers in float32, and of which it takes no open size as a number.
 _ARITHMETIC = _forms("add", "sub", "mul", "div", "truediv", "pow")
 _KNOWN_NUMBERS = _forms("mod", "remainder", "pow")
+
+
+# Functions whose results have no gradients.
+_DETACHING: set[Any] = {Tensor.detach, torch.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
+
+
+def _is_filled(function: Any) -> bool:
+    """Whether a function takes of its operand a shape and a dtype alone, as `zeros_like` and `new_ones` do."""
+    name = str(getattr(function, "__name__", ""))
+    return name.endswith("_like") or name.startswith("new_")
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [x for x in tree_leaves(value) if isinstance(x, Tensor)]
 
 
 def _traced_by_itself() -> bool:
@@ -97,6 +112,9 @@ class Interception(TorchFunctionMode):
         self._module = module
         self.known = KnownValues()
         self._held = Held(module)
+        self._hooks = ResultHooks()
+        # What has a gradient in PyTorch, which nodes of ours do not tell.
+        self._varying: dict[int, Tensor] = {}
         # Packed data -> the padded tensor [T, B, ...]; batch sizes -> lengths. The tensors are kept, so that no other
         # one gets their identity.
         self._padded: dict[int, tuple[Tensor, Tensor]] = {}
@@ -108,6 +126,8 @@ class Interception(TorchFunctionMode):
             variants._pack_padded_sequence: self._pack_padded,
             variants._pad_packed_sequence: self._pad_packed,
             Tensor.__getitem__: self._item,
+            Tensor.register_hook: self._hooks.register,
+            Tensor.requires_grad.__get__: self._requires_grad,  # type: ignore[attr-defined]
             **control_flow.handlers(self),
             **TO_COMPLEX,
             **ATTENTION,
@@ -139,13 +159,27 @@ class Interception(TorchFunctionMode):
         if _traced_by_itself():
             return func(*args, **(kwargs or {}))
         args, kwargs = self._held.replaced(self.known, (args, kwargs or {}))
+        if func is not Tensor.register_hook:
+            args, kwargs = self._hooks.replaced((args, kwargs))
         call = self.known.call(func, args, kwargs)
         if call is not None and self.known.is_read(call):
             return call()
         result = self._traced(func, args, kwargs)
         if call is not None:
             self.known.keep(call, result)
+        if not _is_filled(func):
+            operands, results = _tensors((args, kwargs)), _tensors(result)
+            self._hooks.look(operands, results)
+            if torch.is_grad_enabled() and func not in _DETACHING:
+                self._vary(operands, results)
         return result
+
+    def _vary(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        if any(map(self._requires_grad, operands)):
+            self._varying |= {id(x): x for x in results if x.is_floating_point() or x.is_complex()}
+
+    def _requires_grad(self, input: Tensor) -> bool:  # noqa: A002
+        return input.requires_grad or id(input) in self._varying
 
     def _traced(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if func in _ARITHMETIC:

@@ -32,10 +32,27 @@ def _chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:  # noqa: A002
 
 
 def _split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> Any:  # noqa: A002
-    """How many parts of a given size there are depends on the whole, whose size is fixed by that."""
-    if not isinstance(split_size_or_sections, (list, tuple)):
-        int(input.shape[dim])
-    return NotImplemented
+    """How many parts of a given size there are depends on the whole, whose size is fixed by that.
+
+    It is not where the whole is a multiple of the given size, whatever that is: batches joined, and taken apart.
+    """
+    size: Any = split_size_or_sections
+    if isinstance(size, (list, tuple)):
+        return NotImplemented
+    whole: Any = input.shape[dim]
+    if isinstance(size, torch.SymInt):
+        count, rest = _known(whole // size), _known(whole % size)
+        if count is not None and rest == 0:
+            return tuple(input.narrow(dim, size * number, size) for number in range(count))
+        size = int(size)
+    int(whole)
+    return torch.split(input, size, dim)
+
+
+def _known(size: Any) -> int | None:
+    """A size that is the same whatever is fed."""
+    known: int | None = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else size
+    return known
 
 
 def _tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> Any:  # noqa: A002

@@ -68,6 +68,13 @@ def _same(x: Any) -> Any:
     return x
 
 
+def _log2(x: Any) -> Any:
+    """Exact for powers of two, as in Python; others are too far from a whole number to be taken for one."""
+    found = op.Div(op.Log(x), _wide(math.log(2)))
+    nearest = op.Round(found)
+    return op.Where(op.Equal(op.Pow(_wide(2.0), nearest), x), nearest, found)
+
+
 # Function of Python on open sizes -> its formula, for `torch.onnx.export`.
 REAL_SIZES: dict[Callable[..., Any], Formula] = {
     operator.add: _either(op.Add),
@@ -77,6 +84,7 @@ REAL_SIZES: dict[Callable[..., Any], Formula] = {
     operator.neg: _either(op.Neg),
     operator.truediv: _real(op.Div),
     torch.sym_float: _real(_same),
+    torch._sym_log2: _real(_log2),  # type: ignore[attr-defined]
     math.floor: _whole(op.Floor),
     math.ceil: _whole(op.Ceil),
     math.trunc: _whole(_same),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
+from torch._export.verifier import Verifier
 
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.causes import frames, is_users
@@ -48,13 +49,32 @@ def _may_be_negative(value: Any) -> bool:
     return bool(bounds.lower < 0)
 
 
+def logarithms_allowed() -> contextlib.AbstractContextManager[None]:
+    """Lets a trace hold logarithms of open sizes, of which PyTorch knows all but this."""
+    types = Verifier.allowed_op_types
+    return replaced(Verifier, "allowed_op_types", lambda self: (*types(self), type(torch._sym_log2)))  # type: ignore[attr-defined]
+
+
 @contextlib.contextmanager
 def open_arithmetic() -> Iterator[None]:
-    """Makes `math.sqrt` of an open size a power, and has `round` and `divmod`, which PyTorch lacks: both stay open."""
-    root = math.sqrt
+    """Leaves open what functions of `math` make of open sizes, and has `round` and `divmod`, which PyTorch lacks."""
+    logarithm: Callable[[Any], Any] = torch._sym_log2  # type: ignore[attr-defined]
+    formulas: dict[str, Callable[..., Any]] = {
+        "exp": lambda x: 2.0 ** (x * math.log2(math.e)),
+        "isqrt": lambda x: math.floor(x**0.5),
+        "log": lambda x: logarithm(x) * math.log(2),
+        "log2": logarithm,
+        "pow": lambda x, y: (x * 1.0) ** y,
+        "sqrt": lambda x: x**0.5,
+    }
 
-    def either(x: Any) -> Any:
-        return x**0.5 if isinstance(x, (torch.SymInt, torch.SymFloat)) else root(x)
+    def either(function: Callable[..., Any], formula: Callable[..., Any]) -> Callable[..., Any]:
+        def called(x: Any, *rest: Any) -> Any:
+            # A logarithm with a base is a quotient in Python, which may be off where it is to come out even.
+            is_open = isinstance(x, (torch.SymInt, torch.SymFloat)) and not (rest and formula is formulas["log"])
+            return (formula if is_open else function)(x, *rest)
+
+        return called
 
     def nearest(x: Any, digits: int | None = None) -> Any:
         if digits is not None:
@@ -66,11 +86,11 @@ def open_arithmetic() -> Iterator[None]:
     def with_rest(x: Any, divisor: Any) -> Any:
         return x // divisor, x % divisor
 
-    with (
-        replaced(math, "sqrt", either),
-        replaced(torch.SymFloat, "__round__", nearest),
-        replaced(torch.SymInt, "__divmod__", with_rest),
-    ):
+    with contextlib.ExitStack() as held:
+        for name, formula in formulas.items():
+            held.enter_context(replaced(math, name, either(getattr(math, name), formula)))
+        held.enter_context(replaced(torch.SymFloat, "__round__", nearest))
+        held.enter_context(replaced(torch.SymInt, "__divmod__", with_rest))
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
 
-from lstm_lower.torch.importer import FixedStepsWarning  # noqa: E402
+from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
 
 STEPS = 6
 
@@ -56,6 +57,27 @@ def test_cells_become_a_loop() -> None:
     np.testing.assert_allclose(got["loss"], loss.item(), rtol=1e-5)
     for name, parameter in module.named_parameters():
         np.testing.assert_allclose(got[f"grad/{name}"], parameter.grad.numpy(), rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_a_size_that_a_module_needs_is_no_number_of_steps() -> None:
+    class Square(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRUCell(STEPS, 2)
+
+        def forward(self, x: Any) -> Any:
+            h = x.new_zeros(x.shape[0], 2)
+            for step in x.unbind(1):
+                h = self.cell(step, h)
+            return h
+
+    with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x' cannot be of another size"):
+        step = ll.from_torch(Square(), torch.randn(2, STEPS, STEPS), "mse", what="gradients")
+    fixed = next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES)
+    assert json.loads(fixed)["x"] == {
+        "1": f"a loop in Python goes over {STEPS} steps",
+        "2": "forward works for this size alone",
+    }
 
 
 def test_states_of_packed_sequences_have_their_sizes() -> None:

@@ -285,10 +285,17 @@ def test_a_tensor_given_twice_is_two_inputs() -> None:
 
 
 class Hooking(torch.nn.Module):
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self.place, self.weight = place, torch.nn.Parameter(torch.ones(2))
+
     def forward(self, x: Any) -> Any:
-        y = x * torch.ones(2, requires_grad=True)
-        y.register_hook(lambda gradient: gradient * 2)
-        return y
+        y = self.weight * x
+        z = y.exp() if self.place == "behind a use" else 0
+        handle = y.register_hook(lambda gradient: gradient * 2 if self.place != "looks" else None)
+        if self.place == "removed":
+            handle.remove()
+        return (y.mul_(2) if self.place == "in place" else y) + z
 
 
 def hooked(kind: str) -> torch.nn.Module:
@@ -317,7 +324,10 @@ class Looking(torch.nn.Module):
     [
         (Looking(), "Looking requires a forward that torch.export can trace, got: GuardOnDataDependent"),
         (Squeezing(), "requires operations that torch.onnx writes in a form that onnxruntime accepts, got: .*Squeeze"),
-        (Hooking(), "a tensor in forward or loss requires gradients .*got a hook"),
+        (Hooking("behind a use"), "a hook on a tensor in forward requires that nothing has read the tensor"),
+        (Hooking("removed"), r"a hook on a tensor in forward requires to stay, got handle.remove\(\)"),
+        (Hooking("in place"), "a hook on a tensor in forward requires a tensor that stays as it is"),
+        (Hooking("looks"), "a hook of a tensor in forward or loss requires a result .* got None"),
         (hooked("accumulated"), "'0.weight' requires gradients .*got a hook"),
         (hooked("module"), "'0' requires gradients .*got a hook"),
         (hooked("looks"), "a hook of '0.weight' requires a result .* got None; a hook that only looks"),

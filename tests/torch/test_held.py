@@ -85,6 +85,10 @@ def _checked(m: Any, x: Any, y: Any) -> Any:
     second = x.max() < 5
     if not first and not second:
         raise ValueError
+    if first or not (second and x.max() < 6):
+        raise ValueError
+    if not (second and not first and (x.max() < 9 or not second)):
+        raise ValueError
     torch._assert(x.max() < 5, "small")
     torch._assert_async(x.max() < 5)
     return torch.where((x > 0.5).byte(), y, -y)

@@ -35,6 +35,9 @@ class Sliced(torch.nn.Module):
         lambda size: round(size * 0.5),
         lambda size: math.ceil(size * 1.1 - 3.3),
         lambda size: divmod(size, 3)[1] - size // 7,
+        lambda size: math.ceil(math.log2(size)),
+        lambda size: math.isqrt(size) + round(10 * math.log(size)) - math.floor(math.pow(size, 1.5)),
+        lambda size: int(math.exp(size / 50)),
     ],
 )
 def test_sizes_are_as_python_computes_them(end: Callable[[Any], Any]) -> None:
@@ -42,7 +45,7 @@ def test_sizes_are_as_python_computes_them(end: Callable[[Any], Any]) -> None:
     exported = export(module, torch.randn(2, 6, dtype=torch.float64))
     assert not exported.fixed
     session = Session(exported.model)
-    for size in (1, 2, 3, 5, 7, 9, 11, 49, 98, 99, 100, 200):
+    for size in (1, 2, 3, 5, 7, 8, 9, 11, 49, 64, 98, 99, 100, 200):
         x = torch.randn(2, size, dtype=torch.float64)
         np.testing.assert_allclose(session.run({"x": x.numpy()})["output"], module(x), rtol=1e-15, err_msg=str(size))
 

@@ -299,3 +299,21 @@ def test_a_number_of_parts_that_depends_on_a_size_fixes_it() -> None:
         what="forward",
     )
     assert [dim.dim_value for dim in step.graph.input[0].type.tensor_type.shape.dim] == [0, 5]
+
+
+def test_joined_batches_are_taken_apart_at_any_size() -> None:
+    compare(lambda x: torch.cat([x, x.square(), -x]).split(x.size(0)), normal(2, 3), normal(5, 3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_gradients_of_scattered_extremes_are_shared_as_in_pytorch(reduce: str, include_self: bool) -> None:
+    def examples(count: int) -> tuple[Any, ...]:
+        generator = torch.Generator().manual_seed(count)
+        x, src = (torch.randint(-1, 2, (rows, 4), generator=generator).float() for rows in (5, count))
+        return x, torch.randint(0, 4, (count, 4), generator=generator), src
+
+    def scattered(x: Any, index: Any, src: Any) -> Any:
+        return torch.cat([x, x[:1] - torch.inf]).scatter_reduce(0, index, src, reduce, include_self=include_self)[:5]
+
+    compare(scattered, examples(9), examples(14), rtol=1e-6)

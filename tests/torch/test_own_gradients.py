@@ -263,6 +263,41 @@ def test_hooks_on_parameters() -> None:
         np.testing.assert_allclose(got[f"grad/{name}"], weight.grad, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
+class Hooked(nn.Module):
+    """As MuZero halves gradients between steps (Schrittwieser et al., 2020)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.cell = nn.GRU(3, 4), nn.GRUCell(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y, hidden = self.layer(x)
+        if y.requires_grad and not torch.zeros_like(y).requires_grad:
+            y.register_hook(lambda dx: dx * y)
+            y.register_hook(lambda dx: dx + 1)
+        hidden = hidden[0]
+        for _ in range(2):
+            hidden = self.cell(y.mean(0), hidden)
+            hidden.register_hook(lambda dx: dx * 0.5)
+        return hidden, y
+
+
+def test_hooks_on_results() -> None:
+    torch.manual_seed(0)
+    module, x = Hooked(), torch.randn(5, 2, 3)
+
+    def loss(results: Any) -> Any:
+        scores = results[1].exp() * torch.arange(-2.0, 2.0)
+        scores.register_hook(torch.sign)
+        return results[0].square().sum() + scores.square().sum()
+
+    step = ll.from_torch(module, x[:, :1], loss, example_targets=(), what="gradients")
+    loss(module(x)).backward()
+    got = ll.Session(step).run({"x": x.numpy()})
+    for name, weight in module.named_parameters():
+        np.testing.assert_allclose(got[f"grad/{name}"], weight.grad, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
 def _fourth(m: Module, x: Any) -> Any:
     x = x.detach().requires_grad_()
     y = Powered.apply(x * m.w)
