@@ -16,6 +16,7 @@ from lstm_lower.passes.gradients.grown_sequences import GrownSequencesPass
 from lstm_lower.passes.gradients.ranks import DemandedRanksPass
 from lstm_lower.passes.gradients.sequences import StaticSequencesPass
 from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.induction_variables import InductionVariables
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.trip_count import TripCount
@@ -52,7 +53,8 @@ class CountedLoopsPass(Pass):
     """Makes Scans of Loops whose number of steps is known before the run.
 
     What a Scan walks along has its gradient step by step; of what a Loop reads at a place of its own all of it would be
-    carried along.
+    carried along. What a Loop only passes from step to step is read from outside: the backward pass would have it from
+    every step.
     """
 
     preserves = True
@@ -61,8 +63,8 @@ class CountedLoopsPass(Pass):
         """Converts."""
         modified = False
         if any(std.Loop.matches(node) for node in all_nodes(model.graph)):
-            for step in (TripCount(self.context), InductionVariables(self.context), LoopToScan(self.context)):
-                modified |= step(model).modified
+            for step in (DeadCodeElimination, TripCount, InductionVariables, LoopToScan):
+                modified |= step(self.context)(model).modified
         return ir.passes.PassResult(model, modified)
 
 

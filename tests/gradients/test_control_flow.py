@@ -145,6 +145,20 @@ def test_twice(name: str) -> None:
     check(once, feeds | {seed.name: _random(*shape)}, of="grad/u", wrt=wrt)
 
 
+def test_what_a_loop_only_passes_on_is_not_saved_in_every_step() -> None:
+    """Exporters make states of all that a loop reads; of 500 steps there would be 500 copies of each weight."""
+    model = _model("""g (float[4] h0, float[4,4] w0, float limit) => (float[4] hT) {
+      going = Constant <value = bool {1}> ()
+      hT, wT = Loop <body = body (int64 i, bool c, float[4] h, float[4,4] w) => (bool c1, float[4] h1, float[4,4] w1) {
+        a = MatMul(h, w)  h1 = Tanh(a)  s = ReduceSum <keepdims = 0> (h1)  c1 = Less(s, limit)  w1 = Identity(w)
+      }> (, going, h0, w0)
+    }""")
+    gradient = ll.gradient(model, of="hT", wrt=["h0", "w0"], seeds=True)
+    forward = next(node for node in gradient.graph.node if node.op_type == "Loop")
+    sizes = [len(value.type.tensor_type.shape.dim) for value in forward.attribute[0].g.output]
+    assert sizes.count(2) == 0, "matrices are made by the steps"
+
+
 def test_open_sizes_stay_open() -> None:
     model = ll.gradient(_model(SCAN), "hT", ["x"], seeds=True)
     for steps in (1, 3, 20):
