@@ -17,7 +17,7 @@ _DIGITS = 19
 
 
 def explained(told: Callable[[Exception], str]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Turns arguments that a function has not, and what a framework raises that nobody foresaw, into errors.
+    """Turns unknown arguments, and what a framework raises unexpectedly, into errors.
 
     Args:
         told: what is required in place of what such an exception tells, what came, and a way on.

@@ -94,7 +94,7 @@ def fault(
     outputs: Sequence[Operand],
     attributes: Sequence[Attribute],
 ) -> tuple[str, str, object] | None:
-    """What is wrong with declarations that nobody can read: at which name, what is required there, and what came."""
+    """What is wrong with declarations that cannot be read: at which name, what is required there, and what came."""
     known = sorted(DTYPES)
     for variable, allowed in types.items():
         for dtype in [allowed] if isinstance(allowed, str) else allowed:

@@ -42,15 +42,15 @@ class UnsupportedOpError(LstmLowerError):
 
 
 class LstmLowerWarning(UserWarning):
-    """Something to know of a model that is made all the same; the command line prints it as one line."""
+    """Something to know about a model that is made nevertheless; the command line prints it as one line."""
 
 
 class NotFiniteError(LstmLowerError):
-    """The loss of a training step, or what training made of a weight, is infinite or no number."""
+    """The loss of a training step, or a weight after it, is infinite or NaN."""
 
 
 class WorkersLostError(LstmLowerError):
-    """No worker is left that knows the state of a training on several; the last checkpoint does."""
+    """All workers were lost, and the training state with them; the last checkpoint has it."""
 
 
 def requires(op: str, node: str | None, operand: str, what: str, got: object) -> str:
@@ -85,11 +85,11 @@ def repeated(names: Iterable[str]) -> list[str]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a message about a name that is none of some: `; did you mean 'loss:0'?`, or nothing.
+    """The end of a message about an unknown name: `; did you mean 'loss:0'?`, or nothing.
 
     Args:
         name: the name, of a tensor with its number behind a colon.
-        names: those that there are, of nodes without a number.
+        names: the known names, those of nodes without a number.
     """
     stem, colon, number = name.partition(":")
     spelled = {known.lower(): known for known in names}

@@ -1,4 +1,4 @@
-"""An attribute of somebody else's object or class, replaced for a while."""
+"""Replaces an attribute of a foreign object or class for a while (monkey-patching)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tells onnx about our ops, so that its checker and its shape inference know them.
 
-Registration with onnx is global to the process, so it happens once, on demand, and leaves alone what somebody else has
+Registration with onnx is global to the process, so it happens once, on demand, and leaves alone what others have
 registered under the same domain and name.
 """
 
@@ -109,7 +109,7 @@ def _parameter(op: type[OpDef], operand: Operand) -> OpSchema.FormalParameter:
     if operand.variadic:
         option = OpSchema.FormalParameterOption.Variadic
     elif operand.optional or operand in op.outputs:
-        # What nobody reads may be left out.
+        # What nothing reads may be left out.
         option = OpSchema.FormalParameterOption.Optional
     type_ = operand.dtype if operand.dtype in op.types else _tensor(DTYPES[operand.dtype])
     if operand.sequence:

@@ -36,7 +36,7 @@ class LowerCompositesPass(Pass):
     """Replaces composite nodes by what their rules emit, in subgraphs and functions too.
 
     Attributes:
-        standard_rnn: whether forward ops whose training outputs nobody uses may become the standard LSTM, GRU and RNN
+        standard_rnn: whether forward ops whose training outputs are unused may become the standard LSTM, GRU and RNN
             operators.
     """
 

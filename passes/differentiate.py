@@ -69,19 +69,20 @@ def gradient(
             changed.
         of: the output to differentiate, a scalar of a floating dtype.
         wrt: names of inputs, initializers or other values of the main graph, of a floating dtype; `None` for the
-            weights that the result varies with: all initializers but running statistics of batch
-            normalization, masks of infinities, and floats of 8 bits.
+            weights that the result depends on: all floating initializers except running statistics of batch
+            normalization, masks of infinities, and 8-bit floats.
         seeds: the output may be any tensor: the model gets an input `seed/<of>` of its shape and dtype, and the
             gradients are those of the sum of their product (vector-Jacobian products).
 
     Returns:
-        A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model, with the outputs there were and
-        behind them `grad/<name>` for each of `wrt`, of the shape and dtype of `<name>`, zeros where nothing flows.
-        Where an output has that name already it is `grad/<of>/<name>`.
+        A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model, with its outputs followed by
+        `grad/<name>` for each of `wrt`, of the shape and dtype of `<name>`; zeros where the result does not depend on
+        it. If an output already has that name, the new one is `grad/<of>/<name>`.
 
     Raises:
         InvalidModelError: the model is malformed.
-        InvalidInputError: `of` or `wrt` names nothing that has a gradient, or `of` is no scalar without `seeds`.
+        InvalidInputError: `of` or `wrt` names a value that has no gradient, or `of` is not a scalar and `seeds` is
+            false.
         UnsupportedOpError: gradients flow through operators without a rule; each such node is named.
     """
     return transform(model, gradient_passes(of, wrt, seeds=seeds))

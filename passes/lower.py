@@ -79,24 +79,25 @@ def lower(
     target: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto | ir.Model:
-    """Lowers every recurrent op of a model, and every gradient op of ours around it, to `ai.onnx` operators.
+    """Lowers a model's recurrent ops, and lstm-lower's other ops around them, to `ai.onnx` operators.
 
     Args:
-        model: a path, a protobuf, or an onnx_ir model. It is not changed. Recurrent ops stand in it as nodes of domain
+        model: a path, a protobuf, or an onnx_ir model. It is not changed. Recurrent ops are nodes of the domain
             `ai.onnx.converters.tensorflow` or `tf`, also inside subgraphs and functions.
         opset: version of `ai.onnx` of the result, 13 to the newest that onnx and onnxruntime share; `None` keeps the
             model's own, raised to 13.
-        schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`. Only under `auto` may a forward op whose
-            training outputs nobody uses become a standard LSTM, GRU or RNN operator.
+        schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`. Only under `auto` can a forward op whose
+            training outputs are unused become a standard LSTM, GRU or RNN operator.
         optimize: run the loop optimiser; without it the result is what the rules emit, loops as the textbook has them.
         repair_v2_gradient: lower a BlockLSTMGrad that is fed by a BlockLSTMV2 as BlockLSTMGradV2. TensorFlow's
             registered gradient builds such nodes, and their gradients are wrong; without this option they are lowered
-            as they stand, with a warning.
+            as they are, with a warning.
         verify_each: verify the graph after every pass.
         trace: collects what every pass did.
         target: the runtime that the result is for, one of `lstm_lower.passes.targets.table`: `openvino`, `ggml`,
-            `cuda-graph` or `webgpu`. What it lacks is written otherwise, also in models without recurrent ops.
-        sizes: open size of an input, by name -> number; where a loop's length is among them, it can be unrolled.
+            `cuda-graph` or `webgpu`. Operators that it lacks are replaced by others, also in models without recurrent
+            ops.
+        sizes: name of an open size of an input -> number. A loop whose length is fixed in this way can be unrolled.
 
     Returns:
         A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Names of graph inputs and outputs

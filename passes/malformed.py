@@ -1,4 +1,4 @@
-"""Who is to blame for a failure that nobody foresaw: the model, or we?"""
+"""What an unexpected failure is due to: a malformed model, or a defect of ours."""
 
 from __future__ import annotations
 

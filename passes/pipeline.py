@@ -217,7 +217,7 @@ class OptimizePass(Pass):
             return
         self._settled[type(step)] = self._changes
         if isinstance(step, DeadCodeElimination):
-            # Without loops, what nobody read has been of no consequence to anybody.
+            # Without loops, what was not read had no effect.
             untouched = [kind for kind, count in self._settled.items() if count == self._changes - 1]
             self._settled.update(dict.fromkeys(untouched, self._changes))
 
@@ -245,7 +245,7 @@ def optimize(
     trace: Trace | None = None,
     verify_each: bool = False,
 ) -> onnx.ModelProto | ir.Model:
-    """Runs the loop optimiser on any ONNX model; Loops of a known number of steps become Scans first.
+    """Runs the loop optimiser on any ONNX model; Loops with a known number of steps become Scans first.
 
     Sums and products are regrouped, so results agree up to rounding.
 

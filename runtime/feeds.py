@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 # Of a symbolic dimension that no `--dim` names.
 DEFAULT_SIZE = 4
 
-# A size that nobody meant would take all memory; while they are drawn, values take 8 bytes each.
+# A size that was not intended could take all memory; while they are drawn, values take 8 bytes each.
 MOST_RANDOM = 2**28
 
 # What optimizers and averages keep beside weights begins here: most are squares, which cannot be below zero.
@@ -92,7 +92,7 @@ def drawn_sizes_explained(
     drawn: bool = True,
     error: type[LstmLowerError] = InvalidInputError,
 ) -> Iterator[None]:
-    """Where random feeds do not fit a model, says of which sizes they were: nobody may have chosen these.
+    """Where random feeds do not fit a model, says which sizes they had, which may be defaults.
 
     Args:
         model: the model.
@@ -113,7 +113,7 @@ def drawn_sizes_explained(
 
 
 def _other_sizes(model: ir.Model, sizes: Mapping[str, int]) -> list[str]:
-    """The sizes of random feeds that nobody may have chosen, and how others are given."""
+    """The sizes of random feeds, which may be defaults, and how others are given."""
     found = []
     if chosen := drawn_sizes(model, sizes):
         listed = ", ".join(f"{name}={size}" for name, size in chosen.items())
@@ -241,7 +241,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> N
     """Writes a `.npz` file, whole or not at all; names may be any, also those that `numpy.savez` takes for its own.
 
     Raises:
-        InvalidInputError: a value is no tensor of numbers or strings.
+        InvalidInputError: a value is not a tensor of numbers or strings.
         OSError: nothing can be written there.
     """
     plain = {name: _without_objects(name, array) for name, array in arrays.items()}

@@ -69,7 +69,7 @@ class Session:
                 with options, in order of preference.
             session_options: passed through; `None` for onnxruntime's own defaults and those of `default_options`.
                 Plug-ins are added to them.
-            precision: in which the provider computes with floats, such as `"bfloat16"`; `None` for `"float32"`,
+            precision: the dtype in which the provider computes floats, such as `"bfloat16"`; `None` for `"float32"`,
                 whatever the provider's own default is.
 
         Raises:
@@ -116,8 +116,8 @@ class Session:
             Output name -> array.
 
         Raises:
-            InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value, or the session captures
-                what it runs.
+            InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value, or the session replays
+                captured CUDA graphs.
         """
         if self._captured:
             raise InvalidInputError(
@@ -135,7 +135,7 @@ class Session:
         return dict(zip(wanted, results, strict=True))
 
     def fitted(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The feeds, of inputs of which the model says so cast and in the input's rank (`lstm_lower.records.casts`)."""
+        """The feeds, cast and reshaped for inputs whose metadata ask for it (`lstm_lower.records.casts`)."""
         return (
             {
                 name: casts.fitted(np.asarray(value), dtype_of(self._inputs[name]), self._inputs[name].shape)

@@ -71,7 +71,7 @@ def compare_with_tensorflow(
     """Imports a graph, lowers it, and runs it here and in TensorFlow on the same feeds and weights.
 
     Raises:
-        InvalidInputError: the file is no graph of TensorFlow's, names or feeds do not fit, or TensorFlow cannot run it.
+        InvalidInputError: the file is not a TensorFlow graph, names or feeds do not fit, or TensorFlow cannot run it.
         InvalidModelError, UnsupportedOpError: as `from_tensorflow`'s and `lower`'s.
     """
     if not is_tensorflow(path):

@@ -21,7 +21,7 @@ from lstm_lower.plugins import load
 
 
 class _StandardOutput:
-    """Standard output, whose errors say that they are its own; where there is none, nothing is printed."""
+    """Standard output, whose errors name it; if it is closed, nothing is printed."""
 
     def __init__(self) -> None:
         self._stream = io.StringIO() if sys.stdout is None else sys.stdout

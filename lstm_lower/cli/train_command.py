@@ -187,7 +187,7 @@ def train(
 
 
 def _go(run: Fit, epochs: int, save_every: int, learning_rate: float | None) -> bool:
-    """Trains, with progress, until all epochs are done or somebody interrupts; whether all are done."""
+    """Trains, with progress, until all epochs are done or it is interrupted; whether all are done."""
     from lstm_lower.runtime.training import signals
 
     assert run.run is not None

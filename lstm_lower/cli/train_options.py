@@ -138,7 +138,7 @@ def callbacks_of(
     """Callbacks for the options, and what of these must stay the same in a run that goes on.
 
     Raises:
-        InvalidInputError: a schedule needs to know how many steps there are, and nobody does.
+        InvalidInputError: a schedule needs the number of steps, which is not known.
     """
     from lstm_lower.runtime.training import rates
     from lstm_lower.runtime.training.callbacks import EarlyStopping, LearningRate, ReduceOnPlateau

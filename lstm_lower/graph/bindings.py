@@ -51,8 +51,8 @@ def given_attributes(node: ir.Node) -> dict[str, Any]:
 def bind_node(node: ir.Node, op: type[OpDef], facts: Binder) -> Call:
     """Verifies a composite node against its definition.
 
-    Nodes of which the same is known share one call, so nobody may change it: an unrolled network holds thousands of
-    nodes that are alike, and whoever asks for a node's call gets it as long as nothing new is known of its operands.
+    Nodes of which the same is known share one call, which therefore must not be changed: an unrolled network holds
+        thousands of nodes that are alike. A call stays the same as long as nothing new is known of its operands.
 
     Args:
         node: the node.

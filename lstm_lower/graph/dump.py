@@ -224,7 +224,7 @@ def _constant_of(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def _inlined(value: ir.Value) -> bool:
-    """Whether a value is a constant that stands where it is used, because no user knows it by name."""
+    """Whether a value is a constant that is printed inline, because its name means nothing to a user."""
     if value.is_graph_input() or value.is_graph_output():
         return False
     return _constant_of(value) is not None and bool(value.uses())

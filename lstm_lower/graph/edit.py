@@ -1,4 +1,4 @@
-"""Taking graphs apart: what nodes read, and removing what nobody reads."""
+"""Taking graphs apart: what nodes read, and removing what nothing reads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def operands(node: ir.Node) -> list[ir.Value]:
 
 
 def remove_unread(graph: ir.Graph) -> int:
-    """Removes nodes whose outputs nobody reads, also in subgraphs; returns how many."""
+    """Removes nodes whose outputs nothing reads, also in subgraphs; returns how many."""
     kept = set(graph.outputs)
     removed, unread = 0, []
     for node in reversed(list(graph)):

@@ -190,7 +190,7 @@ class Emitter:
         self.emitted += nodes
 
     def discard_unread(self, keep: Container[ir.Value] = ()) -> None:
-        """Removes emitted nodes that nobody reads, but for those that make a value to keep."""
+        """Removes emitted nodes that nothing reads, but for those that make a value to keep."""
         for node in reversed(self.emitted):
             if node.graph is not None and not any(x.uses() or x.is_graph_output() or x in keep for x in node.outputs):
                 detach(node)

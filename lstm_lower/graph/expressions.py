@@ -95,7 +95,7 @@ class Builder:
         return target
 
     def constant(self, value: Any, dtype: ir.DataType) -> Expr:
-        """A constant; equal ones are shared. It stands in the outermost graph and is captured by loop bodies."""
+        """A constant; equal ones are shared. It is added to the outermost graph and captured by loop bodies."""
         return Expr(self.root, self.root.emitter.constant(value, dtype))
 
     def ints(self, *values: int) -> Expr:

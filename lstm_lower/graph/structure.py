@@ -192,7 +192,7 @@ class _Walk:
         self.scope[name] = value
 
     def _define_output(self, frame: _Frame, node: ir.Node, value: ir.Value) -> None:
-        # An output that nobody reads may be left out.
+        # An output that nothing reads may be left out.
         if not value.name and not value.uses():
             return
         # What shadows a name must stand at a graph's beginning; a node may take a name that an outer scope uses later.

@@ -22,7 +22,7 @@ def first_line(error: BaseException) -> str:
 
 
 def told(error: Exception) -> str:
-    """What Keras raised on a model that nobody foresaw, for `explained`."""
+    """What Keras raised unexpectedly on a model, for `explained`."""
     return (
         f"a model that Keras can trace, got {type(error).__name__}: {first_line(error)}; model(x) on a batch of data "
         "shows where"
@@ -30,7 +30,7 @@ def told(error: Exception) -> str:
 
 
 def check(loss_weights: Any, class_weight: Any, training: Any) -> None:
-    """Refuses weights that are no numbers, and a mode that is none.
+    """Refuses weights that are not numbers, and an unknown mode.
 
     Raises:
         InvalidInputError: one is.

@@ -47,15 +47,15 @@ def from_keras(
 ) -> onnx.ModelProto:
     """Exports one step of a Keras 3 model on TensorFlow's backend, or of a tf-keras model, which Keras 3 rebuilds.
 
-    The model is left as it is. Recurrent layers become nodes that `lower`, `Session` and `Trainer` lower; see
+    The model is not changed. Recurrent layers become nodes that `lower`, `Session` and `Trainer` lower; see
     `lstm_lower.keras.tracing` for how.
 
     Args:
         model: a built model.
         loss: as `model.compile` takes it: a name, Keras loss or function of targets and predictions, or a list or
             dictionary of them for several outputs; `None` takes the compiled model's.
-        optimizer: name or Keras optimizer, for `train`; `None` takes the compiled model's. Slots of one that has
-            trained this model already go on from their present values.
+        optimizer: name or Keras optimizer, for `train`; `None` takes the compiled model's. The slots of an optimizer
+            that has already trained this model keep their values.
         input_spec: a `tf.TensorSpec`, or several in order or by name of input; `None` for the model's own.
         what: `train`, a step with the optimizer's update; `gradients`, loss and gradients of all trainable weights;
             `input_gradient`, loss and gradients with respect to floating-point inputs.
@@ -74,8 +74,9 @@ def from_keras(
         A model with inputs `x` and `y` (`x/<input>`, `y/<output>` where there are several; outputs without loss and
         metrics have no target), weights and optimizer state as inputs with their present values. Outputs: `loss`, the
         metrics, `<output>_loss` where several outputs have one, `grad/<weight>` or `grad/<input>`, and the new state,
-        all recorded in the metadata (`lstm_lower.state`); so is what evaluates the step (`lstm_lower.evaluation`): the
-        model with `training=False`, whose outputs have Keras' names, its loss without class weights, and its metrics.
+        all recorded in the metadata (`lstm_lower.state`). The metadata also hold the evaluation graph
+        (`lstm_lower.evaluation`): the model with `training=False`, whose outputs have Keras' names, its loss without
+        class weights, and its metrics.
 
     Raises:
         InvalidInputError: an argument is missing or does not fit.

@@ -63,14 +63,14 @@ def from_onnx(
         model: a path, a protobuf or an onnx_ir model. It is not changed.
         loss: the name of a scalar output; or a loss of the first output, by name (`cross_entropy`, `nll`,
             `bce_with_logits`, `bce`, `mse`, `l1`, `smooth_l1`, `huber`, `kl_div`, `ctc`, `hinge`, `poisson_nll`,
-            `multi_margin`) or as an object of `lstm_lower.passes.training.losses`; or a function of expressions, which
-            takes the model's outputs in their order and behind them targets, each of the dtype and shape of the output
-            in its place; a target that it does not read is no input.
+            `multi_margin`) or as an object of `lstm_lower.passes.training.losses`; or a function of expressions, called
+            with the model's outputs in order and then with a target for each output, of that output's dtype and shape;
+            targets that it does not read are not inputs.
         optimizer: an optimizer of `lstm_lower.passes.training`, its name (`sgd`, `momentum`, `adam`, `adamw`,
             `rmsprop`) or groups of weights with one each. `None` leaves it to the trainer.
         trainable: names or patterns (`encoder.*`) of weights, or a predicate on names; `None` for every initializer of
-            a floating dtype that the loss varies with, but for single numbers of rank 0, statistics of batch
-            normalization and masks of infinities. Others stay constants.
+            a floating dtype that the loss depends on, except scalars, statistics of batch normalization and masks of
+            infinities. Others stay constants.
         what: `train` for a step that updates its state, `gradients` for `loss` and `grad/<weight>`, `input_gradient`
             for `loss` and `grad/<input>`, `forward` for `loss`.
 
@@ -78,8 +78,8 @@ def from_onnx(
         A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model, to be handed to `ll.Trainer` or
         `ll.lower`. Inputs are the model's, `target` (`target_0`, ... where there are several) and the weights with
         their values as defaults; outputs are `loss`, the model's own, `grad/<name>` and the new state, all recorded in
-        the metadata (`lstm_lower.state`); so is what evaluates it, the model in its form for inference with its loss
-        (`lstm_lower.evaluation`), of a step that trains.
+        the metadata (`lstm_lower.state`). The metadata of a step that trains also hold its evaluation graph
+        (`lstm_lower.evaluation`): the model in inference form, with the loss.
 
     Raises:
         InvalidModelError: the model is malformed.

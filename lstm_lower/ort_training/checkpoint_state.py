@@ -218,7 +218,7 @@ class CheckpointState:
         """Reads a checkpoint, complete or nominal.
 
         Raises:
-            InvalidInputError: it is none, or damaged.
+            InvalidInputError: it is not a checkpoint, or is damaged.
             FileNotFoundError: there is no such file.
         """
         arrays, notes = checkpoint.read(checkpoint_uri)

@@ -41,7 +41,7 @@ def training_graph(model: onnx.ModelProto, trainable: Sequence[str], frozen: Seq
         frozen: parameters that do not.
 
     Raises:
-        InvalidInputError: the model lacks a parameter, or the loss is no scalar.
+        InvalidInputError: the model lacks a parameter, or the loss is not a scalar.
         UnsupportedOpError: gradients flow through operators without a rule; each such node is named.
     """
     _check(model, trainable, frozen)

@@ -165,7 +165,7 @@ def restore(model: ir.Model, constants: References) -> None:
 
 
 def malformed(key: str, got: str) -> InvalidModelError:
-    """The error of a record that is none of ours."""
+    """The error for metadata in another form than ours."""
     return InvalidModelError(f"metadata '{key}' requires the form that lstm-lower writes, got {got!r}")
 
 

@@ -1,7 +1,7 @@
 """Inputs whose feeds are cast, as the framework that a model came from casts them.
 
-They stand in the model's metadata under the key `lstm_lower.casts` (`names`). `Session` and `Trainer`
-take arrays of any numeric dtype for them, and a last axis of size 1 more or less than the input has.
+They are in the model's metadata under the key `lstm_lower.casts` (`names`). `Session` and `Trainer` take arrays of any
+numeric dtype for them, and a last axis of size 1 more or less than the input has.
 """
 
 from __future__ import annotations

@@ -21,14 +21,15 @@ def is_special(path: Path) -> bool:
 
 
 def other_kind(path: Path) -> str | None:
-    """What a path leads to that is no file: a folder, a pipe, a socket or a device; `None` of files and of nothing."""
+    """The kind of what a path leads to: a folder, a pipe, a socket or a device; `None` for a regular file and for
+    nothing."""
     kinds = {"directory": path.is_dir, "pipe": path.is_fifo, "socket": path.is_socket}
     special = "device" if is_special(path) else None
     return next((kind for kind, matches in kinds.items() if matches()), special)
 
 
 def read_whole(path: Path) -> bytes:
-    """The bytes of a file, or of a pipe that somebody writes to.
+    """The bytes of a file, or of a pipe with a writer.
 
     Raises:
         OSError: it cannot be read, or is a pipe that no process opens for writing in time.

@@ -175,7 +175,7 @@ def _locate(tensor: ir.ExternalTensor, folder: Path | None, label: str) -> None:
     try:
         found = path.stat()
     except OSError:
-        # Whoever does not read the weights does not miss them; whoever does gets this error.
+        # Missing weights are an error only for those who read them.
         return
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         kind = "another name of a file" if stat.S_ISREG(found.st_mode) else f"a {other_kind(path)}"

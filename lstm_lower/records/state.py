@@ -3,7 +3,7 @@
 A training step reads weights, optimizer slots and counters as graph inputs and returns their new values as graph
 outputs. Two things let a training loop be driven from the file alone:
 
-**The pairing** stands in the model's metadata under the key `lstm_lower.state`, as JSON:
+**The pairing** is in the model's metadata under the key `lstm_lower.state`, as JSON:
 
     {"version": 1,
      "loss": "loss:0",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class DamageError(Exception):
-    """The bytes are not what their place requires; whoever knows the file turns it into an error of ours."""
+    """The bytes are damaged; callers, which know the file, turn it into an InvalidModelError or InvalidInputError."""
 
 
 def varint(content: bytes, position: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The page of a report: the files beside this one and the contents, in one HTML file that asks nobody for anything."""
+"""The page of a report: the files beside this one and the contents, in one HTML file that loads nothing else."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class _Raising:
         self.region.results = [None if name is None else self.aliases.resolve(name) for name in self.region.results]
 
     def _forget_unread(self) -> None:
-        """A Merge that nobody reads only says when something has run, as a check that a branch holds does."""
+        """A Merge that nothing reads only says when something has run, as a check that a branch holds does."""
         results = [name for name in self.region.results if name is not None]
         names = [*results, *(name for op in self.region.ops for name in op.reads())]
         read = {self.aliases.resolve(name).rpartition(":")[0] for name in names}

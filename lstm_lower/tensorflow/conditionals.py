@@ -173,7 +173,7 @@ class _Joint:
             try:
                 return self._list(as_list(yes), as_list(no))
             except UnsupportedOpError as error:
-                # Often nobody reads what is left of a list.
+                # Often nothing reads what is left of a list.
                 refused = partial(_refuse, error)
                 return lambda made: Later(refused)  # noqa: ARG005
         alone = no if yes is None else yes if no is None else None

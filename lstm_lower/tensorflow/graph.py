@@ -15,7 +15,7 @@ def split_name(name: str) -> tuple[str, int | None]:
     """Node and output number of an input as a NodeDef spells it; the number of a control input `^node` is `None`.
 
     Raises:
-        InvalidModelError: what follows the node is no number.
+        InvalidModelError: what follows the node is not a number.
     """
     if name.startswith("^"):
         return name[1:], None

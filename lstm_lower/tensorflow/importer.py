@@ -55,26 +55,26 @@ def from_tensorflow(
     `<variable>/new`, and records which input it belongs to (see `lstm_lower.records.state`).
 
     Args:
-        source: a GraphDef or MetaGraphDef, a file of one (`.pb`, `.pbtxt`, `.meta`; what it is is seen by its content),
-            the folder of a SavedModel, a ConcreteFunction, or a `tf.function`. Files are read without TensorFlow.
+        source: a GraphDef or MetaGraphDef, a file of one (`.pb`, `.pbtxt`, `.meta`; recognised by its content), the
+            folder of a SavedModel, a ConcreteFunction, or a `tf.function`. Files are read without TensorFlow.
         inputs: names of the tensors that become graph inputs, in order, for example `["ids:0"]`. They may lie inside
             the graph, which is then cut there. By default the source's own: a signature's or function's arguments, a
             graph's placeholders that the outputs need.
-        outputs: names of the tensors that become graph outputs, in order; the name of an operation without a colon
-            asks for its assignments only. By default the source's own: what a signature or function returns, the
-            losses and steps that a `.meta` file records, else what nothing in the graph reads.
+        outputs: names of the tensors that become graph outputs, in order; the name of an operation without a colon asks
+            for its assignments only. By default the source's own: what a signature or function returns, the losses and
+            steps that a `.meta` file records, otherwise tensors that nothing reads.
         opset: version of `ai.onnx`, 13 to the newest that onnx and onnxruntime share; 18 by default.
         weights: what becomes of variables: `"initializers"` of the model, or `"inputs"` with the values they have now
             as initial values (an initializer of the same name). With `"inputs"`, weights that a frozen graph holds as
-            constants become inputs too. By default inputs where the outputs ask for a training step, one that assigns
-            variables, and where values are missing; else initializers.
+            constants become inputs too. By default inputs if the outputs include a training step, that is, assign
+            variables, or if values are missing; otherwise initializers.
         checkpoint: where values of a graph's variables are: the prefix of a checkpoint, or a folder with one. By
             default the one beside a `.meta` file.
         signature: which signature of a SavedModel; may be left out when there is only one, or the usual one.
         specs: a `tf.TensorSpec` for each argument of a `tf.function` that was made without an input signature.
-        shapes: sizes and names for dimensions of inputs, for example `{"ids:0": [20, "batch"]}`. An input of which the
-            graph does not tell the rank, such as a rate, is taken as a scalar without them, or of the only rank that
-            fits, with a warning.
+        shapes: sizes and names for dimensions of inputs, for example `{"ids:0": [20, "batch"]}`. Without it, an input
+            of unknown rank, such as a learning rate, is taken as a scalar, or given the only rank that fits, with a
+            warning.
         state: further pairs of an input and the output that holds its next value, for the record in the metadata.
 
     Returns:

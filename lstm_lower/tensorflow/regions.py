@@ -16,7 +16,7 @@ from lstm_lower.errors import InvalidModelError
 LOOP = "While"
 BRANCH = "If"
 
-# What only checks or reports has no place in a model; nobody reads what these make.
+# What only checks or reports has no place in a model; nothing reads what these make.
 SILENT = (
     "Assert", "AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary", "MergeSummary", "Print", "PrintV2",
     "ScalarSummary", "TensorSummary", "TensorSummaryV2", "WriteSummary", "WriteScalarSummary", "WriteHistogramSummary",
@@ -88,7 +88,7 @@ class Region:
     Attributes:
         ops: the ops, in an order in which they can run.
         params: names of the tensors that come from outside by position.
-        results: names of the tensors that leave, by position; `None` for one that nobody reads.
+        results: names of the tensors that leave, by position; `None` for one that nothing reads.
         resolve: the tensor that stands behind a name.
         parts: names of further ops that it is made of.
     """

@@ -49,7 +49,7 @@ def running_place(n: Traced) -> list[Expr | None]:
 
     def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         (best, place), (x, number) = carried, inputs
-        # Neither is less where one is no number.
+        # Neither is less where one is NaN.
         behind = x < best if largest else x > best
         new = b.op(std.Not, behind)
         if x.dtype.is_floating_point():

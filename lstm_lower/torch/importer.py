@@ -63,7 +63,7 @@ def from_torch(
     what: What = "train",
     schedule_steps: int | None = None,
 ) -> onnx.ModelProto:
-    """Makes a training step of a PyTorch module, in the mode that it is in, training or evaluation.
+    """Makes a training step of a PyTorch module, in its current mode (training or evaluation).
 
     Args:
         module: any module that `torch.export` can trace. It is not changed.
@@ -71,23 +71,24 @@ def from_torch(
         loss: a loss of PyTorch, module or function, or of `lstm_lower.passes.training.losses`, or its name there, of
             the module's first output; any other function or module of the module's result and targets, which is traced;
             or the name of an output of the module.
-        optimizer: one of `torch.optim`, with its groups and what it keeps, or a scheduler of one; or one of ours, its
-            name, or groups. `None` leaves it to the trainer.
-        example_targets: a tensor, or several in a tuple, as the loss takes them behind the module's result. A function
-            that is traced needs them; elsewhere they say what targets are like.
-        dynamic_shapes: `auto` for all axes open that the module's code leaves open; input -> axes that are open; `None`
-            for none.
+        optimizer: one of `torch.optim`, with its groups and state, or a scheduler of one; or one of
+            `lstm_lower.passes.training`, its name, or groups. `None` leaves it to the trainer.
+        example_targets: a tensor, or several in a tuple, as the loss takes them after the module's result. Required if
+            the loss is traced; otherwise they give the dtypes and shapes of targets.
+        dynamic_shapes: `auto` keeps every axis open that the module's code allows; a mapping of inputs to open axes;
+            `None` fixes all axes.
         what: `train` for a step that updates its state, `gradients` for `loss` and `grad/<parameter>`,
             `input_gradient` for `loss` and `grad/<input>`, `forward` for `loss`.
-        schedule_steps: number of updates in all for which a scheduler that calls functions of Python, such as LambdaLR,
-            is run ahead; its rates become a table, behind whose end a step fails. Schedulers with a formula need none.
+        schedule_steps: total number of updates for which a scheduler that calls Python functions, such as LambdaLR, is
+            run in advance; its rates become a table, and a step beyond its end fails. Schedulers with a formula need
+            none.
 
     Returns:
         A model to be handed to `ll.Trainer` or `ll.lower`. Inputs are named after `forward`'s parameters, targets
         `target` (`target_0`, ... where there are several), the state after parameters and buffers; outputs are `loss`,
         the module's own (`output`, `output_0`, ..., or the names of fields and keys), `grad/<name>` and the new state.
-        What evaluates a step that trains is the module in evaluation mode with its loss (`lstm_lower.evaluation`).
-        The metadata say under `lstm_lower.fixed_axes` which axes of inputs have the example's size, and why.
+        The evaluation graph of a step that trains (`lstm_lower.evaluation`) is the module in evaluation mode with its
+        loss. The metadata say under `lstm_lower.fixed_axes` which axes of inputs have the example's size, and why.
 
     Raises:
         InvalidInputError: an argument does not fit.

@@ -31,7 +31,7 @@ def tables_of(scheduler: lr_scheduler.LRScheduler, done: int, until: int) -> lis
         until: number of updates in all.
 
     Raises:
-        InvalidInputError: no update is left; the scheduler fails, or its rates are no numbers.
+        InvalidInputError: no update is left; the scheduler fails, or its rates are not numbers.
         UnsupportedOpError: it changes more than rates and momentum, or does not do the same twice.
     """
     if until <= done:

@@ -47,7 +47,7 @@ class DecomposePass(Pass):
         while waiting:
             node = waiting.pop()
             graph = node.graph
-            # What a decomposition emits and nobody reads stands in no graph any more.
+            # What a decomposition emits and nothing reads is in no graph any more.
             if node.domain != "" or graph is None or not self.where(node):
                 continue
             builder = Builder.before(node, space, constants.setdefault(graph, Constants(graph)))

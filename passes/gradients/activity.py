@@ -30,7 +30,7 @@ def weights(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
 
 
 def learned(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
-    """The initializers that one takes for weights where nobody names them.
+    """The initializers that count as weights when none are named.
 
     These are no running statistics of a BatchNormalization, no masks of infinities, and no floats of 8 bits or less,
     which are what weights became.

@@ -7,7 +7,7 @@ Precondition: any Scan. States that do nothing but add up, each one of the parts
 cut a value of the body into, with axes of size 1 dropped or not; all parts are added up.
 
 Postcondition: one state in their place, whose final value is cut behind the loop. Where it adds up a product that
-nobody else reads, the addition is the product's own (Gemm). A step of [1025,K] @ [K,2048] took 0.8 of
+nothing else reads, the addition is the product's own (Gemm). A step of [1025,K] @ [K,2048] took 0.8 of
 the time at K 64, and as long as before at K 640, where the product is nearly all of it; no copy of its size is made.
 """
 

@@ -7,7 +7,7 @@ results, T times as large, are added up. A sum over a transposed value is taken 
 A sum over axes that lie far apart is taken over the outer ones first: the runtime has fast loops only for axes in one
 or two groups. Integers are left alone.
 
-Postcondition: no sum over a batch axis of a product that nobody else reads.
+Postcondition: no sum over a batch axis of a product that nothing else reads.
 """
 
 from __future__ import annotations

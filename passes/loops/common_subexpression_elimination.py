@@ -1,6 +1,6 @@
 """Common subexpression elimination: equal nodes merge, and so do Scans that carry the same recurrence.
 
-Equal nodes may stand in one scope, or one in a body and the other outside.
+Equal nodes may be in one scope, or one in a body and the other outside.
 
 Precondition: nodes in topological order. Two nodes are equal when operator, operands and attributes are; subgraphs are
 compared with their own values numbered by position and captured ones by identity. Nodes with random results are never

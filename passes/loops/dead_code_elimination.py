@@ -1,4 +1,4 @@
-"""Dead code elimination: nodes, outputs, states and sequences that nobody reads go; a constant state is captured."""
+"""Dead code elimination: nodes, outputs, states and sequences that nothing reads go; a constant state is captured."""
 
 from __future__ import annotations
 

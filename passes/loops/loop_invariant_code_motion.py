@@ -34,7 +34,7 @@ class LoopInvariantCodeMotion(LoopPass):
     """Moves invariant work and work on scan inputs before the loop."""
 
     def run(self, model: ir.Model) -> bool:
-        """Runs on every loop, without nodes that nobody reads: such a call would hold its loop where it is."""
+        """Runs on every loop, without nodes that nothing reads: such a call would hold its loop where it is."""
         unread = remove_unread(model.graph)
         return super().run(model) or unread > 0
 

@@ -154,7 +154,7 @@ class OperandSwapping(LoopPass):
 
 
 def _bias_addition(dependence: Dependence, node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
-    """The addition of a vector to a product that nobody else reads, and the vector, the same at every step."""
+    """The addition of a vector to a product that nothing else reads, and the vector, the same at every step."""
     found, shape = _lone_addition(dependence, node), dependence.loop.facts.shape(node.outputs[0])
     if found is None or dependence.level(found[1]) != Level.INVARIANT or shape is None:
         return None
@@ -162,7 +162,7 @@ def _bias_addition(dependence: Dependence, node: ir.Node) -> tuple[ir.Node, ir.V
 
 
 def _lone_addition(dependence: Dependence, node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
-    """The addition to a product that nobody else reads, and what is added."""
+    """The addition to a product that nothing else reads, and what is added."""
     product = node.outputs[0]
     readers = dependence.readers(product)
     if len(readers) != 1 or product in set(dependence.loop.results()):

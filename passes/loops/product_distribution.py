@@ -115,7 +115,7 @@ class ProductDistribution(LoopPass):
         needed = [
             cut.value in updates or any(reader in recurrent for reader in dependence.readers(cut.value)) for cut in cuts
         ]
-        # The columns that nobody takes need not be computed, wherever the one part is needed.
+        # Columns that are not taken need not be computed, wherever the one part is needed.
         if len(cuts) > 1 and (all(needed) or not any(needed)):
             return False
         for cut in cuts:

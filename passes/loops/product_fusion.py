@@ -122,7 +122,7 @@ def _is_lone_product(dependence: Dependence, value: ir.Value, results: set[ir.Va
 
 
 def _leaves(dependence: Dependence, node: ir.Node, results: set[ir.Value], inner: set[ir.Node]) -> list[ir.Value]:
-    """What a sum adds up, through sums that nobody else reads."""
+    """What a sum adds up, through sums that nothing else reads."""
     found: list[ir.Value] = []
     same_shape = dependence.loop.facts.same_shape
     waiting = list(reversed(node.inputs))

@@ -5,7 +5,7 @@ copied. The parts of the weight are copied instead, which pays where `x` has mor
 cells whose gates are treated differently, a GRU's, are of this kind.
 
 Precondition: outside loop bodies, in a graph that holds a loop: a Split along the last axis with constant sizes, of a
-MatMul with a matrix, or of such a MatMul plus a vector, that nobody else reads.
+MatMul with a matrix, or of such a MatMul plus a vector, that nothing else reads.
 
 Postcondition: no such Split where `x` is known to have more rows than columns.
 """

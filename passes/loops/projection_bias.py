@@ -9,7 +9,7 @@ join, the sum is taken in where
 
 Sizes of a sequence that are not known count as 32.
 
-Precondition: an Add of a vector along the weight's axis to a product that nobody else reads, of one weight whose sizes
+Precondition: an Add of a vector along the weight's axis to a product that nothing else reads, of one weight whose sizes
 are known and a sequence of floats.
 
 Postcondition: no such Add is left that costs more. Runs after passes that look at these products.

@@ -148,7 +148,7 @@ class _Forms:
         return terms
 
     def _of(self, value: ir.Value, *, keep_sum: bool) -> list[Term]:
-        """The terms of an operand: those of a sum only where nobody else reads it."""
+        """The terms of an operand: those of a sum only where nothing else reads it."""
         terms = self._forms.get(value)
         if terms is None:
             return [Term((), value)]

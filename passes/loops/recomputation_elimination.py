@@ -288,7 +288,7 @@ def _pair(known: _Known, factors: list[_Factor]) -> list[_Factor] | None:
 
 
 def _detach_unread(node: ir.Node | None) -> None:
-    """Removes a node that nobody reads, and what was there for it alone."""
+    """Removes a node that nothing reads, and what was there for it alone."""
     if node is None or node.graph is None or std.ControlFlow.matches(node):
         return
     if any(output.uses() or output.is_graph_output() for output in node.outputs):

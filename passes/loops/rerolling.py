@@ -33,7 +33,7 @@ MOST_OF_A_KIND = 4
 class LoopRerolling(Pass):
     """Rolls equal steps back into Scans, in subgraphs too.
 
-    Precondition: nodes stand in an order in which they can run.
+    Precondition: nodes are in an order in which they can run.
 
     Attributes:
         weights: names of initializers that shall be learnt: what steps make of them is no constant.

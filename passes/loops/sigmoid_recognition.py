@@ -4,10 +4,10 @@ onnxruntime's Sigmoid has an absolute error of about 1e-8 and is 0 from -18.5 do
 that of the formula is not. Of what only scales, adds and moves elements, as the gates of recurrent cells do, the
 error stays as small as it is.
 
-Precondition: the formula stands in a loop's body, and all that reads it, there and behind the loop, multiplies, adds,
-or moves elements.
+Precondition: the formula is in a loop's body, and all that reads it, there and behind the loop, multiplies, adds, or
+moves elements.
 
-Postcondition: a Sigmoid stands in its place.
+Postcondition: a Sigmoid takes its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Simplification of broadcasting: an elementwise operator repeats its operands itself, nobody needs to do it before."""
+"""Simplification of broadcasting: an elementwise operator repeats its operands itself, so no node needs to do it
+before."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def floor_div(n: Node) -> dict[str, Expr]:
 
 @lowers(SelectV2)
 def select_v2(n: Node) -> dict[str, Expr]:
-    """A Where: a sum of masked operands, as tf2onnx has it, would carry over what is no number in the masked one."""
+    """A Where: a sum of masked operands, as tf2onnx has it, would carry over NaN from the masked one."""
     return {"output": _choice(n.condition, n.t, n.e)}
 
 

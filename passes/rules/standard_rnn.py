@@ -1,7 +1,7 @@
 """Inference on the standard LSTM, GRU and RNN operators, for which onnxruntime has kernels of its own.
 
-A forward op lowers to them when nobody asks for what only training needs and the operator computes the very same
-function: float32, no projection, no dropout, no cell clip, no run-time window.
+A forward op lowers to them when its training outputs are unused and the operator computes the very same function:
+float32, no projection, no dropout, no cell clip, no run-time window.
 """
 
 from __future__ import annotations

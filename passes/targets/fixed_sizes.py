@@ -21,7 +21,7 @@ class FixedSizesPass(Pass):
         """Prepares.
 
         Raises:
-            InvalidInputError: a size is no number.
+            InvalidInputError: a size is not a number.
         """
         super().__init__()
         for name, size in arguments.mapping("sizes", sizes, "names to sizes").items():

@@ -27,7 +27,7 @@ class RateTable:
     """Multiplied by an entry for each update.
 
     Behind the last one there is no learning rate: onnxruntime's processor kernels fail by the name of the node that
-    reads the table, and where a kernel does not look at bounds, the rate is no number.
+        reads the table, and where a kernel does not look at bounds, the rate is NaN.
 
     Attributes:
         factors: of the updates from `start` on, in units of the first rate.

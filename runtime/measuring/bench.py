@@ -113,7 +113,8 @@ def bench(
         say: is told what comes next.
 
     Raises:
-        InvalidInputError: a schedule is none, no provider is installed or one does not exist, or the feeds do not fit.
+        InvalidInputError: a schedule is unknown, no provider is installed or one does not exist, or the feeds do not
+            fit.
         InvalidModelError, UnsupportedOpError: the model is malformed or cannot be lowered.
     """
     for schedule in schedules:

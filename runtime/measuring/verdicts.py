@@ -52,7 +52,7 @@ class Proof:
     dtypes: Mapping[str, ir.DataType | None]
 
     def judge(self, results: Mapping[str, Any], precision: str | None = None) -> Verdict:
-        """Compares results with what is expected; what is no tensor of numbers is left out.
+        """Compares results with what is expected; what is not a tensor of numbers is left out.
 
         Args:
             results: output name -> value.

@@ -169,7 +169,7 @@ class WorkerError(InvalidInputError):
 
 def _serve(connection: Connection, threads: int) -> None:
     """Makes what is asked for, then answers until the other end is closed."""
-    # What libraries print belongs to nobody: standard output may be read by a program.
+    # What libraries print must not reach standard output, which a program may read.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

@@ -161,7 +161,7 @@ def check(
         opset: of the lowered model, when it is made here.
         schedule: likewise.
         providers: execution providers to run the lowered model with.
-        precision: in which they compute, see `Session`.
+        precision: the dtype in which they compute floats, see `Session`.
         finite_differences: whether to compare the backward ops' oracles with central differences.
 
     Raises:

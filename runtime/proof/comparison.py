@@ -100,7 +100,7 @@ def _magnitude(array: Array) -> float:
 def errors(actual: Array, expected: Array) -> tuple[float, float]:
     """Largest absolute error, and the same over the largest magnitude expected.
 
-    Infinities and NaN must stand in the same places, otherwise the error is infinite. So it is when nothing finite is
+    Infinities and NaN must be in the same places, otherwise the error is infinite. So it is when nothing finite is
     expected at all, since that proves nothing.
     """
     if expected.size == 0:

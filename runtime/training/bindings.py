@@ -22,7 +22,7 @@ class Bindings:
         """Makes the loss's buffer.
 
         Raises:
-            InvalidModelError: the loss is no scalar.
+            InvalidModelError: the loss is not a scalar.
         """
         self._session, self._state, self._loss_name, self._devices = session, state, loss, devices
         self._loss = buffer(np.zeros((), _scalar_dtype(session, loss)), HOST)

@@ -71,7 +71,8 @@ def export_training(
     Args:
         step_or_trainer: a training step with updates, as a path, a protobuf or an onnx_ir model, whose state starts at
             the values that it has; or a trainer, whose state starts where it is now.
-        folder: where to; it is made where there is none. Files of a bundle that is there are replaced, others stay.
+        folder: the folder to write to; it is created if there is none. Files of an earlier bundle in it are replaced,
+            others stay.
         files: which models to write: `init` (no inputs, the first state), `train` (state and data in, state and loss
             out), `eval` (loss, metrics and predictions; nothing changes), `predict` (predictions, weights inside).
             `training.json` is always written.
@@ -83,9 +84,9 @@ def export_training(
         The folder.
 
     Raises:
-        InvalidModelError: the model is malformed, or no training step with updates.
+        InvalidModelError: the model is malformed, or is not a training step with updates.
         InvalidInputError: an option is not one of the allowed values, or `init` or `predict` lack values of the state.
-        UnsupportedOpError: the model holds ops that cannot be lowered, or nothing certain evaluates it.
+        UnsupportedOpError: the model holds ops that cannot be lowered, or it is not certain how the step is evaluated.
         OSError: nothing can be written there.
     """
     wanted = _wanted(files)

@@ -119,7 +119,7 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
         The arrays and the metadata.
 
     Raises:
-        InvalidInputError: it is none, or damaged.
+        InvalidInputError: it is not a checkpoint, or is damaged.
         FileNotFoundError: there is no such file.
     """
     safetensors = _safetensors()

@@ -144,7 +144,7 @@ class DeviceState:
         unknown = [name for name in values if name not in self._buffers]
         missing = [name for name in self._buffers if name not in values]
         if unknown or missing:
-            # Of a large model nobody wants to read all names.
+            # A large model has too many names to list.
             some = ", ".join(f"'{name}'" for name in [*self._buffers][:4]) + (", …" if len(self._buffers) > 4 else "")
             what = f"'{unknown[0]}', which is none of them" if unknown else f"none of '{missing[0]}'"
             raise InvalidInputError(f"state requires the {len(self._buffers)} values {some}, got {what}")

@@ -1,7 +1,7 @@
-"""Where the first infinite number, or the first that is none, of a step comes from.
+"""Where the first infinity or NaN of a step comes from.
 
 The step runs once more without optimisation. Every floating value brings two numbers along, which tell whether all its
-elements are finite, and whether one of them is no number. Values of a loop's body bring them for each of its steps.
+elements are finite, and whether one of them is NaN. Values of a loop's body bring them for each of its steps.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def first_nonfinite(step: ir.Model, feeds: Mapping[str, Array]) -> NonFinite | N
 
     Only nodes on whose results the loss depends, or where it is finite another output that is not, count; and only
     through values that are not finite themselves. Where what comes in is infinite, such as the constants of a mask, it
-    is the first node that makes what is no number of numbers; and if there is none, what came in.
+    is the first node that makes NaN of numbers; and if there is none, what came in.
 
     Args:
         step: a training step. It is not changed.
@@ -96,7 +96,7 @@ class Diagnosed(abc.ABC):
         """Data, the state and the learning rate as they are now, by input."""
 
     def first_nonfinite(self, feeds: Mapping[str, Any]) -> NonFinite | None:
-        """The node that makes the first infinite number, or the first that is none, in a step with the present state.
+        """The node that makes the first infinity or NaN in a step with the present state.
 
         The step runs once more, in the form that it had before it was optimised; nothing changes.
 
@@ -192,7 +192,7 @@ class _Flags:
 
 
 def _sum(x: Expr) -> Expr:
-    """What is infinite times zero is no number."""
+    """Infinity times zero is NaN."""
     return x.builder.op(std.ReduceSum, x, keepdims=0)
 
 

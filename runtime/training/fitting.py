@@ -87,7 +87,7 @@ class Fit:
         folder: str | os.PathLike[str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Opens the folder; a run that stands there is continued.
+        """Opens the folder; a run in it is continued.
 
         Args:
             trainer: the trainer.
@@ -104,8 +104,8 @@ class Fit:
             options: what else must stay the same in a run that goes on.
 
         Raises:
-            InvalidInputError: an option is none, or the run in the folder has others or other data, or is damaged, or
-                another process trains there.
+            InvalidInputError: an option is not allowed, or the run in the folder has other options or other data, or is
+                damaged, or another process trains there.
             OSError: the folder cannot be made or written to.
         """
         for callback in callbacks:

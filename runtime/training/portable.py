@@ -1,4 +1,4 @@
-"""The ways on which trained weights leave a trainer, and come back."""
+"""How trained weights leave a trainer, and come back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Portable(abc.ABC):
-    """Whoever has a step and its state can give the weights away.
+    """Gives away and takes back the weights of a step and its state.
 
     Attributes:
         state: which inputs are state, the loss, the learning rate.

@@ -54,7 +54,7 @@ def steps(every: int, *, factor: float = 0.1, warmup: int = 0) -> Rate:
         warmup: as for `cosine`.
 
     Raises:
-        InvalidInputError: `every` or `warmup` is no number of steps.
+        InvalidInputError: `every` or `warmup` is not a number of steps.
     """
     if every < 1 or warmup < 0:
         raise InvalidInputError(f"a schedule in steps requires every >= 1 and warmup >= 0, got {every} and {warmup}")

@@ -1,4 +1,4 @@
-"""`fit`, `evaluate` and `predict`, for whoever can do a step."""
+"""`fit`, `evaluate` and `predict`, for every class that can do a step."""
 
 from __future__ import annotations
 

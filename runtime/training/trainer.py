@@ -62,8 +62,8 @@ class Trainer(Portable, Diagnosed, Trainable):
         state: which inputs are state, the loss, the learning rate.
         inputs: names of the data inputs, which every step is fed with.
         outputs: names of the outputs that a step can return.
-        on_nan: what becomes of a step whose loss is infinite or no number: `stop` raises, `skip` leaves its update out,
-            `ignore` updates the state as ever.
+        on_nan: what happens at a step whose loss is infinite or NaN: `stop` raises, `skip` omits its update, `ignore`
+            updates the state as usual.
         trace_nan: whether the error of a step that stops for its loss names the node that made the first such number.
         steps: steps done so far, those before a checkpoint that was resumed included.
         model: the step with its options, and state as inputs without defaults.
@@ -137,7 +137,7 @@ class Trainer(Portable, Diagnosed, Trainable):
                 "a trainer requires a provider that does not capture what it runs; leave enable_cuda_graph away"
             )
         self.session = Session(edited, self.providers or None, session_options)
-        # What evaluates is looked for when somebody evaluates.
+        # The evaluation graph is looked for when it is first needed.
         self._session_options = session_options
         self._evaluator: Evaluator | None = None
 
@@ -218,7 +218,7 @@ class Trainer(Portable, Diagnosed, Trainable):
 
         Raises:
             InvalidModelError: what the model records of its evaluation is malformed.
-            UnsupportedOpError: it records none, and its own forward part is none with certainty.
+            UnsupportedOpError: it records none, and it is not certain that its own forward part is one.
         """
         if self._evaluator is None:
             held = self._device_state.current

@@ -41,7 +41,7 @@ class Watch:
         self.waited = 0
 
     def better(self, logs: Logs) -> bool:
-        """Takes an epoch's value; one that is no number is not better."""
+        """Takes an epoch's value; NaN is not better."""
         value = logs[self.monitor]
         sign = 1.0 if self.mode == "min" else -1.0
         improved = math.isfinite(value) and (self.best is None or sign * value < sign * self.best - self.min_delta)
@@ -49,6 +49,6 @@ class Watch:
         return improved
 
     def check(self, names: list[str]) -> None:
-        """Raises an InvalidInputError where the value is none that a run's epochs have."""
+        """Raises an InvalidInputError if the run's epochs have no such value."""
         if self.monitor not in names:
             raise InvalidInputError(f"monitor requires one of {names}, got '{self.monitor}'")

@@ -7,9 +7,9 @@ import onnx_ir as ir
 from lstm_lower.graph.standard.base import Operand, Optional, Standard
 from lstm_lower.graph.standard.elementwise import Identity
 
-# A Loop that bears this in its `metadata_props` never runs without a step: whoever made the model knows that its
-# sequences are not empty. Only then may a Loop of an open number of steps become a Scan, of which runtimes ask for one
-# step at least. Where the mark is not true, a run of no steps fails.
+# A Loop that bears this in its `metadata_props` never runs without a step: the model's author knows that its sequences
+# are not empty. Only then may a Loop of an open number of steps become a Scan, of which runtimes ask for one step at
+# least. Where the mark is not true, a run of no steps fails.
 STEPS, AT_LEAST_ONE = "lstm_lower.steps", "at least one"
 
 

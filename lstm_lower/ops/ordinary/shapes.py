@@ -185,7 +185,7 @@ class EnsureShape(_Stated):
 
 
 class PlaceholderWithDefault(_Stated):
-    """Its input, the value of a graph's input that nobody feeds."""
+    """Its input, the default of a graph input that is not fed."""
 
     class Types:
         dtype = ALL

@@ -43,7 +43,7 @@ def load_checkpoint_to_model(path_to_checkpoint: str | os.PathLike[str], model: 
     """Puts the parameters of a checkpoint into a model: initializers of their names are replaced.
 
     Raises:
-        InvalidInputError: it is no checkpoint, or a parameter fits no initializer of the model; nothing is changed.
+        InvalidInputError: it is not a checkpoint, or a parameter fits no initializer of the model; nothing is changed.
     """
     state = CheckpointState.load_checkpoint(path_to_checkpoint)
     weights = {weight.name: weight for weight in model.graph.initializer}

@@ -139,7 +139,7 @@ def parse(kind: Any, content: bytes, what: str) -> Any:
         what: where they come from, the beginning of the error.
 
     Raises:
-        InvalidModelError: the bytes are none.
+        InvalidModelError: the bytes are not such a message.
     """
     message = kind()
     try:

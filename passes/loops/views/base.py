@@ -17,7 +17,7 @@ from lstm_lower.passes.tidy import UniqueNamesPass, verify_unique_names
 class LoopPass(Pass):
     """A pass over the Scans of a model, inner loops before those that hold them.
 
-    What holds after a pass stands in its `ensures` where that can be told from the model without doing the pass's work
+    What holds after a pass is checked in its `ensures` if that can be seen from the model without doing the pass's work
     again. A pass that makes a loop better where its own measure says so promises no more than a valid model, in which
     names are unique.
 
@@ -73,7 +73,7 @@ class LoopPass(Pass):
 
 
 class OnGraphs(abc.ABC):
-    """Makes a loop pass one on everything that stands in a graph, at every nesting level.
+    """Makes a loop pass one on all of a graph's nodes, at every nesting level.
 
     A base class to put before `LoopPass`.
     """

@@ -240,11 +240,11 @@ class Loop:
         return self.add_output(step)
 
     def drop_state(self, state: State) -> None:
-        """Removes a state that nobody reads any more."""
+        """Removes a state that nothing reads any more."""
         self.states.remove(state)
 
     def commit(self) -> None:
-        """Writes the view back to the node; sequences that nobody reads are not made any more.
+        """Writes the view back to the node; sequences that nothing reads are not made any more.
 
         New results get values of their own; readers of kept results read the new node's. A loop that makes nothing any
         more is gone from its graph.

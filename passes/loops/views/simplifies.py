@@ -1,4 +1,4 @@
-"""The facet `simplifies`: what may stand in the place of an operator's result."""
+"""The facet `simplifies`: what may replace an operator's result."""
 
 from __future__ import annotations
 

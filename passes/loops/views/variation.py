@@ -1,7 +1,7 @@
 """Which tensors of a loop's body have another shape from iteration to iteration.
 
-Sizes that nobody knows are taken to stay as they are unless something is seen to change them: data that decide on a
-shape, or a state that becomes longer. A result of broadcasting is not such a cause.
+Unknown sizes are taken to stay as they are unless something is seen to change them: data that decide on a shape, or a
+state that becomes longer. A result of broadcasting is not such a cause.
 """
 
 from __future__ import annotations

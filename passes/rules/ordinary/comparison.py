@@ -28,7 +28,7 @@ from lstm_lower.passes.rules.registry import Node, lowers
 
 
 def is_finite(x: Expr) -> Expr:
-    """Whether it is neither infinite nor no number: a comparison with what is no number does not hold."""
+    """Whether it is finite: a comparison with NaN does not hold."""
     return x.builder.op(std.Abs, x) < math.inf
 
 

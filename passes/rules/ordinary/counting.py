@@ -22,7 +22,7 @@ def _count(truth: Expr) -> Expr:
 
 @lowers(Bucketize, repeatable=True)
 def bucketize(n: Node) -> dict[str, Expr]:
-    """Compared with each boundary, which are numbers of float32; what is no number is above all."""
+    """Compared with each boundary, which are numbers of float32; NaN is above all."""
     b = n.builder
     x = n.input if n.input.dtype == ir.DataType.DOUBLE else n.input.cast(ir.DataType.FLOAT)
     boundaries = b.constant(np.asarray(n.boundaries, np.float32), x.dtype)

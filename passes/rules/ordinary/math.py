@@ -142,7 +142,7 @@ def identity_n(n: Node) -> dict[str, list[Expr]]:
 
 @lowers(math.LeakyRelu, repeatable=True)
 def leaky_relu(n: Node) -> dict[str, Expr]:
-    """A choice by the sign; what is no number stays so on either side."""
+    """A choice by the sign; NaN stays NaN on either side."""
     return {"activations": n.builder.where(n.features > 0, n.features, n.features * n.alpha)}
 
 

@@ -90,7 +90,7 @@ def prod(n: Node) -> dict[str, Expr]:
 
 @lowers(Mean, repeatable=True)
 def mean(n: Node) -> dict[str, Expr]:
-    """The sum over the number of elements: onnxruntime makes zeros of the mean of nothing, which is no number.
+    """The sum over the number of elements: onnxruntime makes zeros of the mean of nothing, which is NaN.
 
     A ReduceMean where there is something.
     """
@@ -131,7 +131,7 @@ def _ordered(x: Expr) -> Expr:
 
 @lowers(Max, Min, repeatable=True)
 def extreme(n: Node) -> dict[str, Expr]:
-    """A ReduceMax or ReduceMin, to which what is no number is added: onnxruntime may overlook it."""
+    """A ReduceMax or ReduceMin, to which NaN is added where an element is one: onnxruntime may overlook it."""
     b, x = n.builder, _ordered(n.input)
     result = reduced(n, std.ReduceMax if n.op is Max else std.ReduceMin, x)
     if x.dtype.is_floating_point():

@@ -74,7 +74,7 @@ def to_numpy(column: Any, what: str) -> Array | Ragged:
     """A column of Arrow with samples along the first axis; lists of different lengths stay apart.
 
     Raises:
-        InvalidInputError: it holds nulls or what is no number, or more than its outer lists differ in length.
+        InvalidInputError: it holds nulls or values that are not numbers, or more than its outer lists differ in length.
     """
     import pyarrow as pa
 

@@ -11,7 +11,7 @@ from lstm_lower.runtime.training.data.layout import Batch
 
 # Seconds after which a thread that waits looks whether anybody still wants what it makes.
 _PATIENCE = 0.1
-# Seconds that the end of a loop waits for a thread that is inside somebody else's code.
+# Seconds that the end of a loop waits for a thread that is inside foreign code.
 _FAREWELL = 5.0
 
 

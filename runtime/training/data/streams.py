@@ -1,4 +1,4 @@
-"""Batches that somebody else makes: an iterable, such as a DataLoader or a tf.data.Dataset, or a function."""
+"""Batches that are made elsewhere: an iterable, such as a DataLoader or a tf.data.Dataset, or a function."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Padding:
     buckets: tuple[int, ...] = ()
 
     def check(self, layout: Layout) -> None:
-        """Raises an InvalidInputError where names are none of the inputs', or buckets do not ascend."""
+        """Raises an InvalidInputError if a name is not that of an input, or buckets do not ascend."""
         for what, names in (("pad", self.values), ("lengths", self.lengths), ("lengths", self.lengths.values())):
             unknown = [name for name in names if name not in layout.fields]
             if unknown:

@@ -37,8 +37,7 @@ class DistributedTrainer(Trainable):
     - dropout draws from another stream in each worker.
 
     The state stays with the workers until `state_dict`, `save` or `sync` asks. Ends with `close`, or a `with` block,
-    which hand it back to the trainer; where all workers were lost, that has the
-    state of the last time when somebody asked.
+    which hand it back to the trainer; if all workers were lost, the trainer has the state that was last asked for.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class DistributedTrainer(Trainable):
         """Starts workers with the trainer's state.
 
         Args:
-            trainer: what is trained; nobody else may use it meanwhile.
+            trainer: what is trained; nothing else may use it meanwhile.
             workers: their number.
             address: of a cluster of Ray (`host:port` or `auto`); `None` for processes on this machine.
             reduction: whether the loss is the `mean` or the `sum` over the rows of a batch. `None` finds out with the

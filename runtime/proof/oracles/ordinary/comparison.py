@@ -44,6 +44,6 @@ def not_equal(*, x: npt.ArrayLike, y: npt.ArrayLike, incompatible_shape_error: b
 
 @oracle("ApproximateEqual")
 def approximate_equal(*, x: npt.ArrayLike, y: npt.ArrayLike, tolerance: float = 1e-5) -> dict[str, Values]:
-    """Whether they are less than the tolerance apart; of infinities nobody knows."""
+    """Whether they are less than the tolerance apart; undefined for infinities."""
     with np.errstate(invalid="ignore"):
         return {"z": np.asarray(np.abs(np.asarray(x, np.float64) - np.asarray(y, np.float64)) < tolerance)}
