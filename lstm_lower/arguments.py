@@ -1,4 +1,4 @@
-"""Checks of arguments whose wrong types would fail somewhere inside, in words that name no argument."""
+"""Checks of arguments that, if wrong, would fail somewhere inside with a message that names no argument."""
 
 from __future__ import annotations
 

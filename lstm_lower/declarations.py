@@ -1,4 +1,4 @@
-"""What a definition declares: operands, attributes, and which operand stands at which place of a node."""
+"""What a definition declares: operands, attributes, and which operand is at which position of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages that only an extra brings: what is said where one of them is missing."""
+"""Optional dependencies: the error where the package of an extra is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch normalizations in training whose running statistics onnxruntime would write over others.
+"""Batch normalizations in training whose running statistics onnxruntime would write over another value's memory.
 
 onnxruntime's kernel on CPUs writes the new running mean and variance into the memory of the old ones (measured on
 1.32) wherever the new ones are no outputs of the graph. That memory may be an initializer, which optimisation has

@@ -1,4 +1,4 @@
-"""What values are, in few bytes that equal values of two models share: digests of how they are computed."""
+"""Digests of how values are computed, by which equal values of two models are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorFlow's wrong gradient of BlockLSTMV2: seen, said, and repaired on request."""
+"""TensorFlow's wrong gradient of BlockLSTMV2: found, reported, and repaired on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What graphs of onnxruntime-training say in a way that no other runtime understands, said plainly.
+"""Rewrites what only onnxruntime-training understands in its graphs.
 
 Three of its gradient operators and one layer stand in ONNX's own domain, where ONNX has no such operators. Its
 accumulators and optimizers change their operands in place; here the changed values are outputs of the graph.

@@ -1,4 +1,4 @@
-"""Does a model file hold together: onnx's checker accepts it and onnxruntime loads it."""
+"""Whether onnx's checker accepts a model file and onnxruntime loads it."""
 
 from __future__ import annotations
 

@@ -188,8 +188,7 @@ def _forms(names: list[str] | None) -> list[Form]:
 
 
 def _threads(asked: int | None) -> int:
-    """The number of processors that this process may use, if the system tells it, unless another number is asked
-    for."""
+    """The number asked for, or else that of the processors that this process may use."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if asked is not None and asked > (most := _THREADS * processors):
         # Waiting threads take turns on the processors, so that a run hardly comes to an end.

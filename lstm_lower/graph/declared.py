@@ -1,4 +1,4 @@
-"""Does what a model declares of its values, or what passes have kept of them, agree with what follows from operands?"""
+"""Compares what a model declares of its values, and what passes have kept of them, with what follows from operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator computes of operands that are known now: the facet `folds`.
+"""Constant folding: an operator's result from operands that are known, the facet `folds`.
 
 A rule gets the operands as numpy arrays, `None` for those that are not known. It is not called where the first one is
 not known, except where the result follows from shapes (`OF_SHAPES`) and no operand is needed. An array of Python

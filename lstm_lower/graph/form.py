@@ -1,4 +1,4 @@
-"""Does a node have the form of its operator: operands, attributes and subgraphs as onnx's schemas have them."""
+"""Whether a node has its operator's form: operands, attributes and subgraphs as onnx's schemas declare them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parameters of bodies stand for: the operands of the node that holds the body."""
+"""The operands that the parameters of a body are given by the node that holds it."""
 
 from __future__ import annotations
 

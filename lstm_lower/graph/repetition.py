@@ -1,4 +1,4 @@
-"""Loops in formulas: what is repeated as often as data tell."""
+"""Loops in formulas, whose number of iterations may depend on data."""
 
 from __future__ import annotations
 

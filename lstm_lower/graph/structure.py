@@ -1,4 +1,4 @@
-"""Is a model well formed: what ONNX demands of the structure of any graph.
+"""Whether a model is well formed: what ONNX demands of the structure of any graph.
 
 onnx's own checker and shape inference are C++ that malformed models are known to abort, and the whole process with
 them; they may see a model only after it has passed here. Everything here walks without recursion, however deep graphs

@@ -1,4 +1,4 @@
-"""What a value says of itself, without looking at what makes it: dimensions, constants, attributes."""
+"""What is known of a value by itself, without looking at the node that makes it: dimensions, constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""onnxruntime-training's offline interface on stock onnxruntime: its scripts run with the import changed.
+"""onnxruntime-training's offline interface on stock onnxruntime: its scripts run once their import is changed.
 
     from lstm_lower.ort_training import artifacts, onnxblock
     from lstm_lower.ort_training.api import CheckpointState, LinearLRScheduler, Module, Optimizer

@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not at all, through symbolic links, and devices and pipes as what they are."""
+"""Reading and writing files: whole or not at all; symbolic links are followed, devices and pipes are supported."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def is_special(path: Path) -> bool:
 
 
 def other_kind(path: Path) -> str | None:
-    """The kind of what a path leads to: a folder, a pipe, a socket or a device; `None` for a regular file and for
-    nothing."""
+    """What a path leads to: a folder, pipe, socket or device; `None` for a regular file and for nothing."""
     kinds = {"directory": path.is_dir, "pipe": path.is_fifo, "socket": path.is_socket}
     special = "device" if is_special(path) else None
     return next((kind for kind, matches in kinds.items() if matches()), special)

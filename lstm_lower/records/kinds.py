@@ -1,4 +1,4 @@
-"""What a file or folder holds: ONNX, or which of TensorFlow's graphs; told by the content, whatever it is called."""
+"""What a file or folder holds: ONNX, or which of TensorFlow's graphs; recognised by the content, not the name."""
 
 from __future__ import annotations
 

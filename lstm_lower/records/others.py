@@ -1,4 +1,4 @@
-"""Files of models that are not ONNX's and not TensorFlow's graphs: what they are, and how one goes on from them."""
+"""Model files that are neither ONNX nor TensorFlow graphs: what they are, and how to convert them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protobuf's wire format, as far as one looks at bytes before it is known which message they are."""
+"""Protobuf's wire format, to look at bytes before it is known which message they are."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a backward body knows of the forward one: a value is computed again where that is cheap, else it is saved.
+"""What a backward body reads of the forward one: a value is recomputed where that is cheap, otherwise it is saved.
 
-Cheap is what lays elements out anew, compares, casts or makes sizes. All arithmetic is done once: its result leaves the
+Cheap is what rearranges elements, compares, casts or makes sizes. All arithmetic is done once: its result leaves the
 forward body as one more output, unless it does so already, and is handed to the backward body.
 """
 

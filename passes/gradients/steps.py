@@ -1,4 +1,4 @@
-"""What the steps of a forward loop hand on to a backward one.
+"""What the steps of a forward loop pass to those of the backward one.
 
 A value that has one shape in all steps is a scan output. What differs in shape from step to step, as a tensor that
 grows, has no such form: its elements are appended to a sequence that the loop carries, one piece a step, and behind the

@@ -1,4 +1,4 @@
-"""Closed bodies: a loop's body reads nothing but what it is given, for targets that pass nothing else into it.
+"""Closed bodies: a loop's body reads nothing but its parameters, for targets that do not support captured values.
 
 Precondition: any Scan.
 

@@ -27,7 +27,7 @@ Precondition: outside loop bodies, in a graph that holds a loop: `Gemm(a, g, tra
 whose first operand is a Transpose of a matrix; float32; `a` no wider than `g`, and `g` at least `LEAST_COLUMNS` wide,
 since what the layout costs does not depend on the other operand's width. It does not shrink with more threads
 either: a runtime of many gains less. `LEAST_JOINED` columns are enough where products, or a product and a sum, become
-one. They do where the operands of all of them are there before the first, or are what is there laid out anew.
+one. They do where the operands of all of them are there before the first, or are rearrangements of what is there.
 
 Postcondition: no more products than before. Runs after all other passes, which would not see through the layout.
 """

@@ -1,4 +1,4 @@
-"""Final values: what is read of a loop after its last step alone is not made at every step.
+"""Final values: what is only read after a loop's last step is not made in every step.
 
 Precondition: any Scan; it runs at least once.
 

@@ -5,7 +5,7 @@ and read and added at every step. Others carry such a gradient as a state of its
 on.
 
 Precondition: any Scan. A state that only one node of the body reads, an Add of equal shapes, whose other operand is,
-perhaps laid out anew,
+perhaps rearranged,
 
 - an element of a sequence that is padded with zeros and has something in the first place of the walk only, or
 - a state whose update is zeros.

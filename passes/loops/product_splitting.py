@@ -1,4 +1,4 @@
-"""Product splitting: a product that is only made to be split along its columns is made in parts at once.
+"""Product splitting: a product that is only split along its columns is computed in parts.
 
 `split(x @ w + b)` is `x @ w1 + b1, x @ w2 + b2` with the parts of `w` and `b`, so that the result over all steps is not
 copied. The parts of the weight are copied instead, which pays where `x` has more rows than columns. Hoisted products of

@@ -1,4 +1,4 @@
-"""Loop rerolling: steps that stand one after the other become a Scan again.
+"""Loop rerolling: equal steps in a row become a Scan again.
 
 Exporters write a cell in a Python loop as its steps. Rolled back, the loop passes can do for them what they do for any
 loop, and the gradient is one loop and not T copies of a step.

@@ -1,5 +1,4 @@
-"""Simplification of broadcasting: an elementwise operator repeats its operands itself, so no node needs to do it
-before."""
+"""Simplification of broadcasting: elementwise operators repeat their operands themselves; no node needs to."""
 
 from __future__ import annotations
 

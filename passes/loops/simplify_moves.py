@@ -1,4 +1,4 @@
-"""Simplification of what only lays elements out anew: chains shorten, moves that change nothing vanish."""
+"""Simplification of what only rearranges elements: chains shorten, moves that change nothing vanish."""
 
 from __future__ import annotations
 

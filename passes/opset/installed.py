@@ -1,4 +1,4 @@
-"""What the installed onnxruntime runs, which decides what a lowered model may hold.
+"""What the installed onnxruntime can run, and therefore what a lowered model may contain.
 
 It tells neither its newest opset nor its kernels but by refusing a model, so the smallest ones are tried.
 """

@@ -142,7 +142,7 @@ class Node:
         return [self._expression(value) for value in self._lists[name] if value is not None]
 
     def moved(self, name: str) -> Expr:
-        """An operand in its own dtype, halves too: for what lays elements out anew and rounds nothing."""
+        """An operand in its own dtype, halves too: for what rearranges elements and rounds nothing."""
         return self.builder.wrap(self._operand_value(name))
 
     def all_moved(self, name: str) -> list[Expr]:

@@ -16,7 +16,7 @@ from lstm_lower.passes.loops.closed_bodies import ClosedBodies
 from lstm_lower.passes.loops.views.loop import is_scan, scans_of
 from lstm_lower.passes.targets.table import Target
 
-# Of a model that a target cannot run at all, nothing reads every node.
+# Of a model that a target cannot run at all, not every node is worth naming.
 _NAMED = 8
 
 

@@ -1,4 +1,4 @@
-"""Learning rates in a table: those of schedules that are no formula of the number of updates."""
+"""Learning rates in a table: those of schedules that are not a formula of the number of updates."""
 
 from __future__ import annotations
 

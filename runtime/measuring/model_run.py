@@ -1,4 +1,4 @@
-"""A model file in onnxruntime, measured: inputs bound once, outputs made anew by every run."""
+"""A model file in onnxruntime, measured: inputs bound once, outputs allocated by every run."""
 
 from __future__ import annotations
 

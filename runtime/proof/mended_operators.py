@@ -1,4 +1,4 @@
-"""Operators that `onnx.reference` computes otherwise than ONNX says, or in less than float64."""
+"""Operators that `onnx.reference` computes differently from ONNX's specification, or in less than float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a step whose loss is infinite or no number."""
+"""What happens at a step whose loss is infinite or NaN."""
 
 from __future__ import annotations
 

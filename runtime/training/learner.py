@@ -1,4 +1,4 @@
-"""What a training loop demands of a trainer."""
+"""What a training loop needs of a trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of operators that lay elements out anew, against central differences in float64."""
+"""Gradients of operators that rearrange elements, against central differences in float64."""
 
 from __future__ import annotations
 

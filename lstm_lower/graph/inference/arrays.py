@@ -1,4 +1,4 @@
-"""Types and shapes of operators that lay elements out anew, pick them, or make arrays of sizes."""
+"""Types and shapes of operators that rearrange or select elements, or make arrays of sizes."""
 
 from __future__ import annotations
 

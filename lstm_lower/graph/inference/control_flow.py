@@ -1,4 +1,4 @@
-"""Types and shapes of what bodies make."""
+"""Types and shapes of the results of control flow, from those of its bodies."""
 
 from __future__ import annotations
 

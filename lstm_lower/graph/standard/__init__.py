@@ -1,4 +1,4 @@
-"""ONNX's own operators, each with a typed view. An operator's name stands in quotes nowhere else."""
+"""ONNX's own operators, each with a typed view. An operator's name is written in quotes nowhere else."""
 
 from lstm_lower.graph.standard.arrays import *
 from lstm_lower.graph.standard.base import OLDEST_VIEWED as OLDEST_VIEWED

@@ -1,4 +1,4 @@
-"""Operators that lay elements out anew, pick them, or make arrays of sizes."""
+"""Operators that rearrange or select elements, or make arrays of sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that scale what they are given by its own statistics. Channels are axis 1."""
+"""Normalizations: operators that scale a tensor by its own statistics. Channels are axis 1."""
 
 from __future__ import annotations
 

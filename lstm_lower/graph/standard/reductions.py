@@ -1,4 +1,4 @@
-"""Operators that gather many elements into one, or scan along an axis."""
+"""Reductions, and operators that accumulate or search along an axis."""
 
 from __future__ import annotations
 

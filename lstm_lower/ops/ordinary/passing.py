@@ -1,4 +1,4 @@
-"""Definitions of TensorFlow's ops that hand their operands on.
+"""Definitions of TensorFlow's ops that pass their operands through.
 
 Signatures: TensorFlow's raw ops of the same names.
 """

@@ -1,4 +1,4 @@
-"""Gradients of operators that lay elements out anew or pick them."""
+"""Gradients of operators that rearrange or select elements."""
 
 from __future__ import annotations
 

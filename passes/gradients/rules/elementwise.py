@@ -1,4 +1,4 @@
-"""Gradients of operators that treat every element alike.
+"""Gradients of elementwise operators.
 
 Results have the broadcast shape; the walk sums them to the operands'. At kinks they are what PyTorch has: zero for
 Relu at 0, equal shares for Max and Min of equal operands.

@@ -1,4 +1,4 @@
-"""Gradients of normalizations: what mean and deviation owe to the operand is taken out of the result's gradient.
+"""Gradients of normalizations: the part that flows through mean and deviation is subtracted from the result's gradient.
 
 Those without a rule here are decomposed, see `passes/decompositions/normalization.py`.
 """

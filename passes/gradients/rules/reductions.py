@@ -1,4 +1,4 @@
-"""Gradients of operators that gather many elements into one, or look along an axis."""
+"""Gradients of reductions, and of operators that accumulate or search along an axis."""
 
 from __future__ import annotations
 

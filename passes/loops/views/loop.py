@@ -1,4 +1,4 @@
-"""A mutable view of a Scan node, on which all loop passes stand.
+"""A mutable view of a Scan node, which all loop passes use.
 
 The view names the roles of a Scan's operands and results. Passes edit its lists and the body's nodes and then call
 `commit`, which writes everything back and keeps the node a valid Scan: every body output is made by a node of the

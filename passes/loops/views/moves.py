@@ -1,4 +1,4 @@
-"""Chains of nodes in a loop's body that only lay a value out anew, and the same chains outside of it."""
+"""Chains of nodes in a loop's body that only rearrange a value, and the same chains outside of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def behind_identity(value: ir.Value) -> ir.Value:
 def moves_from(
     sources: Container[ir.Value], value: ir.Value, dependence: Dependence
 ) -> tuple[ir.Value, list[ir.Node]] | None:
-    """Which of some values a value of the body is, laid out anew, and the nodes that do so, the first of them first.
+    """Which of some values a value of the body is, rearranged, and the nodes that do so, the first of them first.
 
     Returns:
         `None` where it is none of them, or where a node is told how by what is not there outside the loop.
@@ -43,7 +43,7 @@ def moves_from(
 
 
 def moved(e: Emitter, value: ir.Value, moves: Sequence[ir.Node]) -> ir.Value:
-    """A value laid out anew as nodes of a body do."""
+    """A value rearranged as nodes of a body do."""
     for node in moves:
         value = e.again(node, [value, *node.inputs[1:]]).outputs[0]
     return value

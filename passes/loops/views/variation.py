@@ -39,7 +39,7 @@ _KEEPING = (
     std.Unsqueeze, std.Gather, std.GatherElements, std.GatherND, std.Scatter, std.Shape,
 )  # fmt: skip
 
-# Ops that lay numbers out anew and compute none.
+# Ops that rearrange numbers and compute none.
 _PLAIN = (std.Moving, std.Concat, std.Identity, std.Cast)
 
 

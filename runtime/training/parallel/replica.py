@@ -1,4 +1,4 @@
-"""One worker's part of a data-parallel step, in onnxruntime; who carries messages between workers is not seen here."""
+"""One worker's part of a data-parallel step, in onnxruntime; how messages travel between workers is not its concern."""
 
 from __future__ import annotations
 

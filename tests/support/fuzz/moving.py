@@ -1,4 +1,4 @@
-"""Ideas: operators that lay elements out anew."""
+"""Ideas: operators that rearrange elements."""
 
 from __future__ import annotations
 
