@@ -126,7 +126,7 @@ def target_of(providers: Sequence[Resolved]) -> str | None:
 
 
 def is_captured(providers: Sequence[Resolved]) -> bool:
-    """Whether the first of the providers is told to capture a run and to repeat it."""
+    """Whether the first provider captures a run and replays it (CUDA graphs)."""
     name, options = providers[0] if providers else ("", {})
     captures = row_of(name).captures
     return captures is not None and str(options.get(captures[0], 0)).lower() in ("1", "true")

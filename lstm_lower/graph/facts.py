@@ -1,4 +1,4 @@
-"""What is known of a model's values: type, shape, contents, the one value held everywhere, whether finite.
+"""What is known of a model's values: type, shape, contents, a uniform value, whether finite.
 
 One memoised evaluator over the facets of operators. It writes nothing into the model; what it keeps does not grow with
 the numbers in a model: the Range to 2**40 is a length here, not an array. Chains of any length are walked without
@@ -82,7 +82,7 @@ class Facts:
         self._parameters.enter(nodes)
 
     def look_again(self) -> None:
-        """Forgets what is not certain: after a change of the graph more may follow. What is known stays true."""
+        """Forgets what is uncertain, since more may follow after a change of the graph. What is known stays true."""
         self.infos.clear()
         for value in self._uncertain:
             self._shapes.pop(value, None)
@@ -241,7 +241,7 @@ class Facts:
         needs: Callable[[Facts, ir.Value], Iterable[ir.Value]],
         compute: Callable[[ir.Value], T],
     ) -> T:
-        """Computes something of a value after it was computed of all that the value needs, without recursion."""
+        """Computes a property of a value after that of all values that it depends on, without recursion."""
         if value in memo:
             return memo[value]
         if all(map(memo.__contains__, needs(self, value))):

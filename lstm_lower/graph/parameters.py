@@ -28,7 +28,7 @@ class Parameters:
                     pending.append(graph)
 
     def forget(self, value: ir.Value) -> None:
-        """Forgets a parameter that is one no more."""
+        """Forgets a value that is no longer a parameter."""
         self._places.pop(value, None)
 
     def operand(self, value: ir.Value) -> ir.Value | None:

@@ -125,12 +125,12 @@ SINCE: dict[tuple[str, int], Rewrite] = {}
 
 
 def before(version: int, *ops: type[std.Standard]) -> Callable[[Rewrite], Rewrite]:
-    """Registers a rewrite from the form that an operator got in a version to the one it had before."""
+    """Registers a rewrite from an operator's form of a version to its previous form."""
     return _register(BEFORE, version, ops)
 
 
 def since(version: int, *ops: type[std.Standard]) -> Callable[[Rewrite], Rewrite]:
-    """Registers a rewrite to the form that an operator got in a version from the one it had before."""
+    """Registers a rewrite to an operator's form of a version from its previous form."""
     return _register(SINCE, version, ops)
 
 

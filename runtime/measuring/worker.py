@@ -193,7 +193,7 @@ def _made(make: Callable[..., Measured], arguments: tuple[Any, ...], options: di
 
 
 def _attempt(connection: Connection, action: Callable[[], Any]) -> Any:
-    """What an action returns; a failure is told to the other end, and `None`."""
+    """What an action returns; `None` after a failure, which is reported to the other end."""
     try:
         return action()
     except Exception as error:  # noqa: BLE001 (whatever a library raises is for the other process to judge)

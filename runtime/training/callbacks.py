@@ -1,4 +1,4 @@
-"""What may happen beside the steps of a run: early stopping, learning rates, event files, or one's own.
+"""Callbacks of a run: early stopping and learning rates; subclasses of `Callback` are your own.
 
 A callback's numbers are part of the checkpoint, so that a resumed run equals one that was not interrupted.
 """
@@ -48,7 +48,7 @@ class _Watched:
 
 
 class EarlyStopping(Callback):
-    """Ends a run that gets no better.
+    """Ends a run that stops improving.
 
     The values of the best epoch are put back at the end unless `restore_best` is false.
     """
@@ -67,7 +67,7 @@ class EarlyStopping(Callback):
         Args:
             patience: epochs in a row that may be no better.
             monitor: what is watched, such as `val_loss`; `None` for what the run watches.
-            mode: whether less or more of it is better; needed for what is no loss.
+            mode: `min` or `max`: which is better; required unless the monitor is a loss.
             min_delta: by how much an epoch must be better to count.
             restore_best: whether the state of the best epoch, as the run watches it, is put back at the end.
 
@@ -87,7 +87,7 @@ class EarlyStopping(Callback):
     def after_epoch(self, fit: Fit, logs: Logs) -> None:
         watch = self._watched.watch
         if not watch.better(logs) and watch.waited >= self.patience:
-            fit.stop(f"{watch.monitor} got no better for {self.patience} epochs")
+            fit.stop(f"{watch.monitor} did not improve for {self.patience} epochs")
 
     def state_dict(self) -> dict[str, Any]:
         return self._watched.state_dict()
@@ -123,7 +123,7 @@ class LearningRate(Callback):
 
 
 class ReduceOnPlateau(Callback):
-    """Lowers the learning rate when a run gets no better, as Keras' and PyTorch's do."""
+    """Lowers the learning rate when a run stops improving, as Keras' and PyTorch's do."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ReduceOnPlateau(Callback):
             monitor: as for `EarlyStopping`.
             mode: as for `EarlyStopping`.
             min_delta: as for `EarlyStopping`.
-            least: the rate goes no lower.
+            least: lower bound of the rate.
 
         Raises:
             InvalidInputError: one of them is out of range.

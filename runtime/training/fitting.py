@@ -26,13 +26,13 @@ VALIDATION = "val_"
 
 
 class Callback:
-    """Does nothing; a subclass does something in one of these places.
+    """Base of all callbacks: a subclass overrides the methods that it needs.
 
     `fit` is the run: `fit.trainer`, `fit.progress`, `fit.stop(reason)`.
     """
 
     def begin(self, fit: Fit) -> None:
-        """Before the first step, of a resumed run too; what it was before is loaded already."""
+        """Before the first step, also of a resumed run, whose state is loaded by then."""
 
     def before_step(self, fit: Fit) -> None:
         """Before a step."""
@@ -41,17 +41,17 @@ class Callback:
         """After a step, with its loss and metrics."""
 
     def after_epoch(self, fit: Fit, logs: Logs) -> None:
-        """After an epoch and its validation, with what the history gets."""
+        """After an epoch and its validation, with the values that the history records."""
 
     def end(self, fit: Fit) -> None:
-        """When the run ends, however it does."""
+        """When the run ends, for whatever reason."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What it must know to go on in another process, in what JSON can hold; empty for nothing."""
+        """Its state in types that JSON can hold, for a run that is continued in another process."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from `state_dict`."""
+        """Continues from what `state_dict` returned."""
 
 
 class Fit:
@@ -65,7 +65,7 @@ class Fit:
         resumed: whether a run that stood in the folder goes on.
         metrics: outputs of the steps that are logged beside the loss.
         names: what the logs of an epoch hold.
-        watch: what decides which epoch is the best.
+        watch: the value that decides which epoch is the best.
         keep_best: whether the best epoch's state is kept; with a folder it always is.
         restore_best: whether it is put back at the end.
         batches: steps per epoch, or `None` where only reading the data tells.
@@ -96,9 +96,9 @@ class Fit:
             validation: data to evaluate on after each epoch.
             metrics: outputs to log; `None` for all scalars of the step that are neither state nor gradients.
             callbacks: what else happens.
-            monitor: what the best epoch has the least (or most) of; `None` for `val_loss`, or `loss` without
+            monitor: the value that is lowest (or highest) in the best epoch; `None` for `val_loss`, or `loss` without
                 validation.
-            mode: whether less or more is better; needed for what is no loss.
+            mode: `min` or `max`: which is better; required unless the monitor is a loss.
             restore_best: whether the best epoch's state is put back at the end.
             folder: of the run; `None` for none.
             options: what else must stay the same in a run that goes on.

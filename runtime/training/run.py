@@ -73,7 +73,7 @@ class Run:
         self._lock.release()
 
     def found(self) -> tuple[Path, dict[str, Any]] | None:
-        """The checkpoint to go on from and the notes of the run there; `None` where no run stands.
+        """The checkpoint to continue from and the run's notes; `None` if the folder holds no run.
 
         Of a damaged checkpoint the one before it is taken, which leads to the same run; `note` says so.
 

@@ -55,7 +55,7 @@ class Trainable(Learner):
         address: str | None = None,
         reduction: Reduction | None = None,
     ) -> History:
-        """Trains for some epochs, counted from the beginning of the run.
+        """Trains until a number of epochs, counted from the beginning of the run, is done.
 
         Args:
             data: arrays, a path, or an iterable of batches; see `data.opening.open_data`.
@@ -66,12 +66,12 @@ class Trainable(Learner):
             seed: of that order.
             callbacks: of `training.callbacks`, or one's own.
             metrics: outputs of the step to log; `None` for its scalars that are neither state nor gradients.
-            monitor: what the best epoch has the least of; `None` for `val_loss`, or `loss` without validation.
-            mode: `min` or `max`; needed for a monitor that is no loss.
+            monitor: the value that is lowest in the best epoch; `None` for `val_loss`, or `loss` without validation.
+            mode: `min` or `max`: which is better; required unless the monitor is a loss.
             restore_best: whether the best epoch's state is put back at the end.
             folder: where checkpoints and logs go, and from where a run goes on; `None` for nowhere.
             save_every: steps between checkpoints, beside those at the end of each epoch.
-            pad: input -> what its sequences of different lengths are filled up with.
+            pad: input -> the value with which sequences of different lengths are padded.
             lengths: input that takes the lengths -> the input whose lengths they are.
             buckets: lengths to which sequences are padded; a batch's samples come from one of them.
             window: shards whose samples are mixed.

@@ -259,7 +259,7 @@ def test_shards_validation_and_an_early_end(folder: Path) -> None:
     result = train(folder, "--no-plot", *words, epochs=5)
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
-    assert printed["stopped"] == "val_loss got no better for 1 epochs"
+    assert printed["stopped"] == "val_loss did not improve for 1 epochs"
     assert printed["finished"]
     assert printed["steps"] == 16
     assert [logs["epoch"] for logs in printed["epochs"]] == [1, 2]
@@ -271,7 +271,7 @@ def test_shards_validation_and_an_early_end(folder: Path) -> None:
     assert len(list((folder / "run" / "events").iterdir())) == 1
     again = train(folder, "--no-plot", *words, epochs=5)
     assert again.exit_code == 0
-    assert "has ended early, val_loss got no better for 1 epochs" in again.stderr
+    assert "has ended early, val_loss did not improve for 1 epochs" in again.stderr
 
 
 def test_a_damaged_checkpoint_is_said_and_passed_over(folder: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_run_ends_when_it_gets_no_better(tmp_path: Path) -> None:
         kept.clear()
         options: dict[str, Any] = {"validation": {"x": -X}, "epochs": 50, "batch_size": 5, "folder": folder}
         history = mine.fit({"x": X}, callbacks=[EarlyStopping(3), Keep()], **options)
-        assert history.stopped == "val_loss got no better for 3 epochs"
+        assert history.stopped == "val_loss did not improve for 3 epochs"
         assert len(history.epochs) == history.best.epoch + 3 < 50
         for name, array in mine.state_dict().items():
             np.testing.assert_array_equal(array, kept[history.best.epoch - 1][name])

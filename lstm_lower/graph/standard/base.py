@@ -1,9 +1,8 @@
 """Typed views of ONNX's own operators: what a node's operands and attributes mean, the same for every opset.
 
-A view names the operands, fills in defaults, counts axes from the front and reads axes, steps and sizes where they
-stand in the opset at hand (an attribute or an operand). A part that is only known at run time is `None`. What else is
-known of an operator (how its result's shape follows, how it is computed, how it runs over all steps at once) is
-registered for its view, see `Facet`.
+A view names the operands, fills in defaults, counts axes from the front and reads axes, steps and sizes where they are
+in the opset at hand (an attribute or an operand). A part that is only known at run time is `None`. Everything else
+about an operator (shape inference, constant folding, batching over all steps) is registered for its view, see `Facet`.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class Optional(Operand):
 
 
 class Attribute(Generic[T]):
-    """An attribute, or its default where the node does not say it."""
+    """An attribute, or its default where the node omits it."""
 
     def __init__(self, name: str, default: T) -> None:
         self.name = name
@@ -131,7 +130,7 @@ class Standard:
 
     @classmethod
     def of(cls, node: ir.Node | None, facts: Knowledge) -> Self | None:
-        """The node's view; `None` when it is of another operator, or an attribute stands for a function's."""
+        """The node's view; `None` when it is of another operator, or refers to an attribute of a function."""
         view = facts.view(node)
         return view if isinstance(view, cls) else None
 
@@ -151,7 +150,7 @@ class Standard:
         return inputs[index] if index < len(inputs) else None
 
     def attribute(self, name: str, default: Any) -> Any:
-        """An attribute's value; the default where the node does not say it, rounded to float32 as nodes keep it."""
+        """An attribute's value, or the default where the node omits it, rounded to float32 as in a node."""
         found = self.node.attributes.get(name)
         if found is not None:
             return found.value

@@ -79,7 +79,7 @@ class _BackwardLoop:
             self.reverse.add(pair[1], parameter)
 
     def _tell(self, parameter: Expr, before: ir.Value, after: ir.Value) -> None:
-        """States what stays of a state's shape from step to step."""
+        """States the part of a state's shape that is the same in every step."""
         shapes = [self.n.b.facts.shape(value) for value in (before, after)]
         if shapes[0] is not None and shapes[1] is not None and len(shapes[0]) == len(shapes[1]):
             same: list[Dim | None] = [a if a == b else None for a, b in zip(*shapes, strict=True)]

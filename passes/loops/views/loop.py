@@ -198,7 +198,7 @@ class Loop:
         return captures(self.node)
 
     def conditions(self) -> Iterator[ir.Value]:
-        """What the body makes for the loop itself to go on by: nothing in a Scan."""
+        """The body's outputs that control the loop itself: none in a Scan."""
         yield from ()
 
     def results(self) -> Iterator[ir.Value]:

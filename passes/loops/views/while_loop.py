@@ -59,7 +59,7 @@ class WhileLoop(Loop):
         return std.Loop(self.node, self.space.facts)
 
     def conditions(self) -> Iterator[ir.Value]:
-        """What the body makes for the loop itself to go on by."""
+        """The body's outputs that control the loop itself."""
         yield self.again
 
     def results(self) -> Iterator[ir.Value]:
