@@ -270,6 +270,12 @@ def _diagonal_scatter(
     return torch.where(there, src.index_select(-1, places).unsqueeze(-1), matrix).movedim((-2, -1), (dim1, dim2))
 
 
+def _aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:  # noqa: A002
+    """Both extremes, also of all elements, which the exporter does not take."""
+    axes = range(input.dim()) if dim is None else (dim,)
+    return torch.return_types.aminmax((input.amin(list(axes), keepdim), input.amax(list(axes), keepdim)))
+
+
 def _where(condition: Tensor, *values: Any, **options: Any) -> Any:
     """The same of a mask of bytes, which older code makes and the exporter does not take."""
     if condition.dtype != torch.uint8:
@@ -279,7 +285,12 @@ def _where(condition: Tensor, *values: Any, **options: Any) -> Any:
 
 HANDLERS: dict[Any, Callable[..., Any]] = {
     torch.where: _where,
-    **{function: _statistics_stopped(function) for function in (torch.native_layer_norm, torch.native_batch_norm)},
+    torch.aminmax: _aminmax,
+    Tensor.aminmax: _aminmax,
+    **{
+        function: _statistics_stopped(function)
+        for function in (torch.native_layer_norm, torch.native_batch_norm, torch._native_batch_norm_legit)
+    },
     Tensor.item: _number,
     Tensor.tolist: _numbers,
     Tensor.cumprod: rolling_product,

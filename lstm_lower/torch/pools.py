@@ -72,7 +72,11 @@ def _adaptive_mean(dims: int) -> Callable[..., Any]:
     def pool(input: Tensor, output_size: Any) -> Any:  # noqa: A002
         counts = _of_each_axis(output_size, dims)
         sizes: list[Any] = list(input.shape[-dims:])
-        if all(isinstance(size, int) or (isinstance(n, int) and n == 1) for n, size in zip(counts, sizes, strict=True)):
+        known = [
+            isinstance(size, int) or (isinstance(n, int) and n == 1) for n, size in zip(counts, sizes, strict=True)
+        ]
+        # The exporter has no formula for several windows of volumes.
+        if all(known) and (dims < 3 or all(isinstance(n, int) and n == 1 for n in counts)):
             return NotImplemented
         x = input
         for axis, count, size in zip(range(-dims, 0), counts, sizes, strict=True):

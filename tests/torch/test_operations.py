@@ -317,3 +317,19 @@ def test_gradients_of_scattered_extremes_are_shared_as_in_pytorch(reduce: str, i
         return torch.cat([x, x[:1] - torch.inf]).scatter_reduce(0, index, src, reduce, include_self=include_self)[:5]
 
     compare(scattered, examples(9), examples(14), rtol=1e-6)
+
+
+def _normalized(x: Any) -> Any:
+    return torch._native_batch_norm_legit(x, x[0, :, 0], None, training=True, momentum=0.1, eps=1e-5)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        _normalized,
+        lambda x: x.aminmax() + x.aminmax(dim=1, keepdim=True),
+        lambda x: F.adaptive_avg_pool3d(torch.ones(1, 4, 5, 3) * x.mean(), (2, 3, 3)),
+    ],
+)
+def test_what_the_exporter_writes_otherwise_or_not_at_all(function: Callable[..., Any]) -> None:
+    compare(function, normal(2, 5, 3), normal(3, 5, 3), rtol=1e-5)
