@@ -68,7 +68,8 @@ class Evaluation:
         pairs = training_state.read(model).pairs
         has_loss = any(value.name == "loss" for value in model.graph.outputs)
         training_state.write(model, TrainingState(pairs, "loss" if has_loss else None))
-        evaluation.record(step, model, list(names.values()))
+        # A `test_step` calls the model once more, so that states would move twice.
+        evaluation.record(step, model, list(names.values()), moving=self.measure is not None)
 
     def _inputs(self, given: Sequence[tf.Tensor]) -> Any:
         return self.operands.packed_inputs(given[: len(self.operands.inputs)])

@@ -5,7 +5,8 @@ made where the source is still known, and kept under the key `lstm_lower.evaluat
 
 - inputs have the step's names and are all required: data and targets, and of the state what it reads;
 - outputs are the loss, metrics and the model's own outputs; `predictions` says which ones are the latter;
-- nothing is random, and no state changes.
+- nothing is random. State that evaluating moves, too, as of stateful layers, stands in the evaluation's own
+  `lstm_lower.state`, its new values among the outputs; all other state stays as it is.
 
 Weights are not in it, but for constants of its own; large ones that the step has as well are referred to.
 """

@@ -30,8 +30,7 @@ from lstm_lower.records.state import StatePair, TrainingState
 
 _WAY_ON = (
     "; ll.from_keras, ll.from_torch and ll.from_onnx make steps that carry what evaluates them, and so does "
-    "lstm_lower.passes.training.evaluation.record with a model that one has; where evaluation moves state, too, as of "
-    "stateful layers, trainer.to_keras gives the weights to the Keras model, which evaluates itself"
+    "lstm_lower.passes.training.evaluation.record with a model that one has"
 )
 
 
@@ -42,8 +41,8 @@ def evaluation_of(step: ir.Model) -> ir.Model:
         step: a training step. It is not changed.
 
     Returns:
-        A model whose inputs are inputs of the step, all required, and whose outputs are the loss, metrics and the
-        predictions (`predictions_of`).
+        A model whose inputs are inputs of the step, all required, and whose outputs are the loss, metrics, the
+        predictions (`predictions_of`), and new values of what evaluating moves (`moved_by`).
 
     Raises:
         InvalidModelError: the record is malformed.
@@ -64,7 +63,8 @@ def predictions_of(evaluation: ir.Model) -> list[str]:
     if found is not None:
         return found
     loss = training_state.read(evaluation).loss
-    outputs = {str(value.name): value for value in evaluation.graph.outputs}
+    moved = {pair.output for pair in moved_by(evaluation)}
+    outputs = {str(value.name): value for value in evaluation.graph.outputs if value.name not in moved}
     chosen = [name for name, value in outputs.items() if name != loss and declared_shape(value) != ()]
     if loss is None:
         return chosen
@@ -74,12 +74,32 @@ def predictions_of(evaluation: ir.Model) -> list[str]:
     return fewer or chosen
 
 
+def moved_by(evaluation: ir.Model) -> list[StatePair]:
+    """The state that evaluating moves, as calls of stateful layers do."""
+    return [pair for pair in training_state.read(evaluation).pairs if pair.output is not None]
+
+
+def check_unmoving(evaluation: ir.Model) -> None:
+    """Refuses an evaluation for whoever does not carry its state on.
+
+    Raises:
+        UnsupportedOpError: it moves state.
+    """
+    if moved := moved_by(evaluation):
+        raise UnsupportedOpError(
+            f"a model that evaluates or predicts requires state that stays, got '{moved[0].input}', which evaluating "
+            "moves; trainer.evaluate and trainer.predict carry it on"
+        )
+
+
 def prediction_of(evaluation: ir.Model) -> ir.Model:
     """The part of an evaluation that makes predictions; targets are no inputs of it.
 
     Raises:
         InvalidModelError: the evaluation has no predictions.
+        UnsupportedOpError: evaluating moves state.
     """
+    check_unmoving(evaluation)
     names = predictions_of(evaluation)
     if not names:
         raise InvalidModelError(
@@ -92,7 +112,9 @@ def prediction_of(evaluation: ir.Model) -> ir.Model:
     return work
 
 
-def record(step: ir.Model, evaluation: ir.Model, predictions: Sequence[str] | None = None) -> bool:
+def record(
+    step: ir.Model, evaluation: ir.Model, predictions: Sequence[str] | None = None, *, moving: bool = False
+) -> bool:
     """Records what evaluates a step, unless it is random, moves what it reads, or uses statistics of the batch.
 
     Args:
@@ -101,6 +123,7 @@ def record(step: ir.Model, evaluation: ir.Model, predictions: Sequence[str] | No
             step is an input of it, or an initializer of that name; new values of its own state are left out. It is not
             changed.
         predictions: outputs that are the model's own; `None` for what `predictions_of` finds.
+        moving: whether evaluating moves the state that it reads, as the framework does it.
 
     Returns:
         Whether it is recorded.
@@ -109,14 +132,17 @@ def record(step: ir.Model, evaluation: ir.Model, predictions: Sequence[str] | No
     InlineFunctionsPass()(work)
     own = training_state.read(work)
     ends = {str(value.name): value for value in work.graph.outputs}
-    moved = {pair.input for pair in own.pairs if pair.output is not None and not _stays(work, pair)}
     state = {pair.input for pair in training_state.read(step).pairs}
+    changed = [pair for pair in own.pairs if pair.output is not None and not _stays(work, pair)]
+    moves = _read(work, [pair for pair in changed if pair.input in state]) if moving else ()
+    moved = {pair.input for pair in changed if pair not in moves}
     for name in sorted(state & set(work.graph.initializers)):
         value = work.graph.initializers[name]
         if value not in work.graph.inputs:
             work.graph.inputs.append(value)
-    _cut(work, [value for name, value in ends.items() if name not in {pair.output for pair in own.pairs}])
-    training_state.write(work, TrainingState((), own.loss))
+    left_out = {pair.output for pair in own.pairs if pair not in moves}
+    _cut(work, [value for name, value in ends.items() if name not in left_out])
+    training_state.write(work, TrainingState(moves, own.loss))
     work.metadata_props.pop(recorded.METADATA_KEY, None)
     step.metadata_props.pop(recorded.METADATA_KEY, None)
     # Feeds are cast for both alike.
@@ -283,6 +309,19 @@ def _uncertain(model: ir.Model) -> str | None:
         if view is not None and view.training_mode:
             return f"{node.op_type} '{node_label(node)}', which uses statistics of the batch"
     return None
+
+
+def _read(model: ir.Model, pairs: Sequence[StatePair]) -> tuple[StatePair, ...]:
+    """Those among pairs on which outputs of a model that are no state depend, now or after some batches."""
+    state = {pair.output for pair in training_state.read(model).pairs}
+    found: set[str] = set()
+    while True:
+        wanted = [v for v in model.graph.outputs if v.name not in state or v.name in found]
+        inputs = {value.name for value in needed(wanted)}
+        more = {str(pair.output) for pair in pairs if pair.input in inputs}
+        if more <= found:
+            return tuple(pair for pair in pairs if pair.output in found)
+        found |= more
 
 
 def _cut(model: ir.Model, outputs: Sequence[ir.Value]) -> None:

@@ -30,7 +30,7 @@ from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
-from lstm_lower.passes.training.evaluation import evaluation_of, prediction_of
+from lstm_lower.passes.training.evaluation import check_unmoving, evaluation_of, prediction_of
 from lstm_lower.records import manifest
 from lstm_lower.records import state as training_state
 from lstm_lower.records.files import make_folder, remove_empty
@@ -200,11 +200,12 @@ class _Parts:
         """What evaluates the step.
 
         Raises:
-            UnsupportedOpError: nothing certain does.
+            UnsupportedOpError: nothing certain does, or only what moves state.
         """
         left_out = "eval' and 'predict"
         try:
             found = evaluation_of(self.step)
+            check_unmoving(found)
             left_out = "predict"
             if "predict" in wanted:
                 prediction_of(found)

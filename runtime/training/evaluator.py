@@ -15,7 +15,7 @@ from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass
-from lstm_lower.passes.training.evaluation import evaluation_of, predictions_of
+from lstm_lower.passes.training.evaluation import evaluation_of, moved_by, predictions_of
 from lstm_lower.records import state as training_state
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.serialized import failures_explained
@@ -25,29 +25,30 @@ from lstm_lower.runtime.training.data.opening import Data, open_data
 from lstm_lower.runtime.training.data.prefetch import Prefetched
 from lstm_lower.runtime.training.data.source import Order, Source
 from lstm_lower.runtime.training.data.table import Padding
+from lstm_lower.runtime.training.device_state import DeviceState
 from lstm_lower.runtime.values import dtype_of
 
 Array = np.ndarray[Any, Any]
 
-# State input -> where its value lies now.
-Held = Callable[[], Mapping[str, ort.OrtValue]]
-
 
 class Evaluator:
-    """Runs what evaluates a step: no dropout, no statistics of a batch, and no state that changes.
+    """Runs what evaluates a step: no dropout, no statistics of a batch.
 
-    Its sessions read the state where it lies, without a copy. What only predicts needs no targets.
+    Its sessions read the state where it lies, without a copy. What only predicts needs no targets. State that the
+    framework's own evaluation moves, as that of stateful layers, goes from batch to batch, and is put in place at the
+    end: what fails or is interrupted has moved nothing.
 
     Attributes:
         scores: names of the scalar outputs: the loss and metrics.
         names: what the scores are called: `loss`, and metrics as they are.
         predictions: names of the model's own outputs.
+        moved: state that evaluating moves, its new value's output -> its input.
     """
 
     def __init__(
         self,
         step: ir.Model,
-        held: Held,
+        state: DeviceState,
         providers: Sequence[provider_names.Provider] | provider_names.Provider | None = None,
         session_options: ort.SessionOptions | None = None,
     ) -> None:
@@ -55,7 +56,7 @@ class Evaluator:
 
         Args:
             step: a training step. It is not changed.
-            held: tells where the state is.
+            state: where the state lies.
             providers: as for `Session`.
             session_options: as for `Session`.
 
@@ -67,11 +68,11 @@ class Evaluator:
         loss = training_state.read(model).loss or training_state.of(step).loss
         outputs = {value.name or "": value for value in model.graph.outputs}
         self.predictions = predictions_of(model)
-        self.scores = [
-            name for name, value in outputs.items() if name not in self.predictions and declared_shape(value) == ()
-        ]
+        self.moved = {pair.output: pair.input for pair in moved_by(model) if pair.output is not None}
+        apart = {*self.predictions, *self.moved}
+        self.scores = [name for name, value in outputs.items() if name not in apart and declared_shape(value) == ()]
         self.names = ["loss" if name == loss else name for name in self.scores]
-        self._model, self._held = model, held
+        self._model, self._state = model, state
         self._providers, self._options = providers, session_options
         self._parts: dict[tuple[str, ...], _Part] = {}
 
@@ -116,6 +117,7 @@ class Evaluator:
                 sums[name] += float(outputs[name]) * samples
             if stopped():
                 return None
+        self._state.assign(part.moved)
         return {name: sums[output] / max(1, weight) for name, output in zip(self.names, self.scores, strict=True)}
 
     def predict(self, data: Data, batch_size: int, padding: Padding | None = None, **options: Any) -> dict[str, Array]:
@@ -142,16 +144,18 @@ class Evaluator:
         samples: list[int] = []
         for feeds, outputs in part.run(source, order):
             samples.append(source.layout.samples(feeds))
-            for name, array in outputs.items():
-                collected[name].append(array)
-        return {name: part.joined(name, arrays, samples, source.layout) for name, arrays in collected.items()}
+            for name, arrays in collected.items():
+                arrays.append(outputs[name])
+        joined = {name: part.joined(name, arrays, samples, source.layout) for name, arrays in collected.items()}
+        self._state.assign(part.moved)
+        return joined
 
     def _part(self, outputs: Sequence[str]) -> _Part:
         key = tuple(outputs)
         if key not in self._parts:
-            model = restricted(self._model, outputs)
-            held = self._held()
-            self._parts[key] = _Part(Session(model, self._providers, self._options), self._held, set(held))
+            model = restricted(self._model, [*outputs, *self.moved])
+            session = Session(model, self._providers, self._options)
+            self._parts[key] = _Part(session, self._state, self.moved)
         return self._parts[key]
 
 
@@ -160,12 +164,15 @@ class _Part:
 
     Attributes:
         batch_size: samples per batch where the model fixes them.
+        moved: values of the state after the last batch that was run, as far as it moves, by input.
     """
 
-    def __init__(self, session: Session, held: Held, state: set[str]) -> None:
-        self._session, self._held = session, held
-        self._state = [name for name in session.inputs if name in state]
-        self._declared = {value.name: value for value in session.ort.get_inputs() if value.name not in state}
+    def __init__(self, session: Session, state: DeviceState, moved: Mapping[str, str]) -> None:
+        self._session, self._held, self._moved = session, state.current, moved
+        names = state.current()
+        self.moved: dict[str, Array] = {}
+        self._state = [name for name in session.inputs if name in names]
+        self._declared = {value.name: value for value in session.ort.get_inputs() if value.name not in names}
         self._outputs = {value.name: value for value in session.ort.get_outputs()}
         self.batch_size = Layout(self._declared.values()).batch_size
 
@@ -178,7 +185,7 @@ class _Part:
     def run(self, source: Source, order: Order) -> Iterator[tuple[dict[str, Array], dict[str, Array]]]:
         """Feeds and outputs, batch by batch."""
         binding, held = self._session.ort.io_binding(), self._held()
-        shapes = {}
+        shapes, self.moved = {}, {}
         for name in self._state:
             binding.bind_ortvalue_input(name, held[name])
             dtype = dtype_of(next(value for value in self._session.ort.get_inputs() if value.name == name))
@@ -188,11 +195,15 @@ class _Part:
                 checked = self._session.check_feeds({**shapes, **feeds})
                 for name in feeds:
                     binding.bind_cpu_input(name, np.ascontiguousarray(checked[name]))
+                for name in self.moved.keys() & set(self._state):
+                    binding.bind_cpu_input(name, self.moved[name])
                 for name in self._outputs:
                     binding.bind_output(name)
                 with failures_explained() as quiet:
                     self._session.ort.run_with_iobinding(binding, quiet)
-                yield feeds, dict(zip(self._outputs, binding.copy_outputs_to_cpu(), strict=True))
+                outputs = dict(zip(self._outputs, binding.copy_outputs_to_cpu(), strict=True))
+                self.moved = {name: np.ascontiguousarray(outputs[output]) for output, name in self._moved.items()}
+                yield feeds, outputs
 
     def joined(self, name: str, arrays: Sequence[Array], samples: Sequence[int], layout: Layout) -> Array:
         """Outputs of several batches as one, along the axis of the samples.

@@ -140,7 +140,8 @@ class Trainable(Learner):
     ) -> dict[str, float]:
         """Loss and metrics on data: means over batches, weighted by their numbers of samples.
 
-        Nothing of the state changes; dropout is off, and normalizations use their running statistics.
+        Dropout is off, and normalizations use their running statistics. No state changes but that which the framework's
+        own evaluation moves, as of Keras' stateful layers.
 
         Args:
             data: as for `fit`.

@@ -221,8 +221,7 @@ class Trainer(Portable, Diagnosed, Trainable):
             UnsupportedOpError: it records none, and it is not certain that its own forward part is one.
         """
         if self._evaluator is None:
-            held = self._device_state.current
-            self._evaluator = Evaluator(self.model, held, self.providers or None, self._session_options)
+            self._evaluator = Evaluator(self.model, self._device_state, self.providers or None, self._session_options)
         return self._evaluator
 
     def step(self, feeds: Mapping[str, Any], outputs: Sequence[str] = ()) -> StepResult:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidInputError, UnsupportedOpError, nearest, repeated, some
+from lstm_lower.errors import InvalidInputError, nearest, repeated, some
 from lstm_lower.passes.training.evaluation import evaluation_of
 from lstm_lower.records import names as recorded_names
 from lstm_lower.records.state import StatePair, TrainingState
@@ -28,18 +28,14 @@ def names_of(step: ir.Model, state: TrainingState) -> dict[str, str]:
     """State inputs that make up the model -> their names in its framework.
 
     These are the weights, what the model's evaluation reads, and counters that layers keep beside it, such as PyTorch's
-    `num_batches_tracked`. Of a step of `ll.from_keras` that is not evaluated it is what Keras calls the weights.
+    `num_batches_tracked`. Of a step of `ll.from_keras` it is what Keras calls the weights.
 
     Raises:
         UnsupportedOpError: it is not certain how the step is evaluated.
     """
-    try:
-        read = {str(value.name) for value in evaluation_of(step).graph.inputs}
-    except UnsupportedOpError:
-        own = recorded_names.parse(step.metadata_props, recorded_names.VARIABLES)
-        if not own:
-            raise
+    if own := recorded_names.parse(step.metadata_props, recorded_names.VARIABLES):
         return {pair.input: _name(pair) for pair in state.pairs if pair.variable in own}
+    read = {str(value.name) for value in evaluation_of(step).graph.inputs}
     found = {pair.input: _name(pair) for pair in state.pairs if pair.role == "weight" or pair.input in read}
     layers = {_scope(_name(pair)) for pair in state.pairs if pair.role == "slot" and pair.input in found} - {""}
     for pair in state.pairs:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.passes.training.evaluation import evaluation_of, predictions_of
 from lstm_lower.records import model_files
 
@@ -95,6 +97,65 @@ def test_several_outputs() -> None:
     np.testing.assert_allclose(made["loss"], (first**2).mean() + 0.5 * ((second - 1) ** 2).mean(), rtol=1e-5)
     np.testing.assert_allclose(made["x_output"], first, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(made["second"], second, rtol=1e-5, atol=1e-6)
+
+
+class Counting(keras.layers.Layer):
+    """Multiplies by the number of its calls, in any mode."""
+
+    def build(self, _: Any) -> None:
+        self.calls = self.add_weight(shape=(), initializer="ones", trainable=False)
+
+    def call(self, x: Any) -> Any:
+        self.calls.assign_add(1.0)
+        return x * self.calls
+
+
+STATEFUL = {
+    "lstm": lambda layers: [layers.LSTM(3, stateful=True)],
+    "both directions": lambda layers: [layers.Masking(), layers.Bidirectional(layers.GRU(2, stateful=True))],
+    "own state": lambda layers: [Counting(), layers.GRU(3)],
+}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_evaluation_moves_states_as_keras_does(name: str, tmp_path: Path) -> None:
+    keras.utils.set_random_seed(0)
+    stack = STATEFUL[name](keras.layers)
+    model = keras.Sequential([keras.Input(batch_shape=(4, 5, 3)), *stack, keras.layers.Dense(2)])
+    model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"], run_eagerly=True)
+    trainer = ll.Trainer(ll.from_keras(model))
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal((8, 5, 3), np.float32), random.standard_normal((8, 2), np.float32)
+    x[1, 3:] = 0
+
+    def close_states() -> None:
+        layers = list(model._flatten_layers())
+        states = keras.tree.flatten([getattr(layer, "states", None) or [] for layer in layers])
+        variables = list({id(variable): variable for variable in [*model.weights, *states]}.values())
+        held, paths = trainer.state_dict(), [variable.path for variable in variables]
+        for number, variable in enumerate(variables):
+            # States of one layer share a path.
+            name = variable.path + (f"_{again}" if (again := paths[:number].count(variable.path)) else "")
+            np.testing.assert_allclose(held[name], variable.numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
+
+    for _ in range(2):
+        model.reset_metrics()
+        wanted = model.train_on_batch(x[:4], y[:4], return_dict=True)
+        assert trainer.step({"x": x[:4], "y": y[:4]}).loss == pytest.approx(wanted["loss"], rel=1e-4)
+        wanted = model.evaluate(x, y, batch_size=4, verbose=0, return_dict=True)
+        scores = trainer.evaluate({"x": x, "y": y}, batch_size=4)
+        assert [scores["loss"], scores["mae"]] == pytest.approx([wanted["loss"], wanted["mae"]], rel=1e-4)
+        close_states()
+        (predicted,) = trainer.predict({"x": x}, batch_size=4).values()
+        np.testing.assert_allclose(predicted, model.predict(x, batch_size=4, verbose=0), rtol=1e-4, atol=1e-5)
+        close_states()
+    before = trainer.state_dict()
+    source = trainer.evaluator.scoring_source({"x": x, "y": y})
+    assert trainer.evaluator.evaluate(source, 4, lambda: True) is None
+    for path, array in trainer.state_dict().items():
+        np.testing.assert_array_equal(array, before[path])
+    with pytest.raises(UnsupportedOpError, match="requires state that stays"):
+        trainer.export(tmp_path / "predict.onnx")
 
 
 def test_model_with_a_step_of_its_own() -> None:

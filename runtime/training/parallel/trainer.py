@@ -8,7 +8,7 @@ from typing import Any, Self, get_args
 
 import numpy as np
 
-from lstm_lower.errors import InvalidInputError, WorkersLostError
+from lstm_lower.errors import InvalidInputError, UnsupportedOpError, WorkersLostError
 from lstm_lower.passes.training.split import split
 from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.training.evaluator import Evaluator
@@ -149,8 +149,18 @@ class DistributedTrainer(Trainable):
 
     @property
     def evaluator(self) -> Evaluator:
-        """What evaluates and predicts with the state as it is now, in this process."""
-        return self.sync().evaluator
+        """What evaluates and predicts with the state as it is now, in this process.
+
+        Raises:
+            UnsupportedOpError: evaluating moves state, which the workers would not know of.
+        """
+        found = self.sync().evaluator
+        if found.moved:
+            raise UnsupportedOpError(
+                "evaluation beside workers requires a model whose state it leaves alone, got one that moves "
+                f"'{next(iter(found.moved.values()))}'; train without validation, or without workers"
+            )
+        return found
 
     def processes(self) -> list[int]:
         """The workers' process ids."""
