@@ -56,7 +56,24 @@ def _div(op: std.Div, e: Emitter) -> ir.Value | None:
     sigmoid = _sigmoid(op, e) if op.facts.uniform(a) == 1.0 else None
     if sigmoid is not None:
         return sigmoid
+    if (inverse := _inverse(op, e)) is not None:
+        return inverse
     return fits(a, op) if op.facts.uniform(b) == 1.0 else None
+
+
+def _inverse(op: std.Div, e: Emitter) -> ir.Value | None:
+    """1 / x, of which onnxruntime makes y / x where it is 1 / x * y: others are integers then, and axes get lost."""
+    (one, x), dtype = op.inputs, op.dtype()
+    axes, rank = op.rank(0), op.rank(1)
+    if op.facts.uniform(one) != 1.0 or op.facts.elements(one) != 1 or x is None or axes is None or rank is None:
+        return None
+    integers = dtype in _INTEGERS
+    if not integers and (axes <= rank or dtype is None or not dtype.is_floating_point()):
+        return None
+    wide = e.unsqueeze(x, *range(axes - rank)) if axes > rank else x
+    if not integers:
+        return e.op(std.Reciprocal, wide)
+    return e.op(std.Where, e.op(std.Equal, e.op(std.Abs, wide), one), wide, e.op(std.Sub, one, one))
 
 
 def _sigmoid(op: std.Div, e: Emitter) -> ir.Value | None:
