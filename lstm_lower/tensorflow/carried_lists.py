@@ -26,7 +26,7 @@ from lstm_lower.tensorflow.element_lists import (
     as_list,
 )
 from lstm_lower.tensorflow.followed_lists import NeedsTensorError, Parameter, Popped, Pushed, Sum
-from lstm_lower.tensorflow.packed_lists import Compound, Packed, settled
+from lstm_lower.tensorflow.packed_lists import Compound, Packed, packed, settled
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.regular_lists import Numbers, Repeated
 from lstm_lower.tensorflow.translator import Scope, Translator, zeros
@@ -233,20 +233,24 @@ class CarriedLists:
     def _written_packed(self, put: Put, element: Expr, parameter: Parameter, course: Course) -> TensorList:
         """A list of which every iteration writes another element, of another shape."""
         before = parameter.before
-        packed = self._packed(element, parameter, backwards=course.step < 0)
+        written = self._packed(element, parameter, backwards=course.step < 0)
 
         def make() -> TensorList:
-            if not isinstance(before, Fresh):
-                raise UnsupportedOpError(
-                    f"{self.op}: requires a new list where elements of different shapes are written, got one in use"
-                )
-            # What is not written has no numbers.
-            none, first = dataclasses.replace(before, dtype=INT64), course.start()
+            first, numbers, known = course.start(), written.numbers, written.known
+            if isinstance(before, Fresh):
+                # What is not written has no numbers.
+                old: Sequence[TensorList] = [dataclasses.replace(before, dtype=INT64)] * 2
+            else:
+                held = packed(before)
+                least = first if course.step > 0 else first - self.count + 1
+                numbers, old = held.spliced(least, least + self.count, numbers.rows()), held.parts[1:]
+                known = known if known == held.known else None
             counts, shapes = (
-                _joined(none, put, part.rows(), self.count, first, course.step, add=False)
-                for part in (packed.counts, packed.shapes)
+                _joined(part, put, new.rows(), self.count, first, course.step, add=False)
+                for part, new in zip(old, written.parts[1:], strict=True)
             )
-            return Packed(packed.numbers, counts, shapes, packed.known)
+            grows = put.grows or (isinstance(before, Fresh) and before.grows)
+            return Packed(numbers, counts, shapes, known, None if grows else before.length())
 
         return Later(make)
 

@@ -94,6 +94,11 @@ class TensorList(abc.ABC):
         return None if shape is None else shape[1:]
 
     @property
+    def various(self) -> bool:
+        """Whether its elements may be of several shapes."""
+        return False
+
+    @property
     def element_dtype(self) -> ir.DataType:
         """The elements' dtype."""
         return self.rows().dtype
@@ -189,6 +194,10 @@ class Later(TensorList):
     @property
     def empty(self) -> bool:
         return self.list().empty
+
+    @property
+    def various(self) -> bool:
+        return self.whole().various
 
     @property
     def element_shape(self) -> tuple[Any, ...] | None:

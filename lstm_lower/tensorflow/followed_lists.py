@@ -105,6 +105,10 @@ class Parameter(TensorList):
     def element_shape(self) -> tuple[Any, ...] | None:
         return self.before.element_shape
 
+    @property
+    def various(self) -> bool:
+        return self.before.various
+
     def sizes(self) -> Expr:
         return self.before.sizes()
 

@@ -9,7 +9,6 @@ from lstm_lower.graph.expressions import Expr
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.tensorflow.attributes import attributes_of, dtype_attribute
 from lstm_lower.tensorflow.element_lists import Fresh, Rows, TensorList, as_list, within
-from lstm_lower.tensorflow.packed_lists import Packed, settled
 from lstm_lower.tensorflow.places import divided, gather, joined, scatter, stacked
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.translator import Scope, Translator, handles
@@ -156,9 +155,10 @@ def _length(t: Translator, op: Op, scope: Scope) -> Value:
 def _element_shape(t: Translator, op: Op, scope: Scope) -> Value:
     found = _list(t, op.inputs[0], scope, op)
     shape = found.element_shape
-    if isinstance(found, Fresh) and shape is None:
-        sizes = t.root.constant(-1, INT64) if found.shape is None else found.shape
-    elif shape is not None and (isinstance(settled(found), Packed) or all(isinstance(size, int) for size in shape)):
+    if shape is None and (isinstance(found, Fresh) or found.various):
+        known = found.shape if isinstance(found, Fresh) else None
+        sizes = t.root.constant(-1, INT64) if known is None else known
+    elif shape is not None and (found.various or all(isinstance(size, int) for size in shape)):
         sizes = t.root.constant([size if isinstance(size, int) else -1 for size in shape], INT64)
     else:
         sizes = found.sizes()

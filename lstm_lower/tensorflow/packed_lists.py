@@ -13,7 +13,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.formulas.rows import reshape_to
-from lstm_lower.tensorflow.element_lists import Later, Put, TensorList
+from lstm_lower.tensorflow.element_lists import Later, Put, Rows, TensorList
 from lstm_lower.tensorflow.translator import zeros
 from lstm_lower.tensorflow.values import INT64, Value
 
@@ -61,12 +61,14 @@ class Packed(TensorList):
         counts: how many numbers each element has, int64 scalars.
         shapes: the shapes, int64 vectors.
         known: what is known of all shapes.
+        count: the number of elements, where it is known besides.
     """
 
     numbers: TensorList
     counts: TensorList
     shapes: TensorList
     known: tuple[Any, ...] | None = None
+    count: Expr | None = None
 
     @property
     def parts(self) -> tuple[TensorList, ...]:
@@ -82,11 +84,15 @@ class Packed(TensorList):
     def element_shape(self) -> tuple[Any, ...] | None:
         return self.known
 
+    @property
+    def various(self) -> bool:
+        return True
+
     def sizes(self) -> Expr:
         raise UnsupportedOpError("a list requires elements of one shape where that is asked for, got several")
 
     def length(self) -> Expr:
-        return self.counts.length()
+        return self.counts.length() if self.count is None else self.count
 
     def rows(self) -> Expr:
         raise UnsupportedOpError(
@@ -115,6 +121,12 @@ class Packed(TensorList):
         return self._shaped(
             self.numbers.rows(), b.concat([b.op(std.Shape, shapes).slice(0, 1, axis=0), self._largest()], 0)
         )
+
+    def spliced(self, first: Expr, end: Expr, numbers: Expr) -> Rows:
+        """The numbers, with others in the place of those of the elements from one place to another."""
+        old, counts = self.numbers.rows(), self.counts.rows()
+        head, tail = (counts.slice(0, place.reshape(1), axis=0).sum(0).reshape(1) for place in (first, end))
+        return Rows(numbers.builder.concat([old.slice(0, head, axis=0), numbers, old.slice(tail, END, axis=0)], 0))
 
     def joined(self) -> tuple[Expr, Expr]:
         """The elements one behind another along their first axis, and the size of each."""
@@ -149,6 +161,20 @@ def _reshaped(numbers: Expr, sizes: Expr) -> Expr:
     missing = b.op(std.ReduceProd, least, keepdims=1) - b.op(std.Shape, numbers)
     whole = b.op(std.Reshape, b.concat([numbers, zeros(b, numbers.dtype, missing)], 0), least)
     return b.op(std.Slice, whole, b.zeros_like(sizes), sizes)
+
+
+def packed(held: TensorList) -> Packed:
+    """A list of elements of one shape as one that may have several."""
+    found = settled(held)
+    if isinstance(found, Packed):
+        return found
+    rows = found.rows()
+    b = rows.builder
+    sizes = b.op(std.Shape, rows)
+    count, shape = sizes.slice(0, 1, axis=0), sizes.slice(1, END, axis=0)
+    counts = b.op(std.Expand, b.op(std.ReduceProd, shape, keepdims=1), count)
+    shapes = b.op(std.Expand, shape.unsqueeze(0), b.concat([count, b.op(std.Shape, shape)], 0))
+    return Packed(Rows(rows.reshape(-1)), Rows(counts), Rows(shapes), None if rows.shape is None else rows.shape[1:])
 
 
 def settled(held: TensorList) -> TensorList:

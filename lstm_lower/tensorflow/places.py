@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
@@ -13,6 +15,9 @@ from lstm_lower.tensorflow.element_lists import Fresh, Put, Rows, TensorList
 from lstm_lower.tensorflow.packed_lists import Packed, settled
 from lstm_lower.tensorflow.translator import zeros
 from lstm_lower.tensorflow.values import INT64, Value
+
+# Ends of a Slice that walks backwards to the first element, as Slice and ReverseV2 have them.
+_BEGINNINGS = ((-END,), (int(np.iinfo(np.int32).min),))
 
 
 def _is_range(indices: Expr) -> Expr | None:
@@ -30,6 +35,24 @@ def _is_range(indices: Expr) -> Expr | None:
     return Expr(indices.builder, limit).cast(INT64)
 
 
+def _is_range_backwards(indices: Expr, count: Expr) -> bool:
+    """Whether indices are all places of a list of so many elements, from the last to the first."""
+    b, facts = indices.builder, indices.builder.facts
+    maker = facts.maker(indices.value)
+    while isinstance(maker, std.Cast | std.Identity):
+        maker = facts.maker(maker.node.inputs[0])
+    if isinstance(maker, std.Slice):
+        end, bounds = _is_range(Expr(b, maker.data)), (facts.entries(maker.starts), facts.entries(maker.ends))
+        turned = maker.steps == (-1,) and bounds[0] == (-1,) and bounds[1] in _BEGINNINGS
+        return turned and end is not None and _same(end, count)
+    if not isinstance(maker, std.Range) or any(facts.entries(value) != (-1,) for value in maker.inputs[1:]):
+        return False
+    last = facts.maker(maker.inputs[0])
+    if not isinstance(last, std.Sub) or facts.entries(last.inputs[1]) != (1,) or last.inputs[0] is None:
+        return False
+    return _same(Expr(b, last.inputs[0]).cast(INT64), count)
+
+
 def _same(a: Expr, b: Expr) -> bool:
     return a.value is b.value or (a.entries is not None and a.entries == b.entries)
 
@@ -39,7 +62,8 @@ def gather(held: TensorList, indices: Expr) -> Expr:
     end = _is_range(indices)
     if end is not None and _same(end, held.length()):
         return stacked(held)
-    rows = held.rows()
+    # Where all are gathered, they are of one shape.
+    rows = stacked(held) if _is_range_backwards(indices, held.length()) else held.rows()
     return rows.builder.op(std.Gather, rows, indices, axis=0)
 
 

@@ -44,7 +44,7 @@ def _default(t: Translator, op: Op, scope: Scope) -> Value:
 
 
 @handles("Identity", "RefIdentity", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics", "EnsureShape",
-         "DebugGradientIdentity", "DebugIdentity", "DeepCopy", "ReadVariableXlaSplitND")  # fmt: skip
+         "DebugGradientIdentity", "DebugIdentity", "DeepCopy", "Print", "ReadVariableXlaSplitND")  # fmt: skip
 def _identity(t: Translator, op: Op, scope: Scope) -> Value:
     found = t.value(op.inputs[0], scope)
     if isinstance(found, Handle) and found.cell.reference and op.op != "RefIdentity":

@@ -18,7 +18,7 @@ BRANCH = "If"
 
 # What only checks or reports has no place in a model; nothing reads what these make.
 SILENT = (
-    "Assert", "AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary", "MergeSummary", "Print", "PrintV2",
+    "Assert", "AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary", "MergeSummary", "PrintV2",
     "ScalarSummary", "TensorSummary", "TensorSummaryV2", "WriteSummary", "WriteScalarSummary", "WriteHistogramSummary",
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.errors import UnsupportedOpError
 
 tf = pytest.importorskip("tensorflow")
 
@@ -187,3 +188,48 @@ def test_tensor_called_like_a_result() -> None:
         session = ort.InferenceSession(model.SerializeToString())
         (found,) = session.run(None, {session.get_inputs()[0].name: X[1]})
         np.testing.assert_allclose(found, X[1] + shift)
+
+
+def pieces(x: Any, size: Callable[[Any], Any], step: int = 1) -> Any:
+    """A list of rows of `x` from each on, whose number nobody knows."""
+    n = tf.shape(x)[0]
+    made = tf.TensorArray(tf.float32, n, element_shape=[None, 2], infer_shape=False, clear_after_read=False)
+    return v1.while_loop(
+        lambda i, _: tf.logical_and(i >= 0, i < n),
+        lambda i, made: (i + step, made.write(i, tf.sin(x[: size(i)] + tf.cast(i, tf.float32)))),
+        [0 if step > 0 else n - 1, made],
+    )[1]
+
+
+@pytest.mark.usefixtures("control_flow")
+def test_gathered_backwards_where_nobody_knows_that_they_are_alike() -> None:
+    def build(x: Any) -> Any:
+        n = tf.shape(x)[0]
+        turned = tf.range(n - 1, -1, -1), tf.range(n)[::-1], tf.reverse(tf.range(n), [0])
+        found = [pieces(x, lambda _: 2).gather(places) for places in turned]
+        total = sum(tf.reduce_sum(tf.cumsum(y) ** (power + 2)) for power, y in enumerate(found))
+        return *found, *tf.gradients(total, x)
+
+    check(build)
+    with pytest.raises(UnsupportedOpError, match="elements of different shapes"):
+        # The other places may hold others.
+        check(lambda x: [pieces(x, lambda i: i + 1).gather([1])])
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_elements_of_other_shapes_in_the_place_of_some(step: int) -> None:
+    def build(x: Any) -> Any:
+        n = tf.shape(x)[0]
+        _, half = v1.while_loop(
+            lambda i, _: tf.logical_and(i >= 1, i < n - 1),
+            lambda i, made: (i + step, made.write(i, x[: n - i] * 2.0)),
+            [1 if step > 0 else n - 2, pieces(x, lambda i: i + 1, -step)],
+        )
+        _, all_read = v1.while_loop(
+            lambda i, _: i < n,
+            lambda i, made: (i + 1, made.write(i, made.read(i) ** 2)),
+            [0, pieces(x, lambda _: 2, step)],
+        )
+        return half.concat(), half.read(2), *tf.gradients(all_read.concat(), x)
+
+    check(build)

@@ -36,6 +36,16 @@ def test_strings_are_compared_one_by_one() -> None:
     assert session.run({"x:0": np.ones(3, np.float32)})["y:0"].tolist() == [1, 0, 1]
 
 
+def test_what_is_printed_goes_on() -> None:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None], "x")
+        y = v1.Print(x * x, [tf.shape(x), tf.constant("x")], "of x: ", first_n=1)
+        tf.identity(tf.gradients(y * 3.0, x)[0] + y, name="y")
+    session = ll.Session(ll.lower(ll.from_tensorflow(graph, outputs=["y:0"])))
+    assert session.run({"x:0": np.arange(3, dtype=np.float32)})["y:0"].tolist() == [0, 7, 16]
+
+
 def test_a_string_that_is_no_constant_is_refused() -> None:
     with tf.Graph().as_default() as graph:
         text = tf.compat.v1.placeholder(tf.string, [], "text")
