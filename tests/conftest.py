@@ -31,8 +31,21 @@ Golden = Callable[..., None]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slow", action="store_true", help="run the tests marked slow, too, as continuous integration does"
+    )
     parser.addoption("--update-goldens", action="store_true", help="write tests/golden/*.txt anew instead of comparing")
     parser.addoption("--update-pictures", action="store_true", help="take docs/images/train_in_browser.png anew")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves slow tests out, unless they are asked for: by `--slow`, or by name."""
+    if config.getoption("slow") or any("::" in argument for argument in config.args):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 def pytest_collection_finish() -> None:

@@ -87,6 +87,7 @@ def test_data_that_do_not_fit_in_cpp(tmp_path: Path, program: Path, changed: dic
     assert not (tmp_path / "predict.onnx").exists()
 
 
+@pytest.mark.slow
 def test_documented_loop(tmp_path: Path) -> None:
     (block,) = documentation.blocks(ROOT / "docs" / "bundle.md", documentation.JAVASCRIPT)
     program = node()
@@ -98,6 +99,7 @@ def test_documented_loop(tmp_path: Path) -> None:
     assert losses[-1] < 0.9 * losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

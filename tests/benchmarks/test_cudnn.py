@@ -14,6 +14,7 @@ from lstm_lower.runtime.proof.oracles.cudnn import cudnn_rnn, cudnn_rnn_backprop
 SHAPE = (4, 2, 3, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", cudnn.VARIANTS)
 @pytest.mark.parametrize("hide_output", [False, True])
 def test_backward_alone(variant: str, hide_output: bool) -> None:

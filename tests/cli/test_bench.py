@@ -53,6 +53,7 @@ def slices(events: list[dict[str, Any]]) -> dict[int, list[tuple[float, float, s
     return found
 
 
+@pytest.mark.slow
 def test_a_training_step(tmp_path: Path) -> None:
     trace, picture = tmp_path / "trace.json", tmp_path / "times.svg"
     words = ["--schedule", "scan", "--schedule", "unroll", "--schedule", "auto", "--trace", trace, "--plot", picture]

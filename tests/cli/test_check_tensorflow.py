@@ -74,6 +74,7 @@ def test_what_tensorflow_refuses_in_a_few_words(text: str, reason: str) -> None:
     assert str(error).startswith("model.meta: a graph and feeds that TensorFlow runs are required")
 
 
+@pytest.mark.slow
 def test_a_function_with_its_variables() -> None:
     found = compared(FILES / "saved_2", "--steps", 2)
     assert found["passed"]

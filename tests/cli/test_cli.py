@@ -28,6 +28,7 @@ from tests.support.op_inputs import valid_inputs
 # what all commands share
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
 @pytest.mark.parametrize("words", [["inspect", str(TRAIN), "--json"], ["ops"], ["-h"], ["run", "-h"]])
 def test_results_that_nowhere_has_room_for(words: list[str]) -> None:

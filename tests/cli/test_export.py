@@ -103,6 +103,7 @@ def test_export_of_a_tensorflow_graph(tmp_path: Path) -> None:
     np.testing.assert_allclose(evaluated, trained, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["lower", "optimize", "gradient"])
 @pytest.mark.parametrize(("form", "defaults"), [(None, True), ("defaults", True), ("inputs", False)])
 def test_commands_say_which_files_not_every_runtime_can_train(

@@ -35,6 +35,7 @@ def test_lower_and_run(tmp_path: Path) -> None:
     assert outputs[0]["values"] == pytest.approx((9 + (3 + 0.8 * 3) ** 2) / 4)
 
 
+@pytest.mark.slow
 def test_inspect_check_and_optimize(tmp_path: Path) -> None:
     data = json.loads(succeed("inspect", MODEL, "--json", *PLUGIN))
     assert data["lowerable"] is True

@@ -83,6 +83,7 @@ def test_a_saved_model_stays_trainable(tmp_path: Path) -> None:
         assert ("batch" in str(model.graph.input[0])) == ("--shapes" in words)
 
 
+@pytest.mark.slow
 def test_what_was_frozen_stays_constant(tmp_path: Path) -> None:
     path = GRAPHS / "block_lstm_train__frozen_refvar.pb"
     words = ["lower", str(path), "--outputs", "loss:0", "-o", str(tmp_path / "low.onnx")]

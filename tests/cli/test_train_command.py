@@ -206,6 +206,7 @@ def test_fewer_samples_than_a_batch_are_one_step(folder: Path) -> None:
     assert "step 1 of 1, loss" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_file_in_place_of_the_folder(folder: Path) -> None:
     (folder / "run").write_text("my notes")
     result = train(folder)
@@ -286,6 +287,7 @@ def test_a_damaged_checkpoint_is_said_and_passed_over(folder: Path) -> None:
     assert path.read_bytes() == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -31,6 +31,7 @@ def test_an_operator_without_a_rule_is_named_with_the_way_on(monkeypatch: pytest
     check(model, {"x": np.asarray([1.0, 2.0, 3.0, 4.0])}, wrt=["x"])
 
 
+@pytest.mark.slow
 def test_ops_of_ours_have_gradients_by_their_formulas() -> None:
     """That of BlockLSTM by its formula is BlockLSTMGrad."""
     model = onnx.parser.parse_model("""

@@ -34,6 +34,7 @@ CASES: dict[str, tuple[str, Any, list[float], float | None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_as_pytorch(name: str) -> None:
     op_type, function, points, exponent = CASES[name]

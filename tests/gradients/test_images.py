@@ -35,6 +35,7 @@ def test_grid_sample(mode: str, rank: int, corners: int, padding: str) -> None:
     check_node("GridSample", _case(rank), tolerance=1e-6, twice=twice, open_sizes=[not corners], **form)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize(("mode", "rank"), [("linear", 4), ("nearest", 4), ("cubic", 4), ("linear", 5)])
@@ -78,6 +79,7 @@ def test_grid_sample_of_old_opsets(mode: str) -> None:
     check_node("GridSample", operands, wrt=["x0"], step=1e-1, tolerance=1e-4, open_sizes=[True], **form)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [0, 2])
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize(("opset", "coordinates"), [(13, None), (16, "half_pixel"), (16, "output_half_pixel")])

@@ -89,6 +89,7 @@ def test_scatter_elements_reduced(axis: int, reduction: str) -> None:
     check_node("ScatterElements", operands, axis=axis, reduction=reduction, twice=axis == 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_scatter_nd(depth: int, reduction: str) -> None:

@@ -49,12 +49,14 @@ def _work(model: onnx.ModelProto) -> int:
     return sum(entry.callcount for entry in profile.getstats())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [body, cuts])
 def test_work_grows_as_the_model(make: Callable[[int], onnx.ModelProto]) -> None:
     _work(make(4))  # with imports
     assert _work(make(120)) < 2.3 * _work(make(60))
 
 
+@pytest.mark.slow
 def test_sums_as_long_as_they_like() -> None:
     """More sums in a chain than Python's recursion goes deep."""
     scan = "y = Scan <num_scan_inputs = 1, body = body (double[4] h, double[4] s) => (double[4] h1) { v0 = Mul(h, s)"

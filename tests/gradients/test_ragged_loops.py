@@ -148,6 +148,7 @@ def test_steps_of_different_sizes(name: str) -> None:
         check(_model(text), fed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "wrt"), [("cache", "w"), ("triangle", "w"), ("joined", "x")])
 def test_twice(name: str, wrt: str) -> None:
     text, (feeds, *_) = CASES[name]

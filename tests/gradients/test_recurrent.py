@@ -40,6 +40,7 @@ def test_differences(case: Case) -> None:
     check(decomposed(case.model(TensorProto.DOUBLE)), case.feeds(np.float64), of=output, tolerance=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", OUTPUTS)
 def test_operators(op: str) -> None:
     """In float32, as models have them: the results that there were stay, and nothing of the operator is asked for."""
@@ -57,6 +58,7 @@ def test_operators(op: str) -> None:
         np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-6 * (1 + np.abs(value).max()), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES[:3], ids=str)
 def test_gradients_of_gradients(case: Case) -> None:
     model, feeds = decomposed(case.model(TensorProto.DOUBLE)), case.feeds(np.float64)

@@ -72,6 +72,7 @@ def test_axes_and_ranks(mode: str) -> None:
     _check(_random(1, 2, 4, 5), None, None, [9, 3], mode=mode, axes=[-1, -2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_scales_and_sizes_of_run_time(mode: str) -> None:
     _check(_random(1, 2, 4, 5), None, [1, 1, 2, 1.5], mode=mode, constant=())

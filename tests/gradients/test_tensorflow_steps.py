@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import lstm_lower as ll
 from tests.support.differences import run
@@ -13,6 +14,7 @@ STEP = Path(__file__).parents[2] / "examples" / "graphs" / "char_lstm_train.onnx
 WEIGHTS = ("emb", "w", "b", "dense_w", "dense_b")
 
 
+@pytest.mark.slow
 def test_both_are_equal() -> None:
     """The step holds a BlockLSTM and its BlockLSTMGrad; ours differentiates the first."""
     step = ll.lower(STEP)

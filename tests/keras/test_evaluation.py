@@ -57,6 +57,7 @@ def _evaluated(step: Any, feeds: dict[str, Any]) -> dict[str, Any]:
     return made | {"predictions": predictions_of(found)}
 
 
+@pytest.mark.slow
 def test_equals_evaluate_and_predict() -> None:
     model = _classifier()
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], run_eagerly=True)
@@ -73,6 +74,7 @@ def test_equals_evaluate_and_predict() -> None:
     np.testing.assert_allclose(made["classes"], model.predict(x, verbose=0), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_targets_of_a_branch_are_needed_by_the_loss_alone() -> None:
     """Hinge looks whether its labels are 0 and 1, in a branch."""
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
@@ -85,6 +87,7 @@ def test_targets_of_a_branch_are_needed_by_the_loss_alone() -> None:
         assert trainer.evaluate({"x": x, "y": y})["loss"] == pytest.approx(wanted, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_several_outputs() -> None:
     model = _two_outputs()
     step = ll.from_keras(model, ["mse", "mse"], "sgd", loss_weights=[1.0, 0.5])
@@ -117,6 +120,7 @@ STATEFUL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STATEFUL)
 def test_evaluation_moves_states_as_keras_does(name: str, tmp_path: Path) -> None:
     keras.utils.set_random_seed(0)
@@ -158,6 +162,7 @@ def test_evaluation_moves_states_as_keras_does(name: str, tmp_path: Path) -> Non
         trainer.export(tmp_path / "predict.onnx")
 
 
+@pytest.mark.slow
 def test_model_with_a_step_of_its_own() -> None:
     keras.utils.set_random_seed(0)
     model = OwnStep()

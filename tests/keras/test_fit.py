@@ -33,6 +33,7 @@ def data(count: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, A
     return x, np.abs(x[:, -1, :3]).argmax(-1)
 
 
+@pytest.mark.slow
 def test_history_and_accuracy_are_keras() -> None:
     train, test = data(150, 0), data(41, 1)
     theirs = model(0.0)
@@ -50,6 +51,7 @@ def test_history_and_accuracy_are_keras() -> None:
     np.testing.assert_allclose(predicted, theirs.predict(test[0], verbose=0), rtol=2e-2, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_dropout_is_off_and_nothing_changes() -> None:
     test = data(20, 1)
     theirs = model(0.5)

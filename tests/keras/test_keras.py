@@ -42,6 +42,7 @@ def train(
     return trainer
 
 
+@pytest.mark.slow
 def test_one_input_and_one_output() -> None:
     model = build(L.LSTM(4))
     model.compile(
@@ -61,6 +62,7 @@ def test_one_input_and_one_output() -> None:
     assert train(model, x, y, {"x": x, "y": y}, exported).learning_rate == pytest.approx(0.01)
 
 
+@pytest.mark.slow
 def test_encoder_and_decoder() -> None:
     """Two inputs, states of one layer for another, a target and a weight per step."""
     keras.utils.set_random_seed(3)
@@ -93,6 +95,7 @@ def several_outputs(*, names: bool) -> Any:
     return keras.Model(x, {"tags": tags, "level": level, "rest": rest} if names else [tags, level, rest])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [False, True])
 def test_several_outputs(*, names: bool) -> None:
     """Losses, their weights and metrics by name; an output without any needs no target."""
@@ -128,6 +131,7 @@ def test_several_outputs(*, names: bool) -> None:
         assert float(result.outputs["level_mae"]) == pytest.approx(float(distance), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_several_outputs_train_as_in_keras() -> None:
     x, y = data()
     keras.utils.set_random_seed(3)
@@ -141,6 +145,7 @@ def test_several_outputs_train_as_in_keras() -> None:
     train(model, x, [y, size], feeds, sample_weight=[weight, weight])
 
 
+@pytest.mark.slow
 def test_subclassed_model() -> None:
     """Inputs as a dictionary, which only the call knows."""
 
@@ -168,6 +173,7 @@ def test_subclassed_model() -> None:
         close(results[f"grad/{variable.path}"], expected)
 
 
+@pytest.mark.slow
 def test_weights_of_classes() -> None:
     model = build(L.SimpleRNN(3))
     model.compile("sgd", LOSS, run_eagerly=True)
@@ -179,6 +185,7 @@ def test_weights_of_classes() -> None:
     )
 
 
+@pytest.mark.slow
 def test_functions_as_losses_and_metrics() -> None:
     model = build(L.LSTM(3))
     x, y = data()
@@ -195,6 +202,7 @@ def test_functions_as_losses_and_metrics() -> None:
     assert float(results["right"]) == pytest.approx(prediction[np.arange(5), y].mean(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_half_precision_model_has_its_loss_scaled() -> None:
     """As `compile` does; weights and slots are float32."""
     keras.config.set_dtype_policy("mixed_float16")
@@ -252,6 +260,7 @@ def test_arguments_that_do_not_fit(arguments: Any, message: str) -> None:
         ll.from_keras(build(L.SimpleRNN(2)), **arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "labels", "shape"),
     [
@@ -270,6 +279,7 @@ def test_feeds_are_cast_as_keras_casts_them(dtype: str, labels: str, shape: tupl
     train(model, x, y, {"x": x, "y": y})
 
 
+@pytest.mark.slow
 def test_columns_may_be_left_out() -> None:
     keras.utils.set_random_seed(3)
     model, (x, y) = keras.Sequential([keras.Input((3, 2)), L.GRU(3), L.Dense(1)]), data()

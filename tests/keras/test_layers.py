@@ -138,6 +138,7 @@ def compare(model: Any, *, training: bool, tolerance: float = 1e-5) -> None:
             close(results[kept[variable.path]], variable.numpy(), what=variable.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
 def test_gradients_equal_the_tape(name: str) -> None:
     compare(functional(PLAIN[name]()), training=False)
@@ -152,6 +153,7 @@ IN_TRAINING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_TRAINING)
 def test_training_draws_and_keeps_the_same(name: str) -> None:
     # Normalising a few rows enlarges rounding, Keras' and ours alike ("How close" in docs/tensorflow.md).
@@ -159,6 +161,7 @@ def test_training_draws_and_keeps_the_same(name: str) -> None:
     compare(build(*IN_TRAINING[name]()), training=True, tolerance=tolerance)
 
 
+@pytest.mark.slow
 def test_stateful_layers_carry_their_state_on() -> None:
     x, y = data()
     keras.utils.set_random_seed(3)
@@ -180,6 +183,7 @@ def test_stateful_layers_carry_their_state_on() -> None:
         close(variable.numpy(), wanted.numpy())
 
 
+@pytest.mark.slow
 def test_masks_need_no_known_number_of_steps() -> None:
     """Masks at random, from one step to many."""
     rng = np.random.default_rng(5)
@@ -200,6 +204,7 @@ def test_masks_need_no_known_number_of_steps() -> None:
             close(results[f"grad/{variable.path}"], expected, what=variable.path)
 
 
+@pytest.mark.slow
 def test_embedding_masks() -> None:
     keras.utils.set_random_seed(3)
     ids = np.array([[1, 2, 0], [0, 1, 2], [3, 0, 3], [0, 0, 0]], np.int32)
@@ -217,6 +222,7 @@ def test_embedding_masks() -> None:
         close(results[f"grad/{variable.path}"], expected, what=variable.path)
 
 
+@pytest.mark.slow
 def test_mixed_precision() -> None:
     """Computed in float16, close to Keras in float32; weights and gradients are float32."""
     x, y = data()
@@ -237,6 +243,7 @@ def test_bfloat16_is_refused() -> None:
         ll.from_keras(build(L.LSTM(2, name="brief", dtype="mixed_bfloat16")), LOSS, "sgd")
 
 
+@pytest.mark.slow
 def test_ops_that_cannot_be_converted_are_named() -> None:
     twisted = build(L.LSTM(2), L.Lambda(lambda h: tf.raw_ops.Betainc(a=h, b=h, x=h), name="odd"))
     with pytest.raises(ll.UnsupportedOpError, match=r"Betainc '.*/odd_?1?/Betainc'"):
@@ -254,6 +261,7 @@ OPEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPEN)
 def test_any_number_of_steps(name: str) -> None:
     model = build(*OPEN[name](), steps=None)
@@ -278,6 +286,7 @@ def test_any_number_of_steps(name: str) -> None:
             close(results[f"grad/{variable.path}"], expected, what=variable.path)
 
 
+@pytest.mark.slow
 def test_loops_are_small_whatever_layers_ask_for() -> None:
     """Unrolling is for `lower` to choose; layers are left as they were."""
     layers = [L.LSTM(3, unroll=True, return_sequences=True), L.SimpleRNN(3, unroll=True)]

@@ -35,6 +35,7 @@ def smaller() -> Any:
     return old.Model(x, L.Dense(3, activation="softmax", kernel_regularizer="l2")(h))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "optimizer"), [(model, "sgd"), (smaller, "adam")])
 def test_training_follows_tf_keras(make: Callable[[], Any], optimizer: str) -> None:
     made, (x, y) = make(), data()
@@ -56,6 +57,7 @@ def test_training_follows_tf_keras(make: Callable[[], Any], optimizer: str) -> N
         assert min(np.abs(value - other).max() for other in expected[value.shape]) < 1e-5
 
 
+@pytest.mark.slow
 def test_what_keras_3_cannot_rebuild_is_refused() -> None:
     class Own(old.Model):  # type: ignore[misc]
         def call(self, x: Any) -> Any:

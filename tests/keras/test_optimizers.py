@@ -96,12 +96,14 @@ def follow(rule: Any, steps: int = STEPS, made: Any = linear) -> ll.Trainer:
 _OTHER = ("cosine", "exponential", "piecewise", "polynomial", "loss_scale_factor")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_follows_keras(name: str) -> None:
     """Weights of a Dense, and rows, whose occurrences are told apart as in Keras."""
     follow(OPTIMIZERS[name](), made=linear if name.startswith(_OTHER) else words)
 
 
+@pytest.mark.slow
 def test_what_reads_occurrences_reads_no_whole_gradient() -> None:
     """The trainer's options need one; where Keras' optimizer only adds, there is one."""
     model, x, y = words()
@@ -110,6 +112,7 @@ def test_what_reads_occurrences_reads_no_whole_gradient() -> None:
         ll.Trainer(ll.from_keras(model, "mse", R.Adam(0.1)), clip_norm=1.0)
 
 
+@pytest.mark.slow
 def test_infinite_gradients_are_skipped() -> None:
     """The scale halves, the weights stay, and a later finite step trains on."""
     model, x, y = linear()
@@ -127,6 +130,7 @@ def test_infinite_gradients_are_skipped() -> None:
     assert np.abs(trainer.state_dict()[by_name[model.trainable_variables[0].path]]).max() < 2
 
 
+@pytest.mark.slow
 def test_slots_go_on_from_their_values() -> None:
     model, x, y = linear()
     rule = R.Adam(0.01)
@@ -142,12 +146,14 @@ def test_slots_go_on_from_their_values() -> None:
     assert any(held[name] == 4 for name in held if name.endswith("iteration"))
 
 
+@pytest.mark.slow
 def test_weights_left_out_of_decay_stay_out() -> None:
     rule = R.AdamW(0.01, weight_decay=0.5)
     rule.exclude_from_weight_decay(var_names=["bias"])
     follow(rule, 2)
 
 
+@pytest.mark.slow
 def test_schedule_leaves_no_learning_rate_to_set() -> None:
     trainer = follow(OPTIMIZERS["exponential_decay"](), 1)
     with pytest.raises(ll.InvalidInputError, match="learning_rate requires a model with a learning-rate input"):
@@ -159,6 +165,7 @@ def test_learning_rate_of_a_function_is_refused() -> None:
         ll.from_keras(linear()[0], "mse", R.SGD(lambda: 0.1))
 
 
+@pytest.mark.slow
 def test_options_of_the_trainer_come_on_top(tmp_path: Any) -> None:
     """Clipping and accumulation here, Keras' optimizer behind; a checkpoint goes on bit for bit."""
     model, x, y = linear()

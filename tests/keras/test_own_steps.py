@@ -57,6 +57,7 @@ def same_weights(model: Any, trainer: ll.Trainer) -> None:
         close(held[variable.path], variable.numpy(), what=variable.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Clipped, Twice])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_training_follows_the_models_own_step(kind: Any, *, weighted: bool) -> None:
@@ -71,6 +72,7 @@ def test_training_follows_the_models_own_step(kind: Any, *, weighted: bool) -> N
     same_weights(model, trainer)
 
 
+@pytest.mark.slow
 def test_metrics_that_compile_was_given() -> None:
     keras.utils.set_random_seed(3)
     model, (x, y) = Twice([keras.Input((3, 2)), L.LSTM(4), L.Dense(3, activation="softmax")]), data()
@@ -81,6 +83,7 @@ def test_metrics_that_compile_was_given() -> None:
     assert float(result.outputs["accuracy"]) == pytest.approx(float(accuracy))
 
 
+@pytest.mark.slow
 def test_a_step_on_inputs_alone() -> None:
     model, (x, _) = made(Coder, head=L.Dense(2)), data()
     trainer = ll.Trainer(ll.from_keras(model))
@@ -98,6 +101,7 @@ def test_what_such_a_step_pays_no_heed_to() -> None:
         ll.from_keras(made(Twice), what="gradients")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [3, None])
 def test_layers_in_a_function(steps: int | None) -> None:
     """LSTM layers, as Keras traces them without any help, and an optimizer of Keras."""

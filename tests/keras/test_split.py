@@ -13,6 +13,7 @@ pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 
 
+@pytest.mark.slow
 def test_halves_of_a_keras_step() -> None:
     keras.utils.set_random_seed(0)
     layers = keras.layers

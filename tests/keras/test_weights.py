@@ -62,6 +62,7 @@ def expected(trainer: ll.Trainer) -> Any:
     return predicted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["same", "loaded", "anew"])
 def test_weights_go_back(kind: str, trained: tuple[ll.Trainer, Any, Path]) -> None:
     trainer, same, path = trained
@@ -89,6 +90,7 @@ def test_an_uncertain_match_is_refused(trained: tuple[ll.Trainer, Any, Path]) ->
         trainer.to_keras({})
 
 
+@pytest.mark.slow
 def test_safetensors_have_the_names_of_keras(trained: tuple[ll.Trainer, Any, Path], tmp_path: Path) -> None:
     trainer, model, _ = trained
     trainer.save_weights(tmp_path / "weights.safetensors")

@@ -23,6 +23,7 @@ def lowered(case: Case, schedule: str = "scan") -> ir.Model:
     return ir.from_proto(ll.lower(block.model(case, block.arrays(case)), schedule=schedule))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["plain", "peephole", "v2", "half", "short", "dynamic"])
 def test_the_backward_step_is_one_product_and_at_most_ten_nodes(variant: str) -> None:
     (loop,) = scans_of(lowered(dataclasses.replace(PLAIN, variant=variant)).graph)
@@ -31,6 +32,7 @@ def test_the_backward_step_is_one_product_and_at_most_ten_nodes(variant: str) ->
     assert len(body) <= 10
 
 
+@pytest.mark.slow
 def test_the_weight_is_not_repacked_at_every_step_of_a_large_loop() -> None:
     (loop,) = scans_of(lowered(Case("BlockLSTMGrad", (3, 32, 64, 128))).graph)
     (product,) = [node for node in loop.attributes["body"].as_graph() if node.op_type in ("MatMul", "Gemm")]

@@ -19,6 +19,7 @@ from tests.support.loop_checks import run
 PRODUCTS = ("MatMul", "Gemm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["auto", "scan", "unroll", "chunk:3"])
 @pytest.mark.parametrize("build", [gru_loops, gru_steps])
 def test_every_schedule_computes_the_same(build: Callable[[], onnx.ModelProto], schedule: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 from hypothesis import given
 
 from lstm_lower.graph.dump import dump
@@ -65,6 +66,7 @@ def test_nothing_is_read_from_outside() -> None:
     assert not step(work).modified
 
 
+@pytest.mark.slow
 @tried(12)
 @given(case=loop_models())
 def test_closed_bodies_keep_results(case: LoopModel) -> None:

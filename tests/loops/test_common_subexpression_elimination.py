@@ -32,6 +32,7 @@ def merged(model: onnx.ModelProto) -> ir.Model:
     return work
 
 
+@pytest.mark.slow
 @quick
 @given(pair=twins())
 def test_loops_of_one_recurrence_become_one(pair: Twins) -> None:
@@ -42,6 +43,7 @@ def test_loops_of_one_recurrence_become_one(pair: Twins) -> None:
     assert_same(before, run(ir.to_proto(work), pair.case.feeds, optimised=False))
 
 
+@pytest.mark.slow
 @tried(8)
 @given(pair=twins())
 def test_the_pipeline_keeps_results(pair: Twins) -> None:

@@ -29,6 +29,7 @@ def op_types(model: onnx.ModelProto) -> list[str]:
     return [node.op_type for node in model.graph.node]
 
 
+@pytest.mark.slow
 @quick
 @given(case=loop_models(), carried=st.booleans(), extra=st.integers(0, 2))
 def test_loop_becomes_a_scan(case: LoopModel, carried: bool, extra: int) -> None:
@@ -48,6 +49,7 @@ def test_loop_becomes_a_scan(case: LoopModel, carried: bool, extra: int) -> None
     assert_same(before, run(after, loop.feeds, optimised=False))
 
 
+@pytest.mark.slow
 @quick
 @given(case=loop_models(), carried=st.booleans())
 def test_pipeline_keeps_results_of_loops(case: LoopModel, carried: bool) -> None:
@@ -60,6 +62,7 @@ def test_pipeline_keeps_results_of_loops(case: LoopModel, carried: bool) -> None
     assert_same(before, run_reference(after, loop.feeds))
 
 
+@pytest.mark.slow
 @quick
 @given(case=loop_models())
 def test_pipeline_keeps_results_without_sizes(case: LoopModel) -> None:
@@ -263,6 +266,7 @@ def test_halves_are_transposed_behind_a_product() -> None:
     assert run(after, {"xs": np.ones((2, 3, 3), np.float16)}, optimised=True)[0].shape == (3, 2, 2)
 
 
+@pytest.mark.slow
 def test_halves_of_a_function_are_transposed_behind_a_product() -> None:
     """Nothing is known of what a function gives; the matrix tells the dtype."""
     text = """<ir_version: 8, opset_import: ["" : 18, "local" : 1]>

@@ -65,6 +65,7 @@ def test_every_model_is_expected() -> None:
     assert {path.stem for path in FOLDER.glob("*.onnx")} == set(EXPECTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 @pytest.mark.parametrize("schedule", ["auto", "chunk:2", "unroll"])
 def test_results_stay(name: str, schedule: str) -> None:
@@ -89,6 +90,7 @@ def test_loops_become_what_they_should_be(name: str) -> None:
     assert not any(body["Transpose"] or body["Expand"] or body["Gather"] or body["Cast"] for body in after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_loops_become_scans(name: str) -> None:
     assert not any(node.op_type == "Loop" for node in ll.optimize(load(name)).graph.node)
@@ -106,6 +108,7 @@ def test_results_stay_without_sizes(name: str) -> None:
     assert_same(before, run(after, feeds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["onnx_ad_lstm_gradient", "torch_gru"])
 def test_products_leave_scans_without_sizes_too(name: str) -> None:
     after = bodies(ll.optimize(without_sizes(load(name))).graph)

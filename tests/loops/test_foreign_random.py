@@ -61,6 +61,7 @@ def test_pass_keeps_results_of_any_loop(step: type[LoopPass], case: LoopModel) -
     assert_same(run(case.model, case.feeds, optimised=False), run(ir.to_proto(work), case.feeds, optimised=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["scan", "chunk:2", "unroll"])
 @tried(10)
 @given(case=foreign_models())
@@ -72,6 +73,7 @@ def test_pipeline_keeps_results(schedule: str, case: LoopModel) -> None:
     assert_same(before, run(after, case.feeds))
 
 
+@pytest.mark.slow
 @tried(8)
 @given(case=foreign_models())
 def test_pipeline_keeps_results_in_the_reference_evaluator(case: LoopModel) -> None:

@@ -24,6 +24,7 @@ from tests.support.examples import tried
 from tests.support.loop_models import LoopModel, loop_models
 
 
+@pytest.mark.slow
 @tried(15)
 @given(case=loop_models())
 def test_a_model_without_loops_is_at_its_fixed_point_after_one_run(case: LoopModel) -> None:

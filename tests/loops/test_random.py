@@ -51,6 +51,7 @@ def test_pass_keeps_results(step: type[LoopPass], case: LoopModel) -> None:
     assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
 
 
+@pytest.mark.slow
 @tried(20)
 @given(case=loop_models())
 def test_pipeline_keeps_results(case: LoopModel) -> None:
@@ -68,6 +69,7 @@ def test_pipeline_keeps_results_in_the_reference_evaluator(case: LoopModel) -> N
     assert_same(run_reference(case.model, case.feeds), run_reference(ll.optimize(case.model), case.feeds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["unroll", "chunk:1", "chunk:2", "chunk:3"])
 @tried(8)
 @given(case=loop_models())

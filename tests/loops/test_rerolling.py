@@ -228,6 +228,7 @@ def test_golden(golden: Golden) -> None:
     golden("loop_rerolling", before=dump(before), after=dump(ir.from_proto(rolled(model))))
 
 
+@pytest.mark.slow
 @tried(15)
 @given(case=loop_models(st.integers(4, 6)))
 def test_unrolled_loops(case: LoopModel) -> None:

@@ -76,6 +76,7 @@ def test_a_logarithm_far_out_stays_finite() -> None:
     np.testing.assert_allclose(logarithms, np.full((5, 2), -40), rtol=1e-6)
 
 
+@pytest.mark.slow
 @given(
     read=st.sampled_from(["Sub (one, gate)", "Mul (gate, row)", "Add (gate, state)", "Log (gate)", "Div (one, gate)"]),
     scale=st.sampled_from([0.1, 1, 20, 80]),

@@ -68,6 +68,7 @@ CONSTANTS = (
 )
 
 
+@pytest.mark.slow
 @quick
 @given(data=st.data())
 def test_networks_keep_their_results(data: st.DataObject) -> None:
@@ -135,6 +136,7 @@ def _bodies(model: onnx.ModelProto) -> list[list[str]]:
     return [[node.op_type for node in body.node] for body in bodies]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layer", "gates"), [("LSTM", 4 * 128), ("GRU", 3 * 128)])
 def test_a_training_step_transposes_nothing_in_its_loops(layer: str, gates: int) -> None:
     text = f"""<ir_version: 10, opset_import: ["" : 21]>

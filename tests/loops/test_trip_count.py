@@ -172,6 +172,7 @@ def while_loops(draw: Any) -> LoopModel:
 slow = tried(40)
 
 
+@pytest.mark.slow
 @slow
 @given(case=while_loops())
 def test_any_loop_that_counts(case: LoopModel) -> None:

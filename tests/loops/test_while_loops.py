@@ -22,6 +22,7 @@ from tests.support.while_loops import FORMS, feeds, lstm
 SIZES = [(steps, batch) for steps in (1, 2, 7) for batch in (1, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counter", ["int32", "int64"])
 @pytest.mark.parametrize("form", FORMS)
 def test_an_lstm_with_stacks_becomes_what_its_gradient_op_does(form: str, counter: str) -> None:
@@ -335,6 +336,7 @@ def test_loops_in_loops() -> None:
     assert_same(run(model, fed, optimised=False), run(after, fed))
 
 
+@pytest.mark.slow
 @tried(15)
 @given(case=loop_models(), counter=st.sampled_from(["int32", "int64"]), marked=st.booleans(), backwards=st.booleans())
 def test_any_loop_written_with_while(case: LoopModel, counter: str, *, marked: bool, backwards: bool) -> None:

@@ -128,6 +128,7 @@ def test_gradients_of_inputs() -> None:
     assert [value.name for value in step.graph.input] == ["x", "target"]
 
 
+@pytest.mark.slow
 def test_dropout_draws_from_a_stream_of_its_own() -> None:
     step = ll.from_onnx(_model(DROPPING), "mse", "sgd")
     data = {"x": np.ones((400, 3), np.float32), "target": np.zeros((400, 2), np.float32)}

@@ -35,6 +35,7 @@ def check_message(error: Exception, row: BadInput) -> None:
     assert any(name in text for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", by_op(BAD_INPUTS))
 def test_eager(rows: list[BadInput]) -> None:
     for row in rows:

@@ -110,6 +110,7 @@ TORCH = [(mode, layers, two, 0) for mode in MODES for layers in (1, 2) for two i
 TORCH += [("lstm", layers, two, 2) for layers in (1, 2) for two in (False, True)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize(("mode", "layers", "two", "proj"), TORCH)
 @pytest.mark.parametrize("bias", [False, True])

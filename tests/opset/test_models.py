@@ -47,6 +47,7 @@ def test_training_graph(case: str) -> None:
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", [None, *range(MIN_OPSET, newest_opset() + 1)])
 def test_every_opset(opset: int | None) -> None:
     model = ll.lower(GRAPHS / "onnx" / "block_lstm_train__dynbatch.onnx", opset=opset)

@@ -78,6 +78,7 @@ def assert_moved(group: list[Case], targets: Iterable[int]) -> None:
                     assert_equal(case, [*found], results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", grouped(DOWNWARDS))
 def test_down(group: list[Case]) -> None:
     assert_moved(group, targets_of(group[0]))

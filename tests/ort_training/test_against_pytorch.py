@@ -74,6 +74,7 @@ def test_losses_are_those_of_pytorch(name: str, optimizer: str, tmp_path: Path) 
         np.testing.assert_allclose(parameter.data, module.get_parameter(weight).detach(), rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_peepholes_and_directions_by_central_differences(tmp_path: Path) -> None:
     model = parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 17]>

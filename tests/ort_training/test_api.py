@@ -146,6 +146,7 @@ def test_parameters_as_one_vector(training: Training) -> None:
     np.testing.assert_array_equal(module.get_contiguous_parameters().numpy(), 2 * vector.numpy())
 
 
+@pytest.mark.slow
 def test_properties(training: Training, tmp_path: Path) -> None:
     properties = training.state.properties
     properties["epoch"], properties["loss"], properties["note"] = 2**40, 2.5, "warm"

@@ -53,6 +53,7 @@ def folder(tmp_path: Path) -> Path:
     return documentation.place_to_run(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with(PYTHON), ids=lambda page: page.stem)
 def test_python(page: Path, folder: Path) -> None:
     """The programs of one page in order; where TensorFlow is missing, those that do without."""
@@ -73,6 +74,7 @@ def test_python(page: Path, folder: Path) -> None:
 OF_EXTRAS = {"--workers": "ray", "--torch-device": "torch"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with(COMMANDS), ids=lambda page: page.stem)
 def test_commands(page: Path, folder: Path) -> None:
     done = []

@@ -89,12 +89,14 @@ def folder(tmp_path: Path) -> Path:
     return documentation.place_to_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_eager_ops(folder: Path) -> None:
     printed = run("eager_ops", folder)
     (shown,) = documentation.blocks(EXAMPLES / "eager_ops" / "README.md", "text")
     assert printed == shown.text
 
 
+@pytest.mark.slow
 def test_lowered_model_equals_tensorflow(folder: Path) -> None:
     printed = run("lower_model", folder)
     assert "before: 1 BlockLSTM 1 BlockLSTMGrad\n" in printed
@@ -103,6 +105,7 @@ def test_lowered_model_equals_tensorflow(folder: Path) -> None:
     assert (folder / "out/loop.svg").read_text().count("<path") > 10
 
 
+@pytest.mark.slow
 def test_character_model_learns(folder: Path) -> None:
     losses = [float(line.rpartition(" ")[2]) for line in run("char_model", folder).splitlines()]
     assert losses[-1] < 0.85 * losses[0]
@@ -110,6 +113,7 @@ def test_character_model_learns(folder: Path) -> None:
     assert (folder / "out/char_model/checkpoint.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_saliency_ends_where_the_classifier_stops_reading(folder: Path) -> None:
     values = [float(word) for word in run("saliency", folder).split()[4:]]
     assert len(values) == 12
@@ -117,6 +121,7 @@ def test_saliency_ends_where_the_classifier_stops_reading(folder: Path) -> None:
     assert (folder / "out/saliency.svg").is_file()
 
 
+@pytest.mark.slow
 def test_clients_learn_together(folder: Path) -> None:
     printed = run("federated", folder)
     first, last = re.search(r"clients (\S+) to (\S+)\n", printed).groups()
@@ -124,6 +129,7 @@ def test_clients_learn_together(folder: Path) -> None:
     assert (folder / "out/federated.svg").is_file()
 
 
+@pytest.mark.slow
 def test_ops_of_a_package_of_its_own(folder: Path) -> None:
     printed = run("plugin_op", folder)
     assert "against float64: {'loss': 'ok', 'w_grad': 'ok'}" in printed
@@ -136,12 +142,14 @@ def test_ops_of_a_package_of_its_own(folder: Path) -> None:
     assert made.read_bytes() == kept.read_bytes()
 
 
+@pytest.mark.slow
 def test_pipeline(folder: Path) -> None:
     before, after = run("pass_pipeline", folder).splitlines()
     assert before.startswith("before: ")
     assert after.startswith("lowered: ")
 
 
+@pytest.mark.slow
 def test_digits_reach_the_accuracy_of_keras(folder: Path) -> None:
     """The files in the repository, trained without TensorFlow; the script itself compares the accuracies."""
     printed = run("keras_digits", folder)
@@ -154,6 +162,7 @@ def test_digits_reach_the_accuracy_of_keras(folder: Path) -> None:
     assert (folder / "out/loss.svg").is_file()
 
 
+@pytest.mark.slow
 def test_bundle_for_node_and_the_browser(folder: Path) -> None:
     """tests/anywhere trains it there."""
     assert "wrote examples/train_anywhere/bundle" in run("train_anywhere", folder)
@@ -162,6 +171,7 @@ def test_bundle_for_node_and_the_browser(folder: Path) -> None:
         assert set(data) == {entry["name"] for entry in about["data"]}
 
 
+@pytest.mark.slow
 def test_a_long_run_goes_on_where_it_was_stopped(folder: Path) -> None:
     """Of little data; the script itself compares what `evaluate` and `predict` say."""
     printed = run("long_run", folder)
@@ -170,6 +180,7 @@ def test_a_long_run_goes_on_where_it_was_stopped(folder: Path) -> None:
     assert (folder / "out/digits.svg").is_file()
 
 
+@pytest.mark.slow
 def test_exports_from_tensorflow(folder: Path) -> None:
     """What the repository keeps is what the scripts write; a TensorFlow step trains the same from its file."""
     pytest.importorskip("tensorflow")
@@ -190,6 +201,7 @@ def test_exports_from_tensorflow(folder: Path) -> None:
     assert f"Keras {made['accuracy']:.4f}" in trained
 
 
+@pytest.mark.slow
 def test_forecaster_learns_another_building(folder: Path) -> None:
     before, after = map(float, re.search(r": (\S+) before, (\S+) after", run("torch_forecaster", folder)).groups())
     assert after < before / 4
@@ -202,6 +214,7 @@ def test_forecaster_learns_another_building(folder: Path) -> None:
     assert kept.graph.initializer != made.graph.initializer
 
 
+@pytest.mark.slow
 def test_saliency_of_a_shipped_file(folder: Path) -> None:
     printed = run("onnx_saliency", folder)
     assert f"classes {list(range(10))}, next" in printed
@@ -209,6 +222,7 @@ def test_saliency_of_a_shipped_file(folder: Path) -> None:
     assert (folder / "out/onnx_saliency/saliency.svg").is_file()
 
 
+@pytest.mark.slow
 def test_exports_from_pytorch(folder: Path) -> None:
     """What the repository keeps has the form of what the scripts write; how well it was trained is not asked.
 

@@ -41,6 +41,7 @@ def test_arguments_folder_streams_and_status(arguments: list[str], tmp_path: Pat
     assert (done.returncode, done.stdout, done.stderr) == (plain.returncode, plain.stdout, plain.stderr)
 
 
+@pytest.mark.slow
 def test_warnings_are_errors_and_slow_commands_end(tmp_path: Path) -> None:
     warned = forks.run(["-c", "import warnings; warnings.warn('mind')"], tmp_path, ENVIRONMENT, seconds=60)
     assert warned.returncode == 1

@@ -38,6 +38,7 @@ def test_a_damaged_model_is_refused_with_an_error_of_ours(seed: int) -> None:
     assert list(entrances.faults(damage.damaged(seed), seed, lambda _: None, chosen)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("name", [name for name in files.ENTRANCES if "TensorFlow" not in name])
 def test_a_damaged_file_is_refused_with_an_error_of_ours(name: str, seed: int) -> None:
@@ -81,6 +82,7 @@ def tanh_among_others() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     return model, {"x": np.array([0.5, -1], np.float32)}
 
 
+@pytest.mark.slow
 def test_a_wrong_pass_is_found_and_its_model_made_small() -> None:
     model, feeds = tanh_among_others()
     found = comparison.failures(model, [feeds], [WrongCase()])

@@ -49,6 +49,7 @@ def verdicts(report: Report) -> dict[str, str]:
     return {row.name: row.verdict for row in report.outputs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("op", BLOCK_OPS)
 def test_right_models_pass(op: str, dtype: type) -> None:

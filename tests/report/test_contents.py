@@ -43,6 +43,7 @@ def data_of(text: str) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 def test_page_holds_the_contents(told: dict[str, Any]) -> None:
     assert json.loads(data_of(page(told))) == json.loads(json.dumps(told))
 

@@ -37,6 +37,7 @@ def analysis() -> Analysis:
     return measured(analyse(load(CHARACTERS)), Feeds(sizes={"batch": 2}))
 
 
+@pytest.mark.slow
 def test_times(analysis: Analysis) -> None:
     found = times(analysis)
     loops = [node for node in analysis.lowered.graph if "body" in node.attributes]
@@ -76,6 +77,7 @@ def test_names_and_branches() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_model_that_was_not_run() -> None:
     unrun = analyse(load(CHARACTERS))
     for make in (times, errors):

@@ -103,6 +103,7 @@ def test_seq_len_max(op: str, steps: int, how: str) -> None:
         assert relative_error(results[f"{name}_out"], value) < 1e-5, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", SEQUENCES)
 def test_steps_past_seq_len_max_are_not_read(op: str) -> None:
     kwargs = valid_inputs(op, steps=2)

@@ -106,6 +106,7 @@ def test_gradient_is_the_loss_derivative(case: CtcCase) -> None:
     np.testing.assert_allclose(difference, predicted[finite], atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [param for param, case in zip(PARAMS, CASES, strict=True) if case.runs])
 def test_oracle_equals_tensorflow(case: CtcCase) -> None:
     tf = pytest.importorskip("tensorflow")

@@ -29,6 +29,7 @@ def feed(running: ll.Session, operands: dict[str, Any]) -> dict[str, Any]:
     return running.run({name: operands[name] for name in running.inputs})
 
 
+@pytest.mark.slow
 def test_eager_forward_and_backward() -> None:
     out = forward()
     masks = out.reserve_space
@@ -47,6 +48,7 @@ def test_eager_forward_and_backward() -> None:
         np.testing.assert_allclose(getattr(grads, name), value, rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "same"), [((1, 2), True), ((2, 1), False), ((0, 0), False)])
 def test_seeds(seeds: tuple[int, int], same: bool) -> None:
     """Two sessions with the same seeds draw the same masks; without seeds each draws its own."""
@@ -100,6 +102,7 @@ def test_everything_dropped() -> None:
 FOREIGN = r"reserve_space requires the 120 scaled dropout masks .*lower the forward op in the same graph, or pass masks"
 
 
+@pytest.mark.slow
 def test_foreign_reserve_space() -> None:
     """A buffer that cuDNN filled, or none, cannot stand for masks: in lowering, in a session, and eagerly."""
     case = Case("lstm", 2, bidirectional=True, masks=True)
@@ -116,6 +119,7 @@ def test_foreign_reserve_space() -> None:
         ll.raw_ops.CudnnRNNBackpropV3(**foreign, **case.attributes)
 
 
+@pytest.mark.slow
 def test_without_dropout_any_reserve_space_will_do() -> None:
     case = Case("lstm", 2)
     for reserve_space in (np.zeros(5), np.zeros(()), np.full((2, 3), np.nan)):

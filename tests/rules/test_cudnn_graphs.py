@@ -67,6 +67,7 @@ def doubled(feeds: dict[str, Any]) -> dict[str, Any]:
     return {name: value.astype(np.float64) if value.dtype == np.float32 else value for name, value in feeds.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_gradients_are_the_derivatives_of_the_loss(name: str) -> None:
     loss, gradients = GRAPHS[name]
@@ -87,6 +88,7 @@ def test_gradients_are_the_derivatives_of_the_loss(name: str) -> None:
         assert slope == pytest.approx(difference, rel=1e-6, abs=1e-9), moved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_single_precision_agrees(name: str) -> None:
     model, feeds = load(name)

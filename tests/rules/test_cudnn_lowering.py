@@ -78,6 +78,7 @@ def test_float32_and_opsets(case: Case, opset: int) -> None:
     assert_close(run(lowered, operands), backward_of(case, operands), 5e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float16, 2e-3), (ml_dtypes.bfloat16, 2e-2)])
 def test_halves(mode: str, dtype: Any, tolerance: float) -> None:
@@ -109,6 +110,7 @@ def test_optimisation_levels(mode: str, level: Any) -> None:
     assert_close(results, {**forward_of(case, operands), **backward_of(case, operands)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 @pytest.mark.parametrize("masks", [False, True])
 def test_symbolic_sizes(mode: str, masks: bool) -> None:
@@ -201,6 +203,7 @@ def test_lengths_at_run_time_are_clamped_without_a_session() -> None:
     assert_close(results, backward_of(case, tame))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV2"])
 def test_older_versions(op: str) -> None:
     case = Case("lstm", 2, bidirectional=True)
@@ -214,6 +217,7 @@ def test_older_versions(op: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 def test_gates_of_padded_steps_are_never_read(mode: str) -> None:
     case = Case(mode, 2, bidirectional=True, ragged=True)

@@ -122,6 +122,7 @@ def test_classes_by_logarithms(opset: int) -> None:
     apart(first[0], second[0], again[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_gamma_numbers(dtype: str, opset: int) -> None:
@@ -155,6 +156,7 @@ TRUE = np.array([[0, 3], [5, 1], [2, 4]])
 CLASSES, SAMPLES, RUNS = 6, 4, 3000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unique", [True, False])
 @pytest.mark.parametrize("op", ["UniformCandidateSampler", "LogUniformCandidateSampler"])
 def test_candidates_are_like_those_of_tensorflow(op: str, unique: bool) -> None:

@@ -75,6 +75,7 @@ def test_inside_a_subgraph() -> None:
         assert relative_error(out, sign * expected_h()) < 1e-6
 
 
+@pytest.mark.slow
 def test_inside_functions_with_attribute_references() -> None:
     """A function that calls another; the cell's attribute is a parameter of the function."""
     kwargs = valid_inputs("LSTMBlockCell")
@@ -204,6 +205,7 @@ def test_wrong_gradient_of_v2(repair: bool) -> None:
     assert relative_error(ll.Session(lowered).run(operands)["w_grad"], expected["w_grad"]) < 1e-5
 
 
+@pytest.mark.slow
 def test_external_data_is_found_from_everywhere(tmp_path) -> None:
     kwargs = valid_inputs("BlockLSTM", I=200, H=100)
     feeds, _ = split_kwargs("BlockLSTM", kwargs)

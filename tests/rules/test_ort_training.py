@@ -77,6 +77,7 @@ def test_training_graphs_compute_what_onnxruntime_training_does(name: str) -> No
         assert close != (name == WRONG), weight
 
 
+@pytest.mark.slow
 def test_gradients_flow_through_peepholes_unlike_onnxruntimes() -> None:
     recorded = recording(WRONG)
     found = gradients(lowered(recorded))

@@ -122,6 +122,7 @@ def test_older_opsets_are_refused() -> None:
         ll.lower(model_of(TensorProto.FLOAT, 17))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_integers(seed: tuple[int, int], dtype: str) -> None:

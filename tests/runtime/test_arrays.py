@@ -76,6 +76,7 @@ def test_eager_ops_take_the_other_byte_order() -> None:
     np.testing.assert_array_equal(ll.raw_ops.BlockLSTM(**other).h, ll.raw_ops.BlockLSTM(**kwargs).h)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2])
 def test_what_was_returned_stays_as_it_is(steps: int) -> None:
     model, data = char_lstm()

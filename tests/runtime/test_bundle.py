@@ -19,6 +19,7 @@ from tests.support.bundles import batch, classifier, plain_loop
 from tests.support.training_models import quadratic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("external", [False, True])
 def test_plain_loop_equals_the_trainer_bit_for_bit(tmp_path: Path, *, external: bool) -> None:
     step = classifier()

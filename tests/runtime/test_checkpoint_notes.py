@@ -49,6 +49,7 @@ def test_odd_notes_change_nothing(tmp_path: Path, text: str) -> None:
         np.testing.assert_array_equal(array, before[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"x", b"\xff" * 100, b"\x02\0\0\0\0\0\0\0{}", b"\xff\xff\xff\xff\0\0\0\0{}"])
 def test_bytes_that_are_no_checkpoint(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "checkpoint.safetensors"

@@ -126,6 +126,7 @@ class StopAt(Callback):
             raise Stop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["step", "epoch"])
 @pytest.mark.parametrize("step", [2, 5, 12, 14])
 def test_a_run_that_goes_on_equals_one_that_was_left_alone(step: int, where: str, tmp_path: Path) -> None:

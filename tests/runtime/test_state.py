@@ -47,6 +47,7 @@ def test_defaults_are_no_constants() -> None:
     assert len({float(as_default), *(float(loss) for loss in changed.values())}) == 3
 
 
+@pytest.mark.slow
 def test_external_data_is_loaded_late(tmp_path: Path) -> None:
     model, data = char_lstm()
     model_io.save(model, tmp_path / "train.onnx", external_data=True)

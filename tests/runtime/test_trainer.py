@@ -105,6 +105,7 @@ class Transfers(collections.Counter[str]):
             monkeypatch.setattr(owner, name, refuse)
 
 
+@pytest.mark.slow
 def test_no_weight_is_copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Per step the feeds go to the device and the loss comes back; two buffers per value change places."""
     model, _ = char_lstm()
@@ -132,6 +133,7 @@ def test_no_weight_is_copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert not {op for op in ops if op.startswith("Memcpy")}
 
 
+@pytest.mark.slow
 def test_failed_step_leaves_state() -> None:
     model, data = char_lstm()
     trainer = ll.Trainer(model)
@@ -146,6 +148,7 @@ def test_failed_step_leaves_state() -> None:
     assert trainer.step(data).loss < float(recorded_char_lstm()["out:loss:0"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [

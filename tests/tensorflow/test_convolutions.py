@@ -19,6 +19,7 @@ def variable(rng: np.random.Generator, name: str, *shape: int) -> Any:
     return tf.Variable(0.4 * rng.standard_normal(shape).astype(np.float32), name=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("open_sizes", [False, True])
 def test_a_step_of_convolution_pooling_normalization_and_block_lstm(open_sizes: bool) -> None:
     batch, rows, columns, units = 4, 7, 8, 5
@@ -94,6 +95,7 @@ def sequence_layers(layers: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize(("build", "shape"), [(image_layers, (8, 7, 2)), (sequence_layers, (16, 3))])
 def test_a_keras_model_trains_as_in_keras(build: Callable[[Any], list[Any]], shape: tuple[int, ...]) -> None:
@@ -115,6 +117,7 @@ def test_a_keras_model_trains_as_in_keras(build: Callable[[Any], list[Any]], sha
         np.testing.assert_allclose(held[kept.path], expected, rtol=0, atol=1e-5 * max(np.abs(expected).max(), 1e-2))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_normalization_of_nearly_equal_rows_is_as_exact_as_in_tensorflow() -> None:
     """Three rows that hardly differ are divided by a small deviation, which enlarges every rounding before it.

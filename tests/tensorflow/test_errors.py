@@ -358,6 +358,7 @@ def test_unsupported_graph_writes_nothing(tmp_path: Path, capfd: pytest.CaptureF
     assert "BesselI0e" not in capfd.readouterr().err, "the error says it, and nothing else does"
 
 
+@pytest.mark.slow
 def test_tf2onnx_plugin() -> None:
     convert = pytest.importorskip("tf2onnx.convert")
     graph = tf.compat.v1.GraphDef.FromString(TRAIN.read_bytes())

@@ -83,6 +83,7 @@ def test_results_equal_tensorflow(case: str) -> None:
     assert_equal(run(result, feeds), recorded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CUDNN)
 def test_gradients_are_differences_of_the_loss(case: str) -> None:
     feeds, _, outputs = load(case)
@@ -114,6 +115,7 @@ def test_defaults_are_placeholders_and_ends() -> None:
     assert_equal(run(lowered(model), feeds), recorded)
 
 
+@pytest.mark.slow
 def test_the_batch_stays_open() -> None:
     feeds, _, outputs = load("block_lstm_train__dynbatch")
     model = lowered(
@@ -142,6 +144,7 @@ def test_outputs_that_are_not_asked_for_cost_nothing() -> None:
     assert_equal(run(model, {name: feeds[name] for name in inputs}), {"loss:0": recorded["loss:0"]})
 
 
+@pytest.mark.slow
 def test_wrong_gradient_of_v2_is_said_and_repaired() -> None:
     feeds, recorded, outputs = load("block_lstm_v2_train__tfregistered")
     model = ll.from_tensorflow(GRAPHS / "block_lstm_v2_train__tfregistered.pb", list(feeds), outputs)

@@ -100,6 +100,7 @@ def test_pieces_of_different_lengths() -> None:
     check(build)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("control_flow")
 def test_gradient_of_what_grows() -> None:
     def build(x: Any) -> Any:
@@ -113,6 +114,7 @@ def test_gradient_of_what_grows() -> None:
     check(build)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x", [X, X[:1]], ids=["loop", "other side"])
 @pytest.mark.usefixtures("control_flow")
 def test_gradient_of_a_loop_within_a_branch(x: np.ndarray[Any, Any]) -> None:
@@ -141,6 +143,7 @@ READS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("first", READS)
 def test_gradients_of_two_reads_add_up(first: str) -> None:

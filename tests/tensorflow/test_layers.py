@@ -13,6 +13,7 @@ from tests.support.layer_steps import STEPS, traced  # noqa: E402 (needs TensorF
 from tests.tensorflow.test_graphs import lowered, run  # noqa: E402 (needs TensorFlow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("open_batch", [False, True])
 @pytest.mark.parametrize("name", STEPS)
 def test_results_equal_tensorflow(name: str, open_batch: bool) -> None:

@@ -60,6 +60,7 @@ def run(step: Any) -> tuple[Callable[[], dict[str, Any]], Callable[[], dict[str,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("true", [1, 3])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_with_given_samples(loss: str, true: int) -> None:
@@ -74,6 +75,7 @@ def test_with_given_samples(loss: str, true: int) -> None:
         np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_with_samples_of_its_own(loss: str) -> None:
     """Averages of many runs: the samples differ."""

@@ -218,6 +218,7 @@ def test_scattered_updates() -> None:
     np.testing.assert_allclose(results["table/new"], table.numpy(), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signature", ["train_pure", "train_assign", "train_with_weights"])
 @pytest.mark.parametrize("weights", ["inputs", "initializers"])
 def test_saved_model(signature: str, weights: Any) -> None:
@@ -315,6 +316,7 @@ def test_a_variable_known_by_its_handle_only() -> None:
     np.testing.assert_allclose(results[pair.output or ""], [0.5, 1.5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_training_from_the_file_follows_tensorflow(optimizer: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(__file__).parents[2] / "examples" / "tensorflow_training" / "train_from_file.py"

@@ -29,6 +29,7 @@ def layers_of(name: str) -> list[Any]:
     }[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -63,6 +64,7 @@ def test_keras_layers_train_as_in_tensorflow(name: str) -> None:
         np.testing.assert_allclose(trainer.step({"x": x}).loss, step(x)["loss"].numpy(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_users_step_trains_as_in_tensorflow() -> None:
     steps, inputs, units, classes = 6, 5, 7, 3
     rng = np.random.default_rng(1)

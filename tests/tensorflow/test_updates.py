@@ -218,6 +218,7 @@ def test_assigned_slices_follow_tensorflow(slice_: dict[str, Any], resource: boo
     follow(call, start, feeds, resource=resource)
 
 
+@pytest.mark.slow
 def test_updates_in_branches_and_loops() -> None:
     """Skipped where a gradient is not finite, and of another row in each iteration."""
     start = {name: start_of(name, "float32") for name in ("var", "accum")}

@@ -47,6 +47,7 @@ def lstm(x: Any, w: Any, b: Any) -> Any:
     ).h
 
 
+@pytest.mark.slow
 def test_connectionist_loss_of_both_directions() -> None:
     """The loss lies in a function of its own, whose nodes name each other as neighbours."""
     kept = variables(0, wf=(7, 16), bf=(16,), wb=(7, 16), bb=(16,), dense=(8, 5))
@@ -74,6 +75,7 @@ def test_connectionist_loss_of_both_directions() -> None:
     check(step, {"x": x, "n": np.array([8, 5, 7], np.int32), "y": labels}, [*kept, *momenta])
 
 
+@pytest.mark.slow
 def test_tied_embedding_with_dropout_focal_loss_and_lazy_moments() -> None:
     kept = variables(2, embedding=(9, 6), w=(12, 24), b=(24,))
     moments = [tf.Variable(tf.zeros_like(variable), name=f"moment{number}") for number, variable in enumerate(kept)]
@@ -105,6 +107,7 @@ def test_tied_embedding_with_dropout_focal_loss_and_lazy_moments() -> None:
     check(step, {"ids": ids, "seed": np.array([1, 2], np.int32)}, [*kept, *moments])
 
 
+@pytest.mark.slow
 def test_cells_in_a_python_loop_under_attention() -> None:
     """LSTMBlockCell with a gradient that the user registers, label smoothing, clipping by value and by norm."""
     steps, inputs, units = 4, 2, 5
@@ -151,6 +154,7 @@ def test_cells_in_a_python_loop_under_attention() -> None:
     check(step, {"x": x, "y": np.array([0, 2, 1], np.int32)}, kept)
 
 
+@pytest.mark.slow
 def test_penalty_on_the_gradient_of_the_input() -> None:
     """Gradients of gradients, through a convolution, pooling and a normalised weight."""
     kept = variables(6, kernel=(3, 3, 2, 4), gain=(4,), dense=(4, 1))
@@ -177,6 +181,7 @@ def test_penalty_on_the_gradient_of_the_input() -> None:
     check(step, {"x": x}, kept, ("penalty", "norm"))
 
 
+@pytest.mark.slow
 def test_loops_and_branches_that_no_gradient_goes_through() -> None:
     """A spectral norm by power iteration, and a rate that depends on the loss."""
     (w,) = variables(8, w=(6, 8))
@@ -216,6 +221,7 @@ def test_a_variable_read_inside_a_loop() -> None:
     check(step, {"x": 0.3 * np.random.default_rng(12).standard_normal((4, 4)).astype(np.float32)}, [w])
 
 
+@pytest.mark.slow
 def test_a_recurrent_op_that_stands_only_inside_a_loop() -> None:
     """A cell under `tf.while_loop`: its operator set is needed there alone."""
     rng = np.random.default_rng(11)

@@ -36,6 +36,7 @@ class _Mixed(nn.Module):
         return self.second(y.float().to(torch.bfloat16).float())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_training_is_float32s(dtype: Any) -> None:
     torch.manual_seed(0)
@@ -59,6 +60,7 @@ def test_training_is_float32s(dtype: Any) -> None:
         np.testing.assert_allclose(value.float(), theirs.state_dict()[name], rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_casts_round() -> None:
     class Rounded(nn.Module):
         def __init__(self) -> None:

@@ -40,6 +40,7 @@ class Decoder(nn.Module):
         return torch.stack(made, 1)
 
 
+@pytest.mark.slow
 def test_cells_become_a_loop() -> None:
     torch.manual_seed(0)
     module = Decoder()
@@ -80,6 +81,7 @@ def test_a_size_that_a_module_needs_is_no_number_of_steps() -> None:
     }
 
 
+@pytest.mark.slow
 def test_states_of_packed_sequences_have_their_sizes() -> None:
     """PyTorch, which does not check them, ends the process where there are too few."""
 

@@ -101,6 +101,7 @@ class Flow(nn.Module):
         return torch.stack(parts, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cond", "given", "loop", "scan", "nested"])
 def test_gradients_are_those_of_python(kind: str) -> None:
     module = Flow(kind)

@@ -62,6 +62,7 @@ def products(module: Any, x: Any) -> Any:
     return along.sum() + (hessian * x[..., None]).sum() + torch.func.jacrev(module.head)(x[0, 0]).square().sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [second, penalty, adapted, products])
 def test_derivatives_within_forward(function: Callable[..., Any]) -> None:
     module = Deriving(function)

@@ -34,6 +34,7 @@ def _loss(result: dict[str, Any], target: Any) -> Any:
     return nn.functional.cross_entropy(result["logits"], target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("traced", [False, True])
 def test_equals_the_module_in_evaluation_mode(*, traced: bool) -> None:
     torch.manual_seed(0)

@@ -56,6 +56,7 @@ def results(module: Any, inputs: tuple[Any, ...], states: dict[str, str]) -> lis
     return [tensor.detach().numpy() for tensor in [*tensors, *(kept[name] for name in states)]]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
 @pytest.mark.parametrize(("case", "mode"), [(BY_NAME[name], mode) for name, mode in MENDED], ids=str)
 def test_equals_torch_at_other_sizes(case: Case, mode: str) -> None:
@@ -74,6 +75,7 @@ def test_equals_torch_at_other_sizes(case: Case, mode: str) -> None:
         module.load_state_dict(before)
 
 
+@pytest.mark.slow
 def test_names_are_those_of_forward_fields_and_parameters() -> None:
     exported = export(
         BY_NAME["dataclass"].make(), {"attention_mask": torch.ones(2, 5), "input_ids": torch.zeros(2, 5, 3)}
@@ -109,6 +111,7 @@ class Deciding(torch.nn.Module):
         return x * 2 if x.size(1) > 4 else x
 
 
+@pytest.mark.slow
 def test_axes_that_code_decides_by_are_fixed() -> None:
     exported = export(Deciding(), torch.zeros(2, 4, 3))
     assert list(exported.fixed) == ["x"]
@@ -121,6 +124,7 @@ def test_axes_that_code_decides_by_are_fixed() -> None:
     assert "a written model with an error of 1.0e+00 in 'output' for 'x' of shape [2, 4, 3]" in exported.fixed["x"][1]
 
 
+@pytest.mark.slow
 def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lstm_lower.torch.export.decided_axes", lambda *_: {})
     exported = export(Deciding(), torch.zeros(2, 3, 3))
@@ -141,6 +145,7 @@ class One(torch.nn.Module):
         return x.cumsum(1) + 1 if x.size(1) > 1 else x + (2 if self.matters else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matters", [True, False])
 def test_one_run_tells_whether_a_size_of_1_matters(*, matters: bool) -> None:
     exported = export(One(matters=matters), torch.randn(2, 5, 3), {"x": [0]} if matters else {"x": [0, 1]})
@@ -168,6 +173,7 @@ class Padding(torch.nn.Module):
         return torch.nn.functional.pad(x, (2, 2), mode="reflect") if x.size(-1) > 2 else x
 
 
+@pytest.mark.slow
 def test_a_size_set_apart_for_which_the_model_fails_stays_open(capfd: pytest.CaptureFixture[str]) -> None:
     exported = export(Padding(), torch.randn(2, 3, 5), {"x": [0, 2]})
     assert list(exported.fixed["x"]) == [1]
@@ -176,6 +182,7 @@ def test_a_size_set_apart_for_which_the_model_fails_stays_open(capfd: pytest.Cap
         run(exported, (torch.randn(2, 3, 2),))
 
 
+@pytest.mark.slow
 def test_random_numbers_and_lengths_fix_no_axis() -> None:
     module = Sizes()
     exported = export(module, (torch.randn(3, 5, 3), torch.tensor([5, 3, 2])))
@@ -199,6 +206,7 @@ class Unready(torch.nn.Module):
         return x * (2 if x.size(1) > 1 else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "dtype"), [(Narrow(), torch.float16), (Unready(), torch.float32)])
 def test_what_cannot_be_compared_fixes_what_is_decided(module: Any, dtype: Any) -> None:
     exported = export(module, torch.ones(2, 5, dtype=dtype))
@@ -247,6 +255,7 @@ def test_what_is_nearly_zero_beside_its_terms_is_compared_by_these(
         assert list(export(Module(), example, None).fixed["x"]) == [0, 1]
 
 
+@pytest.mark.slow
 def test_formulas_are_read_once_and_a_changed_registry_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from onnxscript._internal import ast_utils
     from onnxscript.function_libs.torch_lib.registration import default_registry
@@ -274,11 +283,13 @@ class Adding(torch.nn.Module):
         return a + b
 
 
+@pytest.mark.slow
 def test_an_axis_that_is_repeated_fixes_no_other() -> None:
     exported = export(Adding(), (torch.zeros(2, 5), torch.zeros(1, 5)))
     assert {name: list(axes) for name, axes in exported.fixed.items()} == {"b": [0]}
 
 
+@pytest.mark.slow
 def test_a_tensor_given_twice_is_two_inputs() -> None:
     x = torch.zeros(2, 5)
     assert [value.name for value in export(Adding(), (x, x)).model.graph.inputs] == ["a", "b"]

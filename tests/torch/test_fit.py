@@ -13,6 +13,7 @@ torch: Any = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
 
+@pytest.mark.slow
 def test_a_data_loader_trains_and_the_module_agrees() -> None:
     class Forecaster(torch.nn.Module):
         def __init__(self) -> None:

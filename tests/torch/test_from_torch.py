@@ -31,6 +31,7 @@ def projected_loss(result: Any) -> Any:
     return sum((tensor * torch.sin(tensor + 1)).mean() for tensor in tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
 @pytest.mark.filterwarnings("ignore::lstm_lower.torch.importer.FixedStepsWarning")
 @pytest.mark.parametrize(
@@ -100,6 +101,7 @@ def trained(module: nn.Module, optimizer: Any, scheduler: Any, numbers: range) -
     return losses
 
 
+@pytest.mark.slow
 def test_goes_on_where_an_optimizer_with_groups_and_a_schedule_stands() -> None:
     torch.manual_seed(3)
     module = Classifier()
@@ -130,6 +132,7 @@ def test_goes_on_where_an_optimizer_with_groups_and_a_schedule_stands() -> None:
         trainer.to_torch(nn.Linear(2, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "targets", "names"),
     [
@@ -181,6 +184,7 @@ class Remembering(nn.Linear):
         return y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [
@@ -224,6 +228,7 @@ class Handing(nn.Linear):
         return {"y": y, "scale": self.scale, "shift": self.shift, "target": y * 2, "x": x, "of_0": y, "of": [y]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("traced", [True, False])
 def test_weights_that_a_module_returns_are_trained_and_names_are_kept_apart(traced: bool) -> None:
     module = Handing()
@@ -252,6 +257,7 @@ class Turning(nn.Module):
         return ((x + 0.5j) * self.weight * self.angles).real
 
 
+@pytest.mark.slow
 def test_complex_parameters_are_pairs_in_a_step() -> None:
     module, theirs = Turning(), Turning()
     optimizer = torch.optim.Adam(theirs.parameters(), 0.1)
@@ -283,6 +289,7 @@ class Halving(nn.Linear):
         return super().forward(x)
 
 
+@pytest.mark.slow
 def test_parameters_that_forward_changes_are_refused() -> None:
     module = Halving(3, 4)
     before = module.weight.detach().clone()
@@ -315,6 +322,7 @@ class Starting(nn.Module):
         return self.tied(self.again(y)) * y.abs().amax().item()
 
 
+@pytest.mark.slow
 def test_first_states_of_zero_are_learnt_and_kept_and_ties_stay() -> None:
     module = Starting()
     theirs = copy.deepcopy(module)
@@ -334,6 +342,7 @@ def test_first_states_of_zero_are_learnt_and_kept_and_ties_stay() -> None:
         np.testing.assert_allclose(module.state_dict()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_frozen_parameters_stay() -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
     module[0].requires_grad_(requires_grad=False)

@@ -94,6 +94,7 @@ def _checked(m: Any, x: Any, y: Any) -> Any:
     return torch.where((x > 0.5).byte(), y, -y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", [_checked, _of_times, _of_flags, _by_a_list, _through_data, _data_set, _cached])
 def test_steps_are_torchs(formula: Any) -> None:
     torch.manual_seed(0)
@@ -122,6 +123,7 @@ def _started_once(m: Any, x: Any, y: Any) -> Any:
     return y - m.mean
 
 
+@pytest.mark.slow
 def test_what_is_done_in_a_first_step_is_done_before() -> None:
     module = Module(_started_once)
     with pytest.raises(
@@ -171,6 +173,7 @@ def _remembering(m: Any, x: Any, y: Any) -> Any:
     return y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("formula", "message"),
     [

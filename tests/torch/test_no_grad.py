@@ -99,6 +99,7 @@ class Module(nn.Module):
 FORMULAS = [_elements_set, _changed_through_views, _changed_in_place, _complex, _with_gradients_again, _buffers, _steps]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lstm_lower.torch.importer.FixedStepsWarning")
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_gradients_are_torchs(formula: Callable[..., Any]) -> None:

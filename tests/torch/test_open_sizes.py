@@ -25,6 +25,7 @@ class Sliced(torch.nn.Module):
         return x[:, : self.end(x.size(1))] * math.sqrt(x.size(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "end",
     [
@@ -67,6 +68,7 @@ class Pairing(torch.nn.Module):
         return x * y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unequal", "expected"),
     [
@@ -112,6 +114,7 @@ class Squeezed(torch.nn.Module):
         return y * torch.cos(torch.arange(y.numel())).reshape(y.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [None, 0, -1, (0, 2)])
 @pytest.mark.parametrize("shape", [(1, 3, 1), (1, 3, 4), (2, 3, 1)], ids=str)
 def test_axes_of_one_element_are_dropped_as_in_pytorch(axes: Any, shape: tuple[int, ...]) -> None:

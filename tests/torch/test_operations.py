@@ -69,6 +69,7 @@ def normal(*shape: int, dtype: Any = None) -> Any:
 TOLERANCES = {"complex numbers": 2e-4, "gamma": 2e-4, "errors": 2e-4, "elements": 2e-4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GROUPS)
 def test_values_and_gradients_equal_torch_at_other_sizes(name: str) -> None:
     compare(GROUPS[name], normal(2, 5, 3), normal(3, 8, 3), rtol=TOLERANCES.get(name, 2e-5))
@@ -102,12 +103,14 @@ def _norms(x: Any) -> Any:
     return x.norm(3, dim=1), torch.linalg.vector_norm(x, 0.5, dim=0, keepdim=True), torch.linalg.vector_norm(x, 3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [_norms, _turned, _bounded, _saturated, _margins])
 def test_where_slopes_change(function: Callable[..., Any]) -> None:
     special = torch.tensor([[0.0, 1, 200], [-200, 0.5, 0], [-1, 1, 0], [0, 0, 0]])
     compare(function, normal(3, 3), special, rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_norms_in_float64() -> None:
     compare(_norms, normal(3, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64) * 0.3, rtol=1e-12)
 
@@ -123,20 +126,24 @@ def test_slopes_of_probabilities_that_round_to_0_and_1() -> None:
     np.testing.assert_allclose(got["grad/input"], x.grad, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_numbers_that_stand_first() -> None:
     compare(lambda x: torch.mul(0.3, x) + torch.sub(2, torch.div(1.5, 3 + x.abs())), torch.randn(2, 3), rtol=1e-5)
     compare(lambda x: torch.add(2, x, alpha=3) * torch.mul(0.5, torch.arange(3)), torch.randn(4, 3), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_diagonals_in_place() -> None:
     compare(diagonals_in_place, normal(2, 5, 3), normal(4, 5, 3), rtol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gamma", "errors", "equations", "triangles"])
 def test_the_same_in_float64(name: str) -> None:
     compare(GROUPS[name], normal(2, 5, 3, dtype=torch.float64), normal(3, 8, 3, dtype=torch.float64), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_recurrent_layers_in_float64() -> None:
     def both(x: Any, lengths: Any) -> Any:
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
@@ -152,11 +159,13 @@ def test_recurrent_layers_in_float64() -> None:
     compare(module, *x, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_an_adaptive_softmax() -> None:
     module = nn.AdaptiveLogSoftmaxWithLoss(4, 9, [3, 6], div_value=1.5)
     compare(module, (normal(4, 4), torch.tensor([0, 4, 8, 4])), (normal(2, 4), torch.tensor([7, 1])), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -182,6 +191,7 @@ def test_bags_of_rows(options: dict[str, Any]) -> None:
     compare(bags, (table.detach(), ids[:2]), (table.detach(), ids), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_loss_that_the_module_returns_itself() -> None:
     class Losing(nn.Linear):
         def forward(self, x: Any) -> Any:
@@ -213,6 +223,7 @@ class Named(nn.Module):
         return alike, self.x[places.clamp(max=2)] * held, torch.vmap(lambda row: row * self.mask[0, 0])(held)
 
 
+@pytest.mark.slow
 def test_names_views_checkpoints_and_mapped_functions() -> None:
     module = Named()
     step = ll.from_torch(module, normal(2, 3), projected_loss, example_targets=(), what="gradients")
@@ -234,6 +245,7 @@ def hidden_by_lengths(x: Any, lengths: Any) -> Any:
     return torch.cat([*parts, torch.ones(len(x), 1, 3, dtype=torch.int32)], dim=1)
 
 
+@pytest.mark.slow
 def test_numbers_of_tensors_stay_open() -> None:
     examples = [(torch.randn(b, t, 3), torch.arange(b).clamp(max=t - 1) * -1 + t) for b, t in ((3, 7), (5, 4), (2, 1))]
     compare(hidden_by_lengths, *examples, rtol=1e-5)
@@ -284,12 +296,14 @@ def test_what_has_no_number_is_refused(
         ll.from_torch(Calling(function), normal(2, 5), loss, example_targets=(), what="forward")
 
 
+@pytest.mark.slow
 def test_a_size_that_the_exporter_takes_as_a_number_is_fixed() -> None:
     grouped = Calling(lambda x: F.conv1d(x, x.mean((0, 2)).reshape(-1, 1, 1), groups=x.shape[1]))
     step = ll.from_torch(grouped, normal(2, 5, 3), projected_loss, example_targets=(), what="forward")
     assert [dim.dim_value for dim in step.graph.input[0].type.tensor_type.shape.dim] == [0, 5, 3]
 
 
+@pytest.mark.slow
 def test_a_number_of_parts_that_depends_on_a_size_fixes_it() -> None:
     step = ll.from_torch(
         Calling(lambda x: torch.cat(x.split(2, 1)[::-1], 1)),

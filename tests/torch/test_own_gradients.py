@@ -195,6 +195,7 @@ def _loss(result: Any) -> Any:
     return (result * torch.sin(result + 0.3)).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lstm_lower.torch.importer.FixedStepsWarning")
 # PyTorch's own, of `cond`.
 @pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.*should not be instantiated:DeprecationWarning")
@@ -213,6 +214,7 @@ def test_gradients_are_torchs(name: str) -> None:
         np.testing.assert_allclose(got["grad/w"], module.w.grad, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_step_trains_and_is_evaluated() -> None:
     """What evaluates it has nothing of a gradient."""
     torch.manual_seed(0)
@@ -246,6 +248,7 @@ class Tied(nn.Module):
         return self.scores(self.cells(self.embedding(words))[0][:, -1])
 
 
+@pytest.mark.slow
 def test_hooks_on_parameters() -> None:
     """They see a gradient once, when it is complete, one behind the other."""
     torch.manual_seed(0)

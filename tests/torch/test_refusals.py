@@ -179,6 +179,7 @@ def test_arguments_that_are_none_of_its_own() -> None:
         ll.from_torch(LINEAR, X, "mse", dynamic_shape=None)  # type: ignore[call-arg]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "dtype"), [(nn.Conv1d(3, 2, 1), torch.float64)], ids=str)
 def test_dtypes_without_kernels(module: nn.Module, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     name = str(dtype).removeprefix("torch.")
@@ -196,6 +197,7 @@ def test_dtypes_without_kernels(module: nn.Module, dtype: Any, monkeypatch: pyte
         ll.Session(step, providers="cpu")
 
 
+@pytest.mark.slow
 def test_targets_that_pytorch_repeats() -> None:
     target = torch.tensor([[1.0], [2.0]])
     step = ll.from_torch(LINEAR, X, nn.MSELoss(), example_targets=target, what="gradients")
@@ -216,6 +218,7 @@ class Parted(nn.Module):
         return self.layer(x)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
 def test_wrapped_modules_give_and_take_their_own_names() -> None:
     for wrapped in (nn.DataParallel(LINEAR), torch.compile(LINEAR)):
@@ -232,6 +235,7 @@ def test_wrapped_modules_give_and_take_their_own_names() -> None:
     np.testing.assert_array_equal(plain.layer.weight.detach(), next(iter(trainer.state_dict().values())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "message"),
     [

@@ -90,6 +90,7 @@ def test_tables_hold_what_the_scheduler_sets(name: str) -> None:
     assert bool(tables[0].momentums) == (name == "a height")
 
 
+@pytest.mark.slow
 def test_a_step_goes_along_its_table_and_fails_behind_it() -> None:
     torch.manual_seed(0)
     module = nn.Linear(3, 2)

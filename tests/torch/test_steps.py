@@ -18,6 +18,7 @@ import lstm_lower as ll
 from tests.support.torch_steps import losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "optimizer"), [("LSTM", "NAdam"), ("GRU", "RAdam"), ("RNN", "momentum")])
 def test_losses_stay_pytorchs(kind: str, optimizer: str) -> None:
     ours, theirs, _ = losses(kind, optimizer, 100)
@@ -36,6 +37,7 @@ class Scaled(nn.Linear):
         return super().forward(x) * self.scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"momentum": 0.9}, {"momentum": 0.9, "dampening": 0.5}, {}], ids=str)
 def test_an_optimizer_that_has_been_used_goes_on(options: dict[str, float]) -> None:
     module = Scaled()

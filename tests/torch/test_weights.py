@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
 
+@pytest.mark.slow
 def test_a_module_loads_what_was_saved(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(
@@ -72,6 +73,7 @@ class _Everything(torch.nn.Module):
         return self.fixed(self.batch(self.normed(self.frozen(self.first(x))) + self.place)) * (self.turn * 2j).real
 
 
+@pytest.mark.slow
 def test_a_state_dict_is_the_modules_own(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, other, third = _Everything(), _Everything(), _Everything()

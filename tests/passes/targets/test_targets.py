@@ -56,6 +56,7 @@ def error(session: ll.Session) -> float:
     return max(float(np.abs(got - array).max() / np.abs(array).max()) for got, array in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_processor_runs_it_too(target: str) -> None:
     assert error(ll.Session(lowered(target))) < 2e-6

@@ -99,6 +99,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_twenty_steps(name: str, options: dict[str, Any]) -> None:
     theirs = getattr(torch.optim, name)

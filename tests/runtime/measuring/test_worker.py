@@ -76,6 +76,7 @@ def test_a_failure_is_told_and_the_process_lives(worker: Worker) -> None:
     assert worker.ask("memory") > 0
 
 
+@pytest.mark.slow
 def test_a_process_that_ends() -> None:
     worker = Worker(measured.Filler, 8, threads=1)
     with pytest.raises(WorkerError, match="ended with exit code 3"):

@@ -129,6 +129,7 @@ def read_everything(checkpoint: Checkpoint) -> dict[str, np.ndarray[Any, Any]]:
     return {name: checkpoint.read(name) for name in checkpoint.tensors}
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("source", [BUNDLE, TABLES])
@@ -152,6 +153,7 @@ def test_damage(tmp_path_factory: pytest.TempPathFactory, source: Path, data: st
     assert all(same(value, VALUES[name]) for name, value in values.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resource", [True, False])
 def test_as_tensorflow_reads_it(tmp_path: Path, resource: bool) -> None:
     """A checkpoint of many sizes, past a block of the index and a chunk of the checksum."""

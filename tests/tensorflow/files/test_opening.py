@@ -54,6 +54,7 @@ def test_kind_whatever_it_is_called(tmp_path: Path, path: Path, kind: Kind | Non
         assert found is None or found.text == text
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(content=st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
 def test_kind_of_any_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
@@ -238,6 +239,7 @@ def test_what_is_no_source() -> None:
         open_source(3)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize(
@@ -269,6 +271,7 @@ def test_damage(tmp_path_factory: pytest.TempPathFactory, name: str, data: st.Da
         pass
 
 
+@pytest.mark.slow
 def test_tensorflow_is_not_imported() -> None:
     code = f"""
 import sys

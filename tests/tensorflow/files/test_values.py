@@ -81,6 +81,7 @@ def test_an_unknown_rank() -> None:
     assert values.shape_of(proto.tensor_shape) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     dtype=st.integers(0, 40),

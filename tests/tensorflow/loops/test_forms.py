@@ -17,17 +17,20 @@ pytest.importorskip("tensorboard")
 NUMBERED = [pytest.param(number, name, id=name) for number, name in enumerate(SOME_FORMS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "name"), [form for form in NUMBERED if form.id not in MADE_ON_THE_SPOT])
 def test_three_steps_recorded(recorded: Path, number: int, name: str) -> None:
     check(meta_of(recorded, name), WAYS[number % len(WAYS)], tolerance_of(name))
 
 
+@pytest.mark.slow
 @needs_tensorflow
 @pytest.mark.parametrize(("number", "name"), [form for form in NUMBERED if form.id in MADE_ON_THE_SPOT])
 def test_three_steps(maker: Maker, number: int, name: str) -> None:
     check(maker.graph(name), WAYS[number % len(WAYS)], tolerance_of(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "message"), [*REFUSED.items()], ids=[*REFUSED])
 def test_refused(recorded: Path, name: str, message: str) -> None:
     with pytest.raises(UnsupportedOpError, match=message):

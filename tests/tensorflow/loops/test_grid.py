@@ -21,11 +21,13 @@ def check_steps(meta: Path, number: int, name: str) -> None:
         assert loops(lowered)["Loop"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "name"), [part for part in NUMBERED if part.id not in MADE_ON_THE_SPOT])
 def test_three_steps_recorded(recorded: Path, number: int, name: str) -> None:
     check_steps(meta_of(recorded, name), number, name)
 
 
+@pytest.mark.slow
 @needs_tensorflow
 @pytest.mark.parametrize(("number", "name"), [part for part in NUMBERED if part.id in MADE_ON_THE_SPOT])
 def test_three_steps(maker: Maker, number: int, name: str) -> None:

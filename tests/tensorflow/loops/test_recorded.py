@@ -36,6 +36,7 @@ def test_three_steps(recorded: Path, way: Way, tmp_path: Path) -> None:
     check(unpacked(recorded, tmp_path), way)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["v1", "v2"])
 def test_a_decoder_stays_a_loop(kind: str, tmp_path: Path) -> None:
     (recorded,) = FOLDER.glob(f"{kind}-decoder-*.npz")
