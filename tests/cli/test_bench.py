@@ -109,6 +109,7 @@ def test_an_ordinary_model_and_its_original(tmp_path: Path) -> None:
     assert "main graph" in shown
 
 
+@pytest.mark.slow
 def test_each_provider_gets_models_lowered_for_it() -> None:
     pytest.importorskip("onnxruntime_ggml")
     words = ["-p", "cpu", "-p", "ggml", "--schedule", "unroll", "--schedule", "scan", "--fix-sizes"]

@@ -31,6 +31,7 @@ def rows(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in found["rows"]}
 
 
+@pytest.mark.slow
 def test_a_training_step() -> None:
     found = compared(META)
     assert found["passed"]
@@ -45,6 +46,7 @@ def test_a_training_step() -> None:
     assert all(0 <= row["own"] < 1e-5 and row["float64"] is None for row in told.values())
 
 
+@pytest.mark.slow
 def test_a_warning_is_printed_once(tmp_path: Path) -> None:
     for name in (META.name, META.with_suffix(".index").name):
         shutil.copy(META.parent / name, tmp_path)
@@ -112,6 +114,7 @@ def dropped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return saved(graph, tmp_path_factory.mktemp("dropped"))
 
 
+@pytest.mark.slow
 def test_dropout_drops_the_same_on_both_sides(dropped: Path) -> None:
     found = compared(dropped, "--outputs", "loss:0,train")
     assert found["passed"]
@@ -128,6 +131,7 @@ def test_other_draws_are_random(dropped: Path) -> None:
     assert rows(found)["chance:0"]["verdict"] == "random"
 
 
+@pytest.mark.slow
 def test_feeds_of_some_inputs(dropped: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "feeds.npz", **{"x:0": np.full((2, 5, 3), np.nan, np.float32)})
     found = compared(dropped, "--outputs", "loss:0,train", "-i", tmp_path / "feeds.npz")
@@ -147,6 +151,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     assert "a graph and feeds that TensorFlow runs are required" in text
 
 
+@pytest.mark.slow
 def test_a_graph_against_float64() -> None:
     result = run("check", META)
     assert result.exit_code == 0, result.output

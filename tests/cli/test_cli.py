@@ -39,6 +39,7 @@ def test_results_that_nowhere_has_room_for(words: list[str]) -> None:
     assert done.stderr == "error: standard output: no space left on device\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
 def test_a_file_is_whole_though_the_words_about_it_found_no_room(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lstm_lower", "lower", str(TRAIN), "-o", str(tmp_path / "lowered.onnx")]
@@ -113,6 +114,7 @@ def test_run_on_random_feeds(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again["saliency:0"], before)
 
 
+@pytest.mark.slow
 def test_run_on_recorded_feeds() -> None:
     data = json.loads(succeed("run", TRAIN, "-i", GRAPHS / "char_lstm_train.npz", "-p", "cpu", "--json"))
     rows = {row["name"]: row for row in data["outputs"]}
@@ -125,6 +127,7 @@ def test_run_on_recorded_feeds() -> None:
 # check
 
 
+@pytest.mark.slow
 def test_check() -> None:
     text = succeed("check", SALIENCY, "-i", GRAPHS / "input_saliency.npz", "--finite-differences")
     assert "rel, recorded" in text
@@ -132,6 +135,7 @@ def test_check() -> None:
     assert "BlockLSTMGrad" in text
 
 
+@pytest.mark.slow
 def test_check_of_a_wrong_model(tmp_path: Path) -> None:
     succeed("lower", SALIENCY, "-o", tmp_path / "low.onnx")
     model = onnx.load(tmp_path / "low.onnx")
@@ -228,6 +232,7 @@ def test_errors_for_programs(tmp_path: Path) -> None:
     assert "Mystery 'first'" in error["message"]
 
 
+@pytest.mark.slow
 def test_version_and_help() -> None:
     assert succeed("--version").strip() == lstm_lower.__version__
     assert succeed("-h") == succeed("--help")
@@ -271,6 +276,7 @@ def test_wide_tables_are_not_cut_in_pipes(rows: int, capsys: pytest.CaptureFixtu
     assert lines[1].split() == ["x" * 300, "[red]"]
 
 
+@pytest.mark.slow
 def test_as_a_program(tmp_path: Path) -> None:
     base = [sys.executable, "-m", "lstm_lower"]
     target = tmp_path / "low.onnx"

@@ -19,6 +19,7 @@ DATA = Path(__file__).parents[1] / "data"
 FORECASTER = Path(__file__).parents[2] / "examples/torch_forecaster/forecaster.onnx"
 
 
+@pytest.mark.slow
 def test_export(tmp_path: Path) -> None:
     onnx.save(classifier(), tmp_path / "step.onnx")
     text = succeed("export", tmp_path / "step.onnx")
@@ -30,6 +31,7 @@ def test_export(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "b").iterdir()} == set(data["files"])
 
 
+@pytest.mark.slow
 def test_export_of_trained_state(tmp_path: Path) -> None:
     onnx.save(classifier(), tmp_path / "step.onnx")
     trainer = ll.Trainer(tmp_path / "step.onnx")
@@ -41,6 +43,7 @@ def test_export_of_trained_state(tmp_path: Path) -> None:
     np.testing.assert_array_equal(w, trainer.state_dict()["w"])
 
 
+@pytest.mark.slow
 def test_export_of_a_step_that_records_nothing(tmp_path: Path) -> None:
     fed = ("in:ids:0", "in:labels:0", "in:learning_rate:0")
     recorded = {name: value for name, value in recorded_char_lstm().items() if name[:3] == "in:" and name not in fed}
@@ -61,6 +64,7 @@ def test_export_of_a_step_that_records_nothing(tmp_path: Path) -> None:
     assert "files requires" in fail("export", TRAIN, "-o", tmp_path / "c", "--files", "train,test")
 
 
+@pytest.mark.slow
 def test_training_of_any_model(tmp_path: Path) -> None:
     model = FORECASTER
     options = ("--loss", "mse", "--optimizer", "sgd", "--learning-rate", 0.1, "--trainable", "head.*")
@@ -84,6 +88,7 @@ def test_training_of_any_model(tmp_path: Path) -> None:
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.slow
 def test_export_of_a_tensorflow_graph(tmp_path: Path) -> None:
     model, folder = DATA / "graphs/block_lstm_train.saved_model", tmp_path / "b"
     options = ("--signature", "train_assign", "-o", folder)

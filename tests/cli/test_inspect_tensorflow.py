@@ -162,6 +162,7 @@ def test_checkpoint_of_an_onnx_model() -> None:
     assert "--checkpoint requires a TensorFlow graph" in result.output
 
 
+@pytest.mark.slow
 def test_names_of_any_kind(tmp_path: Path) -> None:
     """A folder whose name the shell must quote, and no TensorFlow."""
     folder = tmp_path / "my models"

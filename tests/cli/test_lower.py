@@ -19,6 +19,7 @@ from tests.support.models import single_node_model
 from tests.support.op_inputs import valid_inputs
 
 
+@pytest.mark.slow
 def test_lower_writes_a_model_that_loads(tmp_path: Path) -> None:
     text = succeed("lower", TRAIN, "-o", tmp_path / "low.onnx", "--opset", 21, "--schedule", "scan", "--verify-each")
     assert "1 BlockLSTM, 1 BlockLSTMGrad" in text
@@ -80,6 +81,7 @@ def test_lower_with_external_data(tmp_path: Path) -> None:
     succeed("check", source, "--lowered", tmp_path / "low.onnx")
 
 
+@pytest.mark.slow
 def test_lower_dumps_passes(tmp_path: Path) -> None:
     succeed("lower", TRAIN, "-o", tmp_path / "low.onnx", "--dump-passes", tmp_path / "passes")
     names = sorted(path.name for path in (tmp_path / "passes").iterdir())
@@ -92,6 +94,7 @@ def test_lower_dumps_passes(tmp_path: Path) -> None:
     assert any(name.startswith("loop-invariant-code-motion-") for name in texts)
 
 
+@pytest.mark.slow
 def test_dumps_are_whole_where_the_disk_is_full(tmp_path: Path) -> None:
     succeed("lower", TRAIN, "-o", tmp_path / "low.onnx", "--dump-passes", tmp_path / "whole")
     command = [
@@ -152,6 +155,7 @@ def test_what_onnxruntime_refuses_is_not_written(tmp_path: Path, monkeypatch: py
     assert [path.name for path in tmp_path.iterdir()] == ["low.onnx"]
 
 
+@pytest.mark.slow
 def test_what_is_out_of_tolerance_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = ORACLES["BlockLSTM"]
     monkeypatch.setitem(

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 CHARACTERS = ROOT / "examples" / "graphs" / "char_lstm_train.onnx"
 
 
+@pytest.mark.slow
 def test_writes_a_page(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     result = CliRunner().invoke(app, ["report", str(CHARACTERS), "-o", str(target), "--dim", "batch=2", "--json"])

@@ -67,6 +67,7 @@ def test_errors(tmp_path) -> None:
     assert not (tmp_path / "out.onnx").exists()
 
 
+@pytest.mark.slow
 def test_a_saved_model_stays_trainable(tmp_path: Path) -> None:
     path, target = str(GRAPHS / "block_lstm_train.saved_model"), tmp_path / "step.onnx"
     for words, inputs, says in (
@@ -95,6 +96,7 @@ def test_what_was_frozen_stays_constant(tmp_path: Path) -> None:
     assert "w:0" in {value.name for value in onnx.load(tmp_path / "low.onnx").graph.input}
 
 
+@pytest.mark.slow
 def test_a_training_graph_with_and_without_its_checkpoint(tmp_path: Path) -> None:
     """The command that `inspect` ends with; values are found beside the file, or where an option says, or are fed."""
     words = ["--inputs", "fifo_queue_DequeueMany:0,fifo_queue_DequeueMany:1,keep:0"]

@@ -31,6 +31,7 @@ def train(folder: Path, *more: object, epochs: int = 2) -> Any:
     return CliRunner().invoke(app, ["train", str(kill_and_resume.MODEL), *map(str, words)], env={"COLUMNS": "200"})
 
 
+@pytest.mark.slow
 def test_a_run_leaves_checkpoint_log_and_pictures(folder: Path) -> None:
     result = train(folder)
     assert result.exit_code == 0, result.output
@@ -53,6 +54,7 @@ def test_a_run_leaves_checkpoint_log_and_pictures(folder: Path) -> None:
     assert "<svg" in (folder / "run" / "loss.svg").read_text()
 
 
+@pytest.mark.slow
 def test_more_epochs_go_on(folder: Path) -> None:
     assert train(folder, "--no-plot", epochs=1).exit_code == 0
     result = train(folder, "--no-plot", epochs=3)
@@ -63,6 +65,7 @@ def test_more_epochs_go_on(folder: Path) -> None:
     assert (folder / "run" / "checkpoint.safetensors").read_bytes() == resumed
 
 
+@pytest.mark.slow
 def test_control_c_saves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert train(folder, "--no-plot").exit_code == 0
     (folder / "run").rename(folder / "whole")
@@ -86,6 +89,7 @@ def test_control_c_saves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (folder / "run" / name).read_bytes() == (folder / "whole" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_killed_runs_go_on_bit_for_bit(folder: Path) -> None:
     kill_and_resume.complete(folder, "whole")
     rng = random.Random(7)
@@ -95,6 +99,7 @@ def test_killed_runs_go_on_bit_for_bit(folder: Path) -> None:
     assert kill_and_resume.same(folder, "whole", "killed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -113,6 +118,7 @@ def test_another_plan_in_the_same_folder_is_refused(folder: Path, more: list[obj
     assert (folder / "run" / "checkpoint.safetensors").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_another_learning_rate_is_said_and_taken(folder: Path) -> None:
     assert train(folder, "--no-plot", epochs=1).exit_code == 0
     result = train(folder, "--no-plot", "--learning-rate", 0.25)
@@ -120,6 +126,7 @@ def test_another_learning_rate_is_said_and_taken(folder: Path) -> None:
     assert checkpoint.read(folder / "run" / "checkpoint.safetensors")[1]["learning_rate"] == 0.25
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_says_so(folder: Path) -> None:
     assert train(folder, "--no-plot", epochs=2).exit_code == 0
     result = train(folder, "--no-plot", epochs=1)
@@ -128,6 +135,7 @@ def test_a_run_that_is_done_says_so(folder: Path) -> None:
     assert "step 16 of 16" in result.stdout
 
 
+@pytest.mark.slow
 def test_every_epoch_gets_a_line_without_a_terminal(folder: Path) -> None:
     lines = train(folder, "--no-plot", epochs=3).stderr.splitlines()
     assert [line.partition(", ")[0] for line in lines] == [f"epoch {n} of 3: step {8 * n} of 24" for n in (1, 2, 3)]
@@ -138,6 +146,7 @@ def test_every_epoch_gets_a_line_without_a_terminal(folder: Path) -> None:
     assert line.startswith("epoch 4 of 4: step 32 of 32")
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_is_said_once_and_drawn(folder: Path) -> None:
     with np.load(folder / "initial.npz") as file:
         initial = dict(file)
@@ -161,6 +170,7 @@ def test_a_loss_that_is_no_number_is_said_once_and_drawn(folder: Path) -> None:
     assert (folder / "run" / "loss.png").is_file()
 
 
+@pytest.mark.slow
 def test_data_that_the_model_does_not_read_is_named(folder: Path) -> None:
     with np.load(folder / "data.npz") as file:
         np.savez(folder / "data.npz", **dict(file), weather=np.zeros(3))
@@ -242,6 +252,7 @@ def test_no_plot_needs_no_matplotlib(folder: Path, monkeypatch: pytest.MonkeyPat
     assert train(folder, "--no-plot", epochs=1).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_run_of_another_model_is_refused(folder: Path) -> None:
     assert train(folder, "--no-plot", epochs=1).exit_code == 0
     path = folder / "run" / "checkpoint.safetensors"
@@ -252,6 +263,7 @@ def test_a_run_of_another_model_is_refused(folder: Path) -> None:
     assert message in train(folder, "--no-plot", epochs=2).stderr
 
 
+@pytest.mark.slow
 def test_shards_validation_and_an_early_end(folder: Path) -> None:
     """What the command logs, keeps and prints for programs."""
     words = ["--validation", folder / "data.npz", "--patience", 1, "--min-delta", 10, "--tensorboard", "--json"]
@@ -275,6 +287,7 @@ def test_shards_validation_and_an_early_end(folder: Path) -> None:
     assert "has ended early, val_loss did not improve for 1 epochs" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_said_and_passed_over(folder: Path) -> None:
     assert train(folder, "--no-plot", epochs=2).exit_code == 0
     path = folder / "run" / "checkpoint.safetensors"

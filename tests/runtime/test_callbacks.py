@@ -45,6 +45,7 @@ def test_a_run_ends_when_it_gets_no_better(tmp_path: Path) -> None:
     assert again.fit({"x": X}, callbacks=[EarlyStopping(3)], **options) == history
 
 
+@pytest.mark.slow
 def test_learning_rates_are_pytorchs() -> None:
     torch = pytest.importorskip("torch")
     weight = torch.nn.Parameter(torch.zeros(1))
@@ -70,6 +71,7 @@ def test_a_plateau_lowers_the_rate() -> None:
     np.testing.assert_allclose(history["learning_rate"], [1e-9, 1e-9, 1e-9, 0.5e-9, 0.5e-9], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_event_files(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader

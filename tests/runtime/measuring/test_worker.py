@@ -99,6 +99,7 @@ def test_what_cannot_be_made(make: object, text: str, is_import: bool) -> None:
     assert not multiprocessing.active_children() or all(child.is_alive() for child in multiprocessing.active_children())
 
 
+@pytest.mark.slow
 def test_memory_of_a_model(tmp_path: Path) -> None:
     """What onnxruntime's arena would keep from run to run counts in every run."""
     model = onnx.parser.parse_model(

@@ -38,6 +38,7 @@ def one_cluster() -> Iterator[None]:
         gc.collect()
 
 
+@pytest.mark.slow
 def test_workers_equal_one_process() -> None:
     trainer, alone = (ll.Trainer(lstm(), optimizer="adam", clip_norm=0.1) for _ in range(2))
     with DistributedTrainer(trainer, 2) as workers:
@@ -63,6 +64,7 @@ def run(kills: dict[int, list[int]], batches: list[dict[str, Array]]) -> tuple[l
     return losses, trainer.state_dict()
 
 
+@pytest.mark.slow
 def test_killed_workers_are_replaced_and_nothing_is_lost() -> None:
     batches = lstm_batches(5)
     losses, state = run({}, batches)
@@ -72,6 +74,7 @@ def test_killed_workers_are_replaced_and_nothing_is_lost() -> None:
         np.testing.assert_array_equal(found[name], value)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on_without_workers(tmp_path: Path) -> None:
     batches = lstm_batches(4)
     path = tmp_path / "checkpoint.safetensors"
@@ -123,6 +126,7 @@ def test_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row["ms"] > 0 for row in figures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("says", "tries"), [("The current node timed out during startup.", 2), ("no room", 1)])
 def test_a_cluster_that_starts_slowly_is_started_again(monkeypatch: pytest.MonkeyPatch, says: str, tries: int) -> None:
     begun: list[dict[str, Any]] = []
