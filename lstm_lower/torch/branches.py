@@ -2,7 +2,8 @@
 
 PyTorch records each such decision as a guard, and drops it on the way to ONNX. Those of its own code concern strides or
 are checks that runtimes make too; those of a module's code fix the axes that they are about, unless the other branch
-does nothing but raise, by its looks or in a run, or is for a few small sizes, of which runs tell whether it matters.
+does nothing but raise, by its looks or in a run, changes strides alone, or is for a few small sizes, of which runs tell
+whether it matters.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from lstm_lower.torch.causes import is_users
-from lstm_lower.torch.source import around, innermost, is_caught, only_raises
+from lstm_lower.torch.source import around, innermost, is_caught, only_moves, only_raises
 from lstm_lower.torch.trials import RefusedError, Trials
 
 # Small sizes that may be decided otherwise: below half of how many, and how many of them.
@@ -150,4 +151,6 @@ def _decides(file: str, line: int) -> bool:
     if not path.is_file() or not is_users(path):
         return False
     statement = innermost(path, line)
+    if only_moves(statement):
+        return False
     return is_caught(path, line) or not (isinstance(statement, ast.Assert) or only_raises(statement))

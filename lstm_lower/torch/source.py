@@ -34,6 +34,18 @@ def only_raises(statement: ast.stmt | None) -> bool:
     return isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Raise) and not statement.orelse
 
 
+def only_moves(statement: ast.stmt | None) -> bool:
+    """Whether a statement is an `if` without an `else` that changes no value: its body is `x = x.contiguous()`."""
+    return isinstance(statement, ast.If) and not statement.orelse and all(map(_makes_contiguous, statement.body))
+
+
+def _makes_contiguous(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Assign([target], ast.Call(ast.Attribute(source, "contiguous"))):
+            return ast.unparse(target) == ast.unparse(source)
+    return False
+
+
 @functools.lru_cache(maxsize=1024)
 def is_caught(path: Path, line: int) -> bool:
     """Whether what a line raises goes on elsewhere."""

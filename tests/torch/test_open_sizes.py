@@ -124,3 +124,31 @@ def test_axes_of_one_element_are_dropped_as_in_pytorch(axes: Any, shape: tuple[i
     for size in (3, 5):
         x = torch.randn(shape[0], size, shape[2])
         np.testing.assert_allclose(session.run({"x": x.numpy()})["output"], module(x), rtol=1e-6)
+
+
+class Upsampling(torch.nn.Module):
+    """As a block of `diffusers` does it, and with a change of values in the branch."""
+
+    def __init__(self, *, alters: bool) -> None:
+        super().__init__()
+        self.alters = alters
+
+    def forward(self, x: Any) -> Any:
+        if self.alters:
+            if x.shape[0] >= 4:
+                x = x.contiguous() * 2
+        elif x.shape[0] >= 4:
+            x = x.contiguous()
+        if x.numel() * 2 > 2**9:
+            x = x.contiguous()
+        return torch.nn.functional.interpolate(x, scale_factor=2.0)
+
+
+@pytest.mark.parametrize("alters", [False, True])
+def test_branches_that_change_strides_alone_fix_no_axis(alters: bool) -> None:
+    module = Upsampling(alters=alters)
+    exported = export(module, torch.randn(2, 3, 4, 5))
+    assert set(exported.fixed.get("x", {})) == ({0} if alters else set())
+    if not alters:
+        x = torch.randn(6, 3, 8, 7)
+        np.testing.assert_array_equal(Session(exported.model).run({"x": x.numpy()})["output"], module(x))
