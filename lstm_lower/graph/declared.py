@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidModelError, LstmLowerWarning
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
@@ -76,6 +77,37 @@ def open_negative_sizes(model: ir.Model) -> bool:
             shape = value.shape
             if shape is not None and any(isinstance(dim, int) and dim < 0 for dim in shape.dims):
                 value.shape = stated(declared_shape(value) or ())
+                found = True
+    return found
+
+
+def open_states(graph: ir.Graph, facts: Facts) -> bool:
+    """Leaves sizes of a Loop's states open that the body declares otherwise than they are before the first step.
+
+    Exporters give a state that each step overwrites any tensor to begin with.
+
+    Args:
+        graph: a model's main graph.
+        facts: what is known of the model's values.
+
+    Returns:
+        Whether there were any.
+    """
+    found = False
+    for node in all_nodes(graph):
+        loop = std.Loop.of(node, facts)
+        for initial, state in () if loop is None else zip(loop.carried, loop.body.inputs[2:], strict=False):
+            declared, known = declared_shape(state), None if initial is None else facts.shape(initial)
+            if declared is None or known is None:
+                continue
+            if len(declared) != len(known):
+                state.shape, found = None, True
+                continue
+            unlike = [
+                isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(declared, known, strict=True)
+            ]
+            if any(unlike):
+                state.shape = stated([None if other else size for size, other in zip(declared, unlike, strict=True)])
                 found = True
     return found
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
-from lstm_lower.graph.declared import open_negative_sizes, verify_declared
+from lstm_lower.graph.declared import open_negative_sizes, open_states, verify_declared
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
 
@@ -46,6 +46,8 @@ def verify_types(model: ir.Model, facts: Facts, *, correcting: bool = False) -> 
         InvalidModelError: the first fault found.
     """
     opened = correcting and open_negative_sizes(model)
+    if correcting and facts.opset >= std.OLDEST_VIEWED:
+        opened |= open_states(model.graph, facts)
     for graph in [model.graph, *(function.graph for function in model.functions.values())]:
         for node, definition in composite_nodes(graph):
             # In a function's body an attribute may stand for the caller's, who is yet to come.

@@ -83,6 +83,15 @@ _SEQUENCE = {"x": _random(5, 2, 3) / 2, "h0": _random(2, 4), "w": _random(3, 4),
 _COUNTED = {"x": _random(6, 4), "h0": _random(4), "u": _random(4)}
 
 # Of other ranks in each branch, which is all that is known of the gradient where it comes in.
+# Exporters begin a state that each step overwrites with any tensor.
+BEGUN_ANYHOW = """g (double[B,3] x, double limit) => (double[C,3] y, double[D,3] z) {
+  going = Constant <value = bool {1}> ()  zero = Constant <value = double {0.0}> ()
+  y, z = Loop <body = body (int64 i, bool c, double[P,3] d, double[Q,3] h)
+      => (bool c1, double[R,3] d1, double[S,3] h1) {
+    d1 = Mul(h, x)  h1 = Add(d1, x)  s = ReduceSum <keepdims = 0> (h1)  c1 = Less(s, limit)
+  }> (, going, zero, x)
+}"""
+
 RANKS = """g (double[B,1,T] x, bool b) => (double z) {
   y = If (b) <
     then_branch = yes () => (double[B,T] p) { axis = Constant <value_ints = [1]> ()  p = Squeeze(x, axis) },
@@ -116,6 +125,7 @@ CASES = {
     "while": (UNTIL, {"h0": np.abs(_random(4)), "u": np.abs(_random(4)) / 4, "limit": np.asarray(40.0)}),
     "overwritten": (OVERWRITTEN, {"h0": _random(4), "u": _random(4), "n": np.asarray(2)}),
     "never_overwritten": (OVERWRITTEN, {"h0": _random(4), "u": _random(4), "n": np.asarray(0)}),
+    "begun_anyhow": (BEGUN_ANYHOW, {"x": np.abs(_random(2, 3)) + 1, "limit": np.asarray(400.0)}),
     "then": (CHOICE, {"x": _random(4), "u": _random(4), "b": np.asarray(1, bool)}),
     "else": (CHOICE, {"x": _random(4), "u": _random(4), "b": np.asarray(0, bool)}),
     "nested": (NESTED, _SEQUENCE),
