@@ -39,8 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves slow tests out, unless they are asked for: by `--slow`, or by name."""
-    if config.getoption("slow") or any("::" in argument for argument in config.args):
+    """Leaves slow tests out, unless they are asked for: by an option that needs them all, or by name."""
+    options = ("slow", "update_goldens", "update_pictures")
+    if any(map(config.getoption, options)) or any("::" in argument for argument in config.args):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
     if slow:
