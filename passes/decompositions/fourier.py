@@ -22,11 +22,17 @@ DOUBLE, INT64 = ir.DataType.DOUBLE, ir.DataType.INT64
 _TABLE = 1024
 
 
-def is_inexact(node: ir.Node, facts: Facts) -> bool:
-    """Whether a node is a transform in float32 of a length that may be no power of two, and that can be rewritten."""
+def is_inexact(node: ir.Node, facts: Facts, *, known: bool = False) -> bool:
+    """Whether a node is a transform in float32 of a length that may be no power of two, and that can be rewritten.
+
+    Args:
+        node: any node.
+        facts: what is known of its model's values.
+        known: for lengths that are known alone; those that come of them are powers of two, of open ones they may be.
+    """
     framed = std.STFT.of(node, facts) if std.STFT.matches(node) else None
     if framed is not None:
-        return not _is_fast(_frame(framed, facts)) and facts.dtype(framed.signal) == ir.DataType.FLOAT
+        return _is_rough(_frame(framed, facts), known) and facts.dtype(framed.signal) == ir.DataType.FLOAT
     op = std.DFT.of(node, facts) if std.DFT.matches(node) else None
     if op is None or op.axis is None or (op.inverse and op.onesided):
         return False
@@ -36,7 +42,7 @@ def is_inexact(node: ir.Node, facts: Facts) -> bool:
     # A length of its own cuts the signal or fills it up, and may be a power of two.
     given = None if op.length is None else facts.entries(op.length)
     own = op.length is None or (bool(given) and list(given or ()) == [shape[op.axis]])
-    return own and not _is_fast(shape[op.axis])
+    return own and _is_rough(shape[op.axis], known)
 
 
 def _frame(op: std.STFT, facts: Facts) -> object:
@@ -48,8 +54,8 @@ def _frame(op: std.STFT, facts: Facts) -> object:
     return shape[0] if shape else None
 
 
-def _is_fast(length: object) -> bool:
-    return isinstance(length, int) and length & (length - 1) == 0
+def _is_rough(length: object, known: bool) -> bool:
+    return length & (length - 1) != 0 if isinstance(length, int) else not known
 
 
 @decomposes(std.DFT)
