@@ -37,7 +37,7 @@ def verify_types(model: ir.Model, facts: Facts, *, correcting: bool = False) -> 
         model: the model.
         facts: what is known of its values.
         correcting: whether wrong declared shapes of inner values are put right instead, see `verify_declared`, and
-            negative sizes are left open.
+            negative sizes and those of states that begin otherwise (`open_states`) are left open.
 
     Returns:
         Whether there were any.
