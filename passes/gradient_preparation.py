@@ -22,7 +22,7 @@ from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.trip_count import TripCount
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.passes.tidy import NameOutputsPass, SortPass, UniqueNamesPass, VerifyPass
+from lstm_lower.passes.tidy import NameOutputsPass, SortPass, StatedDefaultsPass, UniqueNamesPass, VerifyPass
 
 # The first opset whose scatters add, as gradients of elements do that are read more than once. Before it, that takes a
 # matrix of all elements by all places that are read.
@@ -38,6 +38,7 @@ def preparing_passes() -> list[Pass]:
         ConvertOpsetPass(at_least=ADDING_SCATTER),
         NameOutputsPass(),
         UniqueNamesPass(),
+        StatedDefaultsPass(),
         DemandedRanksPass(),
         InferShapesPass(),
         # Ops of ours have gradients by their formulas.

@@ -28,6 +28,7 @@ from lstm_lower.passes.tidy import (
     NameOutputsPass,
     RemoveUnreadWeightsPass,
     StandardImportsPass,
+    StatedDefaultsPass,
     UniqueNamesPass,
     VerifyPass,
 )
@@ -153,6 +154,7 @@ def lowering_passes(
         NameOutputsPass(),
         UniqueNamesPass(),
         ConvertOpsetPass(opset),
+        StatedDefaultsPass(),
         Where(MODIFIED, ConstantBranchPass()),
         Where(_COMPOSITE, InferShapesPass()),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),

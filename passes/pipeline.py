@@ -55,7 +55,7 @@ from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.passes.tidy import NameOutputsPass, SortPass, UniqueNamesPass, VerifyPass
+from lstm_lower.passes.tidy import NameOutputsPass, SortPass, StatedDefaultsPass, UniqueNamesPass, VerifyPass
 from lstm_lower.passes.trace import Trace
 
 __all__ = ["OptimizePass", "Trace", "optimize", "optimizing_passes", "parse_schedule"]
@@ -278,6 +278,7 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
         ConvertOpsetPass(),
         NameOutputsPass(),
         UniqueNamesPass(),
+        StatedDefaultsPass(),
         InferShapesPass(),
         BatchStatisticsPass(),
         OptimizePass(schedule, trace=trace),

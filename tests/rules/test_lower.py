@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -288,3 +289,33 @@ def test_weights_shared_by_name_with_an_input() -> None:
     del feeds["seq_len_max"]
     expected = ORACLES["BlockLSTM"](**{**kwargs, "seq_len_max": np.array(1)})["cs"]
     assert relative_error(session.run(feeds)["cs_out"], expected) < 1e-5
+
+
+MISREAD = {
+    "STFT": """<ir_version: 8, opset_import: ["" : 17]>
+        graph (float[2, 64] x, float[9, 3] w, float s) => (float[2, 13, 3] y, float z)
+        <int64 step = {4}, float[16] window = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}>
+        { frames = STFT (x, step, window) energy = ReduceSumSquare <axes = [-1], keepdims = 0> (frames)
+          y = MatMul (energy, w) z = Mul (s, s) }""",
+    "MeanVarianceNormalization": """<ir_version: 8, opset_import: ["" : 17]>
+        graph (float[2, 3, 2, 2] x, float s) => (float[2, 3, 2, 2] y, float z)
+        { y = MeanVarianceNormalization (x) z = Mul (s, s) }""",
+}
+
+
+@pytest.mark.parametrize("text", MISREAD.values(), ids=MISREAD)
+@pytest.mark.parametrize(
+    "call", [ll.lower, ll.optimize, lambda model: ll.gradient(model, "z", "s")], ids=["lower", "optimize", "gradient"]
+)
+def test_defaults_that_inference_misses(text: str, call: Callable[[onnx.ModelProto], onnx.ModelProto]) -> None:
+    """onnx's checker refuses these models, since its inference has other defaults than the operators."""
+    model = onnx.parser.parse_model(text)
+    with pytest.raises(onnx.shape_inference.InferenceError):
+        onnx.checker.check_model(model, full_check=True)
+    made = call(model)
+    onnx.checker.check_model(made, full_check=True)
+    rng = np.random.default_rng(0)
+    shapes = {x.name: [d.dim_value for d in x.type.tensor_type.shape.dim] for x in model.graph.input}
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    wanted, got = (ll.Session(x).run(feeds)["y"] for x in (model, made))
+    np.testing.assert_array_equal(got, wanted)
