@@ -30,6 +30,7 @@ from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
 from lstm_lower.passes.gradients.reverse import Reverse
+from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.scatter import OrderedScatterPass
@@ -93,7 +94,7 @@ def gradient_passes(
 ) -> list[Pass]:
     """The passes that `gradient` runs, for a pipeline of one's own; without `optimize` loops are as rules make them."""
     adding = [GradientPass(of, wrt, seeds=seeds), OrderedScatterPass(), BatchStatisticsPass()]
-    return [*preparing_passes(), *adding, *([OptimizePass()] if optimize else [])]
+    return [*preparing_passes(), *adding, *([OptimizePass()] if optimize else []), LeadingStepsPass()]
 
 
 @dataclasses.dataclass

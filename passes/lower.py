@@ -16,6 +16,7 @@ from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.composites import LowerCompositesPass, is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import OptimizePass, Trace, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
@@ -163,6 +164,7 @@ def lowering_passes(
         OrderedScatterPass(),
         BatchStatisticsPass(),
         *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace))] if optimize else []),
+        LeadingStepsPass(),
         *(legalizing_passes(aim) if aim is not None else []),
         Where(_COMPOSITE, RemoveUnreadWeightsPass()),
         StandardImportsPass(),

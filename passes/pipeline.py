@@ -29,6 +29,7 @@ from lstm_lower.passes.loops.concat_fusion import ConcatFusion
 from lstm_lower.passes.loops.contraction_layout import ContractionLayout
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.final_values import FinalValues
+from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.loops.induction_variables import InductionVariables
 from lstm_lower.passes.loops.initial_addition import InitialAddition
 from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
@@ -282,6 +283,7 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
         InferShapesPass(),
         BatchStatisticsPass(),
         OptimizePass(schedule, trace=trace),
+        LeadingStepsPass(),
     ]
     # What is sorted is not known to be well formed yet.
     for step in steps[1:]:

@@ -18,6 +18,7 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.passes.composites import is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.targets.legalize import CheckTargetPass
@@ -190,6 +191,8 @@ def _loadable(
     if target is not None:
         # What a capture cannot hold would fail in the run.
         CheckTargetPass(target_of(target), silent=not provider_names.is_captured(providers))(loaded)
+    with malformed_models_explained(loaded):
+        modified.append(LeadingStepsPass()(loaded).modified)
     # A pipe cannot be read again.
     stays = isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified)
     if isinstance(model, (str, os.PathLike)) and stays and not keeps_small_weights_outside(loaded):

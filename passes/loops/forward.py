@@ -12,7 +12,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, Workspace
-from lstm_lower.graph.subgraphs import with_inner
+from lstm_lower.graph.subgraphs import all_nodes, with_inner
 from lstm_lower.passes.base import Pass
 
 
@@ -36,10 +36,38 @@ class ForwardScansPass(Pass):
         return ir.passes.PassResult(model, modified=modified)
 
 
-def _rewrite(graph: ir.Graph, scan: std.Scan, space: Workspace) -> bool:
+class LeadingStepsPass(Pass):
+    """Rewrites Scans along another axis into ones along axis 0, whichever way they run and whatever they make.
+
+    onnxruntime's Scan (1.32, on CPUs) ends the process where it walks along another axis of an empty sequence; along
+    axis 0 it says that there are no steps. A sequence whose rank is not known stays as it is.
+    """
+
+    preserves = True
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrites, at every nesting level."""
+        # Without any, nothing has to be known of the model.
+        found = [
+            node for node in all_nodes(model.graph) if std.Scan.matches(node) and "scan_input_axes" in node.attributes
+        ]
+        modified = False
+        for node in found:
+            scan, graph = std.Scan.of(node, self.context.space.facts), node.graph
+            modified |= (
+                scan is not None and graph is not None and _rewrite(graph, scan, self.context.space, walked=True)
+            )
+        return ir.passes.PassResult(model, modified)
+
+
+def _rewrite(graph: ir.Graph, scan: std.Scan, space: Workspace, *, walked: bool = False) -> bool:
+    """Puts all of a Scan in plain form, or no more than the axes that are walked along."""
     node, states = scan.node, scan.states
     inputs = list(zip(node.inputs[states:], scan.input_axes, scan.input_directions, strict=True))
     outputs = list(zip(node.outputs[states:], scan.output_axes, scan.output_directions, strict=True))
+    if walked:
+        inputs = [(value, axis, 0) for value, axis, _ in inputs]
+        outputs = [(value, 0, 0) for value, *_ in outputs]
     sequences = [*inputs, *outputs]
     if not any(axis or reverse for _, axis, reverse in sequences):
         return False
@@ -47,8 +75,9 @@ def _rewrite(graph: ir.Graph, scan: std.Scan, space: Workspace) -> bool:
         return False
     e = Emitter(space, graph, before=node, scope=node.name or "forward")
     turned = [_plain(e, value, axis, reverse) for value, axis, reverse in inputs if value is not None]
-    plain = {"scan_input_axes": None, "scan_input_directions": None}
-    plain |= {"scan_output_axes": None, "scan_output_directions": None}
+    plain: dict[str, None] = {"scan_input_axes": None}
+    if not walked:
+        plain |= dict.fromkeys(("scan_input_directions", "scan_output_axes", "scan_output_directions"))
     made = list(e.again(node, [*node.inputs[:states], *turned], **plain).outputs)
     for old, new in zip(node.outputs[:states], made[:states], strict=True):
         e.replace(old, new)

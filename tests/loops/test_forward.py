@@ -8,6 +8,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
+import lstm_lower as ll
 from lstm_lower.passes.loops.forward import ForwardScansPass
 from tests.support.loop_checks import assert_same, run, run_reference
 
@@ -36,3 +37,28 @@ def test_an_unknown_rank_is_left_alone(how: str) -> None:
     for value in (model.graph.inputs[0], model.graph.outputs[1]):
         value.shape = None
     assert not ForwardScansPass()(model).modified
+
+
+ENTRANCES = {
+    "Session": lambda model: model,
+    "lower": ll.lower,
+    "optimize": ll.optimize,
+    "gradient": lambda model: ll.gradient(model, "all", "x", seeds=True),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("how", HOW)
+def test_no_steps_along_another_axis(how: str, entrance: str) -> None:
+    """onnxruntime ends the process on them; along axis 0 it refuses them."""
+    shape = "float[2,n]" if "output" in how else "float[n,2]"
+    model = onnx.parser.parse_model(SCAN.format(x="float[2,n]", all=shape, how=HOW[how]))
+    session = ll.Session(ENTRANCES[entrance](model))
+    for x in (np.float32([[], []]), np.float32([[1, 2, 4], [0, 0, 8]])):
+        feeds = {"x": x, "s": np.float32([1, 0])}
+        seed = {"seed/all": x if "output" in how else x.T} if entrance == "gradient" else {}
+        if x.size:
+            np.testing.assert_array_equal(session.run(feeds | seed)["all"], run(model, feeds)[1])
+            continue
+        with pytest.raises(ll.InvalidInputError, match="Invalid dim0_offset of 0"):
+            session.run(feeds | seed)
