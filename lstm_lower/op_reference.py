@@ -47,6 +47,7 @@ FAMILIES = {
     "quantization": "Simulated quantization",
     "special": "Special functions",
     "systems": "Systems of equations and determinants",
+    "detection": "Detection of objects",
     "ort_recurrent": "onnxruntime-training: recurrent layers",
     "ort_elementwise": "onnxruntime-training: elementwise",
     "ort_arrays": "onnxruntime-training: indexing and sums",

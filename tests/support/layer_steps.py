@@ -291,3 +291,11 @@ def systems_of_equations(x: Any, y: Any) -> Any:
     factor = tf.linalg.cholesky(matrix)
     solved = tf.linalg.triangular_solve(factor, y) + tf.linalg.solve(matrix, y, adjoint=True)
     return weigh(solved) + weigh(tf.linalg.inv(matrix)) + weigh(tf.linalg.slogdet(matrix)[1]) + weigh(tf.linalg.det(x))
+
+
+@step((2, 5, 6, 3), (4, 4))
+def regions_of_interest(x: Any, y: Any) -> Any:
+    corners = tf.concat([tf.sigmoid(y[:, :2]) / 2, tf.sigmoid(y[:, 2:])], 1)
+    chosen = tf.image.non_max_suppression(corners, y[:, 0], 3, 0.5)
+    boxes, owners = tf.gather(corners, chosen), tf.math.mod(chosen, tf.shape(x)[0])
+    return weigh(tf.image.crop_and_resize(x, boxes, owners, [2, 3]))

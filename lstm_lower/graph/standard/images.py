@@ -60,6 +60,9 @@ class Resize(Standard):
 class Upsample(Standard): ...
 
 
+class NonMaxSuppression(Standard): ...
+
+
 class RoiAlign(Standard):
     data = Operand(0)
     rois = Operand(1)

@@ -30,7 +30,7 @@ _SIZES: dict[type[std.Standard], tuple[int, ...]] = {
     std.Reshape: (1,), std.Expand: (1,), std.Tile: (1,), std.Slice: (1, 2, 4), std.Pad: (1,), std.Range: (0, 1, 2),
     std.ConstantOfShape: (0,), std.OneHot: (1,), std.TopK: (1,), std.Split: (1,), std.Resize: (2, 3),
     std.Compress: (1,), std.CenterCropPad: (1,), std.MaxUnpool: (2,), std.Col2Im: (1, 2), std.AffineGrid: (1,),
-    std.DFT: (1,), std.STFT: (1, 3), std.SequenceAt: (1,),
+    std.DFT: (1,), std.STFT: (1, 3), std.SequenceAt: (1,), std.NonMaxSuppression: (0, 1, 2, 3, 4),
 }  # fmt: skip
 
 # Ops of whose results each size is that of an operand.

@@ -1,0 +1,138 @@
+"""Lowering of the ops of detectors: boxes that are chosen, and pictures cut out by boxes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.ops.ordinary.detection import (
+    CropAndResize,
+    CropAndResizeGradBoxes,
+    CropAndResizeGradImage,
+    NonMaxSuppression,
+    NonMaxSuppressionV2,
+    NonMaxSuppressionV3,
+    NonMaxSuppressionV4,
+    NonMaxSuppressionV5,
+)
+from lstm_lower.passes.formulas.rows import INT64
+from lstm_lower.passes.formulas.sizes import up_to, wide
+from lstm_lower.passes.gradients.pullback import pullback
+from lstm_lower.passes.rules.registry import Node, lowers
+
+_FLOAT = ir.DataType.FLOAT
+
+
+@lowers(
+    NonMaxSuppression,
+    NonMaxSuppressionV2,
+    NonMaxSuppressionV3,
+    NonMaxSuppressionV4,
+    NonMaxSuppressionV5,
+    repeatable=True,
+)
+def non_max_suppression(n: Node) -> dict[str, Expr]:
+    """ONNX's operator for one image and one class, of whose places the box is the last number."""
+    b, scores = n.builder, n.scores
+    if n.op is NonMaxSuppressionV5 and n.fixed("soft_nms_sigma") != 0:
+        raise n.unsupported("soft_nms_sigma", "0", f"{float(n.fixed('soft_nms_sigma'))}")
+    most, least = wide(n.max_output_size).reshape(1), float(np.finfo(np.float32).min)
+    thresholds = [scores.like(n.get(name, least)).reshape(1) for name in ("iou_threshold", "score_threshold")]
+    places = b.op(std.NonMaxSuppression, n.boxes.unsqueeze(0), scores.unsqueeze(0, 1), most, *thresholds)
+    chosen = places.slice(2, 3, axis=1).reshape(-1)
+    count = b.op(std.Shape, chosen)
+    found = {"selected_indices": chosen, "selected_scores": b.op(std.Gather, scores, chosen, axis=0)}
+    if n.get("pad_to_max_output_size", False):
+        behind = b.concat([b.ints(0), most - count], 0)
+        found = {name: b.op(std.Pad, x, behind) for name, x in found.items()}
+    found["valid_outputs"] = count.reshape()
+    return {output.name: found[output.name] for output in n.op.outputs}
+
+
+class _Axis:
+    """The places on an axis of the images that the pixels of each box have, in float32 as the kernels compute them.
+
+    Attributes:
+        places: [N, made].
+        inside: which of them lie between the first and the last pixel.
+    """
+
+    def __init__(self, image: Expr, boxes: Expr, made: Expr, axis: int) -> None:
+        b = boxes.builder
+        self.last = b.sizes([image.size(axis)]).reshape() - 1
+        last, steps = self.last.cast(_FLOAT), (made - 1).maximum(1).cast(_FLOAT)
+        first, end = (boxes.slice(corner, corner + 1, axis=1) for corner in (axis - 1, axis + 1))
+        many = first * last + up_to(b, made).cast(_FLOAT) * ((end - first) * last / steps)
+        # One pixel shows the middle.
+        self.places = b.where(made > 1, many, (first + end) * 0.5 * last)
+        within = [b.op(std.Not, x) for x in (self.places < 0, self.places > last)]
+        self.inside = b.op(std.And, *within)
+
+    def pixels(self, places: Expr) -> Expr:
+        """Whole places as numbers of pixels of the images; those beyond as any."""
+        return places.cast(INT64).maximum(0).minimum(self.last)
+
+
+def _cut(n: Node, image: Expr, rows: Expr, columns: Expr) -> Expr:
+    """Pixels of the images, or means of the four around a place, by their distances."""
+    b = n.builder
+    y, x = _Axis(image, n.boxes, rows, 1), _Axis(image, n.boxes, columns, 2)
+    width, channels = (b.sizes([image.size(axis)]) for axis in (2, 3))
+    flat = b.op(std.Reshape, image, b.concat([b.ints(-1), channels], 0))
+    first = wide(n.box_ind).unsqueeze(1) * (y.last + 1)
+
+    def at(row: Expr, column: Expr) -> Expr:
+        row_starts = (first + y.pixels(row)) * width
+        return b.op(std.Gather, flat, row_starts.unsqueeze(2) + x.pixels(column).unsqueeze(1), axis=0)
+
+    def behind(share: Expr, axis: int) -> Expr:
+        return share.unsqueeze(axis, 3)
+
+    if n.method == "nearest":
+        # Halves go up.
+        row, column = (b.op(std.Floor, a.places) + _half(a.places).cast(_FLOAT) for a in (y, x))
+        made = at(row, column)
+    else:
+        (top, bottom), (left, right) = ((b.op(std.Floor, a.places), b.op(std.Ceil, a.places)) for a in (y, x))
+        down, across = behind(y.places - top, 2), behind(x.places - left, 1)
+        corners = ((at(row, left), at(row, right)) for row in (top, bottom))
+        above, below = (first_one + (second - first_one) * across for first_one, second in corners)
+        made = above + (below - above) * down
+    inside = b.op(std.And, behind(y.inside, 2), behind(x.inside, 1))
+    return b.where(inside, made, n.get("extrapolation_value", 0.0))
+
+
+def _half(places: Expr) -> Expr:
+    """Which places lie in the second half of a pixel."""
+    b = places.builder
+    return b.op(std.Not, places - b.op(std.Floor, places) < 0.5)
+
+
+@lowers(CropAndResize, repeatable=True)
+def crop_and_resize(n: Node) -> dict[str, Expr]:
+    """Cut out in float32."""
+    b = n.builder
+    sizes = [b.op(std.Gather, wide(n.crop_size), b.constant(at, INT64), axis=0) for at in (0, 1)]
+    return {"crops": _cut(n, n.image.cast(_FLOAT), *sizes)}
+
+
+def _made(n: Node) -> list[Expr]:
+    return [n.builder.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
+
+
+@lowers(CropAndResizeGradImage, repeatable=True)
+def crop_and_resize_grad_image(n: Node) -> dict[str, Expr]:
+    """Each pixel's gradient, shared out among those that it was made from."""
+    b = n.builder
+    image = b.op(std.ConstantOfShape, wide(n.image_size), value=ir.tensor([0], dtype=_FLOAT))
+    channels = n.grads.shape
+    image = b.set_shape(image, [None, None, None, None if channels is None else channels[3]])
+    return {"output": pullback(b, [_cut(n, image, *_made(n))], [image], [n.grads])[0].cast(n.T)}
+
+
+@lowers(CropAndResizeGradBoxes, repeatable=True)
+def crop_and_resize_grad_boxes(n: Node) -> dict[str, Expr]:
+    """How what is cut out changes as its places move."""
+    return {"output": pullback(n.builder, [_cut(n, n.image.cast(_FLOAT), *_made(n))], [n.boxes], [n.grads])[0]}
