@@ -71,6 +71,7 @@ def _grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,  # noqa: ARG001
     create_graph: bool = False,
+    only_inputs: bool = True,  # noqa: ARG001
     allow_unused: bool | None = None,  # noqa: ARG001
     is_grads_batched: bool = False,
     materialize_grads: bool = False,  # noqa: ARG001

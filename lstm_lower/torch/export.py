@@ -303,7 +303,7 @@ def _traced(
 ) -> tuple[torch.export.ExportedProgram, Axes, Collection[str]]:
     """The traced step with as many open axes as can be; of those that are not, why; buffers of branches."""
     reasons = joined(closed, {})
-    failed: Exception | None = None
+    failed: list[Exception] = []
     trials = Trials(step, tensors)
     for choice in choices(names, tensors, wanted):
         axes = [open_ - set(closed.get(name, ())) for name, open_ in zip(names, choice, strict=True)]
@@ -318,18 +318,18 @@ def _traced(
         except LstmLowerError:
             raise
         except Exception as error:  # noqa: BLE001
-            failed = failed or error
+            failed.append(error)
         else:
-            if failed is not None:
+            if failed:
                 for name, tensor, open_ in zip(names, tensors, axes, strict=True):
-                    left = dict.fromkeys(set(range(tensor.dim())) - open_, cause(failed))
+                    left = dict.fromkeys(set(range(tensor.dim())) - open_, cause(failed[0]))
                     reasons[name] = left | reasons.get(name, {})
             return program, reasons, read
-    assert failed is not None
+    # The last fails for no open axis.
     raise UnsupportedOpError(
-        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {raised(failed)}; "
-        f"{way_around(failed)}"
-    ) from failed
+        f"{type(step.module).__name__} requires a forward that torch.export can trace, got: {raised(failed[-1])}; "
+        f"{way_around(failed[-1])}"
+    ) from failed[-1]
 
 
 def _captured(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -313,6 +314,27 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     functional.gumbel_softmax: _gumbel_softmax,
     functional.instance_norm: _instance_norm,
 }
+
+
+# Names of numpy, which PyTorch's own functions take for theirs.
+_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x1": "input", "x2": "other"}
+
+
+def as_declared(
+    handler: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments under names that a function of ours has: not numpy's, and operands by place that it names otherwise."""
+    named = dict(kwargs)
+    if not named:
+        return args, named
+    parameters = inspect.signature(handler).parameters
+    for theirs, name in _NUMPY.items():
+        if theirs in named and theirs not in parameters:
+            named[name] = named.pop(theirs)
+    for place, name in enumerate(("input", "other")):
+        if name in named and name not in parameters and len(args) == place:
+            args = (*args, named.pop(name))
+    return args, named
 
 
 @contextlib.contextmanager

@@ -61,11 +61,9 @@ class InnerGradientsPass(Pass):
 
     def _write(self, model: ir.Model, node: ir.Node) -> None:
         space = self.context.space
-        count = node.attributes["outputs"].as_int()
-        given = [value for value in node.inputs if value is not None]
-        results, seeds, operands = given[:count], given[count : 2 * count], given[2 * count :]
 
         def activity() -> Activity:
+            results, _, operands = _operands(node)
             return Activity(_before(model, node), space.facts, operands, results)
 
         active = activity()
@@ -75,6 +73,8 @@ class InnerGradientsPass(Pass):
         check_rules(model, active)
         if ragged_scans_to_loops(model, space, set(active.nodes(model.graph))):
             active = activity()
+        # What became formulas has other results.
+        results, seeds, operands = _operands(node)
         b = Builder.before(node, space)
         reverse = Reverse(b, active.active)
         for result, seed in zip(results, seeds, strict=True):
@@ -85,6 +85,13 @@ class InnerGradientsPass(Pass):
             found = reverse.gradients.get(operand)
             replace(old, (b.zeros_like(b.wrap(operand)) if found is None else found).value, space)
         model.graph.remove(node, safe=True)
+
+
+def _operands(node: ir.Node) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value]]:
+    """Results, seeds, and operands of a node of the domain."""
+    count = node.attributes["outputs"].as_int()
+    given = [value for value in node.inputs if value is not None]
+    return given[:count], given[count : 2 * count], given[2 * count :]
 
 
 def _before(model: ir.Model, node: ir.Node) -> list[ir.Node]:

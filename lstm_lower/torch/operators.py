@@ -23,7 +23,7 @@ from lstm_lower.torch.attention import ATTENTION
 from lstm_lower.torch.checks import CHECKS
 from lstm_lower.torch.complex_numbers import OF_COMPLEX, TO_COMPLEX, has_complex
 from lstm_lower.torch.embeddings import EMBEDDINGS
-from lstm_lower.torch.functions import HANDLERS, all_stopped, node, stopped
+from lstm_lower.torch.functions import HANDLERS, all_stopped, as_declared, node, stopped
 from lstm_lower.torch.hooks import ResultHooks
 from lstm_lower.torch.indices import INDICES, wide_indices
 from lstm_lower.torch.known import Held, KnownValues
@@ -195,8 +195,12 @@ class Interception(TorchFunctionMode):
         handler = self._handlers.get(func)
         if func in OF_COMPLEX and has_complex((args, kwargs)):
             handler = OF_COMPLEX[func]
-        result = NotImplemented if handler is None else handler(*args, **kwargs)
-        return func(*args, **kwargs) if result is NotImplemented else result
+        if handler is not None:
+            ours, named = as_declared(handler, args, kwargs)
+            result = handler(*ours, **named)
+            if result is not NotImplemented:
+                return result
+        return func(*args, **kwargs)
 
     def _without_gradient(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A call under `torch.no_grad`: no gradient goes from its result to its operands.

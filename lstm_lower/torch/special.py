@@ -152,6 +152,10 @@ def _clamp(input: Tensor, min: Any = None, max: Any = None) -> Any:  # noqa: A00
     return x if max is None else torch.where(x > max, max, x)
 
 
+def _clamp_max(input: Tensor, max: Any) -> Any:  # noqa: A002
+    return _clamp(input, None, max)
+
+
 def _bound(number: Any, like: Tensor) -> Any:
     made: Callable[..., Tensor] = torch.scalar_tensor
     if isinstance(number, torch.SymInt):
@@ -168,7 +172,7 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
     "atan2": angle_of,
     "clamp": _clamp,
     "clamp_": _clamp_in_place,
-    "clamp_max": lambda x, bound: _clamp(x, None, bound),
+    "clamp_max": _clamp_max,
     "clamp_min": _clamp,
     "clip": _clamp,
     "clip_": _clamp_in_place,

@@ -40,9 +40,18 @@ def second(module: Any, x: Any) -> Any:
 
 def penalty(module: Any, x: Any) -> Any:
     x = x.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(module.layer(x)[0].sum(), x, create_graph=True)
+    y = module.layer(x)[0]
+    options = {"create_graph": True, "retain_graph": True, "only_inputs": True}
+    (slope,) = torch.autograd.grad(outputs=y, inputs=x, grad_outputs=torch.ones_like(y), **options)
     (kept,) = torch.autograd.grad(module.head(x).sum(), x)  # no gradient goes through this one
     return (slope.norm(dim=-1) - 1) ** 2 + (kept * x).sum(-1) * module.head(x).sum(-1)
+
+
+def through_losses(module: Any, x: Any) -> Any:
+    x = x.clone().requires_grad_()
+    scores, classes = module.head(x).flatten(0, 1), x.detach()[..., 0].flatten().gt(0).long()
+    (slope,) = torch.autograd.grad(nn.functional.cross_entropy(scores, classes), x, create_graph=True)
+    return module.head(x + slope.sign() + slope)
 
 
 def adapted(module: Any, x: Any) -> Any:
@@ -63,7 +72,7 @@ def products(module: Any, x: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", [second, penalty, adapted, products])
+@pytest.mark.parametrize("function", [second, penalty, through_losses, adapted, products])
 def test_derivatives_within_forward(function: Callable[..., Any]) -> None:
     module = Deriving(function)
 

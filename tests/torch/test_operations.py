@@ -333,6 +333,12 @@ def test_gradients_of_scattered_extremes_are_shared_as_in_pytorch(reduce: str, i
     compare(scattered, examples(9), examples(14), rtol=1e-6)
 
 
+def _named(x: Any) -> Any:
+    apart = torch.median(x, axis=1, keepdims=True).values + torch.squeeze(input=x[:, :1], axis=1).unsqueeze(1)
+    along = x.cumprod(axis=1) + torch.std(x, axis=1, keepdims=True) + x.clamp_max(max=0.5)
+    return apart + along + torch.erf(input=x) + torch.atan2(input=x, other=x.exp()) + x.max(axis=1, keepdims=True)[0]
+
+
 def _normalized(x: Any) -> Any:
     return torch._native_batch_norm_legit(x, x[0, :, 0], None, training=True, momentum=0.1, eps=1e-5)
 
@@ -340,6 +346,7 @@ def _normalized(x: Any) -> Any:
 @pytest.mark.parametrize(
     "function",
     [
+        _named,
         _normalized,
         lambda x: x.aminmax() + x.aminmax(dim=1, keepdim=True),
         lambda x: F.adaptive_avg_pool3d(torch.ones(1, 4, 5, 3) * x.mean(), (2, 3, 3)),
