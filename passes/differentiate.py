@@ -245,7 +245,7 @@ def decomposed(context: Context, model: ir.Model, activity: Activity) -> bool:
     facts = activity.facts
 
     def stays(node: ir.Node) -> bool:
-        return has_rule(node, facts) and not is_inexact(node, facts, known=True)
+        return has_rule(node, facts) and not is_inexact(node, facts)
 
     others = {node for node in activity.nodes(model.graph) if not stays(node)}
     if not others:

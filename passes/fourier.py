@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
@@ -18,13 +17,7 @@ class ExactFourierPass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites, at every nesting level."""
-        modified = self._decompose(model, std.STFT)
-        return ir.passes.PassResult(model, self._decompose(model, std.DFT) or modified)
-
-    def _decompose(self, model: ir.Model, kind: type[std.Standard]) -> bool:
-        """Rewrites nodes of a kind, but not those that come of it, whose lengths are powers of two."""
         facts = self.context.space.facts
-        found = {node for node in all_nodes(model.graph) if kind.matches(node) and is_inexact(node, facts)}
-        if not found:
-            return False
-        return bool(DecomposePass(found.__contains__).share(self.context)(model).modified)
+        if not any(is_inexact(node, facts) for node in all_nodes(model.graph)):
+            return ir.passes.PassResult(model, modified=False)
+        return DecomposePass(lambda node: is_inexact(node, facts)).share(self.context)(model)

@@ -15,6 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.decompositions.registry import decomposes
+from lstm_lower.passes.formulas.rows import fitted
 from lstm_lower.passes.formulas.sizes import Size, divided, scalar, up_to
 
 DOUBLE, INT64 = ir.DataType.DOUBLE, ir.DataType.INT64
@@ -22,40 +23,36 @@ DOUBLE, INT64 = ir.DataType.DOUBLE, ir.DataType.INT64
 _TABLE = 1024
 
 
-def is_inexact(node: ir.Node, facts: Facts, *, known: bool = False) -> bool:
-    """Whether a node is a transform in float32 of a length that may be no power of two, and that can be rewritten.
-
-    Args:
-        node: any node.
-        facts: what is known of its model's values.
-        known: for lengths that are known alone; those that come of them are powers of two, of open ones they may be.
-    """
+def is_inexact(node: ir.Node, facts: Facts) -> bool:
+    """Whether a node is a transform in float32 of a length that may be no power of two, and that can be rewritten."""
     framed = std.STFT.of(node, facts) if std.STFT.matches(node) else None
     if framed is not None:
-        return _is_rough(_frame(framed, facts), known) and facts.dtype(framed.signal) == ir.DataType.FLOAT
+        return _is_rough(_frame(framed, facts)) and facts.dtype(framed.signal) == ir.DataType.FLOAT
     op = std.DFT.of(node, facts) if std.DFT.matches(node) else None
     if op is None or op.axis is None or (op.inverse and op.onesided):
         return False
     shape = facts.shape(op.data)
     if shape is None or facts.dtype(op.data) != ir.DataType.FLOAT or shape[-1] not in (1, 2):
         return False
-    # A length of its own cuts the signal or fills it up, and may be a power of two.
-    given = None if op.length is None else facts.entries(op.length)
-    own = op.length is None or (bool(given) and list(given or ()) == [shape[op.axis]])
-    return own and _is_rough(shape[op.axis], known)
+    given = node.metadata_props.get(std.LENGTH) == std.POWER_OF_TWO
+    return not given and _is_rough(shape[op.axis] if op.length is None else _number(op.length, facts))
 
 
 def _frame(op: std.STFT, facts: Facts) -> object:
     """The length of a frame, as far as it is known."""
     if op.length is not None:
-        known = facts.constant(op.length)
-        return None if known is None else int(known.reshape(-1)[0])
+        return _number(op.length, facts)
     shape = None if op.window is None else facts.shape(op.window)
     return shape[0] if shape else None
 
 
-def _is_rough(length: object, known: bool) -> bool:
-    return length & (length - 1) != 0 if isinstance(length, int) else not known
+def _number(length: ir.Value, facts: Facts) -> int | None:
+    known = facts.constant(length)
+    return None if known is None else int(known.reshape(-1)[0])
+
+
+def _is_rough(length: object) -> bool:
+    return not isinstance(length, int) or length & (length - 1) != 0
 
 
 @decomposes(std.DFT)
@@ -66,8 +63,12 @@ def _dft(op: std.DFT, b: Builder) -> list[Expr] | None:
         return None
     rank = len(x.shape)
     order = [*(i for i in range(rank - 1) if i != axis), axis, rank - 1]
-    moved = x if axis == rank - 2 else x.transpose(*order)
     length = x.size(axis)
+    if op.length is not None:
+        known = _number(op.length, b.facts)
+        length = b.wrap(op.length).cast(INT64).reshape(1) if known is None else known
+        x = fitted(x, axis, length)
+    moved = x if axis == rank - 2 else x.transpose(*order)
     sign = 1 if op.inverse else -1
     if isinstance(length, int) and length <= _TABLE:
         result = _by_table(moved, length, length // 2 + 1 if op.onesided else length, sign)
@@ -135,8 +136,11 @@ def _product(x: Expr, y: Expr) -> Expr:
 
 
 def _transform(x: Expr, length: Expr, axis: int, inverse: int) -> Expr:
-    """Of a length that is a power of two; that it is given says that it may stay as it is."""
+    """Of a length that is a power of two, which its mark says."""
     b = x.builder
-    if b.opset >= 20:
-        return b.op(std.DFT, x, length, b.constant(axis, INT64), inverse=inverse)
-    return b.op(std.DFT, x, length, axis=axis, inverse=inverse)
+    at = {"axis": axis} if b.opset < 20 else {}
+    made = b.op(std.DFT, x, length, *([] if at else [b.constant(axis, INT64)]), inverse=inverse, **at)
+    node = made.value.producer()
+    assert node is not None
+    node.metadata_props[std.LENGTH] = std.POWER_OF_TWO
+    return made

@@ -83,3 +83,10 @@ def padded(x: Expr, axis: int, before: Size, after: Size) -> Expr:
     if all(isinstance(width, int) and not width for width in widths):
         return x
     return x.builder.op(std.Pad, x, x.builder.sizes(widths))
+
+
+def fitted(x: Expr, axis: int, size: Size) -> Expr:
+    """Cut or filled with zeros behind to a size along an axis."""
+    made = padded(x, axis, 0, size - x.size(axis))
+    own = size if isinstance(size, int) else None
+    return x if made is x else x.builder.set_shape(made, [own if i == axis else d for i, d in enumerate(x.shape or ())])

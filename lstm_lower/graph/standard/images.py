@@ -120,6 +120,10 @@ class Col2Im(Standard):
     block = Operand(2)
 
 
+# A DFT that bears this in its `metadata_props` is of a length that is a power of two, whatever is known of it.
+LENGTH, POWER_OF_TWO = "lstm_lower.length", "a power of two"
+
+
 class DFT(Standard):
     """The discrete Fourier transform; the last axis is of the real and the imaginary part."""
 

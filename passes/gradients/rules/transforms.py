@@ -5,7 +5,7 @@ from __future__ import annotations
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.graph.form import undeclared
-from lstm_lower.passes.formulas.rows import INT64, reshape_to
+from lstm_lower.passes.formulas.rows import INT64, fitted, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, divided, scalar, up_to, wide
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like, stops
 from lstm_lower.passes.gradients.rules.moving import around
@@ -29,7 +29,7 @@ def _dft(op: std.DFT, n: Adjoint) -> Gradients:
     half = op.onesided and op.inverse
     length = _length(op, n, x.size(axis))
     # The whole of what the transform reads, zeros where a half is left out.
-    dy = dy if half else _fitted(dy, axis, length)
+    dy = dy if half else fitted(dy, axis, length)
     inputs = [dy.value, None, *([n.b.constant(axis, INT64).value] if n.b.opset >= 20 else [])]
     changed = {"inverse": int(not op.inverse), "onesided": int(half)}
     dx = n.again(inputs, **changed, **({} if n.b.opset >= 20 else {"axis": axis}))
@@ -38,7 +38,7 @@ def _dft(op: std.DFT, n: Adjoint) -> Gradients:
     rank = len(x.shape or ())
     if half:
         dx = dx * _twofold(n, rank - axis, length)
-    dx, parts = _fitted(dx, axis, x.size(axis)), x.size(-1)
+    dx, parts = fitted(dx, axis, x.size(axis)), x.size(-1)
     return [reshaped_like(dx if parts == 2 else dx.slice(0, parts, axis=rank - 1), n.x())]
 
 
@@ -57,19 +57,6 @@ def _length(op: std.DFT, n: Adjoint, size: Size) -> Size:
         known = n.b.facts.constant(op.length)
         return int(known.reshape(-1)[0]) if known is not None else wide(n.x(1)).reshape(1)
     return (size - 1) * 2 if op.inverse and op.onesided else size
-
-
-def _fitted(x: Expr, axis: int, size: Size) -> Expr:
-    """Cut or filled with zeros behind to a size along an axis."""
-    shape, rank = x.shape or (), len(x.shape or ())
-    missing = size - x.size(axis)
-    if isinstance(missing, int) and missing == 0:
-        return x
-    widths: list[Size] = [0] * (2 * rank)
-    widths[axis + rank] = missing
-    made = x.builder.op(std.Pad, x, x.builder.sizes(widths))
-    own = size if isinstance(size, int) else None
-    return x.builder.set_shape(made, [own if i == axis else dim for i, dim in enumerate(shape)])
 
 
 def _twofold(n: Adjoint, axes: int, length: Size) -> Expr:
