@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import lstm_lower as ll
@@ -52,3 +53,32 @@ def test_as_pytorch(name: str) -> None:
     found = run(twice, fed)
     for key, wanted in {"grad/x": dx, "grad/grad/x/x": ddx, "grad/seed/y": dseed}.items():
         np.testing.assert_allclose(found[key], wanted.numpy(force=True), rtol=1e-4, atol=1e-6, err_msg=key)
+
+
+RECTIFIERS: dict[str, Any] = {
+    "Relu(x)": F.relu,
+    "Clip(x, low, high)": lambda x: x.clamp(-1, 1),
+    "Clip(x, low)": lambda x: x.clamp(-1),
+    "LeakyRelu <alpha = 0.1> (x)": lambda x: F.leaky_relu(x, 0.1),
+    "Elu(x)": F.elu,
+    "Celu <alpha = 2.0> (x)": lambda x: F.celu(x, 2.0),
+    "Selu(x)": F.selu,
+    "HardSigmoid <alpha = 0.16666667, beta = 0.5> (x)": F.hardsigmoid,
+    "HardSwish(x)": F.hardswish,
+    "ThresholdedRelu <alpha = 1.0> (x)": lambda x: F.threshold(x, 1.0, 0.0),
+    "Shrink <lambd = 0.5> (x)": F.hardshrink,
+}
+
+
+@pytest.mark.parametrize("text", RECTIFIERS)
+def test_not_a_number_through_rectifiers(text: str) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 20]>
+        g (float[9] x) => (float[9] y) <float low = {{-1.0}}, float high = {{1.0}}> {{ y = {text} }}""")
+    feeds = {
+        "x": np.float32([np.nan, np.inf, -np.inf, 0, -0.0, 1, -1, 3, -4]),
+        "seed/y": np.arange(1, 10, dtype=np.float32),
+    }
+    x = torch.tensor(feeds["x"], requires_grad=True)
+    RECTIFIERS[text](x).backward(torch.tensor(feeds["seed/y"]))
+    found = run(ll.gradient(model, "y", ["x"], seeds=True), feeds)["grad/x"]
+    np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-5)

@@ -111,13 +111,15 @@ def _prelu(op: std.PRelu, n: Adjoint) -> Gradients:
 
 @differentiates(std.Clip)
 def _clip(op: std.Clip, n: Adjoint) -> Gradients:
-    """Elements at a bound belong to the operand, those beyond it to it; all to `high` where that is below `low`."""
+    """Elements at a bound belong to the operand, those beyond it to it; all to `high` where that is below `low`.
+
+    As in PyTorch NaN belongs to none of them.
+    """
     x, low, high = n.x(0), n.given(1), n.given(2)
+    dx = n.dy if low is None else n.b.where(n.b.op(std.GreaterOrEqual, x, low), n.dy, 0)
+    dx = dx if high is None else n.b.where(_at_most(x, high), dx, 0)
     below = None if low is None else x < low
     above = None if high is None else x > high
-    dx = n.dy
-    for outside in (below, above):
-        dx = dx if outside is None else n.b.where(outside, 0, dx)
     if low is not None and high is not None and (n.needs(1) or n.needs(2)):
         crossed = low > high
         below = n.b.op(std.And, x < low, n.b.op(std.Not, crossed))
@@ -131,9 +133,14 @@ def _same(op: std.Unary, n: Adjoint) -> Gradients:
     return [n.dy]
 
 
+def _at_most(x: Expr, bound: Expr | float) -> Expr:
+    return x.builder.op(std.LessOrEqual, x, x.like(bound))
+
+
 # The gradient of an operand x with result y by that of the result.
 Slope = Callable[[Expr, Expr, Expr], Expr]
 
+# Where PyTorch has a gradient for NaN (most rectifiers hand it on), it is that one.
 _SLOPES: dict[type[std.Unary], Slope] = {
     std.Neg: lambda dy, x, y: -dy,
     std.Abs: lambda dy, x, y: dy * dy.builder.op(std.Sign, x),
@@ -150,7 +157,7 @@ _SLOPES: dict[type[std.Unary], Slope] = {
     std.HardSwish: lambda dy, x, y: _piecewise(dy, x, -3, 3, dy * (x / 3 + 0.5)),
     std.Log: lambda dy, x, y: dy / x,
     std.Reciprocal: lambda dy, x, y: -dy * (y * y),
-    std.Relu: lambda dy, x, y: dy.builder.where(y > 0, dy, 0),
+    std.Relu: lambda dy, x, y: dy.builder.where(_at_most(y, 0), 0, dy),
     std.Sigmoid: lambda dy, x, y: dy * y * (1 - y),
     std.Sin: lambda dy, x, y: dy * dy.builder.op(std.Cos, x),
     std.Sinh: lambda dy, x, y: dy * dy.builder.op(std.Cosh, x),
@@ -171,8 +178,8 @@ for _view, _slope in _SLOPES.items():
 
 
 def _piecewise(dy: Expr, x: Expr, low: float, high: float, between: Expr) -> Expr:
-    """Nothing up to `low`, all of it from `high` on."""
-    return dy.builder.where(x > low, dy.builder.where(x < high, between, dy), 0)
+    """Nothing up to `low`, all of it from `high` on, and for NaN."""
+    return dy.builder.where(_at_most(x, low), 0, dy.builder.where(x < high, between, dy))
 
 
 @differentiates(std.Elu, std.Celu, std.Selu)
@@ -180,9 +187,9 @@ def _elu(op: std.Elu | std.Celu | std.Selu, n: Adjoint) -> Gradients:
     x, alpha = n.x(), op.alpha
     scale = op.gamma if isinstance(op, std.Selu) else 1.0
     # exp of what is not chosen may not overflow into NaN: 0 * inf.
-    below = n.b.where(x > 0, 0, x)
+    below = n.b.where(_at_most(x, 0), x, 0)
     slope = (below / alpha).exp() if isinstance(op, std.Celu) else below.exp() * alpha
-    return [n.dy * (n.b.where(x > 0, 1, slope) * scale)]
+    return [n.dy * (n.b.where(_at_most(x, 0), slope, 1) * scale)]
 
 
 @differentiates(std.LeakyRelu)
@@ -192,12 +199,12 @@ def _leaky_relu(op: std.LeakyRelu, n: Adjoint) -> Gradients:
 
 @differentiates(std.ThresholdedRelu)
 def _thresholded_relu(op: std.ThresholdedRelu, n: Adjoint) -> Gradients:
-    return [n.b.where(n.x() > op.alpha, n.dy, 0)]
+    return [n.b.where(_at_most(n.x(), op.alpha), 0, n.dy)]
 
 
 @differentiates(std.Shrink)
 def _shrink(op: std.Shrink, n: Adjoint) -> Gradients:
-    return [n.b.where(n.x().abs() > op.lambd, n.dy, 0)]
+    return [n.b.where(_at_most(n.x().abs(), op.lambd), 0, n.dy)]
 
 
 @differentiates(std.HardSigmoid)
