@@ -48,6 +48,7 @@ FAMILIES = {
     "special": "Special functions",
     "systems": "Systems of equations and determinants",
     "detection": "Detection of objects",
+    "images": "Images sampled anew, patches, colours",
     "ort_recurrent": "onnxruntime-training: recurrent layers",
     "ort_elementwise": "onnxruntime-training: elementwise",
     "ort_arrays": "onnxruntime-training: indexing and sums",

@@ -150,6 +150,13 @@ IN_TRAINING = {
     "recurrent_dropout": lambda: [L.LSTM(3, recurrent_dropout=0.5, dropout=0.3, seed=3)],
     "noise": lambda: [L.SpatialDropout1D(0.5, seed=3), L.GRU(3, dropout=0.4), L.GaussianNoise(0.1, seed=3)],
     "batch_normalization": lambda: [L.BatchNormalization(), L.LSTM(4), L.BatchNormalization()],
+    "augmentation": lambda: [
+        L.Rescaling(0.1, 0.5),
+        L.Reshape((2, 1, 3)),
+        L.RandomHue(0.3, (0, 1), seed=3),
+        L.RandomRotation(0.2, seed=3),
+        L.Flatten(),
+    ],
 }
 
 

@@ -299,3 +299,12 @@ def regions_of_interest(x: Any, y: Any) -> Any:
     chosen = tf.image.non_max_suppression(corners, y[:, 0], 3, 0.5)
     boxes, owners = tf.gather(corners, chosen), tf.math.mod(chosen, tf.shape(x)[0])
     return weigh(tf.image.crop_and_resize(x, boxes, owners, [2, 3]))
+
+
+@step((2, 5, 6, 3))
+def patches_of_resized_images(x: Any) -> Any:
+    larger = tf.image.resize(x, [7, 8], "bicubic") + tf.image.resize(x, [7, 8], "lanczos3")
+    patches = tf.image.extract_patches(larger, [1, 3, 2, 1], [1, 2, 2, 1], [1, 1, 2, 1], "SAME")
+    return (
+        weigh(patches) + weigh(tf.image.rgb_to_hsv(tf.sigmoid(x))) + weigh(tf.image.resize(x, [3, 4], antialias=True))
+    )

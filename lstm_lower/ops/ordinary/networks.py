@@ -77,7 +77,7 @@ class LogSoftmax(OpDef):
         logsoftmax = operand("*S C")
 
 
-class _Resizing(OpDef, abstract=True):
+class Resizing(OpDef, abstract=True):
     """What reads or makes images of other sizes.
 
     With `half_pixel_centers` a pixel is a square and its place the centre of it; with `align_corners` the corners of
@@ -98,7 +98,7 @@ class _Resizing(OpDef, abstract=True):
             raise call.error("attribute half_pixel_centers", "false where align_corners is true", True)
 
 
-class _ResizedTo(_Resizing, abstract=True):
+class _ResizedTo(Resizing, abstract=True):
     """Images of the sizes that an operand holds."""
 
     @classmethod
@@ -110,7 +110,9 @@ class _ResizedTo(_Resizing, abstract=True):
         return [TensorInfo(dtype, (call.sizes.get("N"), *rows, call.sizes.get("C")))]
 
 
-class _Resized(_ResizedTo, abstract=True):
+class Resized(_ResizedTo, abstract=True):
+    """Images of any dtype, and of the sizes that an operand holds."""
+
     class Types:
         T = (*FLOATS, "int8", "uint8", "int16", "uint16", "int32", "int64")
 
@@ -119,14 +121,14 @@ class _Resized(_ResizedTo, abstract=True):
         size = operand("2", "int32")
 
 
-class ResizeNearestNeighbor(_Resized):
+class ResizeNearestNeighbor(Resized):
     """Images of other sizes, each pixel that of the nearest place."""
 
     class Outputs:
         resized_images = operand(None)
 
 
-class ResizeBilinear(_Resized):
+class ResizeBilinear(Resized):
     """Images of other sizes, each pixel interpolated linearly between the four around its place."""
 
     class Outputs:
@@ -146,7 +148,7 @@ class ResizeNearestNeighborGrad(_ResizedTo):
         output = operand(None)
 
 
-class ResizeBilinearGrad(_Resizing):
+class ResizeBilinearGrad(Resizing):
     """Gradient of linearly interpolated images with respect to the images."""
 
     forward = "ResizeBilinear"

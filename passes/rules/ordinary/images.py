@@ -1,0 +1,362 @@
+"""Lowering of the ops that sample images anew, cut patches out of them and change their colours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.ops.ordinary.images import (
+    KERNELS,
+    AdjustContrastv2,
+    AdjustHue,
+    AdjustSaturation,
+    ExtractImagePatches,
+    HSVToRGB,
+    ImageProjectiveTransformV2,
+    ImageProjectiveTransformV3,
+    ResizeArea,
+    ResizeBicubic,
+    ResizeBicubicGrad,
+    RGBToHSV,
+    ScaleAndTranslate,
+    ScaleAndTranslateGrad,
+)
+from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.rows import INT64, padded, reshape_to
+from lstm_lower.passes.formulas.sizes import Size, at_least, divided, up_to, wide
+from lstm_lower.passes.formulas.spatial import margins
+from lstm_lower.passes.gradients.pullback import pullback
+from lstm_lower.passes.rules.ordinary.tables import widened
+from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.spatial import SpatialAxis
+
+_FLOAT = ir.DataType.FLOAT
+
+
+def _entry(vector: Expr, at: int) -> Expr:
+    return vector.builder.op(std.Gather, vector, vector.builder.constant(at, INT64), axis=0)
+
+
+def _sampled(images: Expr, rows: Expr, columns: Expr) -> Expr:
+    """Sums of rows and of columns by the weights [P, H] and [Q, W]."""
+    b = images.builder
+    images = b.op(std.Einsum, rows, images, equation="ph,nhwc->npwc")
+    return b.op(std.Einsum, columns, images, equation="qw,npwc->npqc")
+
+
+def _numbers(size: Size, images: Expr) -> Expr:
+    return up_to(images.builder, size).cast(_FLOAT)
+
+
+def _cubics(n: Node, images: Expr, axis: int, made: Expr) -> Expr:
+    """The weights of the four pixels around each place of an axis, as the kernels compute them [made, size].
+
+    Those of squares leave out pixels beyond the image, those of points take its edge in their place.
+    """
+    b, squares = images.builder, bool(n.half_pixel_centers)
+    slope = -0.5 if squares else -0.75
+    size = b.sizes([images.size(axis)]).reshape()
+    last = size - 1
+    scale = size.cast(_FLOAT) / made.cast(_FLOAT)
+    if n.align_corners:
+        scale = b.where(made > 1, last.cast(_FLOAT) / (made - 1).maximum(1).cast(_FLOAT), scale)
+    numbers = _numbers(made, images)
+    places = (numbers + 0.5) * scale - 0.5 if squares else numbers * scale
+    below = b.op(std.Floor, places)
+    beyond = b.op(std.Round, (places - below) * 1024.0) / 1024.0
+    weights = []
+    for step in (-1, 0, 1, 2):
+        # How far the pixel lies from the place.
+        x = beyond + 1.0 if step == -1 else beyond if step == 0 else step - beyond
+        near = ((x * (slope + 2) - (slope + 3)) * x) * x + 1.0
+        far = ((x * slope - 5 * slope) * x + 8 * slope) * x - 4 * slope
+        pixel = below.cast(INT64) + step
+        bounded = pixel.maximum(0).minimum(last)
+        weight = far if step in (-1, 2) else near
+        weight = b.where(b.op(std.Equal, pixel, bounded), weight, 0.0) if squares else weight
+        here = b.op(std.Equal, bounded.unsqueeze(1), up_to(b, size)).cast(_FLOAT)
+        weights.append((weight, here))
+    total = sum((weight for weight, _ in weights[1:]), weights[0][0])
+    parts = [(weight / total if squares else weight).unsqueeze(1) * here for weight, here in weights]
+    return sum(parts[1:], parts[0])
+
+
+def _bicubic(n: Node, images: Expr, made: list[Expr]) -> Expr:
+    return _sampled(images, *(_cubics(n, images, axis, size) for axis, size in zip((1, 2), made, strict=True)))
+
+
+@lowers(ResizeBicubic, repeatable=True)
+def resize_bicubic(n: Node) -> dict[str, Expr]:
+    """Interpolated in float32."""
+    size = wide(n.operand("size"))
+    return {"resized_images": _bicubic(n, n.images.cast(_FLOAT), [_entry(size, at) for at in (0, 1)])}
+
+
+def _made(n: Node) -> list[Expr]:
+    return [n.builder.sizes([n.grads.size(axis)]).reshape() for axis in (1, 2)]
+
+
+@lowers(ResizeBicubicGrad, repeatable=True)
+def resize_bicubic_grad(n: Node) -> dict[str, Expr]:
+    """Each pixel's gradient, shared out among those that it was interpolated from."""
+    image = n.original_image.cast(_FLOAT)
+    return {
+        "output": pullback(n.builder, [_bicubic(n, image, _made(n))], [image], [n.grads])[0].cast(
+            n.original_image.dtype
+        )
+    }
+
+
+@lowers(ResizeArea, repeatable=True)
+def resize_area(n: Node) -> dict[str, Expr]:
+    """Pixels weighed by how much of them lies in the area."""
+    b, images, weights = n.builder, n.images.cast(_FLOAT), []
+    for axis in (1, 2):
+        size, made = images.size(axis), _entry(wide(n.operand("size")), axis - 1)
+        scale = b.sizes([size]).reshape().cast(_FLOAT) / made.cast(_FLOAT)
+        start, pixel = _numbers(made, images).unsqueeze(1), _numbers(size, images)
+        covered = ((start + 1.0) * scale).minimum(pixel + 1.0) - (start * scale).maximum(pixel)
+        weights.append(covered.maximum(0.0) / scale)
+    return {"resized_images": _sampled(images, *weights)}
+
+
+def _sinc(radius: float) -> Callable[[Expr], Expr]:
+    def weight(x: Expr) -> Expr:
+        b, safe = x.builder, x.maximum(1e-3)
+        waves = [b.op(std.Sin, safe * (math.pi / over)) for over in (1, radius)]
+        value = waves[0] * waves[1] * radius / (safe * safe * math.pi**2)
+        return b.where(x > 1e-3, b.where(x > radius, 0.0, value), 1.0)
+
+    return weight
+
+
+def _cubic(near: tuple[float, ...], far: tuple[float, ...]) -> Callable[[Expr], Expr]:
+    """A piece by a polynomial from 0 to 1 and another one from there to 2, by coefficients from the highest on."""
+
+    def polynomial(x: Expr, factors: tuple[float, ...]) -> Expr:
+        value = x * factors[0] + factors[1]
+        for factor in factors[2:]:
+            value = value * x + factor
+        return value
+
+    def weight(x: Expr) -> Expr:
+        b = x.builder
+        return b.where(x < 1.0, polynomial(x, near), b.where(x < 2.0, polynomial(x, far), 0.0))
+
+    return weight
+
+
+# Weights by the distance from a place.
+_KERNELS: dict[str, Callable[[Expr], Expr]] = {
+    **{f"lanczos{radius}": _sinc(radius) for radius in (1, 3, 5)},
+    "gaussian": lambda x: x.builder.where(x < 1.5, (x * x * -2.0).exp(), 0.0),
+    "box": lambda x: x.builder.where(x > 0.5, 0.0, x.builder.where(x < 0.5, x.like(1.0), 0.5)),
+    "triangle": lambda x: (1.0 - x).maximum(0.0),
+    "keyscubic": _cubic((1.5, -2.5, 0.0, 1.0), (-0.5, 2.5, -4.0, 2.0)),
+    "mitchellcubic": _cubic((7 / 6, -2.0, 0.0, 8 / 9), (-7 / 18, 2.0, -10 / 3, 16 / 9)),
+}
+
+
+def _weighed(n: Node, images: Expr, made: list[Expr]) -> Expr:
+    b, weights = n.builder, []
+    for number, size in enumerate(made):
+        length = b.sizes([images.size(number + 1)]).reshape().cast(_FLOAT)
+        inverse = n.scale.like(1.0) / _entry(n.scale, number)
+        places = (_numbers(size, images) + 0.5) * inverse - inverse * _entry(n.translation, number)
+        spread = inverse.maximum(1.0) if n.antialias else inverse.like(1.0)
+        away = (_numbers(images.size(number + 1), images) + 0.5 - places.unsqueeze(1)).abs() / spread
+        weight = b.where(away > KERNELS[n.kernel_type], 0.0, _KERNELS[n.kernel_type](away))
+        total = weight.sum(1, keepdims=True)
+        counts = total.abs() > 1000 * float(np.finfo(np.float32).tiny)
+        beyond = b.op(std.Or, places < 0.0, places > length).unsqueeze(1)
+        weights.append(b.where(beyond, 0.0, weight / b.where(counts, total, 1.0)))
+    return _sampled(images, *weights)
+
+
+@lowers(ScaleAndTranslate, repeatable=True)
+def scale_and_translate(n: Node) -> dict[str, Expr]:
+    """Weighed in float32."""
+    size = wide(n.operand("size"))
+    return {"resized_images": _weighed(n, n.images.cast(_FLOAT), [_entry(size, at) for at in (0, 1)])}
+
+
+@lowers(ScaleAndTranslateGrad, repeatable=True)
+def scale_and_translate_grad(n: Node) -> dict[str, Expr]:
+    """By the same weights the other way."""
+    image = n.original_image
+    return {"output": pullback(n.builder, [_weighed(n, image, _made(n))], [image], [n.grads])[0]}
+
+
+def _windows(image: Expr, at: int, axis: SpatialAxis) -> Expr:
+    """The elements of all windows along an axis: [..., windows, kernel, ...]."""
+    b, size = image.builder, image.size(at)
+    count: Size = divided(size + (axis.stride - 1), axis.stride)
+    if axis.padding == "VALID":
+        count = divided(size - axis.extent, axis.stride) + 1
+    place = margins(axis, size, count)
+    image = padded(image, at, place.before, at_least(place.after, 0))
+    starts = up_to(b, count).unsqueeze(1) * axis.stride
+    return b.op(std.Gather, image, starts + b.constant(np.arange(axis.kernel) * axis.dilation, INT64), axis=at)
+
+
+@lowers(ExtractImagePatches, repeatable=True)
+def extract_image_patches(n: Node) -> dict[str, Expr]:
+    """Rows of all windows, and columns of these."""
+    b, rows_and_columns = n.builder, n.op.axes(n.call.attributes)
+    image = _windows(computed(n.moved("images")), 1, rows_and_columns[0])
+    image = _windows(image, 3, rows_and_columns[1]).transpose(0, 1, 3, 2, 4, 5)
+    entries = b.sizes([image.size(5)]) * (rows_and_columns[0].kernel * rows_and_columns[1].kernel)
+    sizes = [b.sizes([image.size(axis)]) for axis in (0, 1, 2)]
+    return {"patches": reshape_to(image, concat([*sizes, entries], 0))}
+
+
+def _within(n: Node, places: Expr, size: Expr) -> Expr:
+    """Places on the image that those beyond it mean."""
+    b, last, length = n.builder, (size - 1).cast(_FLOAT), size.cast(_FLOAT)
+    if n.fill_mode == "CONSTANT":
+        return places
+    if n.fill_mode == "REFLECT":
+        # Whole turns to the front and back again do not count.
+        twice = length * 2.0
+        before = places + twice * _whole(-places / twice)
+        before = b.where(before < -length, before + twice, -before - 1.0)
+        behind = places - twice * _whole(places / twice)
+        behind = b.where(behind < length, behind, twice - behind - 1.0)
+        places = b.where(places < 0.0, before, b.where(places > last, behind, places))
+    if n.fill_mode == "WRAP":
+        around = last.maximum(1.0)
+        before = places + length * (_whole(-places / around) + 1.0)
+        behind = places - length * _whole(places / around)
+        places = b.where(places < 0.0, before, b.where(places > last, behind, places))
+    return places.maximum(0.0).minimum(last)
+
+
+def _whole(x: Expr) -> Expr:
+    """The whole part of numbers that are not negative."""
+    return x.builder.op(std.Floor, x)
+
+
+@lowers(ImageProjectiveTransformV2, ImageProjectiveTransformV3, repeatable=True)
+def image_projective_transform(n: Node) -> dict[str, Expr]:
+    """Pixels by their numbers; the ones beyond the image are one behind the last."""
+    b, images = n.builder, computed(n.moved("images"))
+    images = images if images.dtype.is_floating_point() else images.cast(ir.DataType.DOUBLE)
+    count, height, width, channels = (b.sizes([n.images.size(axis)]) for axis in range(4))
+    sizes, letters = wide(n.output_shape), [n.transforms.slice(at, at + 1, axis=1).unsqueeze(2) for at in range(8)]
+    y, x = (_numbers(_entry(sizes, at), n.transforms) for at in (0, 1))
+    y = y.unsqueeze(1)
+
+    def line(first: int) -> Expr:
+        made: Expr = letters[first] * x + letters[first + 1] * y
+        return made
+
+    depth = line(6) + 1.0
+    gone = b.op(std.Equal, depth, depth.like(0.0))
+    across, down = (
+        _within(n, (line(first) + letters[first + 2]) / b.where(gone, 1.0, depth), size.reshape())
+        for first, size in ((0, width), (3, height))
+    )
+    fill = n.get("fill_value", 0.0)
+    fill = fill.cast(images.dtype) if isinstance(fill, Expr) else images.like(fill)
+    flat = reshape_to(images, concat([count * height * width, channels], 0))
+    starts = (up_to(b, count) * (height * width)).unsqueeze(1, 2)
+
+    def read(row: Expr, column: Expr) -> Expr:
+        inside = [
+            b.op(std.And, b.op(std.Not, at < 0.0), at < size.cast(_FLOAT))
+            for at, size in ((row, height), (column, width))
+        ]
+        inside_both = b.op(std.And, *inside)
+        at = [b.where(inside_both, x, 0.0).cast(INT64) for x in (row, column)]
+        pixels = b.op(std.Gather, flat, starts + at[0] * width + at[1], axis=0)
+        seen = b.op(std.And, inside_both, b.op(std.Not, gone)).unsqueeze(3)
+        return b.where(seen, pixels, fill)
+
+    if n.interpolation == "NEAREST":
+        made_image = read(_rounded(down), _rounded(across))
+    else:
+        top, left = b.op(std.Floor, down), b.op(std.Floor, across)
+        bottom, right = top + 1.0, left + 1.0
+
+        def share(part: Expr) -> Expr:
+            return part.unsqueeze(3).cast(images.dtype)
+
+        above, below = (
+            share(right - across) * read(row, left) + share(across - left) * read(row, right) for row in (top, bottom)
+        )
+        made_image = share(bottom - down) * above + share(down - top) * below
+        made_image = b.where(gone.unsqueeze(3), fill, made_image)
+    return {"transformed_images": made_image.cast(n.moved("images").dtype)}
+
+
+def _rounded(x: Expr) -> Expr:
+    """The nearest whole number, halves away from zero."""
+    b = x.builder
+    return b.op(std.Sign, x) * b.op(std.Floor, x.abs() + 0.5)
+
+
+def _channels(pixels: Expr) -> list[Expr]:
+    return [pixels.slice(at, at + 1, axis=-1) for at in range(3)]
+
+
+def _hue(rgb: Expr) -> list[Expr]:
+    """Hue, saturation and value, each with an axis of size 1 in place of the three colours."""
+    b = rgb.builder
+    red, green, blue = _channels(rgb)
+    value = red.maximum(green).maximum(blue)
+    extent = value - red.minimum(green).minimum(blue)
+    saturation = b.where(value > 0.0, extent / b.where(value > 0.0, value, 1.0), 0.0)
+    sixth = rgb.like(1.0) / (b.where(extent > 0.0, extent, 1.0) * 6.0)
+    hue = b.where(
+        b.op(std.Equal, red, value),
+        (green - blue) * sixth,
+        b.where(b.op(std.Equal, green, value), (blue - red) * sixth + 2 / 6, (red - green) * sixth + 4 / 6),
+    )
+    hue = b.where(extent > 0.0, hue, 0.0)
+    return [b.where(hue < 0.0, hue + 1.0, hue), saturation, value]
+
+
+def _coloured(hue: Expr, saturation: Expr, value: Expr) -> Expr:
+    six = hue * 6.0
+    distances = [(six - 3.0).abs() - 1.0, 2.0 - (six - 2.0).abs(), 2.0 - (six - 4.0).abs()]
+    plain = 1.0 - saturation
+    return concat([(plain + saturation * x.maximum(0.0).minimum(1.0)) * value for x in distances], -1)
+
+
+@lowers(RGBToHSV, repeatable=True)
+def rgb_to_hsv(n: Node) -> dict[str, Expr]:
+    """By the largest of the three colours."""
+    return {"output": concat(_hue(widened(n.images)), -1)}
+
+
+@lowers(HSVToRGB, repeatable=True)
+def hsv_to_rgb(n: Node) -> dict[str, Expr]:
+    """Each colour by the distance of its hue."""
+    return {"output": _coloured(*_channels(widened(n.images)))}
+
+
+@lowers(AdjustHue, repeatable=True)
+def adjust_hue(n: Node) -> dict[str, Expr]:
+    """Turned, and back to less than once round."""
+    hue, saturation, value = _hue(n.images)
+    turned = hue + n.delta
+    return {"output": _coloured(turned - _whole(turned), saturation, value)}
+
+
+@lowers(AdjustSaturation, repeatable=True)
+def adjust_saturation(n: Node) -> dict[str, Expr]:
+    """Within 0 and 1."""
+    hue, saturation, value = _hue(n.images)
+    return {"output": _coloured(hue, (saturation * n.operand("scale")).maximum(0.0).minimum(1.0), value)}
+
+
+@lowers(AdjustContrastv2, repeatable=True)
+def adjust_contrast(n: Node) -> dict[str, Expr]:
+    """By the mean over rows and columns."""
+    mean = n.images.reduce(std.ReduceMean, (-3, -2))
+    return {"output": (n.images - mean) * n.contrast_factor + mean}
