@@ -242,6 +242,7 @@ def trace(
     tensors = [tensor.detach().clone() for tensor in (*operands.tensors, *example_targets)]
     wanted = requested(dynamic_shapes, names, tensors)
     step = Step(module, operands, loss, target_names)
+    step.follow(Trials(step, tensors).moved())
     program, reasons, read = _traced(step, names, tensors, wanted, closed or {})
     return Traced(step, program, names, tensors, reasons, wanted, closed or {}, read)
 

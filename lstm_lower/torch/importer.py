@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import operator
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Literal, get_args
@@ -333,7 +334,7 @@ def _with_states(exported: Exported, *, keep: bool) -> ir.Model:
 
 @dataclasses.dataclass
 class BuffersPass(Pass):
-    """Makes buffers that a step changes part of its state.
+    """Makes buffers, and parameters without a gradient, that a step changes part of its state.
 
     Attributes:
         module: whose buffers they are.
@@ -364,7 +365,7 @@ class BuffersPass(Pass):
 
     def _first(self, name: str) -> ir.Value:
         """A buffer's present value."""
-        array = numbers(self.module.get_buffer(name))
+        array = numbers(operator.attrgetter(name)(self.module))
         tensor = ir.tensor(array, name=name)
         return ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
 

@@ -141,7 +141,7 @@ class Names:
 
     Attributes:
         outputs: names of the loss and of what the module returns.
-        states: names of buffers, which come last.
+        states: names of buffers and of parameters that it changes, which come last.
     """
 
     def __init__(self) -> None:
@@ -154,6 +154,8 @@ class Step(nn.Module):
 
     Attributes:
         names: of what it returns.
+        moved_weights: names of parameters with a gradient that it changes in place.
+        moves: whether it changes any parameters in place.
     """
 
     def __init__(
@@ -172,6 +174,9 @@ class Step(nn.Module):
             self._taken.add("loss")
         # What is made a buffer while the module runs is made anew each time.
         self._buffers_before = [name for name, _ in module.named_buffers()]
+        self._moved: list[str] = []
+        self.moved_weights: list[str] = []
+        self.moves = False
         # An object of its own, since what is set on a module while it is traced is reset.
         self.names = Names()
 
@@ -179,6 +184,18 @@ class Step(nn.Module):
         """Each module stays in the mode that it is in."""
         self.training = mode
         return self
+
+    def follow(self, changed: Sequence[str]) -> None:
+        """Makes states of parameters without a gradient that the module changes, such as averages of others."""
+        own = dict(self.module.named_parameters())
+        self._moved = [name for name in changed if name in own and not own[name].requires_grad]
+        self.moved_weights = [name for name in changed if name not in self._moved]
+        self.moves = bool(changed)
+
+    def states(self) -> dict[str, Tensor]:
+        """What may be changed from step to step beside weights that are trained."""
+        parameters = dict(self.module.named_parameters()) if self._moved else {}
+        return dict(self.module.named_buffers()) | {name: parameters[name] for name in self._moved}
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Runs the module on its inputs, and the loss on what follows them."""
@@ -203,11 +220,11 @@ class Step(nn.Module):
             if id(tensor) in taken:
                 named[place] = (name, tensor.clone())
             taken.add(id(tensor))
-        buffers = dict(self.module.named_buffers())
+        held = self.states()
         states = [
-            (name, buffers[name].clone())
-            for name in self._buffers_before
-            if name in buffers and not buffers[name].is_complex()
+            (name, held[name].clone())
+            for name in (*self._buffers_before, *self._moved)
+            if name in held and not held[name].is_complex()
         ]
         self.names.outputs = [name for name, _ in named]
         self.names.states = [name for name, _ in states]

@@ -26,6 +26,7 @@ from lstm_lower.torch.embeddings import EMBEDDINGS
 from lstm_lower.torch.functions import HANDLERS, all_stopped, as_declared, node, stopped
 from lstm_lower.torch.hooks import ResultHooks
 from lstm_lower.torch.indices import INDICES, wide_indices
+from lstm_lower.torch.interface import Step
 from lstm_lower.torch.known import Held, KnownValues
 from lstm_lower.torch.linear_algebra import LINEAR_ALGEBRA
 from lstm_lower.torch.loss_functions import LOSSES
@@ -107,7 +108,7 @@ class Interception(TorchFunctionMode):
         known: values that do not depend on what is fed.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: Step) -> None:
         super().__init__()
         self._module = module
         self.known = KnownValues()
@@ -222,12 +223,12 @@ class Interception(TorchFunctionMode):
         return result
 
     def _has_no_gradient(self, x: Tensor) -> bool:
-        """Whether a tensor was made without one, or is a buffer of the module or a view of one."""
+        """Whether a tensor was made without one, or is a state of the module or a view of one."""
         if id(x) in self._stopped:
             return True
         storage = x.untyped_storage()._cdata
         return not x.requires_grad and any(
-            storage == buffer.untyped_storage()._cdata for buffer in self._module.buffers()
+            storage == state.untyped_storage()._cdata for state in self._module.states().values()
         )
 
     def _detached(self, input: Tensor) -> Tensor:  # noqa: A002

@@ -57,7 +57,7 @@ def logarithms_allowed() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def open_arithmetic() -> Iterator[None]:
-    """Leaves open what functions of `math` make of open sizes, and has `round` and `divmod`, which PyTorch lacks."""
+    """Leaves open what `math` and numpy make of open sizes, and has `round` and `divmod`, which PyTorch lacks."""
     logarithm: Callable[[Any], Any] = torch._sym_log2  # type: ignore[attr-defined]
     formulas: dict[str, Callable[..., Any]] = {
         "exp": lambda x: 2.0 ** (x * math.log2(math.e)),
@@ -89,6 +89,11 @@ def open_arithmetic() -> Iterator[None]:
     with contextlib.ExitStack() as held:
         for name, formula in formulas.items():
             held.enter_context(replaced(math, name, either(getattr(math, name), formula)))
+        # Functions of numpy call methods of their names.
+        methods = {name: formulas[name] for name in ("exp", "log", "log2", "sqrt")} | {"rint": nearest}
+        for kind in (torch.SymInt, torch.SymFloat):
+            for name, formula in methods.items():
+                held.enter_context(replaced(kind, name, formula))
         held.enter_context(replaced(torch.SymFloat, "__round__", nearest))
         held.enter_context(replaced(torch.SymInt, "__divmod__", with_rest))
         yield

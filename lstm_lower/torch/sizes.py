@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -107,7 +108,7 @@ class Comparison:
         if self._trials.changed is None:
             with contextlib.suppress(RefusedError):
                 self._trials.results(self._tensors)
-        return self._trials.changed or []
+        return list(dict.fromkeys([*self._step.moved_weights, *(self._trials.changed or [])]))
 
     def differing_axes(self) -> Axes:
         """Input -> open axis -> how the model differs from the module where that axis has another size.
@@ -220,7 +221,7 @@ class Comparison:
         new = f"new_{buffer}"
         if new in got:
             return False
-        before = numbers(self._step.module.get_buffer(buffer))
+        before = numbers(operator.attrgetter(buffer)(self._step.module))
         return expected[new].shape != before.shape or not np.array_equal(
             expected[new], before, equal_nan=before.dtype.kind in "fc"
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -51,25 +52,52 @@ class Trials:
             RefusedError: it fails.
         """
         # What it changes are copies; of parameters only until it is known that there are none.
-        own = dict(self._step.named_buffers()) | ({} if self.changed == [] else dict(self._step.named_parameters()))
-        with (
-            torch.random.fork_rng(devices=[]),
-            torch.enable_grad(),
-            attributes_kept(self._step),
-            eagerly(),
-            Plainly(),
-        ):
-            copies = copied_weights(self._step, parameters=self.changed != [])
-            try:
-                results: Sequence[Tensor] = self._step(*(x.clone() for x in inputs))
-            except Exception as error:
-                raise RefusedError from error
-        buffers = {id(buffer) for buffer in self._step.buffers() if not buffer.is_complex()}
+        parameters = self.changed != [] or self._step.moves
+        own = dict(self._step.named_buffers()) | (dict(self._step.named_parameters()) if parameters else {})
+        with _undone(self._step):
+            copies = copied_weights(self._step, parameters=parameters)
+            results = self._run(inputs)
+        states = {id(state) for state in self._step.states().values() if not state.is_complex()}
         changed = [
-            name for name, value in own.items() if id(value) not in buffers and not _equal(copies[id(value)], value)
+            name for name, value in own.items() if id(value) not in states and not _equal(copies[id(value)], value)
         ]
         self.changed = self.changed or [name.removeprefix("module.") for name in changed]
         return results
+
+    def moved(self) -> list[str]:
+        """Names of parameters that the module changes in place, also if it does not at their present values.
+
+        A moving average is equal to what it begins as a copy of, and bounds may be far away.
+        """
+        with _undone(self._step):
+            copied_weights(self._step, parameters=True)
+            own = {name: x for name, x in self._step.named_parameters() if x.is_floating_point()}
+            with torch.no_grad():
+                for x in own.values():
+                    x.mul_(2 + torch.rand_like(x)).add_(torch.rand_like(x))
+            before = {name: (x.detach().clone(), x._version) for name, x in own.items()}
+            try:
+                self._run(self.tensors)
+            except RefusedError:
+                return []
+        return [
+            name.removeprefix("module.")
+            for name, (kept, version) in before.items()
+            if own[name]._version != version or not _equal(kept, own[name])
+        ]
+
+    def _run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        try:
+            results: Sequence[Tensor] = self._step(*(x.clone() for x in inputs))
+        except Exception as error:
+            raise RefusedError from error
+        return results
+
+
+@contextlib.contextmanager
+def _undone(step: Step) -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(step), eagerly(), Plainly():
+        yield
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

@@ -276,33 +276,6 @@ def test_complex_parameters_are_pairs_in_a_step() -> None:
         ll.from_torch(module, x + 1j, "mse")
 
 
-class Halving(nn.Linear):
-    """Halves its weights, once."""
-
-    halved = False
-
-    def forward(self, x: Any) -> Any:
-        if not self.halved:
-            with torch.no_grad():
-                self.weight.div_(2)
-        self.halved = True
-        return super().forward(x)
-
-
-@pytest.mark.slow
-def test_parameters_that_forward_changes_are_refused() -> None:
-    module = Halving(3, 4)
-    before = module.weight.detach().clone()
-    with pytest.raises(UnsupportedOpError, match="leaves its parameters as they are, got weight changed in place"):
-        ll.from_torch(module, torch.ones(2, 3), "mse", "sgd")
-    assert torch.equal(module.weight, before)
-    assert not module.halved
-    got = ll.Session(ll.from_torch(module, torch.ones(2, 3), "mse", what="input_gradient")).run(
-        {"x": np.ones((5, 3), np.float32), "target": np.zeros((5, 4), np.float32)}
-    )
-    np.testing.assert_allclose(got["output"], module(torch.ones(5, 3)).detach(), rtol=1e-5)
-
-
 class Starting(nn.Module):
     """Starts from states that it learns, and from one that it keeps; both are zero at first. Two weights are one."""
 

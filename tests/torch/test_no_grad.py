@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.errors import UnsupportedOpError
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
 
 
 def _elements_set(m: Module, x: Any) -> Any:
@@ -115,3 +118,76 @@ def test_gradients_are_torchs(formula: Callable[..., Any]) -> None:
     expected.backward()
     assert float(got["loss"]) == pytest.approx(expected.item(), rel=1e-5)
     np.testing.assert_allclose(got["grad/w"], module.w.grad, rtol=1e-5, atol=1e-5)
+
+
+class Halving(nn.Linear):
+    """Halves its weights, once."""
+
+    halved = False
+
+    def forward(self, x: Any) -> Any:
+        if not self.halved:
+            with torch.no_grad():
+                self.weight.div_(2)
+        self.halved = True
+        return super().forward(x)
+
+
+@pytest.mark.slow
+def test_parameters_that_forward_changes_are_refused() -> None:
+    module = Halving(3, 4)
+    before = module.weight.detach().clone()
+    with pytest.raises(UnsupportedOpError, match="leaves its parameters as they are, got weight changed in place"):
+        ll.from_torch(module, torch.ones(2, 3), "mse", "sgd")
+    assert torch.equal(module.weight, before)
+    assert not module.halved
+    got = ll.Session(ll.from_torch(module, torch.ones(2, 3), "mse", what="input_gradient")).run(
+        {"x": np.ones((5, 3), np.float32), "target": np.zeros((5, 4), np.float32)}
+    )
+    np.testing.assert_allclose(got["output"], module(torch.ones(5, 3)).detach(), rtol=1e-5)
+
+
+class Bounded(nn.Linear):
+    """Keeps its weights within bounds that they are not near."""
+
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            self.weight.clamp_(-99, 99)
+        return super().forward(x)
+
+
+class Averaging(nn.Module):
+    """Predicts what averages of its weights, which begin as copies of them, tell of another view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.online, self.head = nn.Linear(3, 4), nn.Linear(4, 4)
+        self.slow = copy.deepcopy(self.online).requires_grad_(requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
+
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            for fast, slow in zip(self.online.parameters(), self.slow.parameters(), strict=True):
+                slow.data = slow.data * 0.75 + fast.data * 0.25
+            self.scale.mul_(0.5)
+        return self.head(self.online(x)) - self.slow(x.flip(-1)) * self.scale
+
+
+@pytest.mark.slow
+def test_averages_of_weights_are_state() -> None:
+    module, theirs = Averaging(), Averaging()
+    theirs.load_state_dict(module.state_dict())
+    mine, optimizer = (torch.optim.SGD([p for p in m.parameters() if p.requires_grad], 0.5) for m in (module, theirs))
+    trainer = ll.Trainer(ll.from_torch(module, torch.ones(2, 3), "mse", mine))
+    for rows in (2, 3, 5):
+        x, target = torch.rand(rows, 3), torch.rand(rows, 4)
+        loss = functional.mse_loss(theirs(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert trainer.step({"x": x.numpy(), "target": target.numpy()}).loss == pytest.approx(loss.item(), rel=1e-5)
+    trainer.to_torch(module)
+    for name, value in theirs.state_dict().items():
+        np.testing.assert_allclose(module.state_dict()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    with pytest.raises(UnsupportedOpError, match="leaves its parameters as they are, got weight changed in place"):
+        ll.from_torch(Bounded(3, 4), torch.ones(2, 3), "mse", "sgd")

@@ -39,6 +39,7 @@ class Sliced(torch.nn.Module):
         lambda size: math.ceil(math.log2(size)),
         lambda size: math.isqrt(size) + round(10 * math.log(size)) - math.floor(math.pow(size, 1.5)),
         lambda size: int(math.exp(size / 50)),
+        lambda size: int(np.sqrt(size)) + int(np.log2(size)) + int(np.rint(size * 0.5)),
     ],
 )
 def test_sizes_are_as_python_computes_them(end: Callable[[Any], Any]) -> None:
