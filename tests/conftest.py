@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import gc
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Looks for garbage less often, a tenth of the tests' time: models, modules and tests are many small objects that stay.
 # From the start, since every import and every test that is collected is among them.
 gc.set_threshold(50_000, 20, 20)
+
+# PyTorch imports triton late, with its first optimizer, and the process ends there if TensorFlow was imported before:
+# both have an LLVM of their own.
+if importlib.util.find_spec("tensorflow"):
+    with contextlib.suppress(ImportError):
+        importlib.import_module("triton")
 
 # How long an example takes tells of the machine's other work, not of what is tested.
 hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -230,6 +234,7 @@ NEARLY_ZERO: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NEARLY_ZERO)
 @pytest.mark.parametrize("faulty", [False, True])
 def test_what_is_nearly_zero_beside_its_terms_is_compared_by_these(
@@ -357,3 +362,15 @@ def test_arguments_that_do_not_fit() -> None:
         export(torch.nn.Linear(2, 2), ())
     with pytest.raises(InvalidInputError, match=r"dynamic_shapes requires names of .'input'., got 'x'"):
         export(torch.nn.Linear(2, 2), torch.zeros(1, 2), {"x": [0]})
+
+
+@pytest.mark.slow
+def test_triton_is_not_imported_behind_tensorflow(tmp_path: Path) -> None:
+    """TensorFlow and triton hold an LLVM each, and the process ends while the second is read in."""
+    (tmp_path / "tensorflow.py").touch()
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton/__init__.py").write_text("import os; os._exit(3)")
+    code = "import tensorflow, torch, lstm_lower as ll; "
+    code += "ll.from_torch(torch.nn.Linear(2, 1), torch.zeros(3, 2), torch.nn.MSELoss(), 'adam')"
+    folders = os.pathsep.join([str(tmp_path), *sys.path])
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": folders}, check=True)
