@@ -106,6 +106,7 @@ def test_scatter_nd_of_old_opsets(opset: int) -> None:
     check_node("ScatterND", [X, np.asarray([[2], [0]]), _random(2, 4, 2)], opset=opset, twice=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zeros", [[], [1], [0, 1], [0, 1, 2], [0, 3]])
 def test_products_with_zeros(zeros: list[int]) -> None:
     updates = _random(4)

@@ -60,6 +60,7 @@ def test_blocks_hold_an_inner_loop_and_add_once_per_block() -> None:
     assert len(inner) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["plain", "peephole", "short", "dynamic"])
 @pytest.mark.parametrize("op", ["BlockLSTMGrad", "BlockLSTM"])
 @pytest.mark.parametrize("schedule", ["auto", "unroll", "chunk:3", "chunk:7", "chunk:1"])

@@ -37,6 +37,7 @@ PASSES = [
 quick = tried(8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
 @quick
 @given(case=foreign_models())

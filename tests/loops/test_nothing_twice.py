@@ -49,6 +49,7 @@ class Work:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_cudnn(case: Case) -> None:
     operands = case.operands()

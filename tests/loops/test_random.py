@@ -38,6 +38,7 @@ PASSES = [
 quick = tried(8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.name)
 @quick
 @given(case=loop_models())

@@ -74,6 +74,7 @@ def test_losses_by_name_object_and_function(loss: Any) -> None:
     np.testing.assert_array_equal(made["y"], y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trainable", "chosen"),
     [("w", {"w"}), (["b", "s"], {"b", "s"}), ("*", {"w", "b", "s"}), (lambda name: name != "w", {"b", "s"})],

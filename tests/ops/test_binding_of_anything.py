@@ -32,11 +32,17 @@ ANYTHING: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([np.float32(1), np.int64(3), np.dtype("float32"), object(), {}, np.zeros(3)]),
 )
 DIMS = st.one_of(st.integers(0, 4), st.integers(-2, 2**40), st.sampled_from(["T", "B", "", None]))
+SMALL = st.integers(0, 4)
+SHAPES = st.one_of(st.none(), st.lists(DIMS, max_size=5).map(tuple))
+RESTS = st.lists(SMALL, max_size=3).map(tuple)
+VALUES = st.lists(st.one_of(SMALL, st.integers(-(2**62), 2**62)), min_size=1, max_size=4)
+DTYPES_OR_NONE = st.sampled_from([None, *DType])
+SELDOM = st.sampled_from((False,) * 11 + (True,))
 
 
 def seldom(draw: st.DrawFn) -> bool:
     """One time in twelve, which leaves most of a node as it should be."""
-    return draw(st.sampled_from((False,) * 11 + (True,)))
+    return draw(SELDOM)
 
 
 @st.composite
@@ -44,17 +50,16 @@ def infos(draw: st.DrawFn, declared: Operand, types: dict[str, DType], sizes: di
     """What is known of an operand, most of it as the definition wants it."""
     if seldom(draw):
         return None
-    dtype = draw(st.sampled_from([None, *DType])) if seldom(draw) else types[declared.dtype]
-    shape = draw(st.one_of(st.none(), st.lists(DIMS, max_size=5).map(tuple)))
+    dtype = draw(DTYPES_OR_NONE) if seldom(draw) else types[declared.dtype]
+    shape = draw(SHAPES)
     if declared.spec is not None and not seldom(draw):
-        rest = tuple(draw(st.lists(st.integers(0, 4), max_size=3))) if declared.spec.rest else ()
+        rest = draw(RESTS) if declared.spec.rest else ()
         shape = (*rest, *(dim.value(dict(sizes)) for dim in declared.spec.dims))
         shape = tuple(draw(DIMS) if seldom(draw) else dim for dim in shape)
     value = None
     if dtype is not None and dtype.is_integer() and draw(st.booleans()):
         given_shape = tuple(dim if isinstance(dim, int) and 0 <= dim < 9 else 2 for dim in shape or ())
-        numbers = draw(st.lists(st.one_of(st.integers(0, 4), st.integers(-(2**62), 2**62)), min_size=1, max_size=4))
-        value = np.resize(np.array(numbers), given_shape)
+        value = np.resize(np.array(draw(VALUES)), given_shape)
         shape = shape if seldom(draw) else given_shape
     return TensorInfo(dtype, shape, value)
 

@@ -130,6 +130,7 @@ def test_lower(rows: list[Row]) -> None:
             assert ", got " in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", SEQUENCE_OPS)
 def test_session(op: str) -> None:
     """Every malformed feed is refused before onnxruntime sees it, also where the graph's own sizes are open."""

@@ -40,6 +40,7 @@ def run(model: onnx.ModelProto, **feeds: np.ndarray) -> list[np.ndarray]:
     return session.run(None, feeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("no", [0, 1])
 @pytest.mark.parametrize("opset", [None, 21])
 @pytest.mark.parametrize("chosen", [False, True])

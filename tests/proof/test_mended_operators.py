@@ -130,6 +130,7 @@ SLICES = (
 BOUNDS = [-(2**63), -6, -4, -1, 0, 3, 5, 2**31 - 1, 2**63 - 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [-(2**31), -3, -1, 1, 2])
 def test_slices_are_onnxruntimes(step: int) -> None:
     x = np.arange(4.0)

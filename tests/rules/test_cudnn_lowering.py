@@ -61,6 +61,7 @@ def test_training_graph(case: Case) -> None:
     assert_close(results, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES[5::37], ids=str)
 def test_backward_alone(case: Case) -> None:
     operands = with_forward(case, case.operands(seed=2))
@@ -68,6 +69,7 @@ def test_backward_alone(case: Case) -> None:
     assert_close(run(ll.lower(model), operands), backward_of(case, operands))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES[3::60], ids=str)
 @pytest.mark.parametrize("opset", [13, 18, 21])
 def test_float32_and_opsets(case: Case, opset: int) -> None:

@@ -55,6 +55,7 @@ def test_philox_known_answers() -> None:
     assert full == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("opset", [18, 21])
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE])

@@ -51,6 +51,7 @@ def test_arguments(call: Callable[[], object], message: str) -> None:
         call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -35,6 +35,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ODD)
 def test_odd_notes_change_nothing(tmp_path: Path, text: str) -> None:
     trainer = ll.Trainer(char_lstm()[0])

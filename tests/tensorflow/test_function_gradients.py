@@ -62,6 +62,7 @@ def in_a_loop(x: Any, w: Any) -> list[Any]:
     return tf.gradients(states, [x, w])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build", [two_results, the_same_argument_twice, a_gradient_of_its_own, in_a_loop], ids=lambda f: f.__name__
 )

@@ -98,6 +98,7 @@ DRAWN: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", DRAWN)
 @pytest.mark.parametrize("counter", [0, -1, 2**63 - 256], ids=["start", "carry", "half"])
 def test_generators_draw_on(draw: str, counter: int) -> None:

@@ -70,6 +70,7 @@ def assert_equal(results: dict[str, Array], expected: dict[str, Array]) -> None:
         np.testing.assert_allclose(results[name], value, rtol=0, atol=TOLERANCE * max(scale, 1e-30), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case not in CUDNN])
 @pytest.mark.filterwarnings("ignore::lstm_lower.passes.repair.WrongGradientWarning")
 def test_results_equal_tensorflow(case: str) -> None:

@@ -179,6 +179,7 @@ MOVED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheduler", "rule"), [*((it, MOVED[0]) for it in CHAINS), *((CHAINS[5], it) for it in MOVED)]
 )

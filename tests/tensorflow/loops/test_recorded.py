@@ -31,6 +31,7 @@ CASES = [(path, way) for path in RECORDED[::8] for way in WAYS]
 CASES += [(path, WAYS[i % len(WAYS)]) for i, path in enumerate(RECORDED) if i % 8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("recorded", "way"), CASES, ids=[f"{path.stem}-{WAYS.index(way)}" for path, way in CASES])
 def test_three_steps(recorded: Path, way: Way, tmp_path: Path) -> None:
     check(unpacked(recorded, tmp_path), way)
