@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-import onnx
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -16,7 +15,7 @@ from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of, with_inner
 from lstm_lower.graph.verify import verify_types
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.opset.installed import MIN_OPSET
+from lstm_lower.passes.opset.installed import raise_ir_version
 
 T = TypeVar("T", ir.Value, ir.Node)
 
@@ -203,9 +202,7 @@ class StandardImportsPass(Pass):
         others = [domain for domain in imports if domain]
         for domain in others:
             del imports[domain]
-        needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", imports.get("", MIN_OPSET))])
-        raised = model.ir_version < needed
-        model.ir_version = max(model.ir_version, needed)
+        raised = raise_ir_version(model)
         return ir.passes.PassResult(model, modified=bool(others) or raised)
 
     def ensures(self, model: ir.Model) -> None:

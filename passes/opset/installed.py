@@ -86,3 +86,15 @@ def _loads(node: onnx.NodeProto, version: int, inputs: Sequence[onnx.ValueInfoPr
     except Exception:  # noqa: BLE001 (onnxruntime's exceptions have no common base)
         return None
     return True
+
+
+def raise_ir_version(model: ir.Model) -> bool:
+    """Raises a model's IR version to the oldest that fits its `ai.onnx` version; whether it was older.
+
+    Before 4, every initializer was an input too, which those that passes add are not.
+    """
+    opset = onnx.helper.make_opsetid("", model.opset_imports.get("", MIN_OPSET))
+    needed = onnx.helper.find_min_ir_version_for([opset])
+    raised = model.ir_version < needed
+    model.ir_version = max(model.ir_version, needed)
+    return raised

@@ -18,7 +18,7 @@ from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.opset.batched_scans import over_batches, shield
 from lstm_lower.passes.opset.convert import convert_operators
-from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset
+from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset, raise_ir_version
 from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers
 
 # The opset in which Scan came, with an axis for the batch.
@@ -61,6 +61,11 @@ class ConvertOpsetPass(Pass):
             UnsupportedOpError: nodes have no equivalent in the version; every one is named.
             InvalidModelError: the model does not pass onnx's checker after it, or is newer than the installed onnx.
         """
+        converted = self._convert(model)
+        # A model may also say less than its opset needs from the first.
+        return ir.passes.PassResult(model, raise_ir_version(model) or converted)
+
+    def _convert(self, model: ir.Model) -> bool:
         imports = model.graph.opset_imports
         if "ai.onnx" in imports:
             imports[""] = imports.pop("ai.onnx")
@@ -68,10 +73,10 @@ class ConvertOpsetPass(Pass):
         if own is None:
             imports[""] = self.at_least if self.opset is None else self.opset
             verify_types(model, Facts.of(model), correcting=True)
-            return ir.passes.PassResult(model, modified=True)
+            return True
         target = max(own, self.at_least) if self.opset is None else self.opset
         if own == target:
-            return ir.passes.PassResult(model, modified=False)
+            return False
         known = onnx.defs.onnx_opset_version()
         if own > known:
             raise InvalidModelError(f"the model requires an opset up to {known}, the newest of onnx here, got {own}")
@@ -84,7 +89,7 @@ class ConvertOpsetPass(Pass):
         convert_operators(model, max(own, MIN_OPSET), target)
         model.graph.opset_imports[""] = target
         _check(model, own, target)
-        return ir.passes.PassResult(model, modified=True)
+        return True
 
     def ensures(self, model: ir.Model) -> None:
         """The model is of the version asked for, or of none older than `at_least`.

@@ -227,6 +227,27 @@ def test_older_than_13(target: int) -> None:
     assert {entry.version for entry in ll.lower(model).opset_import} == {13}
 
 
+@pytest.mark.parametrize("call", [ll.lower, ll.optimize, lambda model: ll.gradient(model, "y", "x", seeds=True)])
+@pytest.mark.parametrize("opset", [9, 13])
+def test_an_ir_version_in_which_every_initializer_is_an_input(opset: int, call: Any) -> None:
+    """What passes add are initializers alone: the widths of Pad, which were an attribute, a shape."""
+    pad = helper.make_node("Pad", ["p"], ["y"], **({"pads": [0, 1, 0, 2]} if opset == 9 else {}))
+    pad.input.extend([] if opset == 9 else ["widths"])
+    inputs = [info("x", FLOAT, 2, 3), info("w", FLOAT, 3), *([] if opset == 9 else [info("widths", INT64, 4)])]
+    model = model_of([helper.make_node("Mul", ["x", "w"], ["p"]), pad], inputs, [info("y", FLOAT, 2, 6)], opset)
+    model.graph.initializer.append(numpy_helper.from_array(f32(3), "w"))
+    if opset != 9:
+        model.graph.initializer.append(numpy_helper.from_array(i64(0, 1, 0, 2), "widths"))
+    model.ir_version = 3
+    made = call(model)
+    onnx.checker.check_model(made, full_check=True)
+    assert made.ir_version >= 7
+    feeds = {"x": f32(2, 3)}
+    session = ll.Session(made)
+    seed = {name: np.zeros((2, 6), np.float32) for name in session.inputs if name.startswith("seed/")}
+    np.testing.assert_array_equal(session.run(feeds | seed)["y"], run_ort(model, feeds)[0])
+
+
 def test_same_version_costs_nothing() -> None:
     node = helper.make_node("GridSample", ["x", "g"], ["y"])
     inputs = [info("x", FLOAT, 1, 2, 4, 4), info("g", FLOAT, 1, 2, 2, 2)]
