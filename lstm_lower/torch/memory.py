@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import UnsupportedOpError, some
+from lstm_lower.torch.draws import EXTREMES, drawing, drawn
 from lstm_lower.torch.interface import Operands, named_tensors
 
 
@@ -24,6 +26,7 @@ class Memory:
         self._module = module
         self._attributes = self._held()
         self._buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        self._drawn = drawn()
         # The global generators are what modules draw from.
         self._random = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
 
@@ -35,8 +38,12 @@ class Memory:
             operands: its example inputs.
 
         Raises:
-            UnsupportedOpError: the second result is another one, by something that the first call left in the module.
+            UnsupportedOpError: the second result is another one, by something that the first call left in the module,
+                or by random numbers that a step cannot draw.
         """
+        first = [tensor.detach().clone() for _, tensor in named_tensors("", result)]
+        if drawn() != self._drawn:
+            self._check_draws(operands)
         changed = [
             name
             for name, value in self._held().items()
@@ -44,19 +51,7 @@ class Memory:
         ]
         if not changed:
             return
-        first = [tensor.detach().clone() for _, tensor in named_tensors("", result)]
-        for path, part in self._module.named_modules():
-            for key in part._buffers:
-                before = self._buffers.get(f"{path}.{key}" if path else key)
-                if before is not None:
-                    part._buffers[key] = before.clone()
-        python, numpy, own = self._random
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-        torch.set_rng_state(own)
-        args, kwargs = operands.filled([tensor.clone() for tensor in operands.tensors])
-        second = [tensor.detach() for _, tensor in named_tensors("", self._module(*args, **kwargs))]
-        if len(first) == len(second) and all(map(_alike, first, second)):
+        if _all_alike(first, self._again(operands)):
             return
         # Layers of PyTorch keep lists of their weights, which say nothing here.
         public = [name for name in changed if not name.rpartition(".")[2].startswith("_")]
@@ -66,6 +61,38 @@ class Memory:
             "(self.register_buffer(name, tensor)) in its place is a part of a step's state, and an input with an "
             "output is one of your own"
         )
+
+    def _check_draws(self, operands: Operands) -> None:
+        """Refuses numbers of Python and numpy on which results depend; many are drawn in vain."""
+        found: list[list[Tensor]] = []
+        for number, share in enumerate(EXTREMES, 1):
+            with drawing(share), contextlib.suppress(Exception):
+                found.append(self._again(operands))
+            others = drawn() != self._drawn
+            self._restore()
+            if others or len(found) < number or not _all_alike(found[0], found[-1]):
+                raise UnsupportedOpError(
+                    f"{type(self._module).__name__} requires random numbers of PyTorch, got results that depend on "
+                    "those of Python's random or of numpy, of which each step would have the one that was drawn now; "
+                    "draw them by torch.rand, and choose by torch.where in place of a branch"
+                )
+
+    def _restore(self) -> None:
+        python, numpy, own = self._random
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        torch.set_rng_state(own)
+
+    def _again(self, operands: Operands) -> list[Tensor]:
+        """What another call returns."""
+        for path, part in self._module.named_modules():
+            for key in part._buffers:
+                before = self._buffers.get(f"{path}.{key}" if path else key)
+                if before is not None:
+                    part._buffers[key] = before.clone()
+        self._restore()
+        args, kwargs = operands.filled([tensor.clone() for tensor in operands.tensors])
+        return [tensor.detach().clone() for _, tensor in named_tensors("", self._module(*args, **kwargs))]
 
     def _held(self) -> dict[str, Any]:
         """Name -> the identity of an attribute, and of what a container holds."""
@@ -86,6 +113,10 @@ def _identities(value: Any) -> Any:
     if isinstance(value, dict):
         return id(value), tuple((id(key), id(part)) for key, part in value.items())
     return (id(value), tuple(map(id, value))) if isinstance(value, (list, tuple, set)) else id(value)
+
+
+def _all_alike(first: list[Tensor], second: list[Tensor]) -> bool:
+    return len(first) == len(second) and all(map(_alike, first, second))
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -94,8 +95,16 @@ def _checked(m: Any, x: Any, y: Any) -> Any:
     return torch.where((x > 0.5).byte(), y, -y)
 
 
+def _drawn_in_vain(m: Any, x: Any, y: Any) -> Any:
+    """Layers that are to be left out in no step, as they often are written."""
+    return x if random.random() < 0 or random.uniform(1, 2) < 1 or np.random.rand(2).max() < 0 else y  # noqa: NPY002
+
+
+STEPS = [_checked, _of_times, _of_flags, _by_a_list, _through_data, _data_set, _cached, _drawn_in_vain]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("formula", [_checked, _of_times, _of_flags, _by_a_list, _through_data, _data_set, _cached])
+@pytest.mark.parametrize("formula", STEPS)
 def test_steps_are_torchs(formula: Any) -> None:
     torch.manual_seed(0)
     module = Module(formula)
@@ -168,10 +177,20 @@ def _remembering(m: Any, x: Any, y: Any) -> Any:
     return y
 
 
+def _seldom_left_out(m: Any, x: Any, y: Any) -> Any:
+    return x if np.random.uniform(-1, 1) < -0.99 else y  # noqa: NPY002
+
+
+def _chosen(m: Any, x: Any, y: Any) -> Any:
+    return y * random.choice([1, 2])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
+        (_seldom_left_out, "requires random numbers of PyTorch, got results that depend on those of Python's"),
+        (_chosen, "requires random numbers of PyTorch, got results that depend on those of Python's"),
         (_remembering, "in a second call with the same inputs, since forward changes remembered; a buffer"),
         (_random, r"got: GuardOnDataDependent.* \(test_held.py:\d+\); it cannot trace branches and loops"),
         (_changed_before, r"\(test_held.py:\d+\); it cannot trace branches and loops"),
@@ -181,10 +200,11 @@ def _remembering(m: Any, x: Any, y: Any) -> Any:
 )
 def test_refused(formula: Any, message: str) -> None:
     module = Module(formula)
-    before = torch.get_rng_state()
+    before, python = torch.get_rng_state(), random.getstate()
     with pytest.raises(UnsupportedOpError, match=message):
         ll.from_torch(module, torch.ones(2, 3), "mse")
     assert torch.equal(before, torch.get_rng_state())
+    assert python == random.getstate()
 
 
 class Continuing(nn.Module):
