@@ -17,7 +17,6 @@ FLOAT, DOUBLE, INT32 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32
 WINDOW = {"strides": [1, 1, 1, 1], "padding": "VALID"}
 POOL = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
 IMAGE, RESULT, FILTER = [2, 5, 5, 3], [2, 3, 3, 4], [3, 3, 3, 4]
-OPEN_IMAGE = ["N", "H", "W", "C"]
 
 
 def _input_call(dtype: int = FLOAT, image: Any = (INT32, [4]), weights: Any = FILTER, result: Any = RESULT) -> Any:

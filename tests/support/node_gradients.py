@@ -29,12 +29,6 @@ Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Any]
 Run = Callable[[Feeds], list[Any]]
 
-# What tests of functions' bodies are named after.
-SHORT = {
-    "sce": "SoftmaxCrossEntropyLoss",
-    "nllloss": "NegativeLogLikelihoodLoss",
-    "mvn": "MeanVarianceNormalization",
-}
 STEP = 1e-4
 
 

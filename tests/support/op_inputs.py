@@ -51,11 +51,6 @@ _GATES = ("i", "f", "o", "r", "u")
 _TANHS = ("ci", "co", "c", "h", "h_prev")
 
 
-def has_half(op: str) -> bool:
-    """Whether the op exists in half; the GRU cell is float32 only."""
-    return not op.startswith("GRU")
-
-
 def operand_shapes(op: str, *, T: int = 4, B: int = 2, I: int = 3, H: int = 4) -> dict[str, tuple[int, ...]]:  # noqa: E741
     """Returns the shape of every operand of the op for the given sizes."""
     sizes = {"T": T, "B": B, "I": I, "H": H, "2H": 2 * H, "4H": 4 * H, "I+H": I + H}

@@ -130,7 +130,7 @@ def block_lstm_grad(
     return {**states, "w_grad": w_grad, **peephole_grads, "b_grad": b_grad}
 
 
-block_lstm_grad_v2 = oracle("BlockLSTMGradV2")(partial(block_lstm_grad, order=IFCO))
+oracle("BlockLSTMGradV2")(partial(block_lstm_grad, order=IFCO))
 
 
 @oracle("LSTMBlockCell")

@@ -12,7 +12,6 @@ from tests.support.ordinary.case import FLOATS, Case, draw, grid, text
 
 FLAGS = list(product((False, True), repeat=2))
 WHOLE = ("int32", "int64")
-UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 
 
 def _turned(shape: tuple[int, ...], transposed: bool) -> tuple[int, ...]:
