@@ -71,8 +71,10 @@ def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
     table = b.op(std.Equal, numbers.unsqueeze(1), ids.unsqueeze(0)).cast(rows.dtype)
     if rows.shape is not None and len(rows.shape) == 2:
         return table @ rows
-    matrix = b.op(std.Reshape, rows, concat([b.op(std.Shape, ids), b.ints(-1)], 0))
-    return reshape_to(table @ matrix, concat([b.sizes([segments]), tail_of(rows, 1)], 0))
+    tail = tail_of(rows, 1)
+    # Of no rows nothing tells how wide they are.
+    matrix = reshape_to(rows, concat([b.op(std.Shape, ids), b.op(std.ReduceProd, tail, keepdims=1)], 0))
+    return reshape_to(table @ matrix, concat([b.sizes([segments]), tail], 0))
 
 
 def padded(x: Expr, axis: int, before: Size, after: Size) -> Expr:

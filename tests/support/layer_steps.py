@@ -308,3 +308,14 @@ def patches_of_resized_images(x: Any) -> Any:
     return (
         weigh(patches) + weigh(tf.image.rgb_to_hsv(tf.sigmoid(x))) + weigh(tf.image.resize(x, [3, 4], antialias=True))
     )
+
+
+@step((3, 4, 2), (7, 2), integers=np.array([[3, 0, 5, 0], [0, 0, 0, 0], [6, 2, 1, 1]]))
+def rows_of_any_length(x: Any, table: Any, words: Any) -> Any:
+    given = tf.where(words > 0)
+    sparse = tf.SparseTensor(given, tf.gather_nd(words, given), tf.shape(words, tf.int64))
+    rows = tf.RaggedTensor.from_tensor(x, tf.constant([2, 0, 4]))
+    several = tf.gather(rows, [2, 0, 2])[:, :3].to_tensor(0.5)
+    means = tf.nn.safe_embedding_lookup_sparse(table, sparse, combiner="mean")
+    scores = tf.sparse.softmax(sparse.with_values(tf.gather(table[:, 0], sparse.values)))
+    return weigh(several) + weigh(means) + weigh(tf.sparse.reduce_sum(scores * x[..., 0], 1))

@@ -6,11 +6,13 @@ Signatures: TensorFlow's raw ops of the same names.
 from __future__ import annotations
 
 from lstm_lower.dims import agree
-from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
+from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
+from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.ordinary.bases import (
     ALL,
     INDEX,
     REAL,
+    length_of,
     numbers,
     result,
     said,
@@ -104,3 +106,162 @@ class SparseTensorDenseMatMul(OpDef):
         sizes, dense = numbers(call, "a_shape"), shape_of(call, "b")
         rows = None if sizes is None else sizes[bool(call.attributes["adjoint_a"])]
         return result(call, (rows, None if dense is None else dense[not call.attributes["adjoint_b"]]))
+
+
+class SparseReshape(OpDef):
+    """The places of elements in an array of another shape, whose elements stand in the same order."""
+
+    class Inputs:
+        input_indices = operand("N R", "int64")
+        input_shape = operand("R", "int64")
+        new_shape = operand("S", "int64")
+
+    class Outputs:
+        output_indices = operand("N S", "int64")
+        output_shape = operand("S", "int64")
+
+
+class SparseReorder(OpDef):
+    """A sparse array's elements in the order of their places, row by row."""
+
+    class Types:
+        T = ALL
+
+    class Inputs:
+        input_indices = operand("N R", "int64")
+        input_values = operand("N")
+        input_shape = operand("R", "int64")
+
+    class Outputs:
+        output_indices = operand("N R", "int64")
+        output_values = operand("N")
+
+
+class SparseFillEmptyRows(OpDef):
+    """A sparse array with an element of `default_value` in each row that had none, row by row.
+
+    `reverse_index_map` says where each of its elements went.
+    """
+
+    class Types:
+        T = ALL
+
+    class Inputs:
+        indices = operand("N R", "int64")
+        values = operand("N")
+        dense_shape = operand("R", "int64")
+        default_value = operand("")
+
+    class Outputs:
+        output_indices = operand(None, "int64")
+        output_values = operand(None)
+        empty_row_indicator = operand(None, "bool")
+        reverse_index_map = operand("N", "int64")
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """How many rows are empty is known at run time only."""
+        shape, elements = numbers(call, "dense_shape"), call.sizes.get("N")
+        return [
+            TensorInfo(DType.INT64, (None, call.sizes.get("R"))),
+            TensorInfo(call.types.get("T"), (None,)),
+            TensorInfo(DType.BOOL, (shape[0] if shape else None,)),
+            TensorInfo(DType.INT64, (elements,)),
+        ]
+
+
+class SparseFillEmptyRowsGrad(OpDef):
+    """Gradient of SparseFillEmptyRows with respect to values and default."""
+
+    forward = "SparseFillEmptyRows"
+
+    class Types:
+        T = REAL
+
+    class Inputs:
+        reverse_index_map = operand("N", "int64")
+        grad_values = operand("M")
+
+    class Outputs:
+        d_values = operand("N")
+        d_default_value = operand("")
+
+
+class SparseReduceSum(OpDef):
+    """Sums of a sparse array's elements along some axes."""
+
+    static_operands = ("reduction_axes",)
+
+    class Types:
+        T = REAL
+
+    class Inputs:
+        input_indices = operand("N R", "int64")
+        input_values = operand("N")
+        input_shape = operand("R", "int64")
+        reduction_axes = operand(None, "int32")
+
+    class Outputs:
+        output = operand(None)
+
+    class Attrs:
+        keep_dims = attr(bool, False)
+
+    @classmethod
+    def kept(cls, call: Call) -> list[int] | None:
+        """The axes that are left, where that is known."""
+        axes, rank = numbers(call, "reduction_axes"), length_of(call, "input_shape")
+        if axes is None or rank is None:
+            return None
+        return [axis for axis in range(rank) if axis not in {axis % rank for axis in axes}]
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """The sizes of what is left."""
+        kept, sizes, rank = cls.kept(call), said(call, "input_shape"), length_of(call, "input_shape")
+        if kept is None or sizes is None or rank is None:
+            return result(call, None)
+        if call.attributes["keep_dims"]:
+            return result(call, [sizes[axis] if axis in kept else 1 for axis in range(rank)])
+        return result(call, [sizes[axis] for axis in kept])
+
+
+class SparseSoftmax(OpDef):
+    """The softmax over each row's elements, as if there were no others; rows are along the last axis."""
+
+    class Types:
+        T = FLOATS[2:]
+
+    class Inputs:
+        sp_indices = operand("N R", "int64")
+        sp_values = operand("N")
+        sp_shape = operand("R", "int64")
+
+    class Outputs:
+        output = operand("N")
+
+
+class _WithDense(OpDef, abstract=True):
+    class Types:
+        T = REAL
+
+    class Inputs:
+        sp_indices = operand("N R", "int64")
+        sp_values = operand("N")
+        sp_shape = operand("R", "int64")
+        dense = operand(None)
+
+    class Outputs:
+        output = operand("N")
+
+
+class SparseDenseCwiseAdd(_WithDense):
+    """A sparse array's elements, and those of a dense one at their places, added; the dense one broadcasts."""
+
+
+class SparseDenseCwiseMul(_WithDense):
+    """A sparse array's elements, times those of a dense one at their places; the dense one broadcasts."""
+
+
+class SparseDenseCwiseDiv(_WithDense):
+    """A sparse array's elements, over those of a dense one at their places; the dense one broadcasts."""

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
+import numpy as np
+import onnx_ir as ir
+
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
-from lstm_lower.ops.ordinary.sparse import SparseTensorDenseAdd, SparseTensorDenseMatMul, SparseToDense
+from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.ops.ordinary.sparse import (
+    SparseDenseCwiseAdd,
+    SparseDenseCwiseDiv,
+    SparseDenseCwiseMul,
+    SparseFillEmptyRows,
+    SparseFillEmptyRowsGrad,
+    SparseReduceSum,
+    SparseReorder,
+    SparseReshape,
+    SparseSoftmax,
+    SparseTensorDenseAdd,
+    SparseTensorDenseMatMul,
+    SparseToDense,
+)
 from lstm_lower.passes.formulas.kernels import computed, movable
-from lstm_lower.passes.formulas.sizes import wide
+from lstm_lower.passes.formulas.rows import INT64, add_rows, reshape_to, row_numbers
+from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.rules.indexing import rank_of
-from lstm_lower.passes.rules.ordinary.filling import expanded, full
+from lstm_lower.passes.rules.ordinary.filling import expanded
 from lstm_lower.passes.rules.ordinary.gathering import added
 from lstm_lower.passes.rules.registry import Node, lowers
+from lstm_lower.passes.rules.segments import extreme_rows
 
 
 @lowers(SparseToDense, repeatable=True)
@@ -32,7 +53,150 @@ def sparse_tensor_dense_add(n: Node) -> dict[str, Expr]:
 
 @lowers(SparseTensorDenseMatMul, repeatable=True)
 def sparse_tensor_dense_matmul(n: Node) -> dict[str, Expr]:
-    """The product of the matrix written out."""
-    values = n.a_values
-    sparse, dense = added(n, "a_indices", full(n.a_shape, 0, values.dtype), values), n.b
-    return {"product": (sparse.mT if n.adjoint_a else sparse) @ (dense.mT if n.adjoint_b else dense)}
+    """Rows of the dense matrix, each times an element and added to the row that the element stands in."""
+    b, adjoint = n.builder, bool(n.adjoint_a)
+    dense = n.b.mT if n.adjoint_b else n.b
+    own, other = (wide(n.a_indices).slice(axis, axis + 1, axis=1).reshape(-1) for axis in (adjoint, not adjoint))
+    rows = n.a_shape.slice(int(adjoint), int(adjoint) + 1, axis=0)
+    return {"product": add_rows(n.a_values.unsqueeze(1) * b.op(std.Gather, dense, other, axis=0), own, rows)}
+
+
+def _columns(indices: Expr) -> list[Expr]:
+    """The places along each axis; the number of axes is known."""
+    b, rank = indices.builder, indices.size(1)
+    assert isinstance(rank, int)
+    return [b.op(std.Gather, indices, b.constant(axis, INT64), axis=1) for axis in range(rank)]
+
+
+def _ranked(n: Node, indices: str, shape: str) -> Expr:
+    """An operand of places, one in each row, of a known number of axes."""
+    places, rank = n.operand(indices), n.call.sizes.get("R")
+    if not isinstance(rank, int):
+        raise n.unsupported(shape, "a known length", "an unknown one")
+    return n.builder.set_shape(n.builder.op(std.Identity, places), [None, rank])
+
+
+def _numbered(places: Expr, shape: Expr, axes: int) -> Expr:
+    """The number of each place among all along the first axes."""
+    columns, sizes = _columns(places)[:axes], [shape.slice(axis, axis + 1, axis=0) for axis in range(axes)]
+    return row_numbers(columns, sizes) if columns else places.slice(0, 1, axis=1).reshape(-1) * 0
+
+
+def _sorted(keys: Expr) -> Expr:
+    """The order that sorts numbers; of equal ones the first comes first."""
+    b = keys.builder
+    count = b.op(std.Shape, keys)
+    apart = keys * count.maximum(1) + up_to(b, count)
+    return b.ops(std.TopK, apart, count, outputs=2, axis=0, largest=0, sorted=1)[1]
+
+
+@lowers(SparseReshape, repeatable=True)
+def sparse_reshape(n: Node) -> dict[str, Expr]:
+    """Places numbered through, and numbers taken apart again."""
+    b, places, made = n.builder, _ranked(n, "input_indices", "input_shape"), n.call.sizes.get("S")
+    if not isinstance(made, int):
+        raise n.unsupported("new_shape", "a known length", "an unknown one")
+    rank = n.call.sizes["R"]
+    assert isinstance(rank, int)
+    total = b.op(std.ReduceProd, n.input_shape, keepdims=1)
+    # One size of -1 makes the product negative.
+    rest = b.op(std.ReduceProd, n.new_shape, keepdims=1).abs().maximum(1)
+    shape = b.where(n.new_shape < 0, total / rest, n.new_shape)
+    left, columns = _numbered(places, n.input_shape, rank), list[Expr]()
+    for axis in reversed(range(made)):
+        size = shape.slice(axis, axis + 1, axis=0).maximum(1)
+        columns.insert(0, (b.op(std.Mod, left, size) if axis else left).unsqueeze(1))
+        left = left / size
+    return {"output_indices": concat(columns, 1) if columns else places.slice(0, 0, axis=1), "output_shape": shape}
+
+
+@lowers(SparseReorder, repeatable=True)
+def sparse_reorder(n: Node) -> dict[str, Expr]:
+    """By the number of each place."""
+    b, places = n.builder, _ranked(n, "input_indices", "input_shape")
+    order = _sorted(_numbered(places, n.input_shape, len(_columns(places))))
+    return {
+        "output_indices": b.op(std.Gather, places, order, axis=0),
+        "output_values": b.op(std.Gather, n.moved("input_values"), order, axis=0),
+    }
+
+
+@lowers(SparseFillEmptyRows, repeatable=True)
+def sparse_fill_empty_rows(n: Node) -> dict[str, Expr]:
+    """Elements for empty rows behind all others, and then rows in order."""
+    b, places, values = n.builder, _ranked(n, "indices", "dense_shape"), movable(n.moved("values"))
+    rows = n.dense_shape.slice(0, 1, axis=0)
+    owners, count = places.slice(0, 1, axis=1).reshape(-1), b.op(std.Shape, n.moved("values"))
+    empty = add_rows(b.op(std.ConstantOfShape, count, value=ir.tensor([1], dtype=INT64)), owners, rows) < 1
+    missing = b.op(std.NonZero, empty).reshape(-1)
+    lacking = b.op(std.Shape, missing)
+    new = concat([missing.unsqueeze(1), b.op(std.ConstantOfShape, _beside(lacking, n), value=_ZERO)], 1)
+    order = _sorted(concat([owners, missing], 0))
+    filled = expanded(movable(n.moved("default_value")), lacking)
+    went = b.op(std.ScatterND, order, order.unsqueeze(1), up_to(b, b.op(std.Shape, order)))
+    return {
+        "output_indices": b.op(std.Gather, concat([places, new], 0), order, axis=0),
+        "output_values": b.op(std.Gather, concat([values, filled], 0), order, axis=0),
+        "empty_row_indicator": empty,
+        "reverse_index_map": went.slice(0, count, axis=0),
+    }
+
+
+_ZERO = ir.tensor([0], dtype=INT64)
+
+
+def _beside(rows: Expr, n: Node) -> Expr:
+    rank = n.call.sizes["R"]
+    assert isinstance(rank, int)
+    return concat([rows, n.builder.ints(rank - 1)], 0)
+
+
+@lowers(SparseFillEmptyRowsGrad, repeatable=True)
+def sparse_fill_empty_rows_grad(n: Node) -> dict[str, Expr]:
+    """What went somewhere, and the sum of what came from nowhere."""
+    b, dy = n.builder, computed(n.moved("grad_values"))
+    zeros = b.op(std.ConstantOfShape, b.op(std.Shape, n.reverse_index_map), value=ir.tensor([0], dtype=dy.dtype))
+    rest = b.op(std.ScatterND, dy, n.reverse_index_map.unsqueeze(1), zeros)
+    return {"d_values": b.op(std.Gather, dy, n.reverse_index_map, axis=0), "d_default_value": rest.sum(0)}
+
+
+@lowers(SparseReduceSum, repeatable=True)
+def sparse_reduce_sum(n: Node) -> dict[str, Expr]:
+    """Elements added at their places along the axes that are left."""
+    b, places, kept = n.builder, _ranked(n, "input_indices", "input_shape"), n.op.kept(n.call)
+    n.fixed("reduction_axes")
+    columns, values = _columns(places), computed(n.moved("input_values"))
+    sizes = [n.input_shape.slice(axis, axis + 1, axis=0) for axis in range(len(columns))]
+    left = [columns[axis] for axis in kept]
+    number = row_numbers(left, [sizes[axis] for axis in kept]) if left else columns[0] * 0
+    rows = functools.reduce(operator.mul, [sizes[axis] for axis in kept], b.ints(1))
+    shape = [sizes[axis] if axis in kept else b.ints(1) for axis in range(len(columns)) if axis in kept or n.keep_dims]
+    made = add_rows(values, number, rows)
+    return {"output": reshape_to(made, concat(shape, 0)) if shape else made.reshape()}
+
+
+@lowers(SparseSoftmax, repeatable=True)
+def sparse_softmax(n: Node) -> dict[str, Expr]:
+    """Exponential functions over their sums, row by row."""
+    b, places, values = n.builder, _ranked(n, "sp_indices", "sp_shape"), n.sp_values
+    axes = len(_columns(places)) - 1
+    owner = _numbered(places, n.sp_shape, axes)
+    rows = b.op(std.ReduceProd, n.sp_shape.slice(0, axes, axis=0), keepdims=1)
+    if b.opset >= 18:
+        least = b.op(std.ConstantOfShape, rows, value=ir.tensor([-np.inf], dtype=values.dtype))
+        most = b.op(std.ScatterND, least, owner.unsqueeze(1), values, reduction="max")
+    else:
+        most = extreme_rows(n, "sp_values", values, owner, rows, std.ReduceMax)
+    powers = (values - b.op(std.Gather, most, owner, axis=0)).exp()
+    return {"output": powers / b.op(std.Gather, add_rows(powers, owner, rows), owner, axis=0)}
+
+
+@lowers(SparseDenseCwiseAdd, SparseDenseCwiseMul, SparseDenseCwiseDiv, repeatable=True)
+def sparse_dense_cwise(n: Node) -> dict[str, Expr]:
+    """With the elements that the dense array has there."""
+    b, places = n.builder, _ranked(n, "sp_indices", "sp_shape")
+    values, dense = computed(n.moved("sp_values")), computed(n.moved("dense"))
+    there = b.op(std.GatherND, expanded(dense, n.sp_shape), places)
+    if n.op is SparseDenseCwiseDiv:
+        return {"output": values / there}
+    return {"output": values * there if n.op is SparseDenseCwiseMul else values + there}

@@ -1,0 +1,117 @@
+"""Oracles of the ops that rearrange sparse arrays: element by element."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lstm_lower.runtime.proof.oracles.ordinary.tables import Values, ints, wide
+from lstm_lower.runtime.proof.oracles.registry import oracle
+
+
+@oracle("SparseReshape")
+def sparse_reshape(
+    *, input_indices: npt.ArrayLike, input_shape: npt.ArrayLike, new_shape: npt.ArrayLike
+) -> dict[str, Values]:
+    """Through the number that each element has among all."""
+    shape = np.empty(ints(input_shape), np.bool_).reshape(ints(new_shape)).shape
+    flat = np.ravel_multi_index(tuple(np.asarray(input_indices).T), tuple(ints(input_shape)))
+    places = np.stack(np.unravel_index(flat, shape), -1).astype(np.int64)
+    return {"output_indices": places, "output_shape": np.asarray(shape, np.int64)}
+
+
+@oracle("SparseReorder")
+def sparse_reorder(
+    *, input_indices: npt.ArrayLike, input_values: npt.ArrayLike, input_shape: npt.ArrayLike
+) -> dict[str, Values]:
+    """Python's sort."""
+    places = np.asarray(input_indices)
+    order = np.asarray(sorted(range(len(places)), key=lambda number: tuple(places[number])), np.int64)
+    return {"output_indices": places[order], "output_values": np.asarray(input_values)[order]}
+
+
+@oracle("SparseFillEmptyRows")
+def sparse_fill_empty_rows(
+    *, indices: npt.ArrayLike, values: npt.ArrayLike, dense_shape: npt.ArrayLike, default_value: npt.ArrayLike
+) -> dict[str, Values]:
+    """Row by row."""
+    places, entries, rows = np.asarray(indices), np.asarray(values), ints(dense_shape)[0]
+    made: list[Values] = []
+    found: list[Values] = []
+    went = np.zeros(len(places), np.int64)
+    empty = np.ones(rows, np.bool_)
+    for row in range(rows):
+        for number in np.flatnonzero(places[:, 0] == row):
+            went[number], empty[row] = len(made), False
+            made.append(places[number])
+            found.append(entries[number])
+        if empty[row]:
+            made.append(np.asarray([row, *[0] * (places.shape[1] - 1)]))
+            found.append(np.asarray(default_value))
+    return {
+        "output_indices": np.asarray(made, np.int64).reshape(-1, places.shape[1]),
+        "output_values": np.asarray(found, entries.dtype),
+        "empty_row_indicator": empty,
+        "reverse_index_map": went,
+    }
+
+
+@oracle("SparseFillEmptyRowsGrad")
+def sparse_fill_empty_rows_grad(*, reverse_index_map: npt.ArrayLike, grad_values: npt.ArrayLike) -> dict[str, Values]:
+    """What is not an element's is the default's."""
+    dy, went = wide(grad_values), np.asarray(reverse_index_map)
+    rest = np.delete(dy, went)
+    return {"d_values": dy[went], "d_default_value": np.asarray(rest.sum(dtype=dy.dtype))}
+
+
+def _dense(indices: npt.ArrayLike, values: Values, shape: npt.ArrayLike) -> Values:
+    made = np.zeros(ints(shape), values.dtype)
+    np.add.at(made, tuple(np.asarray(indices).T), values)
+    return made
+
+
+@oracle("SparseReduceSum")
+def sparse_reduce_sum(
+    *,
+    input_indices: npt.ArrayLike,
+    input_values: npt.ArrayLike,
+    input_shape: npt.ArrayLike,
+    reduction_axes: npt.ArrayLike,
+    keep_dims: bool = False,
+) -> dict[str, Values]:
+    """The sum of the array written out."""
+    made, axes = _dense(input_indices, wide(input_values), input_shape), tuple(ints(reduction_axes))
+    return {"output": np.asarray(made.sum(axes, keepdims=keep_dims, dtype=made.dtype))}
+
+
+@oracle("SparseSoftmax")
+def sparse_softmax(
+    *, sp_indices: npt.ArrayLike, sp_values: npt.ArrayLike, sp_shape: npt.ArrayLike
+) -> dict[str, Values]:
+    """Element by element, over those of the same row."""
+    places, values = np.asarray(sp_indices)[:, :-1], wide(sp_values)
+    same = (places[:, None] == places[None]).all(-1)
+    powers = np.where(same, values[None] - values[:, None], -np.inf)
+    return {"output": 1 / np.exp(powers).sum(1)}
+
+
+def _with_dense(function: Callable[..., Any]) -> Callable[..., dict[str, Values]]:
+    def evaluate(
+        *, sp_indices: npt.ArrayLike, sp_values: npt.ArrayLike, sp_shape: npt.ArrayLike, dense: npt.ArrayLike
+    ) -> dict[str, Values]:
+        there = np.broadcast_to(wide(dense), ints(sp_shape))[tuple(np.asarray(sp_indices).T)]
+        return {"output": np.asarray(function(wide(sp_values), there))}
+
+    return evaluate
+
+
+for _op, _function in {
+    "SparseDenseCwiseAdd": operator.add,
+    "SparseDenseCwiseMul": operator.mul,
+    "SparseDenseCwiseDiv": lambda x, y: x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype),
+}.items():
+    oracle(_op)(_with_dense(_function))

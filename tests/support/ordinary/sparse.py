@@ -1,0 +1,59 @@
+"""Cases of the ops that rearrange sparse arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tests.support.gradient_cases import Array
+from tests.support.ordinary.case import Case, draw, grid, text
+
+SHAPES = [(4,), (5, 3), (2, 3, 4)]
+
+
+def _places(shape: tuple[int, ...], *, ordered: bool = True) -> Array:
+    """About a third of all places, with rows that have none."""
+    rng = np.random.default_rng(len(shape))
+    taken = (rng.random(shape) < 0.4) & (rng.random(shape[:1]) < 0.7).reshape(-1, *[1] * (len(shape) - 1))
+    found = np.argwhere(taken).astype(np.int64)
+    return found if ordered else rng.permutation(found)
+
+
+def cases() -> Iterator[Case]:
+    for shape, dtype in grid(SHAPES, ("int32", "int64", "float64")):
+        sizes, places, jumbled = np.array(shape, np.int64), _places(shape), _places(shape, ordered=False)
+        values, what = draw((len(places),), dtype, "sparse"), text(shape, dtype)
+        for name, where in (("ordered", places), ("jumbled", jumbled), ("none", places[:0])):
+            given = {"indices": where, "values": values[: len(where)], "dense_shape": sizes}
+            given |= {"default_value": np.array(7, dtype)}
+            yield Case("SparseFillEmptyRows", text(what, name), {**given}, steering=("dense_shape",))
+            given = {"input_indices": where, "input_values": values[: len(where)], "input_shape": sizes}
+            yield Case("SparseReorder", text(what, name), {**given}, steering=("input_shape",))
+        went = np.array([0, 3, 4], np.int64)
+        yield Case("SparseFillEmptyRowsGrad", what, {"reverse_index_map": went, "grad_values": draw((6,), dtype)})
+        for axes in ([], [0], [-1], [0, -1]):
+            if len(axes) > len(shape):
+                continue
+            for kept in (False, True):
+                operands = {**given, "input_indices": places, "input_values": values}
+                operands |= {"reduction_axes": np.array(axes, np.int32)}
+                known = ("reduction_axes",), ("input_shape",)
+                yield Case("SparseReduceSum", text(what, axes, kept), {**operands}, {"keep_dims": kept}, *known)
+        operands = {"sp_indices": places, "sp_values": values, "sp_shape": sizes}
+        if dtype.startswith("float"):
+            yield Case("SparseSoftmax", what, {**operands}, steering=("sp_shape",), recorded=len(shape) > 1)
+        for op in ("Add", "Mul", "Div"):
+            for dense in {shape, shape[-1:], (1, *shape[1:])}:
+                other = draw(dense, dtype, op)
+                other = np.where(other == 0, np.ones_like(other), np.abs(other))
+                positive = {**operands, "sp_values": np.abs(values), "dense": other}
+                yield Case(f"SparseDenseCwise{op}", text(what, dense), {**positive}, steering=("sp_shape",))
+    for old, new in (((5, 3), [15]), ((2, 3, 4), [-1, 6]), ((2, 3, 4), [4, -1, 3]), ((4,), [2, 1, 2])):
+        operands = {"input_indices": _places(old), "input_shape": np.array(old, np.int64)}
+        yield Case(
+            "SparseReshape",
+            text(old, new),
+            {**operands, "new_shape": np.array(new, np.int64)},
+            steering=("input_shape", "new_shape"),
+        )
