@@ -72,8 +72,12 @@ class _Axis:
         x = x.builder.op(std.Round, x) if self.op.mode == "nearest" else x
         if self.op.padding == "zeros" or self.op.mode == "cubic":
             return x
-        outside = x.builder.op(std.Or, x < self.low, x > self.high)
-        return x.builder.where(outside, self.inside(x), x)
+        b, last = x.builder, self.size - 1
+        if self.op.padding == "reflection":
+            x = b.where(b.op(std.Or, x < self.low, x > self.high), self.inside(x), x)
+        # As in PyTorch, places on the first and on the last element have no gradient, as those beyond them.
+        before, behind = b.op(std.LessOrEqual, x, x.like(0)), b.op(std.GreaterOrEqual, x, last)
+        return b.where(before, 0, b.where(behind, last, x))
 
     def inside(self, x: Expr) -> Expr:
         """Places brought back into the image by the padding."""

@@ -41,6 +41,8 @@ def test_grid_sample(mode: str, rank: int, corners: int, padding: str) -> None:
 @pytest.mark.parametrize(("mode", "rank"), [("linear", 4), ("nearest", 4), ("cubic", 4), ("linear", 5)])
 def test_grid_sample_as_torch(mode: str, rank: int, corners: int, padding: str) -> None:
     x, grid = _case(rank)
+    # Some on the first and on the last elements, and on the edges of the image.
+    grid[:, ::2] = np.random.default_rng(0).choice([-1.0, 1.0, -0.75, 0.75, 0.0, 3.0], grid[:, ::2].shape)
     form: dict[str, Any] = {"mode": mode, "padding_mode": padding, "align_corners": corners, "opset": 20}
     model, feeds = one_node("GridSample", [x, grid], **form)
     t, g = torch.tensor(x, requires_grad=True), torch.tensor(grid, requires_grad=True)
