@@ -111,6 +111,11 @@ class _Conversion:
             emitted += builder.nodes
         newest = target if down else newest_with_kernel(node, source, target)
         if newest < target:
+            builder = Builder.before(node, dataclasses.replace(self.space, opset=newest), constants)
+            results = expanded(node, newest, builder)
+            if results is not None:
+                _replace(node, builder, results)
+                return [*emitted, *builder.nodes], newest
             what = f"opset {newest} or older (onnxruntime runs no newer form of it)"
             raise UnsupportedOpError(requires(node.op_type, node_label(node), "the node", what, target))
         return emitted, target

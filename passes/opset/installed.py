@@ -42,7 +42,7 @@ def newest_with_kernel(node: ir.Node, source: int, target: int) -> int:
 
     Args:
         node: in the form of `target`.
-        source: the opset in which it came.
+        source: the opset in which it came; there onnxruntime may run the function that onnx defines for it.
         target: the opset to which it is moved.
 
     Returns:
@@ -50,7 +50,7 @@ def newest_with_kernel(node: ir.Node, source: int, target: int) -> int:
     """
     if std.Constant.matches(node) or any(True for _ in subgraphs_of(node)):
         return target
-    versions = (target, *(change - 1 for change in changes(node.op_type, target, source)))
+    versions = (target, *(change - 1 for change in changes(node.op_type, target, source)), source)
     return next((version for version in versions if _runs(node, version) is not False), target)
 
 

@@ -98,6 +98,17 @@ def test_what_is_made_can_be_loaded(case: str) -> None:
         ort.InferenceSession(lowered.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.skipif(newest_opset() < 25, reason="Swish came with opset 24")
+@pytest.mark.parametrize("target", [13, 24, 25, newest_opset()])
+def test_what_only_its_own_opset_has_is_written_as_its_function(target: int) -> None:
+    """onnxruntime has no kernel for Swish: it runs onnx's function of it, in models of opset 24 alone."""
+    text = '<ir_version: 10, opset_import: ["": 24]> g (float[3] x) => (float[3] y) { y = Swish <alpha = 2.0> (x) }'
+    lowered = ll.lower(onnx.parser.parse_model(text), opset=target)
+    assert lowered.opset_import[0].version == target
+    x = f32(3)
+    np.testing.assert_allclose(run_ort(lowered, {"x": x})[0], x / (1 + np.exp(-2 * x)), rtol=1e-6)
+
+
 def test_what_has_never_had_a_kernel_is_moved() -> None:
     """It may be meant for another runtime: the opset is not at fault."""
     header = "g (bfloat16[2,4] x) => (bfloat16[?,?] y)"
