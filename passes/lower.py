@@ -28,6 +28,7 @@ from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import (
     NameOutputsPass,
     RemoveUnreadWeightsPass,
+    SortPass,
     StandardImportsPass,
     StatedDefaultsPass,
     UniqueNamesPass,
@@ -147,6 +148,7 @@ def lowering_passes(
     aim = None if target is None else target_of(target)
     schedule = schedule if aim is None else aim.schedule(schedule)
     steps: list[Pass] = [
+        SortPass(),
         TrainingGraphPass(),
         VerifyPass(),
         CheckSupportedPass(everything=aim is not None),
@@ -169,7 +171,8 @@ def lowering_passes(
         Where(_COMPOSITE, RemoveUnreadWeightsPass()),
         StandardImportsPass(),
     ]
-    for step in steps:
+    # What is sorted is not known to be well formed yet.
+    for step in steps[1:]:
         step.verify_each = verify_each
     return steps
 

@@ -22,6 +22,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.tidy import SortPass
 from lstm_lower.records import state as training_state
 from lstm_lower.records.files import atomic_path, other_kind
 from lstm_lower.records.state import StatePair
@@ -128,6 +129,7 @@ def _other_sizes(model: ir.Model, sizes: Mapping[str, int]) -> list[str]:
 
 def _random_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int) -> dict[str, Array]:
     model = copy_model(model)
+    SortPass()(model)
     verify_structure(model)
     ConvertOpsetPass()(model)
     InferShapesPass()(model)

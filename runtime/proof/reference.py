@@ -30,6 +30,7 @@ from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.tidy import SortPass
 from lstm_lower.records.model_files import read_all
 from lstm_lower.runtime.proof.mended_operators import MENDED
 from lstm_lower.runtime.proof.oracles import registry
@@ -91,6 +92,7 @@ def _prepared(model: ir.Model) -> ir.Model:
     """A copy of a model that `onnx.reference` walks; errors as `widen`'s."""
     work = copy_model(model)
     read_all(work)
+    SortPass()(work)
     verify(work)
     InlineFunctionsPass()(work)
     missing = unsupported_nodes(work)

@@ -97,6 +97,15 @@ def test_differences(name: str) -> None:
     check(model, feeds, wrt=["v"], step=2e-2, tolerance=2e-3)
 
 
+def test_one_scale_for_all() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    g (int8[N] v, int64[K] s, float scale) => (float loss) {
+        x = Reshape (v, s) y = DequantizeLinear (x, scale) z = Mul (y, y) loss = ReduceSum <keepdims = 0> (z)
+    }""")
+    feeds = {"v": np.arange(-3, 3, dtype=np.int8), "s": np.asarray([2, 3]), "scale": np.asarray(0.5, np.float32)}
+    check(model, feeds, wrt=["scale"], step=1e-2, tolerance=1e-4)
+
+
 @pytest.mark.parametrize("attribute", ["", "<strides = [1, 1]>"])
 def test_an_image_of_a_length_that_attributes_tell(attribute: str) -> None:
     model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 18]>

@@ -232,7 +232,7 @@ def test_models_are_verified_once_they_are_of_an_opset_that_can_be(imports: str)
 
 
 def test_every_pass_promises_what_verify_each_checks() -> None:
-    steps = [*lowering_passes(verify_each=True), *optimizing_passes(verify_each=True)[1:]]
+    steps = [step for passes in (lowering_passes, optimizing_passes) for step in passes(verify_each=True)[1:]]
     assert all(step.verify_each for step in steps)
     assert all(step.name for step in steps)
 

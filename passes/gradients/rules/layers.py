@@ -6,7 +6,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.formulas.rows import padded, reshape_to
 from lstm_lower.passes.formulas.sizes import divided
-from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, stops, summed
+from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, stops, summed, widened
 
 stops(std.QuantizeLinear)
 
@@ -30,10 +30,10 @@ def _dequantize(op: std.DequantizeLinear, n: Adjoint) -> Gradients:
     scale = n.x(1)
     whole = n.b.op(std.Expand, scale.like(1), n.b.op(std.Shape, scale))
     steps = n.again([op.data, whole, op.zero_point])
-    slope, rank = n.dy * steps, n.rank()
+    slope = n.dy * steps
     if n.rank(1) == 0:
-        return None, summed(slope, range(rank))
-    axis = op.axis
+        return None, n.b.op(std.ReduceSum, widened(slope), keepdims=0).cast(slope.dtype)
+    rank, axis = n.rank(), op.axis
     assert axis is not None
     if op.block_size:
         return None, _of_blocks(slope, n.x(1), axis, op.block_size)
