@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError
+from lstm_lower.errors import InvalidInputError, LstmLowerError, UnsupportedOpError, some
 from lstm_lower.torch.causes import raised
 from lstm_lower.torch.control_flow import Plainly
 from lstm_lower.torch.hooks import refuse_others
@@ -135,7 +135,8 @@ def run_once(module: nn.Module, operands: Operands, loss: Any, targets: Sequence
         found = [("the result", taken)] if isinstance(taken, Tensor) else []
         names = ["target"] if len(targets) == 1 else [f"target_{number}" for number in range(len(targets))]
         try:
-            value = loss(taken, *(target.clone() for target in targets))
+            with _no_state(loss):
+                value = loss(taken, *(target.clone() for target in targets))
         except LstmLowerError:
             raise
         except Exception as error:
@@ -165,6 +166,30 @@ def _undone(module: nn.Module) -> Iterator[None]:
         warnings.simplefilter("ignore")
         copied_weights(module, parameters=True)
         yield
+
+
+@contextlib.contextmanager
+def _no_state(loss: Any) -> Iterator[None]:
+    """Refuses a loss that changes its buffers, which are none of a step; they are copies within."""
+    if not isinstance(loss, nn.Module):
+        yield
+        return
+    with attributes_kept(loss):
+        before = dict(loss.named_buffers())
+        copies = copied_weights(loss, parameters=False)
+        versions = {id(x): x._version for x in copies.values()}
+        yield
+        changed = [
+            name
+            for name, x in loss.named_buffers()
+            if versions.get(id(x)) != x._version or not torch.equal(x, before[name])
+        ]
+    if changed:
+        raise UnsupportedOpError(
+            f"loss requires no state of its own, got a forward of {_name(loss)} that changes {some(changed)}; make it "
+            "a part of the module, let forward return the loss by a name, as in {'objective': ...}, and give that name "
+            "as loss"
+        )
 
 
 def described(named: Any) -> str:

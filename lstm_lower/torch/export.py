@@ -26,6 +26,7 @@ from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.session import Session
 from lstm_lower.torch import recurrent
+from lstm_lower.torch.attention import dropout_in_attention
 from lstm_lower.torch.axes import BY_ITSELF, Axes, DynamicShapes, Requested, check_open, choices, requested
 from lstm_lower.torch.branches import decided_axes, open_axes
 from lstm_lower.torch.causes import cause, first_line, lacks_formula, raised, unwritten, way_around
@@ -369,6 +370,7 @@ def _tracing(module: nn.Module) -> Iterator[None]:
         cumulative_averages(),
         eagerly(),
         any_length(),
+        dropout_in_attention(),
         batches_first(),
     ):
         yield

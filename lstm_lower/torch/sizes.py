@@ -26,6 +26,7 @@ from lstm_lower.torch.branches import sizes_to_try
 from lstm_lower.torch.interface import Step, numbers
 from lstm_lower.torch.terms import magnitudes_summed
 from lstm_lower.torch.trials import RefusedError, Trials
+from lstm_lower.torch.variation import Variation
 
 # An error over the largest magnitude that no rounding explains, by the bytes of a number.
 _WRONG = {8: 1e-6, 4: 1e-3, 2: 0.1}
@@ -51,7 +52,7 @@ class _Fault:
 
 
 class Comparison:
-    """A module beside its model."""
+    """A module beside its model, at the module's weights, but for those that might hide something."""
 
     def __init__(
         self,
@@ -95,8 +96,10 @@ class Comparison:
         # A run that fails is a result like others.
         self._options.log_severity_level = 4
         self.refused: Exception | None = None
+        self._variation = Variation(step.module, model)
         try:
-            session = open_session(model, self._options, [("CPUExecutionProvider", {})])
+            with self._variation.of_model(model):
+                session = open_session(model, self._options, [("CPUExecutionProvider", {})])
         except Exception as error:  # noqa: BLE001
             self.refused = error
         else:
@@ -241,14 +244,16 @@ class Comparison:
         return self._trials.resized(number, shape)
 
     def _of_module(self, inputs: Sequence[Tensor]) -> dict[str, Array]:
-        results = self._trials.results(inputs)
+        with self._variation.of_module():
+            results = self._trials.results(inputs)
         names = self._step.names
         outputs = [*names.outputs, *(f"new_{name}" for name in names.states)]
         return {name: numbers(result) for name, result in zip(outputs, results, strict=True)}
 
     def _terms(self, inputs: Sequence[Tensor]) -> dict[str, Array]:
         """Result -> sum of the magnitudes of the terms that it is the sum of, as far as the model tells."""
-        session = open_session(magnitudes_summed(self._model), self._options, [("CPUExecutionProvider", {})])
+        with self._variation.of_model(self._model):
+            session = open_session(magnitudes_summed(self._model), self._options, [("CPUExecutionProvider", {})])
         return self._run(session, inputs)
 
     def _of_model(self, inputs: Sequence[Tensor]) -> dict[str, Array]:

@@ -128,6 +128,28 @@ def test_axes_that_code_decides_by_are_fixed() -> None:
     assert "a written model with an error of 1.0e+00 in 'output' for 'x' of shape [2, 4, 3]" in exported.fixed["x"][1]
 
 
+class Gated(torch.nn.Module):
+    """A branch of which nothing is seen at first: the gate is zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.layer = torch.nn.Parameter(torch.zeros(3)), torch.nn.LSTM(3, 3, batch_first=True)
+        torch.nn.init.zeros_(self.layer.bias_hh_l0)
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(x)[0]
+        return x + self.gate * (y * 2 if x.size(1) > 4 else y)
+
+
+@pytest.mark.slow
+def test_what_is_behind_a_zero_is_compared() -> None:
+    module = Gated()
+    exported = export(module, torch.randn(2, 6, 3))
+    assert "decides by it" in exported.fixed["x"][1] or "with an error of" in exported.fixed["x"][1]
+    assert not module.gate.any()
+    assert not exported.model.graph.initializers["gate"].const_value.numpy().any()
+
+
 @pytest.mark.slow
 def test_what_the_trace_does_not_say_shows_where_model_and_module_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lstm_lower.torch.export.decided_axes", lambda *_: {})

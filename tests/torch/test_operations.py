@@ -333,6 +333,29 @@ def test_gradients_of_scattered_extremes_are_shared_as_in_pytorch(reduce: str, i
     compare(scattered, examples(9), examples(14), rtol=1e-6)
 
 
+def _attending(x: Any) -> Any:
+    return F.scaled_dot_product_attention(x, x, torch.ones_like(x), dropout_p=0.5, is_causal=True)
+
+
+def _attending_inside(x: Any) -> Any:
+    x = x.flatten(0, 1)
+    ones = torch.zeros(24, 8), torch.cat([torch.zeros(16), torch.ones(8)])
+    options = {"bias_k": None, "bias_v": None, "add_zero_attn": False, "dropout_p": 0.5, "need_weights": False}
+    outer = {"out_proj_weight": torch.eye(8), "out_proj_bias": torch.zeros(8)}
+    return F.multi_head_attention_forward(x, x, x, 8, 2, *ones, **options, **outer)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [_attending, _attending_inside])
+def test_attention_drops_weights(function: Callable[..., Any]) -> None:
+    step = ll.from_torch(Calling(function), torch.randn(2, 4, 9, 8), projected_loss, example_targets=(), what="forward")
+    x = normal(4, 4, 25, 8).numpy()
+    got = ll.Session(step).run({step.graph.input[0].name: x})["output"]
+    # Without it each is 1; a sum of a few weights of 1 / n or of none is far from that.
+    assert got.std() > 0.1
+    assert got.mean() == pytest.approx(1, abs=0.1)
+
+
 def _named(x: Any) -> Any:
     apart = torch.median(x, axis=1, keepdims=True).values + torch.squeeze(input=x[:, :1], axis=1).unsqueeze(1)
     along = x.cumprod(axis=1) + torch.std(x, axis=1, keepdims=True) + x.clamp_max(max=0.5)

@@ -48,6 +48,18 @@ class Weighing(nn.Linear):
         return (super().forward(result) - target).mean()
 
 
+class Centring(nn.Module):
+    """A loss that follows the mean of what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(()))
+
+    def forward(self, result: Any, target: Any) -> Any:
+        self.centre.data.lerp_(result.detach().mean(), 0.1)
+        return (result - self.centre - target).square().mean()
+
+
 def broken(*_: Any) -> Any:
     raise KeyError("nothing")
 
@@ -117,6 +129,11 @@ def test_example_inputs(inputs: Any, message: str) -> None:
         (functional.cross_entropy, torch.tensor([0, 7]), "Target 7 is out of bounds"),
         (lambda y: y.sum(), X, "takes 1 positional argument but 2 were given"),
         (lambda y, t: y - t, torch.zeros(2, 2), "returns one real number as a tensor"),
+        (
+            Centring(),
+            X[:, :2],
+            "loss requires no state of its own, got a forward of Centring that changes centre",
+        ),
         (Weighing(2, 1), torch.zeros(2, 1), "no parameters of its own, got weight, bias of Weighing"),
     ],
 )

@@ -1,0 +1,56 @@
+"""Other values for weights that are the same in all elements: behind a gate of zero no difference would be seen."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import onnx_ir as ir
+import torch
+from torch import Tensor, nn
+
+from lstm_lower.torch.interface import numbers
+
+# How far away others are, at most.
+_RANGE = 0.2
+
+
+class Variation:
+    """Of a module and its model, both for a while."""
+
+    def __init__(self, module: nn.Module, model: ir.Model) -> None:
+        """Chooses values; both are as they were afterwards."""
+        generator = torch.Generator().manual_seed(0)
+        # Parameter, its values, others.
+        self._values: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
+        for name, x in module.named_parameters(remove_duplicate=False):
+            held = model.graph.initializers.get(name)
+            if held is None or held.shape is None or list(held.shape) != list(x.shape) or not x.requires_grad:
+                continue
+            if x.dtype in (torch.float32, torch.float64) and x.numel() and bool((x == x.flatten()[0]).all()):
+                kept = x.detach().clone()
+                apart = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device)
+                self._values[name] = x, kept, kept + _RANGE * (apart + 1) / 2
+
+    @contextlib.contextmanager
+    def of_module(self) -> Iterator[None]:
+        """Values in place, as lists and other modules hold the same tensors."""
+        try:
+            for x, _, other in self._values.values():
+                x.data.copy_(other)
+            yield
+        finally:
+            for x, kept, _ in self._values.values():
+                x.data.copy_(kept)
+
+    @contextlib.contextmanager
+    def of_model(self, model: ir.Model) -> Iterator[None]:
+        """The same values as initializers."""
+        before = {name: model.graph.initializers[name].const_value for name in self._values}
+        try:
+            for name, (_, _, other) in self._values.items():
+                model.graph.initializers[name].const_value = ir.tensor(numbers(other), name=name)
+            yield
+        finally:
+            for name, tensor in before.items():
+                model.graph.initializers[name].const_value = tensor
