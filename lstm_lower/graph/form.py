@@ -185,7 +185,8 @@ def _verify_attributes(node: ir.Node, form: Form) -> None:
         if name.startswith("__"):
             continue
         if name not in form.attributes:
-            raise _fault(node, "the node", f"no attributes but {', '.join(form.attributes) or 'none'}", name)
+            known = f"no attributes but {', '.join(form.attributes)}" if form.attributes else "no attributes"
+            raise _fault(node, "the node", known, name)
         if attribute.type != form.attributes[name]:
             raise _fault(node, f"attribute {name}", form.attributes[name].name, attribute.type.name)
     for name in form.required:

@@ -67,7 +67,7 @@ REFUSED = {
         choice("t = Abs(x) q = Abs(x)", then="float[2] t, float[2] q"),
         "then_branch requires 1 outputs, got 2",
     ),
-    "no such attribute": ("g (float[2] x) => (float[2] y) { y = Neg <k = 1> (x) }", "no attributes but none, got k"),
+    "no such attribute": ("g (float[2] x) => (float[2] y) { y = Neg <k = 1> (x) }", "requires no attributes, got k"),
     "attribute's type": (
         "g (float[2] x) => (float[2] y) { y = Softmax <axis = 1.5> (x) }",
         "attribute axis requires INT, got FLOAT",
