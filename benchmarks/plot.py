@@ -29,7 +29,7 @@ _OPS = {
     "CudnnRNN": "Forward pass and gradient",
     "CudnnRNNBackprop": "Gradient",
 }
-_VARIANTS = {
+VARIANTS = {
     "plain": "",
     "peephole": "with peepholes",
     "v2": "version 2 of the op",
@@ -41,6 +41,9 @@ _VARIANTS = {
     "gru": "GRU",
     "lstm-2x2": "LSTM, 2 layers, 2 directions",
     "gru-2x2": "GRU, 2 layers, 2 directions",
+    "mlp": "MLP",
+    "cnn": "CNN",
+    "transformer": "Transformer",
 }
 
 
@@ -121,7 +124,7 @@ def _digits(milliseconds: float) -> str:
 
 def _title(case: Case, cases: Sequence[tuple[Case, int]]) -> str:
     """What distinguishes a case from the others, in words."""
-    parts = [_VARIANTS.get(case.variant, case.variant)] if len({other.variant for other, _ in cases}) > 1 else []
+    parts = [VARIANTS.get(case.variant, case.variant)] if len({other.variant for other, _ in cases}) > 1 else []
     if len({other.shape for other, _ in cases}) > 1:
         parts.append(shape_in_words(case.shape))
     return "\n".join(part for part in parts if part) or "plain"
@@ -141,8 +144,8 @@ def _common(cases: Sequence[tuple[Case, int]]) -> str:
     threads = dict.fromkeys(f"{count} thread{'s' if count > 1 else ''}" for _, count in cases)
     words = [" and ".join(ops), " and ".join(threads)]
     first = cases[0][0]
-    if len(cases) > 1 and len({case.variant for case, _ in cases}) == 1 and _VARIANTS.get(first.variant):
-        words.insert(0, _VARIANTS[first.variant])
+    if len(cases) > 1 and len({case.variant for case, _ in cases}) == 1 and VARIANTS.get(first.variant):
+        words.insert(0, VARIANTS[first.variant])
     if len(cases) > 1 and len({case.shape for case, _ in cases}) == 1:
         words.append(shape_in_words(first.shape))
     return f"{', '.join(words)}: milliseconds, lower is better"

@@ -151,7 +151,7 @@ def steps(data: Mapping[str, Any]) -> str:
     rows = []
     for row in data["results"]:
         ours = next(first for first in data["results"] if first["variant"] == row["variant"])["minimum_s"]
-        what = f"{row['variant'].upper()}, {label(row)}"
+        what = f"{plot.VARIANTS[row['variant']]}, {label(row)}"
         if row["minimum_s"] is None:
             rows.append([what, "–", "–", row["absence"]])
             continue

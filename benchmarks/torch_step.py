@@ -1,8 +1,9 @@
 """`python -m benchmarks torch`: a training step of a PyTorch classifier, exported, next to PyTorch and other tools.
 
-A layer over sequences, a linear layer on its last step, cross entropy, SGD without momentum. PyTorch runs the step
-eagerly and compiled; onnx-ad differentiates PyTorch's export, and numpy updates the weights; onnxsim makes a training
-loop of the same export. Needs the extras [torch] and [bench]; who is not installed or refuses is said in the table.
+A layer over sequences and a linear layer on its last step, or a network without a loop (`feedforward`) and a linear
+layer on the mean over steps; cross entropy, SGD without momentum. PyTorch runs the step eagerly and compiled; onnx-ad
+differentiates PyTorch's export, and numpy updates the weights; onnxsim makes a training loop of the same export. Needs
+the extras [torch] and [bench]; who is not installed or refuses is said in the table.
 """
 
 from __future__ import annotations
@@ -22,19 +23,66 @@ from benchmarks.floors import Product, model_of
 Array = np.ndarray[Any, Any]
 Step = Callable[[], Any]
 
-VARIANTS = ("lstm", "gru")
+VARIANTS = ("lstm", "gru", "mlp", "cnn", "transformer")
 RIVALS = {"torch": ("openvino", "floor", "pytorch", "torch-compile", "onnx-ad", "onnxsim", "floor-pytorch")}
 SHAPES = ("100,32,64,128",)
 CLASSES, RATE = 10, 0.01
+KERNEL, HEADS = 5, 4
 
 
 def floor_model(case: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """The products of forward pass, backward pass and weight gradients of the layer; `x` needs no gradient."""
+    """The products of forward pass, backward pass and weight gradients of all but the head; `x` needs no gradient."""
     T, B, I, H = case.shape  # noqa: E741
+    if case.variant in ("mlp", "cnn", "transformer"):
+        return model_of(_feedforward_products(case))
     gates = (4 if case.variant == "lstm" else 3) * H
     forward = [Product((T * B, I), (I, gates)), Product((B, H), (H, gates), T)]
     weights = [Product((T * B, size), (T * B, gates), turned=True) for size in (I, H)]
     return model_of([*forward, Product((B, gates), (gates, H), T), *weights])
+
+
+def _feedforward_products(case: Case) -> list[Product]:
+    """Those of `feedforward`, a convolution's as they are over columns of the image."""
+    T, B, I, H = case.shape  # noqa: E741
+    widths = {
+        "mlp": [(I, H), (H, H), (H, H)],
+        "cnn": [(KERNEL * I, H), (KERNEL * H, H), (KERNEL * H, H)],
+        "transformer": [(I, H), (H, 3 * H), (H, H), (H, 4 * H), (4 * H, H)],
+    }[case.variant]
+    products = []
+    for number, (rows, columns) in enumerate(widths):
+        products += [Product((T * B, rows), (rows, columns)), Product((T * B, rows), (T * B, columns), turned=True)]
+        if number:
+            products.append(Product((T * B, columns), (columns, rows)))
+    if case.variant == "transformer":
+        # Scores and weighted values of each head, and two products for the gradient of each.
+        parts, size = B * HEADS, H // HEADS
+        products += [Product((T, size), (size, T), 2 * parts), Product((T, T), (T, size), 4 * parts)]
+    return products
+
+
+def feedforward(case: Case) -> Any:
+    """A network [T, B, I] -> [T, B, H]: three linear layers, three convolutions over time, or a transformer layer."""
+    from torch import nn
+
+    _, _, I, H = case.shape  # noqa: E741
+
+    class OverTime(nn.Module):
+        def __init__(self, *layers: nn.Module) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(*layers)
+
+        def forward(self, x: Any) -> Any:
+            return self.layers(x.permute(1, 2, 0)).permute(2, 0, 1)
+
+    def convolution(size: int) -> nn.Module:
+        return nn.Conv1d(size, H, KERNEL, padding=KERNEL // 2)
+
+    if case.variant == "mlp":
+        return nn.Sequential(nn.Linear(I, H), nn.ReLU(), nn.Linear(H, H), nn.ReLU(), nn.Linear(H, H))
+    if case.variant == "cnn":
+        return OverTime(convolution(I), nn.ReLU(), convolution(H), nn.ReLU(), convolution(H))
+    return nn.Sequential(nn.Linear(I, H), nn.TransformerEncoderLayer(H, HEADS, 4 * H, dropout=0.0))
 
 
 def classifier(case: Case, loss: Callable[..., Any] | None = None) -> tuple[Any, tuple[Any, Any]]:
@@ -44,11 +92,13 @@ def classifier(case: Case, loss: Callable[..., Any] | None = None) -> tuple[Any,
     class Classifier(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = getattr(torch.nn, case.variant.upper())(I, H)
+            recurrent = getattr(torch.nn, case.variant.upper(), None)
+            self.layer = feedforward(case) if recurrent is None else recurrent(I, H)
             self.head = torch.nn.Linear(H, CLASSES)
 
         def forward(self, x: Any) -> Any:
-            return self.head(self.layer(x)[0][-1])
+            y = self.layer(x)
+            return self.head(y[0][-1] if isinstance(y, tuple) else y.mean(0))
 
     class WithLoss(torch.nn.Module):
         def __init__(self, module: Any) -> None:
@@ -62,6 +112,9 @@ def classifier(case: Case, loss: Callable[..., Any] | None = None) -> tuple[Any,
     T, B, I, H = case.shape  # noqa: E741
     torch.manual_seed(0)
     module = Classifier()
+    for weight in module.parameters():
+        # No two are equal, which the exporter would make one.
+        torch.nn.init.normal_(weight, weight.mean().item(), 0.1)
     return module if loss is None else WithLoss(module), (torch.randn(T, B, I), torch.randint(0, CLASSES, (B,)))
 
 
@@ -130,6 +183,12 @@ def _weights(model: onnx.ModelProto) -> dict[str, Array]:
     return {value.name: numpy_helper.to_array(value).copy() for value in tensors}
 
 
+def _trained(case: Case, weights: dict[str, Array]) -> dict[str, Array]:
+    """Those that are parameters, turned and named anew if they are matrices, but not what is constant in the module."""
+    parameters = {f"module.{name}" for name, _ in classifier(case)[0].named_parameters()}
+    return {name: value for name, value in weights.items() if name in parameters or (value.ndim > 1 and value.any())}
+
+
 def in_onnx_ad(case: Case, threads: int) -> Step:
     """A step of the adjoint that onnx-ad makes, in onnxruntime; the update is numpy's. Returns the loss."""
     import onnx_ad
@@ -144,8 +203,7 @@ def in_onnx_ad(case: Case, threads: int) -> Step:
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
     element = onnx.TensorProto.FLOAT
-    # The exporter makes a weight of the states that start at zero, too; nobody asks for its gradient.
-    trained = {name: value for name, value in weights.items() if value.any()}
+    trained = _trained(case, weights)
     model.graph.input.extend(helper.make_tensor_value_info(name, element, v.shape) for name, v in weights.items())
     adjoint = onnx_ad.reverse(model, inputs=list(trained), layout="onnx")
     options = default_options()
@@ -173,7 +231,6 @@ def in_onnxsim(case: Case) -> Step:
 
     labels = torch.nn.functional.one_hot(classifier(case)[1][1], CLASSES).float()
     model, fed = exported(case, loss, labels)
-    trained = [name for name, value in _weights(model).items() if value.any()]
-    loop = onnxsim.compile_training_loop(model, "loss", trained)
+    loop = onnxsim.compile_training_loop(model, "loss", list(_trained(case, _weights(model))))
     loop(fed, RATE)
     return lambda: loop(fed, RATE)

@@ -83,10 +83,11 @@ def test_dynamic_rnn_steps_alike_in_both(tmp_path: Path) -> None:
     assert facts["lower_s"] > 0
 
 
-def test_torch_steps_alike_in_all() -> None:
+@pytest.mark.parametrize("variant", torch_step.VARIANTS)
+def test_torch_steps_alike_in_all(variant: str) -> None:
     """What is timed is the same step: losses fall, and alike."""
     pytest.importorskip("torch")
-    case = Case("torch", (5, 3, 4, 6), "gru")
+    case = Case("torch", (5, 3, 4, 8), variant)
     ours, facts = torch_step.in_ours(case, 1, "auto")
     steps = [ours, torch_step.in_pytorch(case)]
     if importlib.util.find_spec("onnx_ad"):
