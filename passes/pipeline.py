@@ -47,6 +47,7 @@ from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
+from lstm_lower.passes.loops.scalar_broadcasting import ScalarBroadcasting
 from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.transposed_bodies import TransposedBodies
@@ -154,6 +155,10 @@ class OptimizePass(Pass):
         if any(std.Loop.matches(node) for node in all_nodes(model.graph)):
             # Sizes and constants of what was a loop in a Loop's body.
             modified |= self._fixed_point(model, counting)
+        if self._run(model, ScalarBroadcasting(context), 1):
+            modified = True
+            # Scalars of the old rank that nothing reads now.
+            self._run(model, DeadCodeElimination(context), 1)
         self._note(model, modified=modified)
         return ir.passes.PassResult(model, modified)
 

@@ -15,6 +15,7 @@ from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.projection_bias import ProjectionBias
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
+from lstm_lower.passes.loops.scalar_broadcasting import ScalarBroadcasting
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 
@@ -57,6 +58,9 @@ TRIPS = """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] 
   last = Loop <body = b (int64 i, bool go, float[2] s) => (bool on, float[2] t) { on = Identity(go) t = Add(s, x) }>
     (trips, , x) }"""
 
+SCALAR = """
+<ir_version: 8, opset_import: ["" : 18]> f (float[64,64,1] x, float s) => (float[64,64,1] y) { y = Mul(x, s) }"""
+
 BROKEN = {
     "invariant node": (LoopInvariantCodeMotion, loop("t = Tanh(k) u = Add(s, t) y = Mul(u, x)"), "Tanh"),
     "equal nodes": (
@@ -79,6 +83,7 @@ BROKEN = {
     "sum over rows": (ReductionToProduct, SUM, "ReduceSum"),
     "sum beside a product": (BiasFusion, FUSED, "ReduceSum"),
     "vector beside a product": (ProjectionBias, PROJECTED, "Add"),
+    "scalar of too low a rank": (ScalarBroadcasting, SCALAR, "Mul"),
 }
 
 
