@@ -119,7 +119,8 @@ def _xlogy(input: Any, other: Any) -> Any:  # noqa: A002
 
 def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
     """No gradient at the bounds, where that of clamp belongs to the operand."""
-    result = torch.where(input <= min_val, min_val, torch.where(input >= max_val, max_val, input))
+    beyond = (input <= min_val) | (input >= max_val)
+    result = torch.where(beyond, stopped(input).clamp(min_val, max_val), input)
     return input.copy_(result) if inplace else result
 
 
