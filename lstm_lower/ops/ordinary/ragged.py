@@ -121,6 +121,15 @@ class RaggedGather(OpDef):
         OUTPUT_RAGGED_RANK = attr(int)
 
     @classmethod
+    def verify(cls, call: Call) -> None:
+        """A partition or more, and as many of the result: a vector of indices adds none."""
+        count, wanted = len(call.lists["params_nested_splits"]), call.attributes["OUTPUT_RAGGED_RANK"]
+        if not count:
+            raise call.error("params_nested_splits", "one tensor or more", "none")
+        if wanted != count:
+            raise call.error("attribute OUTPUT_RAGGED_RANK", f"{count}, the number of params_nested_splits", wanted)
+
+    @classmethod
     def output_infos(cls, call: Call) -> list[TensorInfo]:
         """One more split than there are indices; how many values are known at run time only."""
         rows, values = call.sizes.get("N"), shape_of(call, "params_dense_values")
