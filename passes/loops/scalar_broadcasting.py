@@ -14,6 +14,7 @@ Runs after all other passes, to which a scalar is one in any rank.
 from __future__ import annotations
 
 import itertools
+import math
 
 import onnx_ir as ir
 
@@ -66,9 +67,7 @@ class ScalarBroadcasting(OnGraphs, LoopPass):
         shape = self.facts.shape(op.output)
         if shape is None:
             return []
-        elements = 1
-        for dim in shape:
-            elements *= dim if isinstance(dim, int) else 1
+        elements = math.prod(dim for dim in shape if isinstance(dim, int))
         ones = len(list(itertools.takewhile(lambda dim: dim == 1, reversed(shape))))
         if elements < LEAST or not ones:
             return []
