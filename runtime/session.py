@@ -96,6 +96,8 @@ class Session:
         self._captured = provider_names.is_captured(chosen)
         initialized = {value.name for value in self.ort.get_overridable_initializers()}
         self._inputs = {value.name: value for value in self.ort.get_inputs()}
+        # onnxruntime tells these the same as scalars.
+        self._unranked = {value.name for value in loaded.graph.inputs if value.shape is None}
         self._optional = {value.name: value for value in self.ort.get_overridable_initializers()}
         self.inputs = [name for name in self._inputs if name not in initialized]
         self.outputs = [value.name for value in self.ort.get_outputs()]
@@ -163,7 +165,7 @@ class Session:
         signature = tuple((name, array.shape) for name, array in arrays.items())
         fresh = signature not in self._checked
         if fresh:
-            _check_shapes(arrays, known)
+            _check_shapes({name: array for name, array in arrays.items() if name not in self._unranked}, known)
             check_batches(self._batches, arrays, known)
         for contract in self._contracts:
             if fresh or any(contract.reads_value(name, array) for name, array in arrays.items()):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
-from lstm_lower.errors import InvalidModelError, LstmLowerWarning
+from lstm_lower.errors import InvalidModelError, LstmLowerWarning, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
@@ -17,7 +17,7 @@ from lstm_lower.graph.values import Partial, declared_shape, stated
 
 
 class WrongShapeWarning(LstmLowerWarning):
-    """A model declares an output with a shape that it cannot have; the right one is declared in the result."""
+    """A model declares an output with a shape that it cannot have; the result has the right one, if it is known."""
 
 
 def verify_declared(graph: ir.Graph, facts: Facts, *, correcting: bool = False) -> bool:
@@ -33,7 +33,8 @@ def verify_declared(graph: ir.Graph, facts: Facts, *, correcting: bool = False) 
             user is told.
 
     Warns:
-        WrongShapeWarning: the shape of one of the graph's outputs was put right.
+        WrongShapeWarning: the shape of one of the graph's outputs was put right, or does not tell which one of several
+            ranks it has.
 
     Returns:
         Whether a shape was wrong.
@@ -46,6 +47,12 @@ def verify_declared(graph: ir.Graph, facts: Facts, *, correcting: bool = False) 
         for value in node.outputs:
             if value.type is None and value.shape is None:
                 continue
+            if correcting and value in graph.outputs and facts.shape(value) is None and value in facts.alternatives:
+                declared = format_shape(declared_shape(value) or ())
+                shapes = some([format_shape(shape) for shape in facts.alternatives[value].shapes])
+                text = f"output '{value.name}' is declared with shape {declared}, but it is made with one of {shapes}; "
+                text += "axes of a Squeeze, or known sizes declared as numbers, tell which"
+                warnings.warn(text, WrongShapeWarning, stacklevel=2)
             for what, declared, known in _contradictions(value.type, declared_shape(value), value, facts):
                 if correcting and what == "shape":
                     value.shape = stated(facts.shape(value) or ())

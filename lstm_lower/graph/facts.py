@@ -10,6 +10,8 @@ A dimension that a rule infers takes precedence; what the model declares fills i
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -17,8 +19,10 @@ from typing import TypeVar
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.errors import LstmLowerError
 from lstm_lower.graph import bindings, onnx_inference
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.dependences import neighbours, operands, small_operands
 from lstm_lower.graph.folding import LARGEST, OF_SHAPES, folds
 from lstm_lower.graph.inference import Inferred, infers
 from lstm_lower.graph.parameters import Parameters
@@ -27,6 +31,7 @@ from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.uniform import uniform_constant, uniforms
 from lstm_lower.graph.values import (
     MOST_ENTRIES,
+    Alternatives,
     Array,
     Dim,
     Partial,
@@ -42,6 +47,8 @@ from lstm_lower.graph.values import (
 from lstm_lower.opdef import Call, TensorInfo
 
 _SIZES = (ir.DataType.INT32, ir.DataType.INT64)
+# Ways in which ranks of operands may go together.
+_MOST_SUPPOSED = 64
 _TENSORS = {dtype: ir.TensorType(dtype) for dtype in ir.DataType}
 
 T = TypeVar("T")
@@ -54,12 +61,15 @@ class Facts:
         opset: the model's version of `ai.onnx`.
         infos: memo of `bindings.bind_node`.
         calls: memo of `bindings.bind_node`.
+        parameters: what the parameters of bodies stand for.
+        alternatives: of values of unknown rank, the shapes that they may have, as far as they are known.
     """
 
     def __init__(self, opset: int) -> None:
         self.opset = opset
         self.infos: dict[ir.Value, TensorInfo] = {}
         self.calls: dict[Hashable, Call] = {}
+        self.alternatives: dict[ir.Value, Alternatives] = {}
         self._views: dict[ir.Node | None, std.Standard | None] = {None: None}
         self._types: dict[ir.Value, ir.TypeProtocol | None] = {}
         self._shapes: dict[ir.Value, Shape | None] = {}
@@ -68,7 +78,7 @@ class Facts:
         self._contents: dict[ir.Value, Array | None] = {}
         self._uniform: dict[ir.Value, float | None] = {}
         self._finite: dict[ir.Value, bool] = {}
-        self._parameters = Parameters()
+        self.parameters = Parameters()
 
     @classmethod
     def of(cls, model: ir.Model) -> Facts:
@@ -79,7 +89,7 @@ class Facts:
 
     def enter(self, *nodes: ir.Node) -> None:
         """Records what the parameters of nodes' bodies, at every nesting level, stand for."""
-        self._parameters.enter(nodes)
+        self.parameters.enter(nodes)
 
     def look_again(self) -> None:
         """Forgets what is uncertain, since more may follow after a change of the graph. What is known stays true."""
@@ -110,7 +120,7 @@ class Facts:
     def assuming(self, shapes: Mapping[ir.Value, Shape | None], inside: Container[ir.Value]) -> Facts:
         """What would be known if some values had given shapes; nothing known of the values `inside` is taken over."""
         found = Facts(self.opset)
-        found._parameters = self._parameters
+        found.parameters = self.parameters
         found._told = {value: shape for value, shape in self._told.items() if value not in inside}
         found._types = {value: type_ for value, type_ in self._types.items() if value not in inside}
         found._shapes = {value: shape for value, shape in self._shapes.items() if value not in inside}
@@ -122,8 +132,9 @@ class Facts:
     def forget(self, *values: ir.Value) -> None:
         """Forgets values whose meaning has changed, or that are gone."""
         for value in values:
-            self._parameters.forget(value)
+            self.parameters.forget(value)
             self._told.pop(value, None)
+            self.alternatives.pop(value, None)
             for memo in (self._types, self._shapes, self._contents, self._uniform, self._finite, self.infos):
                 memo.pop(value, None)
 
@@ -163,7 +174,7 @@ class Facts:
     def type(self, value: ir.Value | None) -> ir.TypeProtocol | None:
         """A value's type, of tensors and others."""
         if value is not None and value not in self._types:
-            self._walk(self._shapes, value, _neighbours, self._shape_of)
+            self._walk(self._shapes, value, neighbours, self._shape_of)
         return None if value is None else self._types[value]
 
     def dtype(self, value: ir.Value | None) -> ir.DataType | None:
@@ -174,7 +185,7 @@ class Facts:
     def shape(self, value: ir.Value | None) -> Shape | None:
         """A tensor's dimensions: sizes, names, or identities of open ones; `None` when the rank is unknown."""
         if value is not None and value not in self._shapes:
-            self._walk(self._shapes, value, _neighbours, self._shape_of)
+            self._walk(self._shapes, value, neighbours, self._shape_of)
         return None if value is None else self._shapes[value]
 
     def rank(self, value: ir.Value | None) -> int | None:
@@ -226,13 +237,13 @@ class Facts:
         view = self.maker(value)
         rule = None if view is None else uniforms.of(type(view))
         if view is None or (rule is not None and not all(map(memo.__contains__, view.node.inputs))):
-            return self._walk(memo, value, _operands, self._uniform_of)
+            return self._walk(memo, value, operands, self._uniform_of)
         memo[value] = found = None if rule is None else rule(view)
         return found
 
     def finite(self, value: ir.Value | None) -> bool:
         """Whether a value surely holds neither infinities nor NaN; only then may a zero swallow it."""
-        return value is not None and self._walk(self._finite, value, _operands, self._finite_of)
+        return value is not None and self._walk(self._finite, value, operands, self._finite_of)
 
     def _walk(
         self,
@@ -269,23 +280,27 @@ class Facts:
             # The default of an input is only one of the values that it may have.
             if value.const_value is not None and not value.is_graph_input():
                 return self._settle(value, value.const_value.dtype, tuple(map(int, value.const_value.shape.numpy())))
-            return self._settle(value, *self._parameters.inferred(value, self))
+            return self._settle(value, *self.parameters.inferred(value, self))
         for output, (type_, partial) in zip(node.outputs, self._inferred(node), strict=False):
             if output not in self._shapes:
                 self._shapes[output] = self._settle(output, type_, partial)
         return self._shapes[value] if value in self._shapes else self._settle(value, None, None)
 
     def _settle(
-        self, value: ir.Value, type_: ir.TypeProtocol | ir.DataType | None, partial: Partial | None
+        self, value: ir.Value, type_: ir.TypeProtocol | ir.DataType | None, partial: Partial | Alternatives | None
     ) -> Shape | None:
         if isinstance(type_, ir.DataType):
             type_ = _TENSORS[type_]
         self._types[value] = type_ if type_ is not None else value.type
-        if partial is not None and is_certain(partial):
+        if partial is not None and not isinstance(partial, Alternatives) and is_certain(partial):
             # Nothing that is declared could tell more.
             return partial  # type: ignore[return-value]
-        partial = certain_first(partial, self._told.get(value))
-        shape = filled(value, merged(value, partial, declared_shape(value)))
+        declared, told = declared_shape(value), self._told.get(value)
+        if isinstance(partial, Alternatives):
+            self.alternatives[value] = partial
+            partial = partial.chosen(declared, None if told is None else len(told))
+            declared = None if partial is None else declared
+        shape = filled(value, merged(value, certain_first(partial, told), declared))
         if shape is None or not is_certain(shape):
             self._uncertain.add(value)
         return shape
@@ -300,7 +315,27 @@ class Facts:
         if view is None and node.domain != "":
             return bindings.inferred(node, self) or []
         rule = None if view is None else infers.of(type(view))
-        return rule(view) if rule is not None else onnx_inference.inferred(node, self)
+        found = rule(view) if rule is not None else onnx_inference.inferred(node, self)
+        undecided = dict.fromkeys(x for x in node.inputs if x in self.alternatives and self._shapes[x] is None)
+        return self._supposing(node, list(undecided), found) if undecided and not subgraphs_of(node) else found
+
+    def _supposing(self, node: ir.Node, undecided: Sequence[ir.Value], found: Inferred) -> Inferred:
+        """The shapes that a node's results may have where ranks of operands only show at run time."""
+        choices = [self.alternatives[value].shapes for value in undecided]
+        results: list[list[Partial]] = [[] for _ in node.outputs]
+        for shapes in itertools.product(*choices) if math.prod(map(len, choices)) <= _MOST_SUPPOSED else ():
+            supposed = Facts(self.opset)
+            for value in [x for x in node.inputs if x is not None]:
+                supposed._types[value], supposed._shapes[value] = self._types[value], self._shapes[value]
+                supposed._contents[value] = self._content(value)
+            for value, shape in zip(undecided, shapes, strict=True):
+                supposed._shapes[value] = filled(value, shape)
+            # Not every node takes operands of every rank.
+            with contextlib.suppress(LstmLowerError, LookupError, ValueError):
+                for result, (_, partial) in zip(results, supposed._inferred(node), strict=False):
+                    result.extend([partial] if isinstance(partial, tuple) else [])
+        pairs = zip(found, results, strict=False)
+        return [(t, s if s or not shapes else Alternatives(tuple(dict.fromkeys(shapes)))) for (t, s), shapes in pairs]
 
     def _content(self, value: ir.Value) -> Array | None:
         shape, contents = self.shape(value), self._contents
@@ -314,7 +349,7 @@ class Facts:
             if (first in contents and contents[first] is None) or folds.of(type(view)) is None:
                 contents[value] = None
                 return None
-        return self._walk(self._contents, value, _small_operands, self._content_of)
+        return self._walk(self._contents, value, small_operands, self._content_of)
 
     def _content_of(self, value: ir.Value) -> Array | None:
         """What a small tensor holds; of integers that may be sizes each one that is not known is an identity."""
@@ -349,7 +384,7 @@ class Facts:
     def _uniform_of(self, value: ir.Value) -> float | None:
         view = self.maker(value)
         if view is None:
-            sequence = self._parameters.sequence(value, self)
+            sequence = self.parameters.sequence(value, self)
             return uniform_constant(value) if sequence is None else self._uniform[sequence]
         rule = uniforms.of(type(view))
         return None if rule is None else rule(view)
@@ -363,30 +398,3 @@ class Facts:
             return True
         view = self.maker(value)
         return isinstance(view, std.Moving | std.Identity) and self.finite(view.node.inputs[0])
-
-
-def _neighbours(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
-    """What type and shape of a value may follow from."""
-    node = value.producer()
-    if node is None:
-        outer = facts._parameters.operand(value)
-        return () if outer is None else (outer,)
-    if not node.attributes.data:
-        return [x for x in node.inputs if x is not None]
-    return [*(x for x in node.inputs if x is not None), *(x for graph in subgraphs_of(node) for x in graph.outputs)]
-
-
-def _operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
-    node = value.producer()
-    if node is not None:
-        return [x for x in node.inputs if x is not None]
-    sequence = facts._parameters.sequence(value, facts)
-    return () if sequence is None else (sequence,)
-
-
-def _small_operands(facts: Facts, value: ir.Value) -> Iterable[ir.Value]:
-    """Operands whose contents tell that of a value: none where no rule would look at them."""
-    view = None if value.const_value is not None else facts.maker(value)
-    if view is None or len(view.node.outputs) != 1 or isinstance(view, OF_SHAPES) or folds.of(type(view)) is None:
-        return ()
-    return [x for x in view.node.inputs if x is not None]

@@ -40,6 +40,38 @@ Shape = tuple[Dim, ...]
 # A shape of which some dimensions are not known at all.
 Partial = tuple["Dim | None", ...]
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Alternatives:
+    """The shapes, of several ranks, of which a value has one; which, only a run tells."""
+
+    shapes: tuple[Partial, ...]
+
+    def chosen(self, declared: Partial | None, rank: int | None = None) -> Partial | None:
+        """What the shapes have in common that fit a declaration; `None` where it fits none of them.
+
+        A declaration that leaves open what is known was not inferred from the operands: it decides nothing.
+
+        Args:
+            declared: what the model states.
+            rank: the rank, where it is known otherwise.
+        """
+        possible = [shape for shape in self.shapes if rank in (None, len(shape))]
+        fitting = [shape for shape in possible if declared is not None and _is_told_by(shape, declared)]
+        if not fitting and len({len(shape) for shape in possible}) == 1:
+            fitting = possible
+        return (
+            tuple([dims[0] if dims.count(dims[0]) == len(dims) else None for dims in zip(*fitting, strict=True)])
+            if fitting
+            else None
+        )
+
+
+def _is_told_by(shape: Partial, declared: Partial) -> bool:
+    pairs = zip(shape, declared, strict=False)
+    return len(shape) == len(declared) and all(own == stated for own, stated in pairs if isinstance(own, int))
+
+
 _CERTAIN = frozenset((int, str))
 _CERTAINTY: dict[type, int] = {int: 0, str: 1, type(None): 3}
 

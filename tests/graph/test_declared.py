@@ -66,3 +66,32 @@ def test_a_number_stays_where_a_name_follows() -> None:
         { d = Identity(c) z = Identity(x) }> }"""
     feeds = {"x": np.zeros((3, 2), np.float32)}
     assert ll.Session(ll.optimize(onnx.parser.parse_model(text))).run(feeds)["y"].shape == (0, 3, 2)
+
+
+@pytest.mark.parametrize("declared", ["float[N]", "float[K]", "float[1, 2, 3, 4, 5]", "float[N, 2]"])
+@pytest.mark.parametrize("last", ["Neg (z)", "Concat <axis = 0> (z, z)"])
+def test_a_rank_that_a_squeeze_hides_is_not_believed(declared: str, last: str) -> None:
+    """As exporters of PyTorch declare it by the names that they were given: of x[N, M, 1, 3] there is no [N]."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[N, M] x) => ({declared} y) <int64[1] axes = {{2}}, float[3] k = {{1, 2, 3}}>
+    {{ a = Unsqueeze (x, axes) b = Mul (a, k) s = Squeeze (b) z = Mul (s, s) y = {last} }}""")
+    with pytest.warns(WrongShapeWarning, match=r"'y' is declared with .*one of \[.*, M, 3\].*; axes of a Squeeze"):
+        gradient = ll.Session(ll.gradient(model, "y", ["x"], seeds=True))
+    for shape in ((2, 4), (1, 4), (2, 1), (1, 1)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        y = ll.Session(model).run({"x": x})["y"]
+        found = gradient.run({"x": x, "seed/y": np.ones_like(y)})
+        np.testing.assert_array_equal(found["y"], y)
+        sign = {"N": -1, "C": 2}[last[0]]
+        np.testing.assert_allclose(found["grad/x"], sign * 28 * x, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("declared", "known"), [("float[N, 3]", [["N", "M"], 3]), ("float[?, ?, 3]", ["N", "M", 3])])
+def test_a_rank_that_a_squeeze_hides_is_believed_with_known_sizes(declared: str, known: list[object]) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[N, M] x) => ({declared} y) <int64[1] axes = {{2}}, float[3] k = {{1, 2, 3}}>
+    {{ a = Unsqueeze (x, axes) b = Mul (a, k) s = Squeeze (b) y = Neg (s) }}""")
+    seed = ll.gradient(model, "y", ["x"], seeds=True).graph.input[-1]
+    found = [dim.dim_value or dim.dim_param for dim in seed.type.tensor_type.shape.dim]
+    assert len(found) == len(known)
+    assert all(a == b or a in (b if isinstance(b, list) else [""]) for a, b in zip(found, known, strict=True))

@@ -181,3 +181,12 @@ def test_a_shape_in_external_data(tmp_path: Path) -> None:
     assert shown.exit_code == 1
     assert "f32[N,6]" in shown.stdout
     assert "requires data of [2] INT64, got none" in shown.stdout
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+def test_an_input_without_a_declared_rank_takes_any(shape: tuple[int, ...]) -> None:
+    """onnxruntime tells the same of it as of a scalar."""
+    model = parse(NEGATION)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.ClearField("shape")
+    assert ll.Session(model).run({"x": np.ones(shape, np.float32)})["y"].shape == shape

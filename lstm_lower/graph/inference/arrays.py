@@ -6,14 +6,14 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.inference.base import Inferred, infers
-from lstm_lower.graph.values import Dim, Entry, Open, Partial, broadcast, product
+from lstm_lower.graph.values import Alternatives, Dim, Entry, Open, Partial, Shape, broadcast, product
 
 
 @infers(std.Concat)
 def _concat(op: std.Concat) -> Inferred:
     shapes, axis = [op.facts.shape(part) for part in op.parts], op.axis
     known = [shape for shape in shapes if shape is not None]
-    if not known or axis is None:
+    if not known or axis is None or len({len(shape) for shape in known}) > 1:
         return [(op.dtype(), None)]
     # Of an empty part onnxruntime asks not that its other sizes fit: they tell something where all parts agree.
     telling = [shape for shape in known if 0 not in shape]
@@ -172,9 +172,23 @@ def _flatten(op: std.Flatten) -> Inferred:
 @infers(std.Squeeze)
 def _squeeze(op: std.Squeeze) -> Inferred:
     shape, axes = op.shape(), op.axes
-    if shape is None or axes is None:
+    if shape is None:
         return [(op.dtype(), None)]
-    return [(op.dtype(), tuple(dim for axis, dim in enumerate(shape) if axis not in axes))]
+    if axes is not None:
+        return [(op.dtype(), tuple(dim for axis, dim in enumerate(shape) if axis not in axes))]
+    return [(op.dtype(), _squeezed(op, shape))]
+
+
+def _squeezed(op: std.Squeeze, shape: Shape) -> Alternatives | None:
+    """Without axes, each open size may be 1 and go."""
+    found: list[Partial] = [()]
+    for dim in shape:
+        kept = [(*rest, dim) for rest in found]
+        found = kept if isinstance(dim, int) and dim != 1 else found if dim == 1 else [*kept, *found]
+    if op.says(1, "axes"):
+        # An empty list of axes is all or none of these, as the runtime likes it.
+        return None if op.ints(1, "axes") != () else Alternatives((shape, *found))
+    return Alternatives(tuple(found))
 
 
 @infers(std.Unsqueeze)

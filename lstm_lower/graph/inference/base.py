@@ -12,9 +12,9 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.values import Partial
+from lstm_lower.graph.values import Alternatives, Partial
 
 Type = ir.TypeProtocol | ir.DataType | None
-Inferred = list[tuple[Type, Partial | None]]
+Inferred = list[tuple[Type, Partial | Alternatives | None]]
 
 infers: std.Facet[Callable[[Any], Inferred]] = std.Facet("inference")

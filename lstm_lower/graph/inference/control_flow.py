@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.inference.base import Inferred, Type, infers
-from lstm_lower.graph.values import Dim, Entry, Partial
+from lstm_lower.graph.values import Alternatives, Dim, Entry, Partial
 
 
 @infers(std.Scan)
@@ -37,7 +37,13 @@ def _scan(op: std.Scan) -> Inferred:
 def _if(op: std.If) -> Inferred:
     """What both branches agree on."""
     first, second = op.branches
-    return [_common(op, a, b) for a, b in zip(first.outputs, second.outputs, strict=True)]
+    results: Inferred = []
+    for a, b in zip(first.outputs, second.outputs, strict=True):
+        type_, common = _common(op, a, b)
+        shapes = [shape for shape in (op.facts.shape(a), op.facts.shape(b)) if shape is not None]
+        unlike = common is None and len(shapes) > 1
+        results.append((type_, Alternatives(tuple(shapes)) if unlike else common))
+    return results
 
 
 def _common(op: std.Standard, a: ir.Value | None, b: ir.Value | None) -> tuple[Type, Partial | None]:
@@ -53,7 +59,7 @@ def _common(op: std.Standard, a: ir.Value | None, b: ir.Value | None) -> tuple[T
 def _loop(op: std.Loop) -> Inferred:
     """Carried values are the initial ones where there is no iteration; sequences have one element for each."""
     facts, body, carried = op.facts, op.body, op.carried
-    results = [_common(op, a, b) for a, b in zip(carried, body.outputs[1:], strict=False)]
+    results: Inferred = [_common(op, a, b) for a, b in zip(carried, body.outputs[1:], strict=False)]
     steps = _steps(op)
     for value in body.outputs[1 + len(carried) :]:
         step: Partial | None = facts.shape(value)
