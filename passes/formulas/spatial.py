@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
@@ -13,6 +15,11 @@ from lstm_lower.spatial import SpatialAxis
 
 SAME = ("SAME", "SAME_LOWER")
 
+# A window of more elements than these, and its gradient stays one convolution: each takes a slice and a product.
+_MOST_PRODUCTS = 32
+# Products of fewer rows than these leave parts of a processor's vectors empty.
+_ROWS = 16
+
 
 @dataclasses.dataclass(frozen=True)
 class Margins:
@@ -21,10 +28,12 @@ class Margins:
     Attributes:
         before: the padding before it.
         after: the padding after it; where no window meets the last elements, minus the number of these.
+        stated: the padding where it is given in numbers; with it, fewer elements than a stride meet no window.
     """
 
     before: Size
     after: Size
+    stated: tuple[int, int] | None = None
 
     @property
     def padding(self) -> tuple[int, int] | None:
@@ -41,11 +50,11 @@ def margins(axis: SpatialAxis, size: Size, windows: Size) -> Margins:
         some = divided(axis.extent - 1 + odd, 2)
         return Margins(some, axis.extent - 1 - some)
     if axis.stride == 1:
-        return Margins(before, after)
+        return Margins(before, after, axis.explicit)
     missing = (windows - 1) * axis.stride + axis.extent - size
-    start: Size = before
-    if axis.padding in SAME:
-        start = divided(at_least(missing, 0) + odd, 2)
+    if axis.padding not in SAME:
+        return Margins(before, missing - before, axis.explicit)
+    start = divided(at_least(missing, 0) + odd, 2)
     return Margins(start, missing - start)
 
 
@@ -98,8 +107,10 @@ def _ranked(made: Expr, image: Expr) -> Expr:
     return made.builder.set_shape(made, [None] * len(image.shape))
 
 
-def gathered(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
-    """The gradient of a convolution's weights [C / groups, K, ...]: dy slides over the image in steps of the dilation.
+def gathered(
+    image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int, order: Sequence[int]
+) -> Expr:
+    """The gradient of a convolution's weights: of the products of dy with the image, shifted by each element's place.
 
     Args:
         image: [C / groups, groups * N, ...].
@@ -107,7 +118,56 @@ def gathered(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequenc
         axes: how the windows slide.
         places: what the image lacks to hold them all.
         groups: the number of groups, which share out the axis that is summed over.
+        order: the axes of the result, counted in [C / groups, K, ...].
     """
+    kernel = [axis.kernel for axis in axes if isinstance(axis.kernel, int)]
+    if groups == 1 and len(kernel) == len(axes) and math.prod(kernel) <= _MOST_PRODUCTS:
+        made = _shifted_products(image, dy, axes, places)  # [K, ..., C]
+        return made.transpose(*((axis - 1) % (2 + len(axes)) for axis in order))
+    return _slid_by(image, dy, axes, places, groups).transpose(*order)
+
+
+def _shifted_products(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins]) -> Expr:
+    """[K, ..., C] as a product of matrices for each element of a window, or for some with few channels.
+
+    onnxruntime takes two to three times as long for the same as a convolution, whose windows are as large as dy.
+    """
+    b, channels = image.builder, image.size(0)
+    whole = padded(image, [_needed(axis, place) for axis, place in zip(axes, places, strict=True)])
+    shifts = [
+        _strided(whole, axes, [step * axis.dilation for step, axis in zip(element, axes, strict=True)])
+        for element in itertools.product(*(range(axis.kernel) for axis in axes))
+    ]
+    at_once = max(_ROWS // max(channels, 1), 1) if isinstance(channels, int) else 1
+    rows = dy.reshape(0, -1)
+    products = [
+        b.op(std.Gemm, rows, b.concat(shifts[start : start + at_once], 0).reshape(0, -1), transB=1)
+        for start in range(0, len(shifts), at_once)
+    ]
+    made = b.concat(products, 1)
+    return made.reshape(0, *(axis.kernel for axis in axes), channels if isinstance(channels, int) else -1)
+
+
+def _needed(axis: SpatialAxis, place: Margins) -> tuple[Size, Size]:
+    """The padding that windows need; elements that none meets may stay where they are fewer than a stride."""
+    if place.stated is not None:
+        return place.stated
+    few = isinstance(place.after, int) and -axis.stride < place.after < 0
+    return place.before, 0 if few else place.after
+
+
+def _strided(image: Expr, axes: Sequence[SpatialAxis], starts: Sequence[int]) -> Expr:
+    """What one element of the windows meets, an element of the image for each window."""
+    b = image.builder
+    ends = [start - axis.extent + 1 or END for start, axis in zip(starts, axes, strict=True)]
+    steps = [axis.stride for axis in axes]
+    if not any(starts) and all(end == END for end in ends) and all(step == 1 for step in steps):
+        return image
+    return b.op(std.Slice, image, b.ints(*starts), b.ints(*ends), b.ints(*range(2, 2 + len(axes))), b.ints(*steps))
+
+
+def _slid_by(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
+    """[C / groups, K, ...] as a convolution: dy slides over the image in steps of the dilation."""
     pads, rest = _padding_of(places)
     made = image.builder.op(
         std.Conv,

@@ -1,7 +1,8 @@
 """Lowering of the gradients of convolutions.
 
-With y[p] = sum over r of x[p * stride + r * dilation - before] w[r], the filter's gradient is itself a convolution, of
-x with dy, in which stride and dilation have changed places and batch and channels too; the image's is a transposed one.
+With y[p] = sum over r of x[p * stride + r * dilation - before] w[r], the filter's gradient at r is the sum over p of
+dy[p] x[p * stride + r * dilation - before]: a product of matrices for each r, or for all of them a convolution of x
+with dy, in which stride and dilation have changed places and batch and channels too. The image's is a transposed one.
 """
 
 from __future__ import annotations
@@ -84,8 +85,7 @@ def convolution_backprop_filter(n: Node) -> dict[str, Expr]:
     if not isinstance(channels, int):
         raise n.unsupported("input", "a known number of channels", "an unknown one")
     groups = max(channels // max(part, 1), 1)
-    gradient = _gathered(n, _grouped(n, groups, part), kernel, groups)
-    return {"output": gradient.transpose(*range(2, 2 + len(kernel)), 0, 1)}
+    return {"output": _gathered(n, _grouped(n, groups, part), kernel, groups)}
 
 
 @lowers(DepthwiseConv2dNativeBackpropFilter)
@@ -94,7 +94,7 @@ def depthwise_backprop_filter(n: Node) -> dict[str, Expr]:
     check_float32(n, "out_backprop", std.Conv)
     rows, columns, channels, multiplier = _filter_sizes(n)
     gradient = _gathered(n, _grouped(n, channels, 1), [rows, columns], channels)
-    return {"output": gradient.transpose(2, 3, 0, 1).reshape(rows, columns, channels, multiplier)}
+    return {"output": gradient.reshape(rows, columns, channels, multiplier)}
 
 
 def _filter_sizes(n: Node) -> list[int]:
@@ -117,8 +117,8 @@ def _grouped(n: Node, groups: int, part: int) -> Expr:
 
 
 def _gathered(n: Node, image: Expr, kernel: list[int], groups: int) -> Expr:
-    """The convolution [C / groups, K, R, S]: dy slides over the image in steps of the filter's dilation."""
+    """The filter's gradient [R, S, C / groups, K]."""
     axes: list[SpatialAxis] = spatial_axes(n.call.attributes, kernel)
     places = window_margins(n, axes)
     dy = arranged(n.out_backprop, n.data_format, f"CN{channels_first(n.data_format)[2:]}")
-    return gathered(image, dy, axes, places, groups)
+    return gathered(image, dy, axes, places, groups, [*range(2, 2 + len(axes)), 0, 1])

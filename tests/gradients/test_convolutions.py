@@ -38,6 +38,8 @@ CONV: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "points_before": ((2, 3, 5, 4), (4, 3, 1, 1), {"pads": [1, 0, 0, 0]}),
     "points_strided": ((2, 3, 8, 9), (4, 3, 1, 1), {"strides": [3, 2]}),
     "dilations": ((2, 3, 8, 9), (4, 3, 3, 2), {"dilations": [2, 3]}),
+    "many_channels": ((2, 17, 5, 4), (3, 17, 2, 2), {"pads": [1, 0, 1, 0]}),
+    "large_window": ((2, 3, 9, 8), (4, 3, 6, 6), {"pads": [1, 2, 0, 1], "strides": [2, 1]}),
     "groups": ((2, 4, 6, 6), (6, 2, 3, 3), {"group": 2}),
     "depthwise": ((2, 4, 6, 6), (8, 1, 3, 3), {"group": 4, "pads": [1, 1, 1, 1]}),
     "same_upper": ((2, 3, 7, 8), (4, 3, 2, 3), {"strides": [2, 3], "auto_pad": "SAME_UPPER"}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.formulas.sizes import Size, at_least, divided
@@ -68,8 +67,6 @@ def _conv_transpose(op: std.ConvTranspose, n: Adjoint) -> Gradients:
 def _of_weights(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
     """The weights' gradient [K, C / groups, ...] from the image [N, C, ...] and what windows make [N, K, ...]."""
     b, spatial = image.builder, range(2, 2 + len(axes))
-    if groups == 1 and all(_is_point(axis, place) for axis, place in zip(axes, places, strict=True)):
-        return _of_points(image, dy, axes)
     if groups == 1:
         turned = image.transpose(1, 0, *spatial)
     else:
@@ -78,24 +75,7 @@ def _of_weights(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequ
         apart = reshape_to(image, b.sizes([sizes[0], groups, part, *sizes[2:]]))
         ordered = apart.transpose(2, 1, 0, *(axis + 1 for axis in spatial))
         turned = reshape_to(ordered, b.sizes([part, sizes[0] * groups, *sizes[2:]]))
-    return gathered(turned, dy.transpose(1, 0, *spatial), axes, places, groups).transpose(1, 0, *spatial)
-
-
-def _is_point(axis: SpatialAxis, place: Margins) -> bool:
-    """Whether windows are single elements, none of them on the padding, and reach the end but for their stride."""
-    reaches = -axis.stride < place.after <= 0 if isinstance(place.after, int) else axis.explicit[1] == 0
-    return axis.kernel == 1 and place.before == 0 and reaches
-
-
-def _of_points(image: Expr, dy: Expr, axes: Sequence[SpatialAxis]) -> Expr:
-    """The same where a window is a single element: a product of matrices, which runtimes are faster at."""
-    b, spatial = image.builder, range(2, 2 + len(axes))
-    steps = [axis.stride for axis in axes]
-    if any(step > 1 for step in steps):
-        bounds = b.ints(*[0] * len(axes)), b.ints(*[END] * len(axes))
-        image = b.op(std.Slice, image, *bounds, b.ints(*spatial), b.ints(*steps))
-    rows, columns = (x.transpose(1, 0, *spatial).reshape(0, -1) for x in (dy, image))
-    return b.op(std.Gemm, rows, columns, transB=1).unsqueeze(*spatial)
+    return gathered(turned, dy.transpose(1, 0, *spatial), axes, places, groups, [1, 0, *spatial])
 
 
 def _transposed_places(op: std.ConvTranspose, axes: Sequence[SpatialAxis], n: Adjoint) -> list[Margins]:
