@@ -82,3 +82,42 @@ def test_not_a_number_through_rectifiers(text: str) -> None:
     RECTIFIERS[text](x).backward(torch.tensor(feeds["seed/y"]))
     found = run(ll.gradient(model, "y", ["x"], seeds=True), feeds)["grad/x"]
     np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-5)
+
+
+NOT_NUMBERS = {
+    "ReduceMax <keepdims = 0> (x, one)": lambda x: x.amax(1),
+    "ReduceMin <keepdims = 0> (x, one)": lambda x: x.amin(1),
+    "ReduceL2 <keepdims = 0> (x, one)": lambda x: x.norm(2, 1),
+    "ReduceSumSquare <keepdims = 0> (x, one)": lambda x: (x * x).sum(1),
+    "ReduceProd <keepdims = 0> (x, one)": lambda x: x.prod(1),
+    "ReduceLogSumExp <keepdims = 0> (x, one)": lambda x: x.logsumexp(1),
+    "Softmax (x)": lambda x: x.softmax(1),
+}
+
+
+@pytest.mark.parametrize("text", NOT_NUMBERS)
+def test_not_a_number_along_an_axis(text: str) -> None:
+    """Where a result is NaN its gradients are: zeros would hide it from whoever watches them."""
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 20]>
+        g (float[5, 3] x) => (y) <int64[1] one = {{1}}> {{ y = {text} }}""")
+    rows = [[np.nan, 1, 2], [2, np.inf, 2], [3, 3, 1], [0, 0, 0], [-1, 0, 1]]
+    feeds = {"x": np.asarray(rows, np.float32)}
+    x = torch.tensor(feeds["x"], requires_grad=True)
+    y = NOT_NUMBERS[text](x)
+    feeds["seed/y"] = np.arange(1, y.numel() + 1, dtype=np.float32).reshape(y.shape)
+    y.backward(torch.tensor(feeds["seed/y"]))
+    found = run(ll.gradient(model, "y", ["x"], seeds=True), feeds)["grad/x"]
+    np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("op_type", ["Max", "Min"])
+def test_not_a_number_among_operands(op_type: str) -> None:
+    """Any of the operands may be why, so that each gets a share."""
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 20]>
+        g (float[6] a, float[6] b) => (float[6] y) {{ y = {op_type} (a, b) }}""")
+    a, b = np.float32([np.nan, 1, np.nan, np.inf, 2, 1]), np.float32([1, np.nan, np.nan, np.inf, 2, 3])
+    feeds = {"a": a, "b": b, "seed/y": np.float32([2, 4, 6, 8, 10, 12])}
+    found = run(ll.gradient(model, "y", ["a", "b"], seeds=True), feeds)
+    lost, won = ("grad/a", "grad/b") if op_type == "Max" else ("grad/b", "grad/a")
+    np.testing.assert_array_equal(found[lost], [1, 2, 3, 4, 5, 0])
+    np.testing.assert_array_equal(found[won], [1, 2, 3, 4, 5, 12])

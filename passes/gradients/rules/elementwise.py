@@ -6,7 +6,9 @@ Relu at 0, equal shares for Max and Min of equal operands.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable
 
 from lstm_lower.graph import standard as std
@@ -80,16 +82,14 @@ def _mod(op: std.Mod, n: Adjoint) -> Gradients:
 
 @differentiates(std.Min, std.Max)
 def _extreme(op: std.Standard, n: Adjoint) -> Gradients:
-    """Equal shares of the operands that are the result."""
+    """Equal shares of the operands that are the result, of all where it is NaN: each may be why."""
     if len(op.inputs) == 1:
         return [n.dy]
-    y, dtype = n.y(), n.dy.dtype
-    chosen = [n.b.op(std.Equal, n.x(i), y) for i in range(len(op.inputs))]
-    shares = chosen[0].cast(dtype)
-    for other in chosen[1:]:
-        shares = shares + other.cast(dtype)
+    y, behind = n.y(), std.Less if isinstance(op, std.Max) else std.Greater
+    others = [n.b.op(behind, n.x(i), y) for i in range(len(op.inputs))]
+    shares = len(others) - functools.reduce(operator.add, [other.cast(n.dy.dtype) for other in others])
     share = n.dy / shares
-    return [n.b.where(one, share, 0) for one in chosen]
+    return [n.b.where(other, 0, share) for other in others]
 
 
 @differentiates(std.Mean)

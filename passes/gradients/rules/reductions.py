@@ -87,6 +87,11 @@ def count_of(x: Expr, axes: Sequence[int]) -> Expr | float:
     return float(count) if isinstance(count, int) else count.cast(x.dtype)
 
 
+def _zero(y: Expr) -> Expr:
+    """Whether a norm is zero, which one that is NaN is not."""
+    return y.builder.op(std.Equal, y, y.like(0))
+
+
 # Of the operand x, the result y and its gradient dy, both with the reduced axes, the operand's gradient.
 Slope = Callable[[Expr, Expr, Expr], Expr]
 
@@ -95,7 +100,7 @@ _SLOPES: dict[type[std.Reduction], Slope] = {
     std.ReduceSumSquare: lambda x, y, dy: x * (dy * 2),
     std.ReduceL1: lambda x, y, dy: x.builder.op(std.Sign, x) * dy,
     # At zero PyTorch's norm has the gradient 0.
-    std.ReduceL2: lambda x, y, dy: x * y.builder.where(y > 0, dy / y.builder.where(y > 0, y, 1), 0),
+    std.ReduceL2: lambda x, y, dy: x * y.builder.where(_zero(y), 0, dy / y.builder.where(_zero(y), 1, y)),
     std.ReduceLogSum: lambda x, y, dy: dy / y.exp(),
     std.ReduceLogSumExp: lambda x, y, dy: (x - y).exp() * dy,
 }
@@ -121,11 +126,12 @@ def _mean(op: std.ReduceMean, n: Adjoint) -> Gradients:
 
 @differentiates(std.ReduceMax, std.ReduceMin)
 def _extreme(op: std.Reduction, n: Adjoint) -> Gradients:
-    """Equal shares of the elements that are the result."""
+    """Equal shares of the elements that are the result; NaN, as in PyTorch, where that is NaN and so equals none."""
     reduced, x = _Reduced(op, n), n.x()
-    chosen = n.b.op(std.Equal, x, reduced.kept(n.y()))
+    y = reduced.kept(n.y())
+    chosen = n.b.op(std.Equal, x, y)
     share = reduced.kept(n.dy) / reduced.total(chosen.cast(n.dy.dtype))
-    return [expanded_like(n.b.where(chosen, share, 0), x)]
+    return [expanded_like(n.b.where(chosen, share, n.b.where(n.b.op(std.Equal, y, y), 0, y)), x)]
 
 
 @differentiates(std.ReduceProd)
