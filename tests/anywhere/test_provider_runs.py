@@ -8,6 +8,7 @@ from benchmarks.providers import ROWS, block_backward, bundle, measured
 from tests.anywhere.support import ROOT, chromium, node
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "program"), [("Node", node), ("browser (Chromium, WASM)", chromium)])
 def test_rows(name: str, program: object) -> None:
     node()

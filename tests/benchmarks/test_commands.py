@@ -50,6 +50,7 @@ def test_trainer_and_foreign_write_their_figures(tmp_path: Path) -> None:
         assert all(row["ratio"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_import_says_what_each_phase_took() -> None:
     pytest.importorskip("tensorflow")
     result = CliRunner().invoke(app, ["import", "--nodes", "500", "--runs", "1", "--no-tf2onnx", "--json"])
@@ -65,6 +66,7 @@ def test_import_says_what_each_phase_took() -> None:
     assert 0 < figures["load_peak_mb"] <= figures["import_peak_mb"] <= figures["peak_mb"]
 
 
+@pytest.mark.slow
 def test_dynamic_rnn_steps_alike_in_both(tmp_path: Path) -> None:
     """TensorFlow in a process of its own, as in the race: what graphs are made of is chosen when it starts."""
     pytest.importorskip("tensorflow")
@@ -83,6 +85,7 @@ def test_dynamic_rnn_steps_alike_in_both(tmp_path: Path) -> None:
     assert facts["lower_s"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", torch_step.VARIANTS)
 def test_torch_steps_alike_in_all(variant: str) -> None:
     """What is timed is the same step: losses fall, and alike."""

@@ -26,6 +26,7 @@ def _case(rank: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return rng.standard_normal((2, 3, *sizes)), rng.uniform(-1.6, 1.6, (2, *count, rank - 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize(("mode", "rank"), MODES)

@@ -32,6 +32,7 @@ def _check(x: np.ndarray[Any, Any], roi: Any = None, scales: Any = None, sizes: 
     check_node("Resize", operands, wrt=["x0"], step=1e-1, tolerance=2e-5, **attributes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["up", "down", "fraction", "sizes"])
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

@@ -99,6 +99,7 @@ CUDNN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("case", CUDNN, ids=str)
 def test_cudnn_training_graph(case: Case, schedule: str) -> None:

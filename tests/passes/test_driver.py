@@ -244,6 +244,7 @@ def test_an_order_is_found_for_the_optimiser() -> None:
     onnx.checker.check_model(ll.optimize(proto), full_check=True)
 
 
+@pytest.mark.slow
 def test_deep_nesting() -> None:
     model = nested_choices(300)
     for result in (ll.lower(model, verify_each=True), ll.optimize(model)):

@@ -71,6 +71,7 @@ def test_optional_inputs_and_notes() -> None:
     np.testing.assert_array_equal(run(ir.to_proto(model), x=X)[0], np.minimum(X, 1))
 
 
+@pytest.mark.slow
 def test_time_is_linear() -> None:
     """Names are the trap: 40,000 nodes of one name took minutes when each was looked for from the start."""
     body = [helper.make_node("Neg", ["a"], ["b"], name="same")]

@@ -81,6 +81,7 @@ def test_changed_inputs_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         load_recording()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_tensorflow_still_gives_what_was_recorded(tmp_path: Path) -> None:
     # In a process of its own: TensorFlow takes seconds to import, warns on its way, and keeps its threads.

@@ -116,6 +116,7 @@ def test_groups_are_modules_and_names(tmp_path: Path) -> None:
     assert seen["value"] == [["layer0", 45], ["layer1", 15], ["block", 30]]
 
 
+@pytest.mark.slow
 def test_five_thousand_nodes_stay_usable(tmp_path: Path) -> None:
     onnx.save(unrolled.training_step(STEPS), tmp_path / "unrolled.onnx")
     written(str(tmp_path / "unrolled.onnx"), "--no-run", "-o", str(tmp_path / "report.html"))

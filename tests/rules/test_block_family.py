@@ -64,6 +64,7 @@ OPSET_CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("op", "opset", "symbolic"), OPSET_CASES)
 def test_every_opset(op: str, opset: int, symbolic: bool) -> None:
     kwargs = valid_inputs(op, T=3, B=2, I=3, H=2, steps=2) if op in SEQUENCES else valid_inputs(op)

@@ -50,6 +50,7 @@ def run(model: onnx.ModelProto, operands: dict[str, Any]) -> dict[str, Any]:
     return session.run({name: operands[name] for name in session.inputs})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SAMPLE, ids=str)
 def test_training_graph(case: Case) -> None:
     """Forward and backward in one graph; under dropout the masks are those that the forward op drew."""

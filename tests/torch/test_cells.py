@@ -60,6 +60,7 @@ def test_cells_become_a_loop() -> None:
         np.testing.assert_allclose(got[f"grad/{name}"], parameter.grad.numpy(), rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_size_that_a_module_needs_is_no_number_of_steps() -> None:
     class Square(nn.Module):
         def __init__(self) -> None:

@@ -319,6 +319,7 @@ def test_joined_batches_are_taken_apart_at_any_size() -> None:
     compare(lambda x: torch.cat([x, x.square(), -x]).split(x.size(0)), normal(2, 3), normal(5, 3), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduce", ["amax", "amin"])
 @pytest.mark.parametrize("include_self", [True, False])
 def test_gradients_of_scattered_extremes_are_shared_as_in_pytorch(reduce: str, include_self: bool) -> None:
@@ -366,6 +367,7 @@ def _normalized(x: Any) -> Any:
     return torch._native_batch_norm_legit(x, x[0, :, 0], None, training=True, momentum=0.1, eps=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [

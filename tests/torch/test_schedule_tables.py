@@ -121,6 +121,7 @@ def test_a_step_goes_along_its_table_and_fails_behind_it() -> None:
         np.testing.assert_allclose(value, module.state_dict()[name], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "steps", "error", "message"),
     [

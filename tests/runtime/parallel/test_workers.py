@@ -118,6 +118,7 @@ def test_a_loss_that_is_drawn_needs_to_be_told() -> None:
         workers.step(batch)
 
 
+@pytest.mark.slow
 def test_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "SHAPES", ((2, 3, 2, 2),))
     benchmark.distributed([1], 0.0, tmp_path / "figures.json", as_json=False)
