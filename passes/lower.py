@@ -12,6 +12,7 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.passes.base import MODIFIED, Pass
 from lstm_lower.passes.batch_statistics import BatchStatisticsPass
+from lstm_lower.passes.bernoulli import BernoulliPass
 from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.composites import LowerCompositesPass, is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import transform
@@ -165,6 +166,7 @@ def lowering_passes(
         *([DecomposeForTargetPass(aim)] if aim is not None else []),
         OrderedScatterPass(),
         BatchStatisticsPass(),
+        BernoulliPass(),
         *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace))] if optimize else []),
         LeadingStepsPass(),
         *(legalizing_passes(aim) if aim is not None else []),

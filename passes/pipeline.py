@@ -18,6 +18,7 @@ from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.batch_statistics import BatchStatisticsPass
+from lstm_lower.passes.bernoulli import BernoulliPass
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.loops.accumulator_joining import AccumulatorJoining
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
@@ -287,6 +288,7 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
         StatedDefaultsPass(),
         InferShapesPass(),
         BatchStatisticsPass(),
+        BernoulliPass(),
         OptimizePass(schedule, trace=trace),
         LeadingStepsPass(),
     ]

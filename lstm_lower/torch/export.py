@@ -20,6 +20,7 @@ from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.operator_versions import first_version
 from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.passes.bernoulli import BernoulliPass
 from lstm_lower.passes.fourier import ExactFourierPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.widening import WideningPass
@@ -287,6 +288,7 @@ def write(traced: Traced) -> Exported:
         translate(model, recurrent.FORMULAS)
         WideningPass()(model)
         ExactFourierPass()(model)
+        BernoulliPass()(model)
         # The exporter also writes operators that are newer than what it says.
         ConvertOpsetPass(at_least=max(OPSET, *(first_version(each) for each in all_nodes(model.graph))))(model)
     model = with_inner_gradients(recurrent.runnable(model))

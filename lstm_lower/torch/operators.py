@@ -35,6 +35,7 @@ from lstm_lower.torch.orders import ORDERS
 from lstm_lower.torch.parts import PARTS
 from lstm_lower.torch.pools import POOLS
 from lstm_lower.torch.quantization import QUANTIZATION
+from lstm_lower.torch.random_numbers import RANDOM
 from lstm_lower.torch.special import SPECIAL
 from lstm_lower.torch.spectra import SPECTRA
 from lstm_lower.torch.statistics import STATISTICS
@@ -142,6 +143,7 @@ class Interception(TorchFunctionMode):
             **PARTS,
             **POOLS,
             **QUANTIZATION,
+            **RANDOM,
             **SPECIAL,
             **SPECTRA,
             **STATISTICS,

@@ -41,6 +41,18 @@ def same_bits(view: std.BitCast, b: Builder) -> list[Expr]:
     return [b.op(std.Identity, b.wrap(view.data))]
 
 
+@decomposes(std.Bernoulli)
+def bernoulli(view: std.Bernoulli, b: Builder) -> list[Expr]:
+    """Whether a number from 0 to 1 is less than the probability."""
+    probability = b.wrap(view.data)
+    dtype = view.attribute("dtype", None) or int(probability.dtype)
+    if probability.dtype != ir.DataType.DOUBLE:
+        probability = probability.cast(ir.DataType.FLOAT)
+    seed = view.attribute("seed", None)
+    numbers = b.op(std.RandomUniformLike, probability, **({} if seed is None else {"seed": seed}))
+    return [(numbers < probability).cast(ir.DataType(dtype))]
+
+
 @decomposes(std.Tile)
 def tile(view: std.Tile, b: Builder) -> list[Expr] | None:
     """Repetition along an axis: the array beside itself, as often as is known."""

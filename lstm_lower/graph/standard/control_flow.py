@@ -127,7 +127,8 @@ class RandomUniformLike(Random): ...
 class Multinomial(Random): ...
 
 
-class Bernoulli(Random): ...
+class Bernoulli(Random):
+    data = Operand(0)
 
 
 class Dropout(Random):

@@ -1,0 +1,71 @@
+"""Random numbers that PyTorch's exporter draws otherwise, or has no formula for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lstm_lower.torch.functions import broadcast, stopped
+
+
+def _normal(mean: Any, std: Any = 1.0, *size: Any, **options: Any) -> Any:
+    """Numbers around means; neither these nor the deviations have a gradient in PyTorch.
+
+    The exporter draws one number for all deviations beside a mean that is a number.
+    """
+    operands = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if not operands or size or options.get("out") is not None:
+        return NotImplemented
+    numbers = torch.randn(broadcast(*(x.shape for x in operands)), dtype=operands[0].dtype)
+    mean, std = (stopped(x) if isinstance(x, Tensor) else x for x in (mean, std))
+    return numbers * std + mean
+
+
+def _multinomial(input: Tensor, num_samples: int, replacement: bool = False, **options: Any) -> Any:  # noqa: A002
+    """Places of which none is drawn twice (Efraimidis and Spirakis, 2006); the exporter draws some again."""
+    if replacement or options.get("out") is not None:
+        return NotImplemented
+    return (input / -torch.log(torch.rand_like(input))).topk(num_samples, -1).indices
+
+
+def _permutation(n: Any, *, dtype: torch.dtype = torch.int64, **options: Any) -> Any:
+    if options.get("out") is not None:
+        return NotImplemented
+    return torch.rand(n).argsort().to(dtype)
+
+
+def _uniform_in_place(input: Tensor, *bounds: float, **options: Any) -> Tensor:  # noqa: A002
+    low, high = _bounds(bounds, options, 1.0)
+    return input.copy_(torch.rand(input.shape, dtype=input.dtype) * (high - low) + low)
+
+
+def _bounds(bounds: tuple[Any, ...], options: Mapping[str, Any], high: Any) -> tuple[Any, Any]:
+    """Those by position, or by PyTorch's names, of which one is no name in Python."""
+    first = bounds[0] if bounds else options.get("from", 0)
+    return first, bounds[1] if len(bounds) > 1 else options.get("to", high)
+
+
+def _bernoulli_in_place(input: Tensor, p: Any = 0.5, **options: Any) -> Any:  # noqa: A002, ARG001
+    if not isinstance(p, Tensor):
+        return NotImplemented
+    return input.copy_(torch.rand(input.shape, dtype=p.dtype) < stopped(p))
+
+
+def _whole_in_place(input: Tensor, *bounds: int, **options: Any) -> Any:  # noqa: A002
+    # A single one is the upper one.
+    low, high = _bounds((0, *bounds) if len(bounds) == 1 and "to" not in options else bounds, options, None)
+    return NotImplemented if high is None else input.copy_(torch.randint(low, high, input.shape))
+
+
+RANDOM: dict[Any, Callable[..., Any]] = {
+    torch.multinomial: _multinomial,
+    torch.normal: _normal,
+    torch.randperm: _permutation,
+    Tensor.bernoulli_: _bernoulli_in_place,
+    Tensor.multinomial: _multinomial,
+    Tensor.random_: _whole_in_place,
+    Tensor.uniform_: _uniform_in_place,
+}
