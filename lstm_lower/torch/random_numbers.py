@@ -37,6 +37,17 @@ def _permutation(n: Any, *, dtype: torch.dtype = torch.int64, **options: Any) ->
     return torch.rand(n).argsort().to(dtype)
 
 
+def _whole(low: Any, high: Any = None, size: Any = None, **options: Any) -> Any:
+    """Numbers from a bound on, which is added behind; the exporter adds it in float32 before it rounds down."""
+    if not low or not isinstance(high, int) or size is None or options.get("out") is not None:
+        return NotImplemented
+    return torch.randint(high - low, size, **options) + low
+
+
+def _whole_like(input: Tensor, low: Any, high: Any = None, **options: Any) -> Any:  # noqa: A002
+    return NotImplemented if high is None else torch.randint_like(input, high - low, **options) + low
+
+
 def _uniform_in_place(input: Tensor, *bounds: float, **options: Any) -> Tensor:  # noqa: A002
     low, high = _bounds(bounds, options, 1.0)
     return input.copy_(torch.rand(input.shape, dtype=input.dtype) * (high - low) + low)
@@ -57,12 +68,14 @@ def _bernoulli_in_place(input: Tensor, p: Any = 0.5, **options: Any) -> Any:  # 
 def _whole_in_place(input: Tensor, *bounds: int, **options: Any) -> Any:  # noqa: A002
     # A single one is the upper one.
     low, high = _bounds((0, *bounds) if len(bounds) == 1 and "to" not in options else bounds, options, None)
-    return NotImplemented if high is None else input.copy_(torch.randint(low, high, input.shape))
+    return NotImplemented if high is None else input.copy_(torch.randint(high - low, input.shape) + low)
 
 
 RANDOM: dict[Any, Callable[..., Any]] = {
     torch.multinomial: _multinomial,
     torch.normal: _normal,
+    torch.randint: _whole,
+    torch.randint_like: _whole_like,
     torch.randperm: _permutation,
     Tensor.bernoulli_: _bernoulli_in_place,
     Tensor.multinomial: _multinomial,

@@ -51,6 +51,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "normal of both": lambda x: torch.normal(x, x) * x,
     "permutation": lambda x: x * torch.randperm(x.shape[0]).unsqueeze(1) / x.shape[0],
     "uniform in place": _within(-1.0, 3.0),
+    "integers": lambda x: x * (torch.randint(2**23, 2**23 + 3, x.shape) - 2**23) / 3,
+    "integers like": lambda x: x * (torch.randint_like(x, -3, 3) + torch.randint(low=-2, high=2, size=x.shape)) / 3,
     "whole": lambda x: x * torch.empty_like(x).random_(2, 7) / 7,
     "whole to": lambda x: x * torch.empty_like(x).random_(3) / 3,
 }
