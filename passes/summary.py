@@ -13,6 +13,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import given_attributes
 from lstm_lower.graph.dump import type_text
 from lstm_lower.graph.form import node_label
+from lstm_lower.graph.operator_versions import opset_of
 from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.passes.composites import unsupported_nodes
 
@@ -73,7 +74,7 @@ def summarize(model: ir.Model) -> Summary:
     initializers = [value for graph in all_graphs(model) for value in graph.initializers.values()]
     operators = collections.Counter(node.op_type for node, _ in nodes)
     return Summary(
-        opset=model.opset_imports.get("", model.opset_imports.get("ai.onnx", 0)),
+        opset=opset_of(model),
         domains={domain: version for domain, version in model.opset_imports.items() if domain not in ("", "ai.onnx")},
         inputs={value.name or "": type_text(value) for value in model.graph.inputs if value.const_value is None},
         outputs={value.name or "": type_text(value) for value in model.graph.outputs},

@@ -18,6 +18,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach, redirect
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.names import Names
+from lstm_lower.graph.operator_versions import opset_of
 from lstm_lower.graph.values import Array, Dim, stated
 
 # The end of an axis in a slice, whatever its size.
@@ -41,7 +42,7 @@ class Workspace:
     @classmethod
     def of(cls, model: ir.Model) -> Workspace:
         """A model's workspace."""
-        return cls(Names.of(model), Facts.of(model), model.graph.opset_imports.get("", 0))
+        return cls(Names.of(model), Facts.of(model), opset_of(model))
 
     def value(self, name: str, type_: ir.TypeProtocol | None, shape: Sequence[Dim | None] | None) -> ir.Value:
         """A new value that no node makes yet: a body's parameter, or an output of a node to come."""

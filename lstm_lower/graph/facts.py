@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import LstmLowerError
-from lstm_lower.graph import bindings, onnx_inference
+from lstm_lower.graph import bindings, onnx_inference, operator_versions
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.dependences import neighbours, operands, small_operands
 from lstm_lower.graph.folding import LARGEST, OF_SHAPES, folds
@@ -83,7 +83,7 @@ class Facts:
     @classmethod
     def of(cls, model: ir.Model) -> Facts:
         """The facts of a model."""
-        facts = cls(model.graph.opset_imports.get("", 0))
+        facts = cls(operator_versions.opset_of(model))
         facts.enter(*model.graph)
         return facts
 

@@ -80,3 +80,9 @@ def default_attributes(newer: defs.OpSchema, older: defs.OpSchema, node: ir.Node
         value = helper.get_attribute_value(default)
         if attribute.value == (value.decode() if isinstance(value, bytes) else value):
             yield name
+
+
+def opset_of(model: ir.Model) -> int:
+    """A model's version of `ai.onnx`, which it may import by that name or by none; 0 where it imports none."""
+    imports = model.graph.opset_imports
+    return imports.get("ai.onnx", imports.get("", 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -284,3 +285,17 @@ def test_the_collector_stays_as_the_host_has_it() -> None:
         thread.join()
     assert all(enabled and now[0] == thresholds[0] for enabled, now in seen)
     assert gc.get_threshold() == thresholds
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [ll.lower, ll.optimize, lambda model: ll.gradient(model, "y", ["x"], seeds=True)],
+    ids=["lower", "optimize", "gradient"],
+)
+def test_a_model_may_import_its_operators_by_their_name(convert: Callable[[onnx.ModelProto], onnx.ModelProto]) -> None:
+    head = '<ir_version: 9, opset_import: ["" : 20]>'
+    text = head + "g (float[3] x) => (float[3] y) { a = Exp(x) b = Exp(x) y = Mul(a, b) }"
+    model = onnx.parser.parse_model(text)
+    expected = convert(model)
+    model.opset_import[0].domain = "ai.onnx"
+    assert convert(model) == expected

@@ -129,6 +129,16 @@ def _pipeline(*, single: bool) -> Entrance:
     return run
 
 
+def _gradient(given: Incoming, model: onnx.ModelProto | ir.Model) -> object:
+    """Gradients of one of the outputs, by all weights or by an input."""
+    graph = model.graph
+    sides = (graph.outputs, graph.inputs) if isinstance(graph, ir.Graph) else (graph.output, graph.input)
+    outputs, inputs = ([value.name or "" for value in side] for side in sides)
+    of = given.draw.choice([*outputs, "y"])
+    wrt = given.draw.choice([None, *([name] for name in inputs)])
+    return ll.gradient(model, of, wrt, seeds=given.draw.random() < 0.8)
+
+
 ENTRANCES: dict[str, Entrance] = {
     "lower a protobuf": lambda given: ll.lower(given.proto(), schedule=given.schedule()),
     "lower to an opset": lambda given: ll.lower(given.proto(), given.draw.choice([13, 15, 17, 18, 21, 23])),
@@ -148,6 +158,13 @@ ENTRANCES: dict[str, Entrance] = {
     "Trainer of a path": lambda given: ll.Trainer(given.path, optimizer=given.draw.choice([None, "sgd", "adam"])),
     "Trainer of a protobuf": lambda given: ll.Trainer(given.proto(), clip_norm=given.draw.choice([None, 1.0])),
     "Trainer of an ir.Model": lambda given: ll.Trainer(given.ir(), accumulate=given.draw.choice([1, 2])),
+    "gradient of a protobuf": lambda given: _gradient(given, given.proto()),
+    "gradient of an ir.Model": lambda given: _gradient(given, given.ir()),
+    "from_onnx of a path": lambda given: ll.from_onnx(given.path, given.draw.choice(["mse", "l1", "loss"]), "sgd"),
+    "command gradient": _command("gradient", "{model}", "-o", "{output}", "--of", "y", "--seeds"),
+    "command report": _command("report", "{model}", "-o", "{output}"),
+    "command diff": _command("diff", "{model}", "{model}"),
+    "command export": _command("export", "{model}", "-o", "{output}", "--loss", "mse", "--optimizer", "sgd"),
     "command lower": _command("lower", "{model}", "-o", "{output}", "--schedule", "{schedule}"),
     "command lower --json": _command("lower", "{model}", "-o", "{output}", "--json"),
     "command lower --verify-each": _command("lower", "{model}", "-o", "{output}", "--verify-each"),
