@@ -24,7 +24,12 @@ DTYPES: dict[str, DType] = {
     "bfloat16": DType.BFLOAT16,
     "float32": DType.FLOAT,
     "float64": DType.DOUBLE,
+    "complex64": DType.COMPLEX64,
+    "complex128": DType.COMPLEX128,
 }
+
+# The dtype of the two parts of complex numbers.
+PARTS = {DType.COMPLEX64: DType.FLOAT, DType.COMPLEX128: DType.DOUBLE}
 
 
 def native(value: Any, what: str) -> np.ndarray[Any, Any]:
@@ -42,6 +47,16 @@ def native(value: Any, what: str) -> np.ndarray[Any, Any]:
     except Exception as error:
         raise InvalidInputError(f"{what} requires an array, got {type(value).__name__}: {error}") from error
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def is_complex(dtype: DType | None) -> bool:
+    """Whether a dtype is of complex numbers."""
+    return dtype in PARTS
+
+
+def parts_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The real and the imaginary parts of complex numbers, along a last axis of two."""
+    return np.ascontiguousarray(array).reshape(*array.shape, 1).view(array.real.dtype)
 
 
 def all_dtypes() -> tuple[DType, ...]:

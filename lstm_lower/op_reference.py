@@ -48,6 +48,8 @@ FAMILIES = {
     "quantization": "Simulated quantization",
     "special": "Special functions",
     "systems": "Systems of equations and determinants",
+    "complex_numbers": "Complex numbers",
+    "fourier": "Fourier transforms",
     "detection": "Detection of objects",
     "images": "Images sampled anew, patches, colours",
     "ort_recurrent": "onnxruntime-training: recurrent layers",

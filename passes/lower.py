@@ -14,6 +14,7 @@ from lstm_lower.passes.base import MODIFIED, Pass
 from lstm_lower.passes.batch_statistics import BatchStatisticsPass
 from lstm_lower.passes.bernoulli import BernoulliPass
 from lstm_lower.passes.branches import ConstantBranchPass
+from lstm_lower.passes.complex_numbers.real_parts import RealPartsPass
 from lstm_lower.passes.composites import LowerCompositesPass, is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.inline import InlineFunctionsPass
@@ -164,6 +165,7 @@ def lowering_passes(
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
         *([DecomposeForTargetPass(aim)] if aim is not None else []),
+        RealPartsPass(),
         OrderedScatterPass(),
         BatchStatisticsPass(),
         BernoulliPass(),

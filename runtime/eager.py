@@ -15,7 +15,7 @@ import onnxruntime as ort
 
 from lstm_lower import dims, signatures
 from lstm_lower.declarations import Slot
-from lstm_lower.dtypes import DTYPES, native
+from lstm_lower.dtypes import DTYPES, is_complex, native, parts_of
 from lstm_lower.errors import InvalidInputError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.values import stated
@@ -162,12 +162,12 @@ def _info(definition: type[OpDef], slot: Slot, array: Array) -> TensorInfo:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, list, tuple))
+    return isinstance(value, (bool, int, float, complex, list, tuple))
 
 
 def _converted(array: Array, dtype: np.dtype[Any]) -> Array:
     """Numbers in a dtype that holds them; as they are where it does not, for the definition to refuse."""
-    converted = array.astype(dtype) if array.dtype.kind in "biuf" else array
+    converted = array.astype(dtype) if array.dtype.kind in "biuf" or dtype.kind == "c" else array
     exact = array.size == 0 or converted.dtype.kind not in "iub" or np.array_equal(converted, array)
     return converted if exact else array
 
@@ -281,8 +281,12 @@ def _constant(nodes: list[ir.Node], array: Array) -> ir.Value:
 
 
 def _to_carrier(array: Array, dtype: ir.DataType | None) -> Array:
+    if is_complex(dtype):
+        return parts_of(array)
     return array.astype(np.float32) if dtype in _CARRIERS else np.ascontiguousarray(array).reshape(array.shape)
 
 
 def _from_carrier(array: Array, dtype: ir.DataType | None) -> Array:
+    if is_complex(dtype) and dtype is not None:
+        return np.ascontiguousarray(array).view(dtype.numpy()).reshape(array.shape[:-1])
     return array.astype(dtype.numpy()) if dtype in _CARRIERS and dtype is not None else array

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_complex
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.values import declared_shape
@@ -158,7 +159,8 @@ def contract_of(call: Call, node: ir.Node, main: ir.Graph) -> Contract | None:
             return None if value is None else value.name
         return TensorInfo(value.dtype, declared_shape(value))
 
-    if not any(map(is_fed, node.inputs)):
+    # What was complex is fed as its parts.
+    if not any(map(is_fed, node.inputs)) or any(value is not None and is_complex(value.dtype) for value in node.inputs):
         return None
     operands = Arranged.of(call.op.inputs, node.inputs, call.attributes).map(operand)
     return Contract(call.op, node_label(node), operands, call.attributes)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
 from lstm_lower import schemas
+from lstm_lower.dtypes import parts_of
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.verify import verify
+from lstm_lower.passes.complex_numbers.real_parts import RealPartsPass
 from lstm_lower.passes.composites import unsupported_nodes
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass
 from lstm_lower.records import origin
@@ -39,6 +42,7 @@ def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demande
         InvalidModelError: the model is not valid; the conversion is at fault.
     """
     model = made.model
+    RealPartsPass()(model)
     remove_unread(model.graph)
     RemoveUnreadWeightsPass()(model)
     if demanded:
@@ -102,6 +106,7 @@ def _set_initial_values(made: Made, weights: str | None) -> str:
             continue
         value = inputs[name]
         assert value.type is not None
+        array = parts_of(array) if np.iscomplexobj(array) else array
         value.const_value = ir.Tensor(array, dtype=value.dtype, name=name)
         graph.register_initializer(value)
     if weights == "initializers":

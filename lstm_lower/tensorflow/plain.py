@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_complex
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.graph.expressions import Expr, detached
 from lstm_lower.tensorflow.files.values import onnx_dtype, tensor_value
@@ -50,7 +51,11 @@ def _identity(t: Translator, op: Op, scope: Scope) -> Value:
     if isinstance(found, Handle) and found.cell.reference and op.op != "RefIdentity":
         t.copies[f"{op.name}:0"] = found.cell
         return scope.read(found.cell)
-    if op.op == "StopGradient" and isinstance(found, Expr) and found.dtype.is_floating_point():
+    if (
+        op.op == "StopGradient"
+        and isinstance(found, Expr)
+        and (found.dtype.is_floating_point() or is_complex(found.dtype))
+    ):
         return detached(found)
     return found
 

@@ -112,6 +112,8 @@ class Wanted:
         for (name, value), ours, dtype in zip(self.exact.items(), results, self.dtypes, strict=True):
             if dtype == BFLOAT16:
                 ours = ours.astype(BFLOAT16)
+            if dtype.kind == "c":
+                ours = ours.view(dtype).reshape(ours.shape[:-1])
             label = f"{self.case.id}: {name}"
             assert ours.dtype == dtype, label
             assert_close(self.case, label, ours, value, ROUNDING.get(dtype.name, 0), self.kernels.get(name))
@@ -119,8 +121,9 @@ class Wanted:
 
 def _narrow(case: Case, exact: np.ndarray) -> np.dtype:
     """The dtype of a result that TensorFlow did not compute: as asked, integers as they are, else the operands'."""
-    if "T" in case.attributes:
-        return DType(case.attributes["T"]).numpy()
+    for name in ("T", "Tcomplex", "Treal"):
+        if name in case.attributes:
+            return DType(case.attributes[name]).numpy()
     if exact.dtype.kind in "biu":
         return exact.dtype
     parts = [part for value in case.operands.values() for part in (value if isinstance(value, list) else [value])]

@@ -9,7 +9,7 @@ from lstm_lower.dims import Dim, agree
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.elementwise import Binary, broadcast
 from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.ordinary.kinds import INTEGERS, NUMBERS, SIGNED
+from lstm_lower.ops.ordinary.kinds import COMPLEX, INTEGERS, NUMBERS, SIGNED
 
 
 class _Arithmetic(Binary, abstract=True):
@@ -19,27 +19,37 @@ class _Arithmetic(Binary, abstract=True):
         T = NUMBERS
 
 
-class Add(_Arithmetic):
+class _Field(Binary, abstract=True):
+    """A function of two numbers of any dtype, complex ones too."""
+
+    class Types:
+        T = (*NUMBERS, *COMPLEX)
+
+
+class Add(_Field):
     """x + y."""
 
 
-class AddV2(_Arithmetic):
+class AddV2(_Field):
     """x + y."""
 
 
-class Sub(_Arithmetic):
+class Sub(_Field):
     """x - y."""
 
 
-class Mul(_Arithmetic):
+class Mul(_Field):
     """x y."""
 
 
 class RealDiv(Binary):
     """x / y."""
 
+    class Types:
+        T = (*FLOATS, *COMPLEX)
 
-class Div(_Arithmetic):
+
+class Div(_Field):
     """x / y; of integers rounded towards 0."""
 
 
@@ -49,6 +59,9 @@ class TruncateDiv(_Arithmetic):
 
 class DivNoNan(Binary):
     """x / y, and 0 where y is 0."""
+
+    class Types:
+        T = (*FLOATS, *COMPLEX)
 
 
 class Pow(Binary):
@@ -70,7 +83,7 @@ class SquaredDifference(Binary):
     """(x - y)^2."""
 
     class Types:
-        T = (*FLOATS, "int32", "int64")
+        T = (*FLOATS, "int32", "int64", *COMPLEX)
 
 
 class Atan2(Binary):
@@ -112,7 +125,7 @@ class _Sum(OpDef, abstract=True):
     """A sum of tensors of one shape."""
 
     class Types:
-        T = NUMBERS
+        T = (*NUMBERS, *COMPLEX)
 
     class Inputs:
         inputs = operand(None, variadic=True, count="N")

@@ -8,9 +8,9 @@ from typing import Any
 from lstm_lower.dims import Dim, unknown_sizes
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.indexing import INDEX
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, NUMBERS
+from lstm_lower.ops.ordinary.kinds import COMPLEX, EVERYTHING, NUMBERS
 
-ALL = EVERYTHING
+ALL = (*EVERYTHING, *COMPLEX)
 REAL = NUMBERS
 # What a ranking by value is defined for.
 ORDERED = tuple(name for name in REAL if name != "uint64")

@@ -8,14 +8,14 @@ from __future__ import annotations
 from lstm_lower.errors import MisfitError
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.elementwise import Binary
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, Comparison, Test
+from lstm_lower.ops.ordinary.kinds import COMPLEX, EVERYTHING, Comparison, Test
 
 
 class _Equality(Comparison, abstract=True):
     """Whether two numbers or truth values are the same, or differ."""
 
     class Types:
-        T = EVERYTHING
+        T = (*EVERYTHING, *COMPLEX)
 
     class Attrs:
         incompatible_shape_error = attr(bool, True)

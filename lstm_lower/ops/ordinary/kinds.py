@@ -10,6 +10,9 @@ SIGNED = ("int8", "int16", "int32", "int64")
 INTEGERS = (*SIGNED, "uint8", "uint16", "uint32", "uint64")
 NUMBERS = (*FLOATS, *INTEGERS)
 EVERYTHING = (*NUMBERS, "bool")
+COMPLEX = ("complex64", "complex128")
+# The dtypes of parts of complex numbers.
+PAIRED = ("float32", "float64")
 
 
 class Test(OpDef, abstract=True):
@@ -52,4 +55,4 @@ class HandingOn(Passing, abstract=True):
     """What hands its input on, whatever its dtype."""
 
     class Types:
-        T = EVERYTHING
+        T = (*EVERYTHING, *COMPLEX)

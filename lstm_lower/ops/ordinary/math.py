@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lstm_lower.opdef import Call, DType, OpDef, all_dtypes, attr, operand
 from lstm_lower.ops.gradients import FLOATS, Function
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, INTEGERS, NUMBERS, SIGNED, Activation
+from lstm_lower.ops.ordinary.kinds import COMPLEX, EVERYTHING, INTEGERS, NUMBERS, SIGNED, Activation
 
 
 class _Signed(Function, abstract=True):
@@ -24,6 +24,9 @@ class Abs(_Signed):
 class Neg(_Signed):
     """-x."""
 
+    class Types:
+        T = (*FLOATS, *SIGNED, *COMPLEX)
+
 
 class Sign(_Signed):
     """-1, 0 or 1."""
@@ -37,7 +40,7 @@ class Square(Function):
     """x * x."""
 
     class Types:
-        T = NUMBERS
+        T = (*NUMBERS, *COMPLEX)
 
 
 class Invert(Function):
@@ -55,11 +58,18 @@ class Rsqrt(Function):
     """One over the square root."""
 
 
-class Reciprocal(Function):
+class _Whole(Function, abstract=True):
+    """A function of complex numbers too."""
+
+    class Types:
+        T = (*FLOATS, *COMPLEX)
+
+
+class Reciprocal(_Whole):
     """1 / x."""
 
 
-class Exp(Function):
+class Exp(_Whole):
     """The exponential function."""
 
 
@@ -202,8 +212,8 @@ class Cast(OpDef):
     """
 
     class Types:
-        SrcT = EVERYTHING
-        DstT = EVERYTHING
+        SrcT = (*EVERYTHING, *COMPLEX)
+        DstT = (*EVERYTHING, *COMPLEX)
 
     class Inputs:
         x = operand("*S", "SrcT")

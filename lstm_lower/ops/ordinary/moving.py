@@ -98,7 +98,7 @@ def _counted(axes: list[int]) -> list[int]:
 
 
 class ConjugateTranspose(Transpose):
-    """Transpose, of numbers that have no imaginary part."""
+    """Transpose, of complex numbers their conjugates."""
 
 
 class Pad(Reshaped):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS, Function
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, HandingOn
+from lstm_lower.ops.ordinary.kinds import COMPLEX, EVERYTHING, HandingOn
 
 
 class Identity(HandingOn):
@@ -78,7 +78,7 @@ class DeepCopy(Function):
     """Its input."""
 
     class Types:
-        T = EVERYTHING
+        T = (*EVERYTHING, *COMPLEX)
 
 
 class CheckNumerics(OpDef):
@@ -105,7 +105,7 @@ class IdentityN(OpDef):
     """Its inputs."""
 
     class Types:
-        T = EVERYTHING
+        T = (*EVERYTHING, *COMPLEX)
 
     class Inputs:
         input = operand(None, variadic=True, mixed=True)

@@ -13,6 +13,7 @@ from lstm_lower import dims
 from lstm_lower.dims import Dim
 from lstm_lower.opdef import Call, DType, OpDef, Operand, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS
+from lstm_lower.ops.ordinary.kinds import COMPLEX
 
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 # The label of any number of axes in an equation.
@@ -25,7 +26,7 @@ class MatMul(OpDef):
     """The product of two matrices, each of which may be transposed."""
 
     class Types:
-        T = (*FLOATS, "int32", "int64", *_UNSIGNED)
+        T = (*FLOATS, "int32", "int64", *_UNSIGNED, *COMPLEX)
 
     class Inputs:
         a = operand("I K")
@@ -48,7 +49,7 @@ class MatMul(OpDef):
 
 
 class _BatchMatMul(OpDef, abstract=True):
-    """Products of matrices, which are the last two axes.
+    """Products of matrices, which are the last two axes; where `adj` says so, the transposed conjugate of one.
 
     Attributes:
         broadcasts: whether the axes before them do.
@@ -57,7 +58,7 @@ class _BatchMatMul(OpDef, abstract=True):
     broadcasts: ClassVar[bool] = True
 
     class Types:
-        T = (*FLOATS, "int16", "int32", "int64", *_UNSIGNED)
+        T = (*FLOATS, "int16", "int32", "int64", *_UNSIGNED, *COMPLEX)
 
     class Inputs:
         x = operand(None)
@@ -109,7 +110,7 @@ class BatchMatMul(_BatchMatMul):
     broadcasts = False
 
     class Types:
-        T = (*FLOATS, "int32", "int64")
+        T = (*FLOATS, "int32", "int64", *COMPLEX)
 
 
 class BatchMatMulV2(_BatchMatMul):
@@ -179,7 +180,7 @@ class Einsum(OpDef):
     """Einstein's summation over the axes of one tensor or two."""
 
     class Types:
-        T = (*FLOATS, "int32", "int64")
+        T = (*FLOATS, "int32", "int64", *COMPLEX)
 
     class Inputs:
         inputs = operand(None, variadic=True, count="N")

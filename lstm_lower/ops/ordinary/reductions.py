@@ -8,7 +8,7 @@ from __future__ import annotations
 from lstm_lower.dims import Dim
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.indexing import INDEX
-from lstm_lower.ops.ordinary.kinds import EVERYTHING, NUMBERS
+from lstm_lower.ops.ordinary.kinds import COMPLEX, EVERYTHING, NUMBERS
 
 
 def axes_of(call: Call, name: str, of: str) -> tuple[int, ...] | None:
@@ -77,11 +77,19 @@ class _Reduction(OpDef, abstract=True):
         return (None,) * (len(shape) - int(count[0])) if known and count is not None else None  # type: ignore[arg-type]
 
 
-class Sum(_Reduction):
+class _Linear(_Reduction, abstract=True):
+    """Reduces axes, of complex numbers too."""
+
+    class Types:
+        T = (*NUMBERS, *COMPLEX)
+        Tidx = INDEX
+
+
+class Sum(_Linear):
     """The sum over axes."""
 
 
-class Mean(_Reduction):
+class Mean(_Linear):
     """The mean over axes; of integers rounded towards 0."""
 
 
@@ -199,6 +207,10 @@ class _Cumulative(OpDef, abstract=True):
 
 class Cumsum(_Cumulative):
     """The cumulative sum along an axis; `exclusive` omits the element itself, `reverse` starts at the end."""
+
+    class Types:
+        T = (*NUMBERS, *COMPLEX)
+        Tidx = INDEX
 
 
 class Cumprod(_Cumulative):

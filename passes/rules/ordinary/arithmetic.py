@@ -8,6 +8,7 @@ import operator
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.ordinary.arithmetic import (
@@ -33,6 +34,7 @@ from lstm_lower.ops.ordinary.arithmetic import (
     Sub,
     TruncateDiv,
 )
+from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.rules.ordinary.tables import lowers_by, standard, widened
 from lstm_lower.passes.rules.ordinary.transcendental import atan
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -55,8 +57,9 @@ def _div_no_nan(x: Expr, y: Expr) -> Expr:
 
 
 def _squared_difference(x: Expr, y: Expr) -> Expr:
+    """Of complex numbers the square of the distance."""
     difference = x - y
-    return difference * difference
+    return difference * (conjugate(difference) if is_complex(x.dtype) else difference)
 
 
 def _pow(x: Expr, y: Expr) -> Expr:
@@ -77,7 +80,7 @@ def _pow(x: Expr, y: Expr) -> Expr:
     return functools.reduce(operator.mul, factors)
 
 
-def _atan2(y: Expr, x: Expr) -> Expr:
+def atan2(y: Expr, x: Expr) -> Expr:
     """The angle from the nearest axis, whose tangent is at most 1, taken from or added to that of the axis."""
     b = x.builder
     tall, wide = b.op(std.Abs, y), b.op(std.Abs, x)
@@ -130,7 +133,7 @@ lowers_by(
         Maximum: standard(std.Max),
         Minimum: standard(std.Min),
         SquaredDifference: _squared_difference,
-        Atan2: _atan2,
+        Atan2: atan2,
         ClipByValue: lambda t, low, high: t.minimum(high).maximum(low),
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, detached
 from lstm_lower.ops.gradients import SELU_SCALE, SELU_SCALE_ALPHA
@@ -153,4 +154,6 @@ def cast(n: Node) -> dict[str, Expr]:
     narrows = source is not None and source.is_floating_point() and target.bitwidth < source.bitwidth
     if n.Truncate and narrows and target.is_floating_point():
         raise n.unsupported("attribute Truncate", "rounding to the nearest (ONNX's Cast does no other)", "truncation")
+    if is_complex(source) and target == ir.DataType.BOOL:
+        raise n.unsupported("attribute DstT", "numbers, since x is of complex ones", "bool")
     return {"y": n.x.cast(target)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr, concat
@@ -17,6 +18,7 @@ from lstm_lower.ops.ordinary.moving import (
     Tile,
     Transpose,
 )
+from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.formulas.kernels import computed, movable
 from lstm_lower.passes.formulas.rows import INT64
 from lstm_lower.passes.formulas.sizes import Size, at_least, entries, remainder, wide
@@ -42,14 +44,15 @@ def permuted(x: Expr, order: list[int]) -> Expr:
 @lowers(Transpose, ConjugateTranspose, repeatable=True)
 def transpose(n: Node) -> dict[str, Expr]:
     """A Transpose; where the order is only known at run time, each element by its place in memory."""
-    order = n.constant("perm")
+    order, x = n.constant("perm"), n.moved("x")
+    x = conjugate(x) if n.op is ConjugateTranspose and is_complex(x.dtype) else x
     if order is None:
-        return {"y": _permuted_at_run_time(n)}
-    return {"y": permuted(n.moved("x"), [int(axis) % len(order) for axis in order])}
+        return {"y": _permuted_at_run_time(n, movable(x))}
+    return {"y": permuted(x, [int(axis) % len(order) for axis in order])}
 
 
-def _permuted_at_run_time(n: Node) -> Expr:
-    b, x, order = n.builder, movable(n.moved("x")), wide(n.perm)
+def _permuted_at_run_time(n: Node, x: Expr) -> Expr:
+    b, order = n.builder, wide(n.perm)
     rank = (order.shape or (None,))[0]
     if not isinstance(rank, int):
         raise n.unsupported("perm", "a constant or a known number of axes", "neither")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.ordinary.products import (
@@ -15,6 +16,7 @@ from lstm_lower.ops.ordinary.products import (
     Equation,
     MatMul,
 )
+from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.rules.ordinary.tables import widened
@@ -46,9 +48,10 @@ def batch_mat_mul(n: Node) -> dict[str, Expr]:
 
 
 def _adjoint(n: Node, name: str, x: Expr, transposed: bool) -> Expr:
-    """The operand with its last two axes the other way round, if they are to be."""
+    """The operand with its last two axes the other way round, if they are to be, and then its conjugate."""
     if not transposed:
         return x
+    x = conjugate(x) if is_complex(x.dtype) else x
     if x.shape is None:
         raise n.unsupported(name, f"a known rank where adj_{name} is true", "an unknown one")
     rank = len(x.shape)

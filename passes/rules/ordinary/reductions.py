@@ -102,7 +102,7 @@ def mean(n: Node) -> dict[str, Expr]:
     if count is None:
         b = n.builder
         count = b.op(std.Size, x) / b.op(std.Size, total).maximum(1)
-    if not x.dtype.is_floating_point():
+    if x.dtype.is_integer():
         # Of integers the mean of nothing is 0.
         count = max(count, 1) if isinstance(count, int) else count.maximum(1)
         total = total.cast(x.dtype) if x.dtype == _UINT64 else total

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from lstm_lower.dtypes import parts_of
 from lstm_lower.opdef import REGISTRY
 from lstm_lower.registry import DOMAIN
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
@@ -20,6 +21,8 @@ from tests.support.ordinary.case import BFLOAT16, Case, flat
 # how far a kernel may be from the oracle.
 ROUNDING = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-6, "float64": 1e-14}
 KERNEL = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 4e-6, "float64": 1e-13}
+for _rounding in (ROUNDING, KERNEL):
+    _rounding.update(complex64=_rounding["float32"], complex128=_rounding["float64"])
 
 
 def oracle_results(case: Case) -> dict[str, Array]:
@@ -69,7 +72,8 @@ def model_of(
             elif declared.name not in case.steering and symbolic:
                 dims = [f"{name}.{axis}" for axis in range(part.ndim)]
             inputs.append(helper.make_tensor_value_info(fed, helper.np_dtype_to_tensor_dtype(part.dtype), dims))
-            feeds[fed] = np.asarray(part)
+            # Lowering makes real numbers of complex ones.
+            feeds[fed] = parts_of(part) if part.dtype.kind == "c" else np.asarray(part)
     while names and not names[-1]:
         names.pop()
     made = [f"out:{number}" for number in range(len(outputs))]
@@ -90,6 +94,8 @@ def assert_close(
 ) -> None:
     """Our error is at most the kernel's and some rounding; integers are equal, and so is what is not finite."""
     assert ours.shape == exact.shape, name
+    if ours.dtype.kind == "c":
+        ours, exact, kernel = (x if x is None else parts_of(np.asarray(x)) for x in (ours, exact, kernel))
     if ours.dtype.kind in "biu":
         np.testing.assert_array_equal(ours, exact, err_msg=name)
         return

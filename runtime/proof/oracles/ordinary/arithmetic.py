@@ -15,7 +15,7 @@ from lstm_lower.runtime.proof.oracles.registry import oracle
 
 def _quotient(x: Values, y: Values) -> Values:
     """The quotient; of integers rounded towards 0."""
-    if x.dtype.kind == "f":
+    if x.dtype.kind in "fc":
         return np.asarray(x / y)
     return np.asarray(np.abs(x) // np.abs(y) * (np.sign(x) * np.sign(y)))
 
@@ -44,7 +44,7 @@ oracles_by(
         "Pow": np.power,
         "Maximum": np.maximum,
         "Minimum": np.minimum,
-        "SquaredDifference": lambda x, y: np.square(x - y),
+        "SquaredDifference": lambda x, y: (x - y) * np.conj(x - y),
         "Atan2": np.arctan2,
         "BitwiseAnd": np.bitwise_and,
         "BitwiseOr": np.bitwise_or,

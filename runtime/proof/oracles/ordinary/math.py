@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lstm_lower.dtypes import DType
+from lstm_lower.dtypes import DType, is_complex
 from lstm_lower.ops.gradients import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.runtime.proof.oracles.numerics import Array, round_attribute, sigmoid
 from lstm_lower.runtime.proof.oracles.ordinary.tables import Values, oracles_by, wide
@@ -129,7 +129,13 @@ def leaky_relu(*, features: npt.ArrayLike, alpha: float = 0.2) -> dict[str, Arra
 
 @oracle("Cast")
 def cast(*, x: npt.ArrayLike, DstT: int, Truncate: bool = False) -> dict[str, Values]:
-    """The numbers in another dtype; float64 stands for every floating-point one."""
+    """The numbers in another dtype; float64 stands for every floating-point one. Real ones have no imaginary part."""
     target = DType(DstT)
     with np.errstate(invalid="ignore"):
-        return {"y": np.asarray(x).astype(np.float64 if target.is_floating_point() else target.numpy())}
+        if not is_complex(target):
+            x = np.real(x)
+        return {
+            "y": np.asarray(x).astype(
+                np.complex128 if is_complex(target) else np.float64 if target.is_floating_point() else target.numpy()
+            )
+        }

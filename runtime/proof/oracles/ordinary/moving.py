@@ -22,10 +22,17 @@ def tile(*, input: npt.ArrayLike, multiples: npt.ArrayLike) -> dict[str, Values]
     return {"output": np.tile(wide(input), ints(multiples))}
 
 
-@oracle("Transpose", "ConjugateTranspose")
+@oracle("Transpose")
 def transpose(*, x: npt.ArrayLike, perm: npt.ArrayLike) -> dict[str, Values]:
     """Axes in another order."""
     return {"y": np.transpose(wide(x), ints(perm))}
+
+
+@oracle("ConjugateTranspose")
+def conjugate_transpose(*, x: npt.ArrayLike, perm: npt.ArrayLike) -> dict[str, Values]:
+    """The conjugates, axes in another order."""
+    y = np.transpose(wide(x), ints(perm))
+    return {"y": y.conj() if y.dtype.kind == "c" else y}
 
 
 @oracle("Pad", "PadV2")

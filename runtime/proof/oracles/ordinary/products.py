@@ -44,7 +44,7 @@ def batch_mat_mul(
     Tout: int | None = None,
 ) -> dict[str, Values]:
     """The products of the last two axes."""
-    first, second = _turned(x, adj_x), _turned(y, adj_y)
+    first, second = (np.conj(_turned(z, turned)) if turned else wide(z) for z, turned in ((x, adj_x), (y, adj_y)))
     if Tout is not None:
         dtype = wide(np.zeros(0, DType(Tout).numpy())).dtype
         first, second = first.astype(dtype), second.astype(dtype)

@@ -31,7 +31,7 @@ def _sum(x: Values, axes: tuple[int, ...], keep: bool) -> Values:
 def _mean(x: Values, axes: tuple[int, ...], keep: bool) -> Values:
     total = _sum(x, axes, keep)
     count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
-    if x.dtype.kind == "f":
+    if x.dtype.kind in "fc":
         return np.asarray(total / count if count else total * np.nan)
     whole = np.abs(total.astype(object)) // max(count, 1) * np.sign(total.astype(object))
     return np.asarray(whole, x.dtype)
@@ -39,7 +39,7 @@ def _mean(x: Values, axes: tuple[int, ...], keep: bool) -> Values:
 
 def _extreme(function: Callable[..., Any], lowest: bool) -> Callable[..., Values]:
     def reduce(x: Values, axes: tuple[int, ...], keep: bool) -> Values:
-        if x.dtype.kind == "f":
+        if x.dtype.kind in "fc":
             start: Any = -np.inf if lowest else np.inf
         else:
             start = np.iinfo(x.dtype).min if lowest else np.iinfo(x.dtype).max

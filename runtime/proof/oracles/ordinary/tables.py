@@ -15,9 +15,11 @@ Values = npt.NDArray[Any]
 
 
 def wide(value: npt.ArrayLike) -> Values:
-    """Floating-point numbers in float64; integers and truth values as they are."""
+    """Floating-point numbers in float64, complex ones in complex128; integers and truth values as they are."""
     array = np.asarray(value)
-    return array if array.dtype.kind in "biu" else array.astype(np.float64)
+    if array.dtype.kind in "biu":
+        return array
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def ints(value: npt.ArrayLike) -> list[int]:
