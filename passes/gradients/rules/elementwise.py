@@ -116,8 +116,11 @@ def _clip(op: std.Clip, n: Adjoint) -> Gradients:
     As in PyTorch NaN belongs to none of them.
     """
     x, low, high = n.x(0), n.given(1), n.given(2)
-    dx = n.dy if low is None else n.b.where(n.b.op(std.GreaterOrEqual, x, low), n.dy, 0)
-    dx = dx if high is None else n.b.where(_at_most(x, high), dx, 0)
+    inside = None if low is None else n.b.op(std.GreaterOrEqual, x, low)
+    if high is not None:
+        fits = _at_most(x, high)
+        inside = fits if inside is None else n.b.op(std.And, inside, fits)
+    dx = n.dy if inside is None else n.b.where(inside, n.dy, 0)
     below = None if low is None else x < low
     above = None if high is None else x > high
     if low is not None and high is not None and (n.needs(1) or n.needs(2)):
