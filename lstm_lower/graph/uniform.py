@@ -110,5 +110,7 @@ def _computed(op: std.Standard, function: np.ufunc) -> float | None:
 
 
 def _number(entry: Any) -> float | None:
-    """An entry of an array; None for an integer that is no double."""
+    """An entry of an array; None for a complex number, and for an integer that is no double."""
+    if entry.dtype.kind == "c":
+        return None
     return float(entry) if entry.dtype.kind not in "iu" or int(float(entry)) == int(entry) else None

@@ -96,7 +96,8 @@ def _from_function(function: Any) -> Source:
     for tensor in graph.inputs:
         if tensor.name not in captured:
             inputs[unique(_argument_name(tensor), names)] = tensor.name
-    outputs = dict(zip(_output_names(function.structured_outputs), (x.name for x in function.outputs), strict=True))
+    # Behind its results stand those that gradients outside of it have read.
+    outputs = dict(zip(_output_names(function.structured_outputs), (x.name for x in function.outputs), strict=False))
     graph_def = messages.as_ours(messages.GraphDef, graph.as_graph_def(add_shapes=True))
     return Source(
         graph_def, f"function '{function.name}'", inputs, outputs, variables, constants, side_effects=True, suffix="",

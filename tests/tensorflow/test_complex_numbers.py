@@ -97,6 +97,35 @@ def test_steps_are_those_of_tensorflow(name: str, open_sizes: bool) -> None:
         np.testing.assert_allclose(trainer.step({"x": x}).loss, traced(x)["loss"], rtol=2e-5)
 
 
+def test_a_function_is_imported_after_gradients_were_taken_through_it() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([2, 300], tf.float32, name="x")])
+    def loss_of(x: Any) -> dict[str, Any]:
+        spectra = tf.signal.stft(x, 100, 40, 128)
+        return {
+            "loss": tf.reduce_mean(tf.math.log(tf.abs(spectra) + 1e-3)) + tf.reduce_mean(tf.math.angle(spectra) ** 2)
+        }
+
+    x = tf.constant(normal(2, 300))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = loss_of(x)["loss"]
+    wanted = tape.gradient(loss, x).numpy()
+    model = ll.gradient(ll.from_tensorflow(loss_of), of="loss", wrt=["x"])
+    found = ll.Session(ll.lower(model)).run({"x": x.numpy()})
+    np.testing.assert_allclose(found["loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(found["grad/x"], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("length", [5, 8])
+def test_eager_calls_take_and_return_complex_numbers(length: int) -> None:
+    x = (normal(2, length) + 1j * normal(length, 2).T).astype(np.complex64)
+    found = ll.raw_ops.FFT(input=ll.raw_ops.Mul(x=x, y=2j))
+    assert found.dtype == np.complex64
+    np.testing.assert_allclose(found, np.fft.fft(2j * x), rtol=0, atol=1e-5)
+    real = ll.raw_ops.IRFFT(input=x, fft_length=np.array([length], np.int32))
+    np.testing.assert_allclose(real, np.fft.irfft(x, length), rtol=0, atol=1e-5)
+
+
 def test_complex_inputs_and_outputs_are_pairs() -> None:
     @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.complex64, name="x")])
     def double(x: Any) -> dict[str, Any]:

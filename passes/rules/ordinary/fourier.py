@@ -61,7 +61,5 @@ def _axes(n: Node) -> list[int]:
 
 
 def _lengths(n: Node) -> list[Size]:
-    found = entries(wide(n.fft_length))
-    if found is None:
-        raise n.unsupported("fft_length", "a known number of lengths", "an unknown one")
-    return found
+    vector = wide(n.fft_length)
+    return entries(vector) or [vector.slice(place, place + 1, axis=0) for place in range(n.op.axes)]
