@@ -9,6 +9,7 @@ from lstm_lower.dims import Dim, agree, starts
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import ANY, FLOATS
 from lstm_lower.ops.indexing import INDEX, said_shape
+from lstm_lower.ops.ordinary.kinds import COMPLEX
 
 _NUMBERS = (*FLOATS, "int32", "int64")
 
@@ -17,7 +18,7 @@ class ScatterNd(OpDef):
     """Zeros of a shape, with updates added at the indices in the last axis of `indices`."""
 
     class Types:
-        T = (*_NUMBERS, "bool")
+        T = (*_NUMBERS, "bool", *COMPLEX)
         Tindices = INDEX
 
     class Inputs:

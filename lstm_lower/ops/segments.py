@@ -9,6 +9,7 @@ from lstm_lower.dims import Dim, starts
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.indexing import INDEX
+from lstm_lower.ops.ordinary.kinds import COMPLEX
 
 _NUMBERS = (*FLOATS, "int32", "int64")
 
@@ -108,6 +109,11 @@ class _UnsortedSegments(OpDef, abstract=True):
 
 class UnsortedSegmentSum(_UnsortedSegments):
     """Sums of the segments; 0 for one without rows."""
+
+    class Types:
+        T = (*_NUMBERS, *COMPLEX)
+        Tindices = INDEX
+        Tnumsegments = INDEX
 
 
 class UnsortedSegmentProd(_UnsortedSegments):

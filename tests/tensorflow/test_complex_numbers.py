@@ -64,6 +64,13 @@ def recurrent(x: Any, w: Any) -> Any:
     return tf.reduce_mean(tf.abs(h) ** 2) + tf.reduce_sum(tf.math.imag(h))
 
 
+def gathered(x: Any, w: Any) -> Any:
+    """Rows of complex numbers, whose gradients are added up."""
+    rows = tf.gather(tf.complex(w[0], w[1]), [1, 0, 1])
+    spread = tf.scatter_nd([[2], [2], [0]], rows, [3, 4]) * tf.cast(x, tf.complex64)
+    return tf.reduce_mean(tf.abs(spread + 0.5))
+
+
 STEPS: dict[str, tuple[Loss, tuple[int, ...], tuple[int, ...]]] = {
     "spectrogram": (spectrogram, (3, 1000), (16, 4)),
     "spectral-loss": (spectral_loss, (2, 300), (300, 300)),
@@ -71,6 +78,7 @@ STEPS: dict[str, tuple[Loss, tuple[int, ...], tuple[int, ...]]] = {
     "filter": (filtered, (2, 128), (2, 17)),
     "convolution": (convolved, (2, 15), (15,)),
     "image": (image, (2, 6, 8), (6, 8)),
+    "gathered": (gathered, (3, 4), (2, 2, 4)),
     "recurrent": (recurrent, (2, 5, 4), (2, 4, 4)),
 }
 
