@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from lstm_lower.dims import Dim, agree, starts
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import ANY, FLOATS
+from lstm_lower.ops.gradients import ANY, COMPLEX, FLOATS
 from lstm_lower.ops.indexing import INDEX, said_shape
-from lstm_lower.ops.ordinary.kinds import COMPLEX
 
 _NUMBERS = (*FLOATS, "int32", "int64")
 

@@ -10,6 +10,7 @@ from lstm_lower.dtypes import DTYPES
 from lstm_lower.opdef import Call, OpDef, attr, operand
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+COMPLEX = ("complex64", "complex128")
 ANY = tuple(DTYPES)
 
 # Constants of the scaled exponential linear unit (Klambauer et al., Self-Normalizing Neural Networks, 2017).

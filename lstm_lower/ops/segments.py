@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from lstm_lower.dims import Dim, starts
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import FLOATS
+from lstm_lower.ops.gradients import COMPLEX, FLOATS
 from lstm_lower.ops.indexing import INDEX
-from lstm_lower.ops.ordinary.kinds import COMPLEX
 
 _NUMBERS = (*FLOATS, "int32", "int64")
 

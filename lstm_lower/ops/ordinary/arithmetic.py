@@ -8,8 +8,8 @@ from __future__ import annotations
 from lstm_lower.dims import Dim, agree
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.elementwise import Binary, broadcast
-from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.ordinary.kinds import COMPLEX, INTEGERS, NUMBERS, SIGNED
+from lstm_lower.ops.gradients import COMPLEX, FLOATS
+from lstm_lower.ops.ordinary.kinds import INTEGERS, NUMBERS, SIGNED
 
 
 class _Arithmetic(Binary, abstract=True):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from lstm_lower.errors import MisfitError
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.elementwise import Binary
-from lstm_lower.ops.ordinary.kinds import COMPLEX, EVERYTHING, Comparison, Test
+from lstm_lower.ops.gradients import COMPLEX
+from lstm_lower.ops.ordinary.kinds import EVERYTHING, Comparison, Test
 
 
 class _Equality(Comparison, abstract=True):

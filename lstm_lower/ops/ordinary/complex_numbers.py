@@ -10,7 +10,8 @@ from typing import ClassVar
 from lstm_lower.dtypes import PARTS, dtype_name
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.elementwise import broadcast
-from lstm_lower.ops.ordinary.kinds import COMPLEX, PAIRED
+from lstm_lower.ops.gradients import COMPLEX
+from lstm_lower.ops.ordinary.kinds import PAIRED
 
 _OTHER = {**PARTS, **{part: whole for whole, part in PARTS.items()}}
 

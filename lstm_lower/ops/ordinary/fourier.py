@@ -10,9 +10,10 @@ from typing import ClassVar
 
 from lstm_lower.dims import Dim
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
+from lstm_lower.ops.gradients import COMPLEX
 from lstm_lower.ops.ordinary.bases import at, numbers, shape_of
 from lstm_lower.ops.ordinary.complex_numbers import bind_other
-from lstm_lower.ops.ordinary.kinds import COMPLEX, PAIRED
+from lstm_lower.ops.ordinary.kinds import PAIRED
 
 
 class Transform(OpDef, abstract=True):

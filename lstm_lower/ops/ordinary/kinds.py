@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from lstm_lower.opdef import OpDef, operand
 from lstm_lower.ops.elementwise import Binary
-from lstm_lower.ops.gradients import FLOATS, Passing
+from lstm_lower.ops.gradients import COMPLEX, FLOATS, Passing
 
 SIGNED = ("int8", "int16", "int32", "int64")
 INTEGERS = (*SIGNED, "uint8", "uint16", "uint32", "uint64")
 NUMBERS = (*FLOATS, *INTEGERS)
 EVERYTHING = (*NUMBERS, "bool")
-COMPLEX = ("complex64", "complex128")
 # The dtypes of parts of complex numbers.
 PAIRED = ("float32", "float64")
 

@@ -6,8 +6,8 @@ Signatures: TensorFlow's raw ops of the same names.
 from __future__ import annotations
 
 from lstm_lower.opdef import Call, DType, OpDef, all_dtypes, attr, operand
-from lstm_lower.ops.gradients import FLOATS, Function
-from lstm_lower.ops.ordinary.kinds import COMPLEX, EVERYTHING, INTEGERS, NUMBERS, SIGNED, Activation
+from lstm_lower.ops.gradients import COMPLEX, FLOATS, Function
+from lstm_lower.ops.ordinary.kinds import EVERYTHING, INTEGERS, NUMBERS, SIGNED, Activation
 
 
 class _Signed(Function, abstract=True):

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 from lstm_lower import dims
 from lstm_lower.dims import Dim
 from lstm_lower.opdef import Call, DType, OpDef, Operand, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.ordinary.kinds import COMPLEX
+from lstm_lower.ops.gradients import COMPLEX, FLOATS
 
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 # The label of any number of axes in an equation.

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from lstm_lower.dims import Dim
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
+from lstm_lower.ops.gradients import COMPLEX
 from lstm_lower.ops.indexing import INDEX
-from lstm_lower.ops.ordinary.kinds import COMPLEX, EVERYTHING, NUMBERS
+from lstm_lower.ops.ordinary.kinds import EVERYTHING, NUMBERS
 
 
 def axes_of(call: Call, name: str, of: str) -> tuple[int, ...] | None:
