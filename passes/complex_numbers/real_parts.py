@@ -141,8 +141,10 @@ class _Rewriting:
             attributes |= self._from_front(view)
         inputs = [None if x is None else self.found.get(x, x) for x in node.inputs]
         node.attributes.clear()
-        made = ir.Node(node.domain, node.op_type, inputs, list(attributes.values()),
-                       num_outputs=len(node.outputs), name=self.space.names.fresh(str(node.name)))  # fmt: skip
+        name = self.space.names.fresh(str(node.name))
+        made = ir.Node(
+            node.domain, node.op_type, inputs, list(attributes.values()), num_outputs=len(node.outputs), name=name
+        )
         made.metadata_props.update(node.metadata_props)
         for old, new in zip(node.outputs, made.outputs, strict=True):
             new.name = self.space.names.fresh(str(old.name))
@@ -155,16 +157,24 @@ class _Rewriting:
 
     def _from_front(self, scan: std.Scan) -> dict[str, ir.Attr]:
         """Axes of time counted from the front, where the parts' axis changes none."""
-        sides = {"scan_input_axes": (scan.input_axes, scan.node.inputs[scan.states:], 0),
-                 "scan_output_axes": (scan.output_axes, scan.node.outputs[scan.states:], 0)}  # fmt: skip
-        changed = {}
-        for name, (axes, values, _) in sides.items():
-            if any(axis < 0 for axis in axes):
-                ranks = [self.space.facts.rank(value) for value in values]
-                changed[name] = [
-                    axis if axis >= 0 else axis + (rank or 0) for axis, rank in zip(axes, ranks, strict=True)
-                ]
-        return {name: ir.AttrInt64s(name, axes) for name, axes in changed.items()}
+        sides = {
+            "scan_input_axes": (scan.input_axes, scan.node.inputs[scan.states :]),
+            "scan_output_axes": (scan.output_axes, scan.node.outputs[scan.states :]),
+        }
+        return {
+            name: ir.AttrInt64s(name, [self._counted(scan, *pair) for pair in zip(axes, values, strict=True)])
+            for name, (axes, values) in sides.items()
+            if any(axis < 0 for axis in axes)
+        }
+
+    def _counted(self, scan: std.Scan, axis: int, value: ir.Value | None) -> int:
+        if axis >= 0 or value is None or not is_complex(self.space.facts.dtype(value)):
+            return axis
+        rank = self.space.facts.rank(value)
+        if rank is None:
+            text = requires(scan.node.op_type, node_label(scan.node), str(value.name), "a known rank", "an open one")
+            raise UnsupportedOpError(text)
+        return axis + rank
 
     def _outputs(self, graph: ir.Graph) -> None:
         """Lets a graph return parts, each made by itself and no other output."""
