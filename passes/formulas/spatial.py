@@ -130,7 +130,7 @@ def gathered(
 def _shifted_products(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins]) -> Expr:
     """[K, ..., C] as a product of matrices for each element of a window, or for some with few channels.
 
-    onnxruntime takes two to three times as long for the same as a convolution, whose windows are as large as dy.
+    onnxruntime takes up to twice as long for the same as a convolution, whose windows are as large as dy.
     """
     b, channels = image.builder, image.size(0)
     whole = padded(image, [_needed(axis, place) for axis, place in zip(axes, places, strict=True)])

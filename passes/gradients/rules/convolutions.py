@@ -1,4 +1,4 @@
-"""Gradients of convolutions: each is a convolution or a transposed one, see `spread` and `gathered`."""
+"""Gradients of convolutions: transposed convolutions, and products of matrices, see `spread` and `gathered`."""
 
 from __future__ import annotations
 
