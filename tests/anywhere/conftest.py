@@ -14,7 +14,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.passes.training import torch_optimizers
-from tests.anywhere.support import ROOT, Case
+from tests.anywhere.support import ROOT, Case, in_python
 
 SIZE, STEPS = 35, 100
 
@@ -81,19 +81,7 @@ def _onnx_gru() -> tuple[Any, dict[str, Any]]:
 
 def _trained(folder: Path, arrays: dict[str, Any]) -> tuple[list[float], list[int]]:
     about = json.loads((folder / "training.json").read_text())
-    init = ort.InferenceSession(folder / "init.onnx")
-    train = ort.InferenceSession(folder / "train.onnx")
-    state = dict(zip([value.name for value in init.get_outputs()], init.run(None, {}), strict=True))
-    rate = {about["learning_rate"]["name"]: np.array(about["learning_rate"]["value"], np.float32)}
-    moving = [pair for pair in about["state"] if pair["output"]]
-    count = len(arrays["x"])
-    losses = []
-    for step in range(STEPS):
-        rows = (step * SIZE + np.arange(SIZE)) % count
-        feeds = {name: array[rows] for name, array in arrays.items()}
-        loss, *new = train.run([about["loss"], *(pair["output"] for pair in moving)], {**state, **rate, **feeds})
-        state.update(zip([pair["input"] for pair in moving], new, strict=True))
-        losses.append(float(loss))
+    losses, state = in_python(folder, arrays, SIZE, STEPS)
     patched = folder.parent / "patched"
     patched.mkdir()
     predict = about["files"]["predict"]

@@ -7,8 +7,11 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+import onnxruntime as ort
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +46,27 @@ class Case:
         """Files of the model that predicts."""
         entry = json.loads((self.bundle / "training.json").read_text())["files"]["predict"]
         return [entry["model"], *entry["data"]]
+
+
+def in_python(
+    folder: Path, arrays: Mapping[str, np.ndarray], size: int, steps: int, ending: str = "onnx"
+) -> tuple[list[float], dict[str, np.ndarray]]:
+    """The losses of a bundle's steps in onnxruntime, from its models in files of this ending, and the last state."""
+    about = json.loads((folder / "training.json").read_text())
+    init = ort.InferenceSession(folder / f"init.{ending}")
+    train = ort.InferenceSession(folder / f"train.{ending}")
+    state = dict(zip([value.name for value in init.get_outputs()], init.run(None, {}), strict=True))
+    rate = {about["learning_rate"]["name"]: np.array(about["learning_rate"]["value"], np.float32)}
+    moving = [pair for pair in about["state"] if pair["output"]]
+    count = len(arrays["x"])
+    losses = []
+    for step in range(steps):
+        rows = (step * size + np.arange(size)) % count
+        feeds = {name: array[rows] for name, array in arrays.items()}
+        loss, *new = train.run([about["loss"], *(pair["output"] for pair in moving)], {**state, **rate, **feeds})
+        state.update(zip([pair["input"] for pair in moving], new, strict=True))
+        losses.append(float(loss))
+    return losses, state
 
 
 def node() -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import http.server
 import json
+import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ import onnxruntime as ort
 import pytest
 
 import lstm_lower as ll
-from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, compiled, node
+from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, compiled, in_python, node
 from tests.support import bundles, documentation
 
 
@@ -43,6 +45,20 @@ def _check(case: Case, found: Any, model: Path) -> None:
 def test_node(case: Case, tmp_path: Path) -> None:
     words = (node(), EXAMPLE / "train.mjs", case.bundle, case.data, len(case.losses), case.size)
     _check(case, _run(*words, folder=tmp_path), tmp_path / "predict.onnx")
+
+
+@pytest.mark.slow
+def test_the_format_of_reduced_builds(case: Case, tmp_path: Path) -> None:
+    """onnxruntime's own tool takes a bundle, and its files train as the bundle's do."""
+    folder = tmp_path / "bundle"
+    shutil.copytree(case.bundle, folder)
+    tool = "onnxruntime.tools.convert_onnx_models_to_ort"
+    words = [sys.executable, "-m", tool, str(folder), "--optimization_style", "Fixed"]
+    subprocess.run(words, capture_output=True, timeout=300, check=True)
+    with np.load(case.data) as arrays:
+        losses, _ = in_python(folder, arrays, case.size, len(case.losses), ending="ort")
+    assert losses == case.losses
+    assert "Scan" in (folder / "required_operators.config").read_text()
 
 
 @pytest.fixture(scope="session")
