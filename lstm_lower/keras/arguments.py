@@ -29,6 +29,20 @@ def told(error: Exception) -> str:
     )
 
 
+def check_backend() -> None:
+    """Refuses models of Keras' other backends, whose layers TensorFlow cannot trace.
+
+    Raises:
+        InvalidInputError: Keras runs on one.
+    """
+    if (backend := keras.config.backend()) != "tensorflow":
+        raise InvalidInputError(
+            f"from_keras requires Keras on the TensorFlow backend, got {backend!r}; save the model "
+            "(model.save('model.keras')) and load it (keras.saving.load_model('model.keras', compile=False)) in a "
+            "process with the environment variable KERAS_BACKEND=tensorflow"
+        )
+
+
 def check(loss_weights: Any, class_weight: Any, training: Any) -> None:
     """Refuses weights that are not numbers, and an unknown mode.
 

@@ -82,6 +82,7 @@ def from_keras(
         InvalidInputError: an argument is missing or does not fit.
         UnsupportedOpError: a layer or op cannot be exported; it is named.
     """
+    arguments.check_backend()
     if what not in get_args(What):
         raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
     arguments.check(loss_weights, class_weight, training)

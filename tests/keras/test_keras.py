@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import lstm_lower as ll
@@ -292,3 +297,46 @@ def test_columns_may_be_left_out() -> None:
 def test_model_without_weights_is_refused() -> None:
     with pytest.raises(ll.InvalidInputError, match="must be built"):
         ll.from_keras(keras.Sequential([L.LSTM(2)]), LOSS, "sgd")
+
+
+@pytest.mark.slow
+def test_a_model_of_another_backend_is_saved_there_and_loaded_here(tmp_path: Path) -> None:
+    """The error's way on, and the way back: a step is made here, and trains the model there."""
+    pytest.importorskip("torch")
+    x, y = np.random.default_rng(0).random((8, 5, 4), np.float32), np.arange(8) % 3
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+
+    def there(program: str) -> None:
+        environment = {**os.environ, "KERAS_BACKEND": "torch"}
+        lines = ["import keras, numpy as np, lstm_lower as ll", "data = dict(np.load('data.npz'))", program]
+        words = [sys.executable, "-c", "\n".join(lines)]
+        subprocess.run(words, env=environment, cwd=tmp_path, check=True, timeout=600)
+
+    there(
+        """
+model = keras.Sequential([keras.Input((5, 4)), keras.layers.LSTM(6), keras.layers.Dense(3, activation="softmax")])
+model.compile("adam", "sparse_categorical_crossentropy")
+model.fit(data["x"], data["y"], verbose=0)
+try:
+    ll.from_keras(model)
+except ll.InvalidInputError as error:
+    assert "got 'torch'; save the model (model.save('model.keras'))" in str(error), error
+else:
+    raise AssertionError
+model.save("model.keras")
+np.save("predicted.npy", model.predict(data["x"], verbose=0))
+"""
+    )
+    model = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    close(model.predict(x, verbose=0), np.load(tmp_path / "predicted.npy"))
+    onnx.save(ll.from_keras(model, "sparse_categorical_crossentropy", "adam"), tmp_path / "step.onnx")
+    there(
+        """
+model, trainer = keras.saving.load_model("model.keras"), ll.Trainer("step.onnx")
+for _ in range(3):
+    trainer.step(data)
+trainer.to_keras(model)
+(predicted,) = trainer.predict({"x": data["x"]}).values()
+np.testing.assert_allclose(model.predict(data["x"], verbose=0), predicted, rtol=1e-5, atol=1e-6)
+"""
+    )
