@@ -9,6 +9,9 @@ import onnxruntime as ort
 
 from lstm_lower.errors import InvalidModelError
 
+_WAY = "; declare one for it or, where it is a seed, for the output, whose sizes may be open"
+NO_OUTPUTS = "onnxruntime requires a model with outputs, got one without any"
+
 
 def check_loadable(path: str | os.PathLike[str]) -> None:
     """Checks a model file.
@@ -20,14 +23,15 @@ def check_loadable(path: str | os.PathLike[str]) -> None:
         onnx.checker.check_model(os.fspath(path), full_check=True)
     except Exception as error:
         unknown = _without_rank(path) if "Field 'shape'" in str(error) else None
-        told = f"it requires a rank of '{unknown}', got a declaration without a shape" if unknown else str(error)
+        told = f"it requires a rank of '{unknown}', got a declaration without a shape{_WAY}" if unknown else str(error)
         raise InvalidModelError(f"onnx's checker refuses the model: {told}") from error
     options = ort.SessionOptions()
     options.log_severity_level = 4  # what is wrong is in the exception
     try:
         ort.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise InvalidModelError(f"onnxruntime refuses the model: {error}") from error
+        graph = onnx.load(os.fspath(path), load_external_data=False).graph
+        raise InvalidModelError(f"onnxruntime refuses the model: {error}" if graph.output else NO_OUTPUTS) from error
 
 
 def _without_rank(path: str | os.PathLike[str]) -> str | None:

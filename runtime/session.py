@@ -29,6 +29,7 @@ from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.empty_batches import batch_sizes, check_batches
 from lstm_lower.runtime.kernels import lacking
+from lstm_lower.runtime.loadable import NO_OUTPUTS
 from lstm_lower.runtime.serialized import (
     default_options,
     failures_explained,
@@ -221,6 +222,8 @@ def _open(
     except Exception as error:
         # It has operators of its own: only what it names as unknown is for others to define.
         model = source if isinstance(source, ir.Model) else load(source)
+        if not model.graph.outputs:
+            raise InvalidModelError(NO_OUTPUTS) from error
         missing = lacking(error, model)
         if missing is not None:
             raise InvalidModelError(

@@ -16,6 +16,8 @@ from lstm_lower.errors import InvalidModelError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.registry import ONNX_DOMAINS
 
+_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+
 # From this version of ai.onnx on, a Scan has no batch axis and no lengths.
 _SCAN_WITHOUT_BATCH = 9
 
@@ -146,6 +148,8 @@ def verify_dense(label: str, tensor: ir.TensorProtocol) -> None:
         if isinstance(tensor, ir.ExternalTensor):
             _verify_file(tensor)
         else:
+            if isinstance(tensor, ir.TensorProtoTensor):
+                _verify_fields(tensor)
             tensor.numpy()
     except OSError as error:
         got = f"none: {error.filename}: {error.strerror}" if error.strerror else f"none: {error}"
@@ -154,6 +158,17 @@ def verify_dense(label: str, tensor: ir.TensorProtocol) -> None:
         ) from error
     except Exception as error:
         raise InvalidModelError(f"{label} requires {text}, got others: {error}") from error
+
+
+def _verify_fields(tensor: ir.TensorProtoTensor) -> None:
+    """Raises a ValueError where not one field alone holds a tensor, or one of packed elements has not as many as it."""
+    proto = tensor.raw
+    held = [name for name in _FIELDS if getattr(proto, name)] + ["raw_data"] * proto.HasField("raw_data")
+    if len(held) != 1 and (held or tensor.size):
+        raise ValueError(f"one field is required, got {' and '.join(held) or 'none'}")
+    if held and tensor.dtype.bitwidth in (2, 4) and len(getattr(proto, held[0])) != tensor.nbytes:
+        # onnx_ir cuts off what is too much, and fills up what is missing.
+        raise ValueError(f"{tensor.nbytes} bytes are required in {held[0]}, got {len(getattr(proto, held[0]))}")
 
 
 def _verify_file(tensor: ir.ExternalTensor) -> None:

@@ -55,7 +55,7 @@ class _Known:
 
     Attributes:
         parts: sequence -> its tensors.
-        modified: whether a reader has been given a tensor.
+        modified: whether a reader has been given a tensor, or a node has been emitted.
     """
 
     def __init__(self, owner: Pass) -> None:
@@ -73,8 +73,9 @@ class _Known:
             handler(self, view)
 
     def emitter(self, node: ir.Node) -> Emitter:
-        """Emits before a node."""
+        """Emits before a node, what nobody may read in the end."""
         assert node.graph is not None
+        self.modified = True
         return Emitter(self.space, node.graph, before=node, scope=node.name or node.op_type)
 
     def read(self, node: ir.Node, value: ir.Value) -> None:

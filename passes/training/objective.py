@@ -21,6 +21,7 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.differentiate import GradientPass
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve
+from lstm_lower.passes.training.losses.base import shape_of
 from lstm_lower.records import origin
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair, TrainingState
@@ -124,7 +125,7 @@ class ObjectivePass(Pass):
             result = loss(predictions[0], *given)
         else:
             places = self._places(len(predictions))
-            given = self._inputs(model, b, [Target(x.dtype, tuple(x.shape or ())) for x in predictions[:places]])
+            given = self._inputs(model, b, [Target(x.dtype, shape_of(x)) for x in predictions[:places]])
             result = self.loss(*predictions, *given)
         if not isinstance(result, Expr):
             raise InvalidInputError(f"loss requires a function that returns an expression, got {result!r}")

@@ -77,3 +77,18 @@ def test_refuses_and_writes_nothing(source: Path, options: list[str], message: s
     assert result.exit_code == 1
     assert message in " ".join(result.stderr.split())
     assert [path.name for path in source.parent.iterdir()] == ["layer.onnx"]
+
+
+def test_names_the_way_to_a_seed_of_an_output_without_a_rank(source: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[N] x, int64[K] s) => (float[] y) { y = Reshape(x, s) }'
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    options = ["--of", "y", "--wrt", "x", "--seeds"]
+    onnx.save(model, source)
+    result = CliRunner().invoke(app, ["gradient", str(source), *options])
+    assert result.exit_code == 1
+    assert "rank of 'seed/y', got a declaration without a shape; declare one" in " ".join(result.output.split())
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None, None]))
+    onnx.save(model, source)
+    assert CliRunner().invoke(app, ["gradient", str(source), *options]).exit_code == 0

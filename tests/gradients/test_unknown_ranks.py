@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx.parser
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.passes.training.losses import MSE
 from tests.support.differences import check
 
 R_I_K = ", int64[L] r, int64[1] i, int64[1] k"
@@ -135,6 +138,24 @@ def test_a_declared_shape_is_the_way_on() -> None:
     model.graph.value_info.append(onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["A", "B", 2]))
     feeds = {"v": np.arange(1, 13, dtype=np.float32), "s": np.asarray([3, 2, 2]), "k": np.float32([1, 1, 2])}
     check(model, feeds, wrt=["v"], step=1e-1, tolerance=1e-3)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda model: ll.from_onnx(model, "mse"),
+        lambda model: ll.from_onnx(model, lambda y, target: MSE()(y, target) * 2),
+    ],
+    ids=["a loss by name", "a target of a function"],
+)
+def test_targets_like_an_output_need_its_rank(step: Callable[[onnx.ModelProto], onnx.ModelProto]) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[2] w, int64[K] s) => (float[] y) <float[2] w = {1, 2}> { v = Exp (w) y = Reshape (v, s) }""")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ll.InvalidInputError, match=r"requires a known rank.*got none.*; declare a shape for it"):
+        step(model)
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None, None]))
+    onnx.checker.check_model(step(model), full_check=True)
 
 
 def test_functions_that_need_ranks_say_so() -> None:

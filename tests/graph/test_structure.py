@@ -157,6 +157,11 @@ def neg_model(**initializer: onnx.TensorProto) -> onnx.ModelProto:
         TensorProto(name="w", data_type=1, dims=[2], float_data=[1.0]),
         TensorProto(name="w", data_type=1, dims=[-2], float_data=[1.0, 2.0]),
         TensorProto(name="w", data_type=1, dims=[1 << 40], raw_data=b"\0" * 8),
+        TensorProto(name="w", data_type=1, dims=[2], raw_data=b"\0" * 8, float_data=[1.0, 2.0]),
+        TensorProto(name="w", data_type=1, dims=[2]),
+        TensorProto(name="w", data_type=TensorProto.INT4, dims=[5], raw_data=b"\0" * 2),
+        TensorProto(name="w", data_type=TensorProto.INT4, dims=[5], int32_data=[1, 2]),
+        TensorProto(name="w", data_type=TensorProto.UINT4, dims=[5], raw_data=b"\0" * 4),
     ],
 )
 def test_bytes_that_do_not_fill_a_weight(tensor: TensorProto) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,13 @@ def test_a_file_that_is_no_model_does_not_load(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"\xff" * 100)
     with pytest.raises(InvalidModelError, match="refuses the model"):
         check_loadable(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("opens", [check_loadable, ll.Session])
+def test_a_model_without_outputs_does_not_run(opens: Callable[[Path], object], tmp_path: Path) -> None:
+    onnx.save(parse("agraph (float[N] x) => () {}"), tmp_path / "m.onnx")
+    with pytest.raises(InvalidModelError, match="requires a model with outputs"):
+        opens(tmp_path / "m.onnx")
 
 
 def test_a_shape_in_external_data(tmp_path: Path) -> None:

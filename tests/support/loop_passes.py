@@ -1,4 +1,4 @@
-"""The loop passes, each for a call of its own."""
+"""The loop passes and the others that keep a model's results, each for a call of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,32 @@ import inspect
 import pkgutil
 
 from lstm_lower.passes import loops
+from lstm_lower.passes.base import Pass
+from lstm_lower.passes.batch_statistics import BatchStatisticsPass
+from lstm_lower.passes.branches import ConstantBranchPass
+from lstm_lower.passes.composites import LowerCompositesPass
+from lstm_lower.passes.fourier import ExactFourierPass
+from lstm_lower.passes.gradient_preparation import CountedLoopsPass, LiftWeightsPass
+from lstm_lower.passes.gradients.grown_sequences import GrownSequencesPass
+from lstm_lower.passes.gradients.ranks import DemandedRanksPass
+from lstm_lower.passes.gradients.sequences import StaticSequencesPass
+from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.loops.forward import ForwardScansPass, LeadingStepsPass
+from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.pipeline import OptimizePass
+from lstm_lower.passes.scatter import OrderedScatterPass
+from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.tidy import (
+    NameOutputsPass,
+    RemoveUnreadWeightsPass,
+    SortPass,
+    StatedDefaultsPass,
+    UniqueNamesPass,
+    VerifyPass,
+)
 
 
 @functools.cache
@@ -26,3 +50,33 @@ def loop_passes() -> list[type[LoopPass]]:
 def alone(step: type[LoopPass]) -> LoopPass:
     """A pass with the options that it needs."""
     return StripMining(kind="chunk", steps=2) if step is StripMining else step()
+
+
+def keeping_passes() -> dict[str, Pass]:
+    """By name, every pass that leaves a model's results what they are."""
+    others = [
+        BatchStatisticsPass(),
+        ConstantBranchPass(),
+        ConvertOpsetPass(),
+        CountedLoopsPass(),
+        DemandedRanksPass(),
+        ExactFourierPass(),
+        ForwardScansPass(),
+        GrownSequencesPass(),
+        InferShapesPass(),
+        InlineFunctionsPass(),
+        LeadingStepsPass(),
+        LiftWeightsPass(),
+        LoopRerolling(),
+        LowerCompositesPass(),
+        NameOutputsPass(),
+        OptimizePass(),
+        OrderedScatterPass(),
+        RemoveUnreadWeightsPass(),
+        SortPass(),
+        StatedDefaultsPass(),
+        StaticSequencesPass(),
+        UniqueNamesPass(),
+        VerifyPass(),
+    ]
+    return {step.name: step for step in [*others, *map(alone, loop_passes())]}

@@ -205,7 +205,7 @@ def _one(
             except ll.UnsupportedOpError as error:
                 yield "refused", str(error).splitlines()[0]
         return
-    seed = weights.astype(feeds[wrt[0]].dtype if step == STEP else np.float32)
+    seed = weights.astype(run(feeds).dtype)
     for how, moved in _places(feeds, wrt):
         directions = {name: np.random.default_rng(7).uniform(-1, 1, feeds[name].shape) for name in wrt}
         try:
@@ -304,7 +304,8 @@ def _precise(
     widen(work.graph)
     wide = {name: value.astype(np.float64) if _is_floating(value) else value for name, value in feeds.items()}
     reason = ""
-    for candidate, fed, step in ((work, wide, STEP), (model, feeds, 1e-2))[single:]:
+    is_wide = all(value.dtype == np.float64 for value in feeds.values() if _is_floating(value))
+    for candidate, fed, step in ((work, wide, STEP), (model, feeds, STEP if is_wide else 1e-2))[single:]:
         try:
             onnx.checker.check_model(candidate, full_check=True)
             found = _runner(candidate, fed)(fed)
@@ -319,8 +320,11 @@ def _precise(
 
 
 def _alike(found: list[Any], expected: list[Any]) -> bool:
-    """Whether floating results have the shapes that the test says; values may be random."""
-    return all(getattr(a, "shape", None) == b.shape for a, b in zip(found, expected, strict=False) if _is_floating(b))
+    """Whether floating results are about those that the test says; onnx's evaluator takes some operators otherwise."""
+    pairs = [(a, b) for a, b in zip(found, expected, strict=False) if _is_floating(b)]
+    return all(
+        np.shape(a) == b.shape and np.allclose(a, b.astype(a.dtype), 1e-2, 1e-2, equal_nan=True) for a, b in pairs
+    )
 
 
 def _runner(model: onnx.ModelProto, feeds: Feeds) -> Run:
@@ -332,12 +336,16 @@ def _runner(model: onnx.ModelProto, feeds: Feeds) -> Run:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # which crashes on some
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         session.run(None, dict(feeds))
-    except Exception:  # noqa: BLE001 (onnxruntime's errors have no common class)
-        evaluator = ReferenceEvaluator(model)
-        evaluator.run(None, dict(feeds))
+    except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common class)
+        try:
+            evaluator = ReferenceEvaluator(model)
+            evaluator.run(None, dict(feeds))
+        except Exception as other:  # noqa: BLE001 (nor have the evaluator's)
+            raise RuntimeError(f"{error}; and onnx's evaluator: {other}") from error
         return lambda fed: list(evaluator.run(None, dict(fed)))
     return lambda fed: list(session.run(None, dict(fed)))
 

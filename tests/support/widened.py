@@ -24,6 +24,8 @@ def widen(graph: onnx.GraphProto) -> None:
             kept = [value for value in graph.output if value.name not in saved]
             del graph.output[:]
             graph.output.extend(kept)
+        if node.op_type == "ConstantOfShape" and not node.attribute:
+            node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.zeros(1))))
         for attribute in node.attribute:
             if attribute.name in DTYPES and attribute.i in FLOATS:
                 attribute.i = TensorProto.DOUBLE

@@ -81,7 +81,10 @@ def shape_of(prediction: Expr) -> tuple[Dim | None, ...]:
         InvalidInputError: its rank is not known.
     """
     if prediction.shape is None:
-        raise InvalidInputError(f"a loss requires a known rank, got none of '{prediction.value.name}'")
+        raise InvalidInputError(
+            f"a loss requires a known rank, got none of '{prediction.value.name}'; declare a shape for it, whose sizes "
+            "may be open"
+        )
     return tuple(prediction.shape)
 
 

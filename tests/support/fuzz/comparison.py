@@ -19,7 +19,7 @@ from lstm_lower.passes.tidy import VerifyPass
 from lstm_lower.records.model_files import load, to_proto
 from tests.support.fuzz.noise import declared, perturbed, undeclared
 from tests.support.fuzz.runs import open_session, run_open
-from tests.support.loop_passes import alone, loop_passes
+from tests.support.loop_passes import keeping_passes
 
 Array = np.ndarray[Any, Any]
 Results = list[Any]
@@ -72,9 +72,8 @@ class Case:
             work = load(model)
             # Shapes that onnx's inference has declared and that are none are put right before a pass is judged by them.
             VerifyPass()(work)
-            known = {step.name: step for step in loop_passes()}
             for name in self.passes:
-                step = alone(known[name])
+                step = keeping_passes()[name]
                 step.verify_each = self.verify_each
                 step(work)
             return to_proto(work)

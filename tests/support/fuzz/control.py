@@ -107,7 +107,7 @@ def scan(s: Scope) -> list[Value]:
     for _ in range(s.random.randint(0, 2)):
         other = s.pick(lambda v: steps in v.shape)
         scanned.append((other, s.random.choice([i for i, size in enumerate(other.shape) if size == steps])))
-    states = [s.pick(lambda v: v.is_float or s.chance(0.2)) for _ in range(s.random.choice([0, 1, 1, 2, 3]))]
+    states = [s.pick(lambda v: v.is_float or s.chance(0.3)) for _ in range(s.random.choice([0, 1, 1, 2, 3]))]
     if s.chance(0.3):
         states = [s.constant(s.growth.array(state.shape, state.dtype, "zeros")) for state in states]
     backwards = [s.random.randint(0, 1) for _ in scanned]

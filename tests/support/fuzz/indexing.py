@@ -58,13 +58,16 @@ def scatter_elements(s: Scope) -> Value:
     shape[axis] = s.random.randint(1, value.shape[axis])
     order = np.argsort(s.growth.numbers.random(value.shape), axis=axis)  # distinct along the axis
     indices = np.take(order, range(shape[axis]), axis=axis)
+    reduction = _reduction(s)
+    if reduction.get("reduction", "none") != "none" and s.chance(0.5):
+        indices = s.growth.numbers.integers(-value.shape[axis], value.shape[axis], shape)
     return s.one(
         "ScatterElements",
         value,
         s.constant(indices, np.int64),
         s.like(value.dtype, shape),
         axis=axis,
-        **_reduction(s),
+        **reduction,
     )
 
 
@@ -73,12 +76,16 @@ def scatter_nd(s: Scope) -> Value:
     value = s.pick(lambda v: v.rank > 0 and v.sample.size > 0 and v.dtype.kind in "fi")
     count = s.random.randint(0, value.shape[0])
     rows = s.growth.numbers.permutation(value.shape[0])[:count, None]
+    reduction = _reduction(s)
+    if reduction.get("reduction", "none") != "none" and s.chance(0.5):
+        rows = s.growth.numbers.integers(-value.shape[0], value.shape[0], (count, 1))
     updates = s.like(value.dtype, (count, *value.shape[1:]))
-    return s.one("ScatterND", value, s.constant(rows, np.int64), updates, **_reduction(s))
+    return s.one("ScatterND", value, s.constant(rows, np.int64), updates, **reduction)
 
 
 def _reduction(s: Scope) -> dict[str, Any]:
-    return {"reduction": s.random.choice(["none", "add", "mul"])} if s.growth.opset >= 16 and s.chance(0.4) else {}
+    kinds = ["none", "add", "mul"] + ["max", "min"] * (s.growth.opset >= 18)
+    return {"reduction": s.random.choice(kinds)} if s.growth.opset >= 16 and s.chance(0.4) else {}
 
 
 @idea(1)

@@ -11,7 +11,17 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.support.fuzz import arithmetic, control, counting, edges, indexing, moving, products, recurrences  # noqa: F401 (they register)
+from tests.support.fuzz import (  # noqa: F401 (they register)
+    arithmetic,
+    control,
+    counting,
+    edges,
+    indexing,
+    moving,
+    products,
+    recurrences,
+    spatial,
+)
 from tests.support.fuzz.ideas import grow
 from tests.support.fuzz.runs import run
 from tests.support.fuzz.scope import Growth, Input, Refused, Scope, Value, imports, type_of
@@ -51,22 +61,28 @@ def newest_opset() -> int:
     return OLDEST
 
 
-def program(seed: int) -> Program:
+def program(seed: int, *, smooth: bool = False) -> Program:
     """The program of a seed.
+
+    Args:
+        seed: of the random numbers.
+        smooth: whether gradients can be taken: of floating outputs by floating inputs, none of them a half.
 
     Raises:
         Refused: the seed gives none that is valid.
     """
     growth = Growth(seed, 0)
+    if smooth:
+        growth.dtype = np.dtype(growth.random.choice(["float32", "float64"]))
     growth.opset = growth.random.choice([*range(OLDEST, newest_opset() + 1), 17, 18, 21])
     sizes = {key: growth.random.choice([0, 1, 1, 2, 2, 2, 3, 3, 3, 4]) for key in "TBHX"}
     if growth.chance(0.7):
         sizes = {key: size or 2 for key, size in sizes.items()}
     scope = Scope(growth)
     for _ in range(growth.random.randint(1, 5)):
-        _add_input(scope, sizes)
+        _add_input(scope, sizes, smooth=smooth)
     grow(scope, growth.random.randint(2, 14))
-    model = _model(scope, _asked_shapes(scope))
+    model = _model(scope, [] if smooth else _asked_shapes(scope), smooth=smooth)
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:
@@ -109,7 +125,7 @@ def _runs(model: onnx.ModelProto, feeds: Feeds) -> bool:
     return True
 
 
-def _add_input(scope: Scope, sizes: dict[str, int]) -> None:
+def _add_input(scope: Scope, sizes: dict[str, int], *, smooth: bool) -> None:
     growth = scope.growth
     keys = growth.random.choice(["TBH", "TBH", "TBH", "BTH", "BH", "BH", "HH", "H", "", "TB", "TBHX", "X", "BX", "T"])
     axes: list[int | str] = [1 if growth.chance(0.07) else key for key in keys]
@@ -120,7 +136,7 @@ def _add_input(scope: Scope, sizes: dict[str, int]) -> None:
         declared.append({"size": size, "none": None}.get(form, axis if isinstance(axis, str) else size))
     # A size declared as a number is one in every set of feeds.
     axes = [size if isinstance(size, int) else axis for axis, size in zip(axes, declared, strict=True)]
-    kinds = [growth.dtype] * 7 + [np.dtype("int64"), np.dtype(bool), np.dtype("int32")]
+    kinds = [growth.dtype] * 7 + [np.dtype("int64"), np.dtype(bool), np.dtype("int32")] * (not smooth)
     entry = Input(growth.fresh("in"), growth.random.choice(kinds), tuple(axes), declared)
     growth.inputs.append(entry)
     shape = [sizes[axis] if isinstance(axis, str) else axis for axis in axes]
@@ -142,13 +158,15 @@ def _asked_shapes(scope: Scope) -> list[str]:
     return [scope.one("Shape", value).name for value in chosen if value.is_tensor]
 
 
-def _model(scope: Scope, asked: list[str]) -> onnx.ModelProto:
+def _model(scope: Scope, asked: list[str], *, smooth: bool) -> onnx.ModelProto:
     growth = scope.growth
     made = [name for node in scope.nodes for name in node.output if name in scope.values]
+    if smooth:
+        made = [name for name in made if scope.values[name].is_float and np.size(scope.values[name].sample)]
     if not made:
         raise Refused("no nodes")
     pool = made + made[-5:]
-    if growth.chance(0.2):
+    if not smooth and growth.chance(0.2):
         pool += [name for name in scope.values if name not in made]  # inputs and constants
     names = list(dict.fromkeys(growth.random.choice(pool) for _ in range(growth.random.randint(1, 8))))
     names += [name for name in asked if name not in names]

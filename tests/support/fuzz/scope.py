@@ -82,7 +82,7 @@ class Growth:
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
         self.opset = opset
-        self.dtype = np.dtype(self.random.choice(["float32"] * 8 + ["float64"] * 2 + ["float16"]))
+        self.dtype = np.dtype(self.random.choice(["float32"] * 8 + ["float64"] * 2 + ["float16"] * 2))
         self.inputs: list[Input] = []
         self.functions: list[onnx.FunctionProto] = []
         self.constants: set[str] = set()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 import onnxruntime as ort
 
 import lstm_lower as ll
@@ -28,7 +29,8 @@ from tests.support.fuzz.reducing import reduced
 from tests.support.fuzz.runs import run
 from tests.support.fuzz.scope import Refused
 from tests.support.fuzz.worker import Stage, peak
-from tests.support.loop_passes import loop_passes
+from tests.support.loop_passes import keeping_passes, loop_passes
+from tests.support.node_gradients import Outcome, outcome_of
 
 
 def programs(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
@@ -46,6 +48,52 @@ def programs(seed: int, settings: dict[str, Any], known: list[str], stage: Stage
     return {"verdict": "failed" if findings else "passed", "findings": findings}
 
 
+def gradients(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
+    """The gradients of a seed's program; of one in three their gradients too."""
+    stage("original")
+    try:
+        made = generator.program(seed, smooth=True)
+    except Refused:
+        return {"verdict": "invalid"}
+    made.model = onnx.inliner.inline_local_functions(made.model)
+    del made.model.opset_import[1:]
+    feeds = made.feeds[0]
+    expected = run(made.model, feeds)
+
+    def outcome(model: onnx.ModelProto) -> Outcome:
+        inputs = [feeds[value.name] for value in model.graph.input]
+        results = expected if model is made.model else run(model, feeds)
+        return outcome_of(f"program {seed}", model, inputs, results, twice=not seed % 3)
+
+    stage("gradient")
+    found = outcome(made.model)
+    if found.kind != "wrong":
+        return {"verdict": found.kind, "counts": {f"{found.kind}: {_unnumbered(found.reason)}": 1}}
+    kind = _unnumbered(found.reason)[:60]
+    files = {}
+    if kind not in known:
+        stage(f"original, being reduced after {kind}")
+
+        def is_alike(model: onnx.ModelProto) -> bool:
+            try:
+                onnx.checker.check_model(model, full_check=True)
+                again = outcome(model)
+            except Exception:  # noqa: BLE001 (not valid, then)
+                return False
+            return again.kind == "wrong" and _unnumbered(again.reason)[:60] == kind
+
+        files = _texts(reduced(made.model, feeds, is_alike, seconds=20), made.model, feeds)
+    return {
+        "verdict": "failed",
+        "findings": [{"case": "gradient", "kind": kind, "detail": found.reason, "files": files}],
+    }
+
+
+def _unnumbered(reason: str) -> str:
+    """A reason without the names and numbers of the program that it is about."""
+    return re.sub(r"'[^']*'|\w*\d[\w.+-]*(, )?|[-\d.]+", "_", reason)
+
+
 def cases_for(seed: int) -> list[Case]:
     """Two schedules, lowering to the model's own opset or another; perhaps for a target, or passes alone.
 
@@ -55,8 +103,8 @@ def cases_for(seed: int) -> list[Case]:
     opset = random_.choice([0, random_.randint(generator.OLDEST, generator.newest_opset())])
     ways = [*map(Case, random_.sample(SCHEDULES, 2)), Case(random_.choice(SCHEDULES), opset)]
     if random_.random() < 1 / 2:
-        names = [step.name for step in loop_passes()]
-        ways.append(Case(passes=tuple(random_.choices(names, k=random_.choice([1, 1, 2, 4])))))
+        names = [step.name for step in loop_passes()] if random_.random() < 1 / 2 else list(keeping_passes())
+        ways.append(Case(passes=tuple(random_.choices(names, k=random_.choice([1, 2, 4, 12])))))
     if random_.random() < 1 / 3:
         ways.append(Case(target=random_.choice(sorted(TARGETS))))
     return [dataclasses.replace(way, verify_each=random_.random() < 1 / 4) for way in ways]
@@ -167,6 +215,10 @@ def _files(failure: Failure, model: onnx.ModelProto, feeds: list[dict[str, Any]]
     number = re.search(r"feeds (\d+)", failure.detail)
     fed = feeds[int(number.group(1)) if number else 0]
     small = reduced(model, fed, lambda candidate: comparison.fails_alike(candidate, [fed], failure), seconds=12)
+    return _texts(small, model, fed)
+
+
+def _texts(small: onnx.ModelProto, model: onnx.ModelProto, fed: dict[str, Any]) -> dict[str, str]:
     held = io.BytesIO()
     np.savez(held, **fed)
     texts = {".onnx": small.SerializeToString(), ".full.onnx": model.SerializeToString(), ".npz": held.getvalue()}
