@@ -28,6 +28,10 @@ class MissingValuesWarning(LstmLowerWarning):
     """The source has no values of weights, so that each run must be fed them."""
 
 
+class PipelineWarning(LstmLowerWarning):
+    """Inputs take the place of an input pipeline that the source holds."""
+
+
 class UnknownRankWarning(LstmLowerWarning):
     """Nothing tells the rank of inputs, which are taken as scalars."""
 
@@ -56,6 +60,13 @@ def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demande
     if not any(node.domain == DOMAIN for node in ir.traversal.RecursiveGraphIterator(model.graph)):
         model.graph.opset_imports.pop(DOMAIN, None)
     proto = _verified(model)
+    if made.sources:
+        warnings.warn(
+            f"{made.label}: the input pipeline is left out: what it hands over is fed, as inputs {some(made.sources)}; "
+            "inputs= names others",
+            PipelineWarning,
+            stacklevel=4,
+        )
     if made.scalars:
         warnings.warn(
             f"{made.label}: the rank of {some(made.scalars)} is not known: taken as scalars; shapes says otherwise",

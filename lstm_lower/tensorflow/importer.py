@@ -16,6 +16,7 @@ from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError
 from lstm_lower.passes.opset.versions import check_opset
 from lstm_lower.tensorflow import finish
+from lstm_lower.tensorflow.exposed import expose_sources
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.frozen import lift_frozen_weights
 from lstm_lower.tensorflow.graph import nodes_by_name
@@ -93,6 +94,7 @@ def from_tensorflow(
             arguments.names(what, names)
     opened = open_source(source, signature=signature, specs=specs, checkpoint=checkpoint)
     lift_frozen_weights(opened, read=weights == "inputs")
+    expose_sources(opened)
     nodes = nodes_by_name(opened.graph_def.node)
     table = OpTable(opened.graph_def.library.function, opened.op_defs)
     resolver = Resolver(opened, nodes, table)

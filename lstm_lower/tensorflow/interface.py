@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError, nearest, some
+from lstm_lower.tensorflow.files import steps
 from lstm_lower.tensorflow.files.functions import OpTable
-from lstm_lower.tensorflow.files.values import onnx_dtype
+from lstm_lower.tensorflow.files.values import is_foreign, onnx_dtype
+from lstm_lower.tensorflow.files.views import View
 from lstm_lower.tensorflow.graph import NodeDef, label, split_name, tensor_name
 from lstm_lower.tensorflow.regions import SILENT
 from lstm_lower.tensorflow.sources import Source
@@ -15,6 +17,9 @@ from lstm_lower.tensorflow.state import REFERENCES, VARIABLES, is_write
 
 # Ops of checkpoints: what leads to them is bookkeeping, not part of a step.
 _BOOKKEEPING = ("SaveV2", "RestoreV2", "MergeV2Checkpoints", "Save", "Restore", "SaveSlices", "RestoreSlice")
+
+# Ops of which no output is what a graph is for.
+_NO_RESULTS = (*SILENT, *_BOOKKEEPING, "Const", "Placeholder", "NoOp", "VarIsInitializedOp", "IsVariableInitialized")
 
 # What an output of a graph cannot be.
 _RESOURCE, _VARIANT, _STRING = 20, 21, 7
@@ -28,11 +33,13 @@ class Interface:
         inputs: public name -> tensor, in order; `None` for the placeholders that the outputs need.
         outputs: public name -> tensor, in order.
         targets: nodes that must run though no output of theirs is asked for (assignments, groups of them).
+        sources: public name -> tensor, where input pipelines hand data over and nobody has said what the inputs are.
     """
 
     inputs: dict[str, str] | None
     outputs: dict[str, str]
     targets: list[str]
+    sources: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Resolver:
@@ -66,14 +73,21 @@ class Resolver:
             targets += sinks
         if not found and not targets:
             raise InvalidModelError(f"{source.label}: at least one output is required, got a graph without any")
-        given = self._find_inputs(inputs) if inputs is not None else source.inputs
+        given, sources = source.inputs, dict[str, str]()
+        if inputs is not None:
+            given = self._find_inputs(inputs)
+        else:
+            roots, view = [*found.values(), *targets], self._view()
+            given = given and {public: x for public, x in given.items() if not is_foreign(view.dtype(x))}
+            ends = [end for end in steps.sources(view, roots) if end not in (given or {}).values()]
+            sources = {end if source.suffix else end.removesuffix(":0"): end for end in ends}
         if given is not None:
             given = {name: tensor_name(tensor) for name, tensor in given.items()}
             self._check_inputs(given)
-        both = set(given or ()) & set(found)
+        both = {*(given or ()), *sources} & set(found)
         if both:
             raise InvalidInputError(f"outputs requires names that no input has, got {some(sorted(both))}")
-        return Interface(given, found, targets)
+        return Interface(given, found, targets, sources)
 
     def _check_inputs(self, inputs: Mapping[str, str]) -> None:
         for public, tensor in inputs.items():
@@ -159,16 +173,19 @@ class Resolver:
         return found
 
     def _ends(self) -> tuple[dict[str, str], list[str]]:
-        """What a training graph is for: what it records as its losses and steps, else what nothing reads."""
-        source = self.source
-        steps = [split_name(name)[0] for name in source.train_ops]
-        steps = [name for name in steps if name in self.nodes]
-        if steps:
-            losses = [tensor_name(name) for name in source.losses if split_name(name)[0] in self.nodes]
-            return {name: name for name in losses}, steps
-        return self._sinks()
+        """What a training graph is for: the losses and steps on record, likely ones, or else what nothing reads."""
+        source, view = self.source, self._view()
+        train_ops = [name for name in (split_name(x)[0] for x in source.train_ops) if name in self.nodes]
+        train_ops = train_ops or (steps.find_train_ops(view) if steps.has_updates(view) else [])
+        if train_ops:
+            losses = [name for name in source.losses if split_name(name)[0] in self.nodes] or steps.find_losses(view)
+            return {tensor_name(name): tensor_name(name) for name in losses}, train_ops
+        return self._sinks(view)
 
-    def _sinks(self) -> tuple[dict[str, str], list[str]]:
+    def _view(self) -> View:
+        return View(self.source.graph_def, self.table, self.source.variables)
+
+    def _sinks(self, view: View) -> tuple[dict[str, str], list[str]]:
         """The tensors that nothing reads, and the assignments of a step."""
         read = {tensor_name(name) for node in self.nodes.values() for name in node.input if not name.startswith("^")}
         bookkeeping = {node.name for node in self.nodes.values() if node.op in _BOOKKEEPING}
@@ -178,12 +195,14 @@ class Resolver:
             if is_write(node.op):
                 if not self.ancestors([node.name]) & bookkeeping and not self._is_initializer(node):
                     targets.append(node.name)
-            elif node.op not in (*VARIABLES, "Const", "Placeholder", "NoOp", *_BOOKKEEPING):
+            elif node.op not in (*VARIABLES, *_NO_RESULTS):
                 count = self._count(node)
                 ends |= {
                     f"{node.name}:{number}": f"{node.name}:{number}"
                     for number in range(self._least(node) if count is None else count)
-                    if self._is_numeric(node) and f"{node.name}:{number}" not in read
+                    if self._is_numeric(node)
+                    and not is_foreign(view.dtype(f"{node.name}:{number}"))
+                    and f"{node.name}:{number}" not in read
                 }
         # Of a node with several outputs, one that is read shows that the others are by-products.
         used = {split_name(name)[0] for name in read}

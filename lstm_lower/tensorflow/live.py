@@ -89,7 +89,7 @@ def _from_function(function: Any) -> Source:
             value = _read(outer)
             if value is not None:
                 variables[node] = _variable(unique(node, taken), value.numpy(), False, value.dtype)  # noqa: FBT003
-        elif hasattr(outer, "numpy"):
+        elif hasattr(outer, "numpy") and outer.dtype != tf.variant:
             constants[node] = np.asarray(outer.numpy())
     inputs: dict[str, str] = {}
     names: set[str] = set()
@@ -99,8 +99,9 @@ def _from_function(function: Any) -> Source:
     # Behind its results stand those that gradients outside of it have read.
     outputs = dict(zip(_output_names(function.structured_outputs), (x.name for x in function.outputs), strict=False))
     graph_def = messages.as_ours(messages.GraphDef, graph.as_graph_def(add_shapes=True))
+    name = function.name.decode() if isinstance(function.name, bytes) else function.name
     return Source(
-        graph_def, f"function '{function.name}'", inputs, outputs, variables, constants, side_effects=True, suffix="",
+        graph_def, f"function '{name}'", inputs, outputs, variables, constants, side_effects=True, suffix="",
         op_defs=_op_defs(graph_def),
     )  # fmt: skip
 

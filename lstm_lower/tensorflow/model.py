@@ -26,6 +26,7 @@ from lstm_lower.tensorflow import (  # noqa: F401 (they register what is done wi
     tensor_arrays,
     updates,
 )
+from lstm_lower.tensorflow.files.pipelines import is_source
 from lstm_lower.tensorflow.files.values import onnx_dtype, shape_of
 from lstm_lower.tensorflow.graph import label, split_name, tensor_name
 from lstm_lower.tensorflow.interface import Interface, Resolver
@@ -52,6 +53,7 @@ class Made:
         states: the record for the metadata.
         scalars: inputs whose rank nothing tells, taken as scalars.
         loss: the output that a training step minimises, where that is certain.
+        sources: inputs that take the place of an input pipeline, which nobody asked for, and the ops that they are of.
     """
 
     label: str
@@ -61,6 +63,7 @@ class Made:
     states: list[StatePair]
     scalars: list[str]
     loss: str | None
+    sources: list[str]
 
 
 class OpenRankError(InvalidInputError):
@@ -95,7 +98,7 @@ class ModelBuilder:
         infer: Infer,
     ) -> None:
         self.source = source
-        self.nodes = resolver.nodes
+        self.nodes, self.table = resolver.nodes, resolver.table
         self.interface = interface
         self.shapes = shapes
         self.opset = opset
@@ -106,7 +109,7 @@ class ModelBuilder:
             split_name(tensor)[0]: public for public, tensor in given.items() if self._is_variable(tensor)
         }
         self.cut = [tensor for tensor in given.values() if not self._is_variable(tensor)]
-        self.cut += [f"{name}:0" for name in source.constants]
+        self.cut += [*interface.sources.values(), *(f"{name}:0" for name in source.constants)]
 
     def _is_variable(self, tensor: str) -> bool:
         name = split_name(tensor)[0]
@@ -131,6 +134,7 @@ class ModelBuilder:
             both = sorted(inputs.keys() & self.interface.outputs.keys())
             if both:
                 raise InvalidInputError(f"outputs requires names that no input has, got {some(both)}")
+        inputs = {**self.interface.sources, **inputs}
         unfed = [f"{op.name}:0" for op in _all_ops(region) if self._is_fed(op)]
         unfed = [tensor for tensor in unfed if tensor not in inputs.values()]
         if unfed:
@@ -172,6 +176,8 @@ class ModelBuilder:
             reasons = [f"{kind} {some(names, 3)}: no conversion is known for it" for kind, names in missing.items()]
             cut = f"Name tensors behind them as inputs, where the graph is then cut,{self._before(missing)}"
             way = f"{cut} or define the ops in a plug-in. `lstm-lower inspect` proposes inputs and outputs."
+            if "ReduceDataset" in missing or not {*filter(is_source, missing)} <= {op.op for op in region.ops}:
+                way = "A model's data are fed, so that no loop can fetch them: import the step of one batch instead."
             raise UnsupportedOpError("\n".join([*reasons, way]))
 
     def _before(self, missing: dict[str, list[str]]) -> str:
@@ -190,7 +196,7 @@ class ModelBuilder:
         """A graph input for a tensor."""
         name, number = split_name(tensor)
         node = self.nodes[name]
-        dtype, shape = tensor_type(node, number or 0, self.source.graph_def.versions.producer)
+        dtype, shape = tensor_type(node, number or 0, self.source.graph_def.versions.producer, self.table)
         asked = public in self.shapes
         if not node.op.startswith("Placeholder") and (dtype is None or (shape is None and not asked)):
             inferred, shape = self.infer(tensor)
@@ -293,7 +299,8 @@ class ModelBuilder:
         graph.outputs.extend(self._outputs(outputs))
         values: dict[str, Array | None] = {}
         pairs: list[StatePair] = []
-        ordered = [made[public] for public in inputs if public in made]
+        unread = {x for x in self.interface.sources if not (made[x].uses() or made[x].is_graph_output())}
+        ordered = [made[public] for public in inputs if public in made and public not in unread]
         for cell, (public, value) in states.items():
             is_asked = public in self.variable_inputs.values()
             used = bool(value.uses()) or value.is_graph_output() or is_asked
@@ -306,7 +313,9 @@ class ModelBuilder:
                 values[public] = variable.value
             pairs.append(StatePair(public, new.get(cell), _role(variable, value.dtype), variable=variable.name))
         graph.inputs.extend(ordered)
-        return Made(self.source.label, t.model, list(inputs), values, pairs, self.scalars, self._loss(pairs))
+        makers = {x: self.nodes[split_name(tensor)[0]].op for x, tensor in self.interface.sources.items()}
+        sources = [f"{public} ({op})" for public, op in makers.items() if public not in unread]
+        return Made(self.source.label, t.model, list(inputs), values, pairs, self.scalars, self._loss(pairs), sources)
 
     def _loss(self, pairs: Sequence[StatePair]) -> str | None:
         """Of the scalars asked for of a training step the one called loss, the one recorded as one, or the only one."""

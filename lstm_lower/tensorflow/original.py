@@ -14,8 +14,10 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
-from lstm_lower.tensorflow.files import messages, steps, values
+from lstm_lower.tensorflow.exposed import expose_sources
+from lstm_lower.tensorflow.files import messages, values
 from lstm_lower.tensorflow.files.functions import OpTable
+from lstm_lower.tensorflow.files.pipelines import is_source
 from lstm_lower.tensorflow.frozen import lift_frozen_weights
 from lstm_lower.tensorflow.graph import nodes_by_name, split_name
 from lstm_lower.tensorflow.interface import Resolver
@@ -76,6 +78,7 @@ def original(source: Source, feeds: Mapping[str, Array], outputs: Sequence[str] 
         InvalidInputError, InvalidModelError: as `from_tensorflow`'s.
     """
     lift_frozen_weights(source, read=False)
+    expose_sources(source)
     graph_def = source.graph_def
     nodes = nodes_by_name(graph_def.node)
     table = OpTable(graph_def.library.function, source.op_defs)
@@ -109,7 +112,7 @@ def _needed(nodes: Mapping[str, Any], roots: Sequence[str], placeholders: Mappin
     pending = [name for name in roots if name not in placeholders]
     while pending:
         source, number = split_name(pending.pop())
-        waits = number is None and (source in cut or steps.is_pipeline(nodes[source]))
+        waits = number is None and (source in cut or is_source(nodes[source].op))
         if not waits and source not in found and f"{source}:{number}" not in placeholders:
             found.add(source)
             pending += nodes[source].input

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.tensorflow.branches import raise_branches
 from lstm_lower.tensorflow.files.functions import OpTable, flat_body
+from lstm_lower.tensorflow.files.pipelines import only_feeds
 from lstm_lower.tensorflow.frames import Frame, frames_of
 from lstm_lower.tensorflow.graph import GraphDef, NodeDef, split_name, tensor_name
 from lstm_lower.tensorflow.regions import BRANCH, LOOP, SILENT, Aliases, Op, Region, ordered
@@ -116,7 +117,7 @@ class Raising:
                     waited += self._runs[name]
                     continue
                 entry = self.ops.get(name)
-                if entry is None or name in found:
+                if entry is None or name in found or only_feeds(entry.op):
                     continue
                 if self._ends_writing_loop(entry):
                     tensors.append(f"{name}:0")

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.opdef import DOMAIN, definition
+from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.values import onnx_dtype, placeholder_shape, shape_of
 from lstm_lower.tensorflow.graph import NodeDef
 from lstm_lower.tensorflow.state import VARIABLES
@@ -16,13 +17,14 @@ Shape = Sequence[int | str | None]
 Sizes = tuple[int | None, ...]
 
 
-def tensor_type(node: NodeDef, number: int, producer: int) -> tuple[ir.DataType | None, Sizes | None]:
+def tensor_type(node: NodeDef, number: int, producer: int, table: OpTable) -> tuple[ir.DataType | None, Sizes | None]:
     """Dtype and shape of a node's output as far as its attributes and its definition tell.
 
     Args:
         node: the node.
         number: which output.
         producer: the version of the graph's format.
+        table: the results that ops have.
     """
     attr = node.attr
     shape = None
@@ -46,7 +48,10 @@ def tensor_type(node: NodeDef, number: int, producer: int) -> tuple[ir.DataType 
             return _numeric(attr[variable].type), shape
         if variable not in found.types:
             return ir.DataType[{"float32": "FLOAT", "float64": "DOUBLE"}.get(variable, variable.upper())], shape
-    for name in ("DstT", "dtype", "out_type", "output_type", "Tparams", "T", "elem_type", "element_dtype"):
+    declared = table.dtype(node, number)
+    if declared:
+        return _numeric(declared), shape
+    for name in ("DstT", "dtype", "out_type", "output_type", "Tparams", "T", "Tout", "elem_type", "element_dtype"):
         if name in attr and attr[name].type:
             return _numeric(attr[name].type), shape
     return None, shape

@@ -9,7 +9,7 @@ from typing import Any
 from lstm_lower.declarations import Attribute
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.opdef import DOMAIN, definition
-from lstm_lower.tensorflow.files.messages import AttrValue, GraphDef, NodeDef
+from lstm_lower.tensorflow.files.messages import AttrValue, DataType, GraphDef, NodeDef
 
 FunctionDef = Any
 
@@ -30,6 +30,10 @@ _STRUCTURAL = {
     "TensorListPopBack": ("output_handle", "tensor"),
 }
 
+# Ops of pictures, whose nodes do not say what a graph without a list of ops leaves open.
+_OF_BYTES = ("DecodeJpeg", "DecodeAndCropJpeg", "DecodeBmp", "DecodeGif")
+_UINT8: int = DataType.Value("DT_UINT8")
+
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
@@ -40,12 +44,14 @@ class Argument:
         count: the attribute whose number says how many tensors it is of; `None` for one.
         types: the attribute whose list of dtypes says so.
         default: how many where the node does not give that attribute; `None` where none is known.
+        dtype: their DataType, or the attribute that says it; 0 where neither is known.
     """
 
     name: str
     count: str | None = None
     types: str | None = None
     default: int | None = 1
+    dtype: int | str = 0
 
     def size(self, node: Any) -> int | None:
         """How many tensors it is of on a node; `None` where that is not known."""
@@ -86,6 +92,20 @@ class OpTable:
             return tuple(map(Argument, _STRUCTURAL[op]))
         return _declared(self.op_defs[op].output_arg) if op in self.op_defs else None
 
+    def dtype(self, node: Any, number: int) -> int:
+        """The DataType of an output, as the op's own declaration says it; 0 where none is known."""
+        if node.op in _OF_BYTES and node.op not in self.op_defs:
+            return _UINT8
+        for argument in self.results(node.op) or ():
+            size = argument.size(node)
+            if size is None or number < size:
+                if argument.types is not None and argument.types in node.attr:
+                    return int(node.attr[argument.types].list.type[number])
+                named = argument.dtype
+                return named if isinstance(named, int) else int(node.attr[named].type) if named in node.attr else 0
+            number -= size
+        return 0
+
     def number(self, node: Any, result: str, index: int) -> int:
         """Which of a node's outputs a tensor is.
 
@@ -115,9 +135,12 @@ class OpTable:
 
 def _declared(arguments: Iterable[Any]) -> tuple[Argument, ...]:
     return tuple(
-        Argument(given.name, given.number_attr or None, given.type_list_attr or None, 0 if given.type_list_attr else 1)
+        Argument(
+            given.name, given.number_attr or None, given.type_list_attr or None, 0 if given.type_list_attr else 1,
+            given.type_attr or given.type,
+        )
         for given in arguments
-    )
+    )  # fmt: skip
 
 
 def _default(variadic: bool, attribute: Attribute | None) -> int | None:

@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from lstm_lower.tensorflow.files import values
-from lstm_lower.tensorflow.files.messages import attribute
+from lstm_lower.tensorflow.files.pipelines import brings_data, is_placeholder, is_source
+from lstm_lower.tensorflow.files.values import is_foreign
 from lstm_lower.tensorflow.files.views import View, data_inputs
-
-# Ops that end the part of a graph which fetches, decodes and arranges data.
-_PIPELINE = re.compile(
-    r"QueueDequeue|.*Iterator.*GetNext|Unstage|StagePeek|(Ordered)?MapUnstage|(Eager|Stateless)?PyFunc|ReaderRead|Recv"
-    r"|TakeManySparseFromTensorsMap|Deserialize(Many)?Sparse|Infeed|Parse(Single)?(Sequence)?Example|Decode(Raw|Csv|Jpeg|Png|Image|Wav|JSON)|LookupTableFind"
-)
 
 # Ops that write to variables.
 _WRITES = re.compile(
@@ -34,11 +28,6 @@ _BOOKKEEPING = re.compile(r"NoOp|Assign|Save|Restore|MergeV2Checkpoints|\w*Summa
 
 # As many guesses as are of use.
 _MOST = 3
-
-
-def is_pipeline(node: Any) -> bool:
-    """Whether the node hands out what an input pipeline made."""
-    return _PIPELINE.match(node.op) is not None
 
 
 def find_train_ops(view: View) -> list[str]:
@@ -86,6 +75,11 @@ def find_losses(view: View) -> list[str]:
     return list(found)[:_MOST]
 
 
+def has_updates(view: View) -> bool:
+    """Whether an optimizer's ops update variables."""
+    return any(_OPTIMIZERS.match(node.op) for node in view.nodes.values())
+
+
 def has_gradients(view: View) -> bool:
     """Whether the graph computes gradients, by their names."""
     return any(_BUILT_UP.match(name) or "gradient_tape/" in name for name in view.nodes)
@@ -127,8 +121,12 @@ def needed(view: View, roots: Iterable[str], cuts: Sequence[str] = ()) -> tuple[
             continue
         tensor = f"{node.name}:{number}"
         control = spelled.startswith("^")
-        if not control and (tensor in given or is_pipeline(node) or _is_placeholder(node)):
+        if not control and (tensor in given or is_placeholder(node)):
             ends[tensor] = None
+            continue
+        if not control and brings_data(view, node):
+            # Of texts it is what reads them that matters, which was met before.
+            ends |= {} if is_foreign(view.dtype(tensor)) else {tensor: None}
             continue
         if control and not (node.op in ("NoOp", "Identity") or _WRITES.match(node.op)):
             # What is only waited for matters where it writes, or waits for what does.
@@ -139,11 +137,16 @@ def needed(view: View, roots: Iterable[str], cuts: Sequence[str] = ()) -> tuple[
     return found, sorted(ends, key=lambda tensor: _position(view, tensor))
 
 
-def _is_placeholder(node: Any) -> bool:
-    return node.op.startswith("Placeholder") and values.base_dtype(attribute(node, "dtype").type) != values.RESOURCE
+def sources(view: View, roots: Iterable[str]) -> list[str]:
+    """The tensors where an input pipeline hands data to what a step needs.
+
+    Where such data is the default of a placeholder, that is the tensor which runs feed.
+    """
+    made = {end: view.made_by(end)[0] for end in needed(view, roots)[1]}
+    return [end for end, node in made.items() if is_source(node.op) or sources(view, node.input)]
 
 
 def _position(view: View, tensor: str) -> tuple[int, str, int]:
     name, _, number = tensor.rpartition(":")
     # Pipelines come first, which hold the data; placeholders often are rates and switches.
-    return (0 if is_pipeline(view.nodes[name]) else 1, name, int(number))
+    return (0 if is_source(view.nodes[name].op) else 1, name, int(number))

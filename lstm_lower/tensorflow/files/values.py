@@ -78,6 +78,11 @@ def onnx_dtype(number: int) -> ir.DataType | None:
     return _TO_ONNX.get(base_dtype(number))
 
 
+def is_foreign(number: int) -> bool:
+    """Whether a dtype is one of texts, handles or variants, which a model does not hold; 0 stands for any."""
+    return number != 0 and onnx_dtype(number) in (None, ir.DataType.STRING)
+
+
 def tensorflow_dtype(dtype: ir.DataType) -> int:
     """TensorFlow's number for ONNX's dtype.
 

@@ -17,7 +17,7 @@ PASSING = ("Identity", "ReadVariableOp", "RefIdentity", "Enter", "RefEnter", "St
 
 # Attributes in which ops of several results list their dtypes.
 _TYPE_LISTS = ("component_types", "output_types", "dtypes", "Tout", "T")
-_TYPES = ("dtype", "T", "DstT", "out_type", "output_type")
+_TYPES = ("dtype", "T", "DstT", "out_type", "output_type", "Tout", "element_dtype")
 
 # More than any graph hands a tensor on.
 _FAR = 32
@@ -86,6 +86,10 @@ class View:
             return values.shape_of(node.attr["output_shapes"].list.shape[number])
         return found
 
+    def is_variable(self, node: Any) -> bool:
+        """Whether a node stands for a variable."""
+        return node.op in VARIABLES or node.name in self._variables
+
     def origin(self, spelled: str) -> str:
         """The node, or argument, whose result comes by way of ops that only hand it on."""
         for _ in range(_FAR):
@@ -104,7 +108,10 @@ class View:
             listed = node.attr[name].list.type if name in node.attr else ()
             if len(listed) > number:
                 return int(listed[number])
-        return next((int(node.attr[name].type) for name in _TYPES if name in node.attr and node.attr[name].type), 0)
+        declared = self._table.dtype(node, number)
+        return declared or next(
+            (int(node.attr[name].type) for name in _TYPES if name in node.attr and node.attr[name].type), 0
+        )
 
     def type_text(self, spelled: str) -> str:
         """`float32[?, 494]`; `float32` where not even the rank is known."""
