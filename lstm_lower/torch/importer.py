@@ -190,7 +190,7 @@ def _forms(module: nn.Module, tracing: Callable[..., Traced], *, evaluates: bool
             # The step trains all the same; whoever evaluates it hears what is missing.
             return exported, None
     if other.closed != trained.closed:
-        # What the random numbers of training hide.
+        # A step and what evaluates it take the same sizes.
         exported = settled(tracing(closed=other.closed), tracing)[1]
     return exported, _stateless(evaluated)
 

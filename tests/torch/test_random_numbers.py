@@ -1,20 +1,26 @@
-"""Random numbers of PyTorch: means, deviations and gradients over many draws against PyTorch's own."""
+"""Random numbers: results and gradients of the same draws, and the moments of many, beside PyTorch's own."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime
 import pytest
 
 import lstm_lower as ll
+from lstm_lower.errors import UnsupportedOpError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from lstm_lower.torch import export, given_draws, random_numbers, sizes  # noqa: E402
 
 ROWS = 4000
 
@@ -108,3 +114,180 @@ def test_few_draws_are_no_difference_and_fix_no_axis() -> None:
         torch.manual_seed(number)
         step = ll.from_torch(Paths(), torch.randn(1, 3), "mse", what="forward")
         assert step.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+
+
+class Layers(nn.Module):
+    """A function of layers and of weighted inputs [B, T, 4]."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.rand(4))
+        self.attention = nn.MultiheadAttention(4, 2, dropout=0.2, batch_first=True)
+        self.lstm = nn.LSTM(4, 4, 2, dropout=0.3, batch_first=True)
+        self.transformer = nn.TransformerEncoderLayer(4, 2, 8, 0.2, batch_first=True)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Any) -> Any:
+        return self.function(self, x * self.weight)
+
+
+def _chosen(x: Any, places: Any) -> Any:
+    return x.gather(1, places.unsqueeze(-1).expand(-1, -1, 4))
+
+
+def _packed(m: Any, x: Any) -> Any:
+    lengths = torch.arange(x.shape[0]) % 3 + 1
+    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    return nn.utils.rnn.pad_packed_sequence(m.lstm(packed)[0], batch_first=True)[0]
+
+
+def _around(m: Any, x: Any) -> Any:
+    """A code as of variational autoencoders (Kingma and Welling, 2013)."""
+    return x + torch.exp(x / 2) * torch.randn_like(x)
+
+
+def _of(kind: str, *operands: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda _, x: getattr(torch.distributions, kind)(*[f(x) for f in operands]).rsample()
+
+
+def _sampled(kind: str) -> Callable[..., Any]:
+    return lambda _, x: x * getattr(torch.distributions, kind)(logits=x).sample().reshape(*x.shape[:2], -1)
+
+
+def _drawn_in_place(name: str, *operands: Any) -> Callable[..., Any]:
+    return lambda _, x: x * getattr(torch.empty_like(x), name)(*operands)
+
+
+def _in_a_loop(m: Any, x: Any) -> Any:
+    def body(carried: Any, step: Any) -> Any:
+        return carried + functional.dropout(step, 0.3), carried * 2
+
+    return torch._higher_order_ops.scan(body, torch.zeros(x.shape[0], 4), x.transpose(0, 1))[1]
+
+
+# Draws that both sides make in the same order, of the same shapes.
+GIVEN: dict[str, Callable[..., Any]] = {
+    "dropout": lambda _, x: functional.dropout(x, 0.2),
+    "dropout of channels": lambda _, x: functional.dropout1d(x, 0.4),
+    "alpha dropout": lambda _, x: functional.alpha_dropout(x, 0.3, training=True),
+    "dropout and batch norm": lambda m, x: m.norm(functional.dropout(x, 0.5).transpose(1, 2)).mT,
+    "two of one shape": lambda _, x: x * (torch.rand_like(x) - torch.rand_like(x)),
+    "attention": lambda m, x: m.attention(x, x, x)[0],
+    "attention without weights": lambda m, x: m.attention(x, x, x, need_weights=False)[0],
+    "attention in one function": lambda _, x: functional.scaled_dot_product_attention(
+        x.unsqueeze(0), x.unsqueeze(0), x.unsqueeze(0), dropout_p=0.3, is_causal=True
+    ),
+    "transformer": lambda m, x: m.transformer(x),
+    "lstm": lambda m, x: m.lstm(x)[0],
+    "bernoulli": lambda _, x: x + torch.bernoulli(x.detach().sigmoid()),
+    "bernoulli in place": lambda _, x: x * torch.empty_like(x).bernoulli_(x.detach().sigmoid()),
+    "stochastic depth": lambda _, x: x + x.tanh() * x.new_empty(x.shape[0], 1, 1).bernoulli_(0.7) / 0.7,
+    "noise": lambda _, x: x + torch.randn(x.shape) * 0.1,
+    "reparameterisation": _around,
+    "normal": lambda _, x: torch.normal(x, x.abs()) * x + torch.normal(0.0, 2.0, x.shape),
+    "gumbel": lambda _, x: functional.gumbel_softmax(x, hard=False),
+    "hard gumbel": lambda _, x: functional.gumbel_softmax(x, hard=True),
+    "rrelu": lambda _, x: functional.rrelu(x - 0.3, training=True),
+    "multinomial": lambda _, x: _chosen(x, torch.multinomial(x.detach().abs().sum(-1), 2)),
+    "multinomial with replacement": lambda _, x: _chosen(
+        x, torch.multinomial(x.detach().abs().sum(-1), 6, replacement=True)
+    ),
+    "permutation": lambda _, x: x * x[torch.randperm(x.shape[0])],
+    "masked patches": lambda _, x: _chosen(x, torch.rand(x.shape[:2]).argsort(1)[:, :2]),
+    "whole": lambda _, x: x * torch.randint(-2, 7, x.shape) * torch.randint_like(x, 3),
+    "uniform": _drawn_in_place("uniform_", -1, 2),
+    "exponential": _drawn_in_place("exponential_", 2.0),
+    "geometric": _drawn_in_place("geometric_", 0.3),
+    "cauchy": _drawn_in_place("cauchy_"),
+    "log normal": _drawn_in_place("log_normal_"),
+    "Normal": _of("Normal", lambda x: x, torch.exp),
+    "Gumbel": _of("Gumbel", lambda x: x, torch.exp),
+    "Laplace": _of("Laplace", lambda x: x, torch.exp),
+    "Categorical": _sampled("Categorical"),
+    "OneHotCategorical": _sampled("OneHotCategorical"),
+    "Bernoulli": _sampled("Bernoulli"),
+}
+
+
+def _loss(result: Any) -> Any:
+    return (result * torch.arange(1.0, 5.0)).square().mean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GIVEN)
+def test_the_same_draws_give_the_same_results_and_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr(sizes, "PLANS", (given_draws.BY_PLACE,))
+    module, x = Layers(GIVEN[name]), torch.rand(3, 5, 4) + 0.1
+    # Which compares results at three sizes.
+    written = export.export(module, x, loss=_loss).model
+    made = given_draws.given(written)
+    assert made is not None
+    assert made[1]
+    step = ll.from_onnx(ir.to_proto(made[0]), "loss", what="gradients")
+    own = {name: value.detach().numpy() for name, value in module.named_parameters()}
+    feeds = {"x": x.numpy(), given_draws.PLAN: np.array(given_draws.BY_PLACE)}
+    found = ll.Session(ll.lower(step)).run(
+        {each.name: own.get(each.name, feeds.get(each.name)) for each in step.graph.input}
+    )
+    with given_draws.GivenDraws(given_draws.BY_PLACE) as numbers:
+        loss = _loss(module(x))
+    assert numbers.shapes
+    loss.backward()
+    np.testing.assert_allclose(found["loss"], loss.item(), rtol=1e-5)
+    for key, parameter in module.named_parameters():
+        if f"grad/{key}" in found:
+            np.testing.assert_allclose(found[f"grad/{key}"], parameter.grad, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "function",
+    [_packed, _in_a_loop, lambda _, x: (torch.rand(3), functional.dropout(x))[1]],
+    ids=["packed", "in a loop", "a draw that nothing reads"],
+)
+def test_draws_without_counterparts_are_no_difference(function: Any) -> None:
+    torch.manual_seed(0)
+    fixed = export.export(Layers(function), torch.rand(3, 5, 4)).fixed
+    assert fixed["x"].keys() == {2}
+
+
+def _inverted(input: Any, p: Any = 0.5) -> Any:  # noqa: A002
+    return input.copy_(torch.rand(input.shape) > p)
+
+
+def _by_element(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: A002
+    return functional.dropout(input, p, training)
+
+
+def _a_tenth(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: A002
+    return torch.where(torch.rand_like(input) > 0.1, input / 0.9, 0)
+
+
+def _once(input: Any) -> Any:  # noqa: A002
+    return torch.linspace(-1, 1, 4).expand_as(input)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "replaced", "fault"),
+    [
+        (lambda _, x: x * torch.empty_like(x).bernoulli_(torch.full_like(x, 0.3)), torch.Tensor.bernoulli_, _inverted),
+        (lambda _, x: functional.dropout(x, 0.2), functional.dropout, _a_tenth),
+        (lambda _, x: functional.dropout1d(x, 0.2), functional.dropout1d, _by_element),
+        (lambda _, x: functional.dropout(x + torch.randn_like(x)), torch.randn_like, _once),
+        (lambda m, x: m.transformer(x), None, None),
+    ],
+    ids=["inverted", "another share", "of elements", "drawn once for all", "attention without dropout"],
+)
+def test_faults_of_drawing_are_found(function: Any, replaced: Any, fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    if replaced is None:
+        monkeypatch.setattr(export, "dropout_in_attention", contextlib.nullcontext)
+    else:
+        monkeypatch.setitem(random_numbers.RANDOM, replaced, fault)
+    with pytest.raises(
+        UnsupportedOpError, match=r"with an error of .*, where both draw the same random numbers; export"
+    ):
+        export.export(Layers(function), torch.rand(3, 5, 4))

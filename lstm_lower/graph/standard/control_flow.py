@@ -124,7 +124,8 @@ class RandomUniform(Random): ...
 class RandomUniformLike(Random): ...
 
 
-class Multinomial(Random): ...
+class Multinomial(Random):
+    data = Operand(0)
 
 
 class Bernoulli(Random):
