@@ -48,7 +48,8 @@ class CodeSinking(LoopPass):
             replace(output.sequence, sequence, loop.space)
             modified = True
         sequences.editor.discard_unread()
-        loop.commit()
+        if modified:
+            loop.commit()
         return modified
 
     def _write(self, dependence: Dependence, sequences: Sequences, sinking: set[ir.Node]) -> set[ir.Node]:

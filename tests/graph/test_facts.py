@@ -132,6 +132,21 @@ def test_shapes_and_values_of_empty_and_lone_operands(text: str, known: tuple[in
     assert facts.shape(found.graph.outputs[0]) == known
 
 
+@pytest.mark.parametrize(("scale", "size"), [(1.5, 4), (0.5, 1), (1.6666666, None)])
+def test_a_size_that_float32_rounds_up_is_not_known(scale: float, size: int | None) -> None:
+    """onnxruntime makes 5 of 3 * 1.6666666, and onnx's inference 4."""
+    case = Case(
+        onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[B,3] x) => (float[?,?] y) <float[2] s = {{1, {scale}}}> {{ y = Resize (x, , s) }}"""),
+        {"x": np.ones((2, 3), np.float32)},
+    )
+    found = ir.from_proto(case.model)
+    facts = Facts.of(found)
+    batch, known = facts.shape(found.graph.outputs[0]) or ()
+    assert (batch, known if isinstance(known, int) else None) == ("B", size)
+    check(facts, found.graph.outputs[0], computed(case)[0], {"B": 2})
+
+
 def test_what_has_no_elements_is_known() -> None:
     text = "e (float[3,0] x) => (float[?,?] y) { y = Tanh(x) }"
     found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))

@@ -143,7 +143,21 @@ loops (float[4,2,2] xs, float[2,2] w) => (float[4,2,2] e)
 <domain: "local", opset_import: ["" : 18]>
 f (a) => (b) { b = Neg(a) }"""
 
+# Half of what the body reads serves nothing, and what leaves it cannot be written for all steps at once.
+IDLE = """
+<ir_version: 8, opset_import: ["" : 18]>
+loops (float[4,6] xs, float[4,6] zs, float[6] s0) => (float[6] d, int64[4,1,k] e)
+{
+  d, e = Scan <num_scan_inputs = 2, body = step (float[6] s, float[6] x, float[6] z) => (float[6] u, int64[1,k] y) {
+    unread = Neg(z)
+    u = Add(s, x)
+    a = Abs(x)
+    y = NonZero(a)
+  }> (s0, xs, zs)
+}"""
+
 FORMS = {
+    "idle": IDLE,
     "function": FUNCTION,
     "sequence": SEQUENCE,
     "nested": NESTED,

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.inliner
+from onnx.reference import ReferenceEvaluator
 
 import lstm_lower as ll
 from lstm_lower.passes.tidy import VerifyPass
 from lstm_lower.records.model_files import load, to_proto
-from tests.support.fuzz.noise import declared, perturbed, undeclared
+from tests.support.fuzz.noise import bodies, declared, perturbed, undeclared
 from tests.support.fuzz.runs import open_session, run_open
 from tests.support.loop_passes import keeping_passes
 
@@ -132,6 +133,12 @@ class Truth:
         """Whether the runtime's own optimiser leaves the results what they are where functions are inlined, too."""
         return not self.model.functions or all(self._left_alone(onnx.inliner.inline_local_functions(self.model)))
 
+    @functools.cached_property
+    def is_evaluated(self) -> bool:
+        """Whether onnx's reference evaluator finds the same as onnxruntime for the first feeds."""
+        found = evaluated(self.model, self.feeds[0])
+        return found is not None and all(not _differs(*pair) for pair in zip(self.results[0], found, strict=True))
+
     def _left_alone(self, model: onnx.ModelProto) -> list[bool]:
         """For which feeds the runtime's own optimiser leaves the results what they are."""
         try:
@@ -157,6 +164,24 @@ class Truth:
                     continue
             self._spread[index] = [_range_of(list(versions)) for versions in zip(*runs, strict=True)]
         return self._spread[index]
+
+
+def evaluated(model: onnx.ModelProto, feeds: Feeds) -> Results | None:
+    """What onnx's reference evaluator makes of a model; `None` where it does not come to an end.
+
+    It takes a condition that a Loop leaves out for a false one.
+    """
+    stated = onnx.ModelProto()
+    stated.CopyFrom(model)
+    stated.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1, bool), "no condition"))
+    for node, _ in bodies(stated.graph):
+        if node.op_type == "Loop" and len(node.input) > 1 and not node.input[1]:
+            node.input[1] = "no condition"
+    try:
+        with np.errstate(all="ignore"):
+            return list(ReferenceEvaluator(stated).run(None, {name: np.copy(value) for name, value in feeds.items()}))
+    except Exception:  # noqa: BLE001 (it lacks forms of operators, and fails at some)
+        return None
 
 
 def _range_of(versions: list[Any]) -> Any:
@@ -296,6 +321,9 @@ def _judge(case: Case, truth: Truth, result: onnx.ModelProto, levels: Sequence[b
         wrong = _judge_level(case, truth, result, optimised=optimised)
         if wrong[0] and (not optimised or truth.is_left_alone_inlined):
             return wrong
+    if not case.passes and truth.is_evaluated and (got := evaluated(result, truth.feeds[0])) is not None:
+        text = _compare(truth, 0, got)
+        return ("values (evaluator)", f"feeds 0: {text}") if text else ("", "")
     return "", ""
 
 

@@ -38,7 +38,7 @@ def perturbed(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
 def undeclared(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without declared sizes of what its bodies hold."""
     work = onnx.inliner.inline_local_functions(model)
-    for _, graph in _bodies(work.graph):
+    for _, graph in bodies(work.graph):
         graph.ClearField("value_info")
         for dim in _dims([*graph.input, *graph.output]):
             dim.Clear()
@@ -48,19 +48,20 @@ def undeclared(model: onnx.ModelProto) -> onnx.ModelProto:
 def declared(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with sizes declared that its Loops leave open, which are true where they have no iterations."""
     work = onnx.shape_inference.infer_shapes(onnx.inliner.inline_local_functions(model))
-    for node, graph in _bodies(work.graph):
+    for node, graph in bodies(work.graph):
         for dim in _dims(graph.output if node.op_type == "Loop" else ()):
             if not dim.HasField("dim_value"):
                 dim.dim_value = 7
     return work
 
 
-def _bodies(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto]]:
+def bodies(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto]]:
+    """Every body in a graph, with the node that it is of."""
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 yield node, attribute.g
-                yield from _bodies(attribute.g)
+                yield from bodies(attribute.g)
 
 
 def _dims(values: Iterable[onnx.ValueInfoProto]) -> Iterator[Any]:
