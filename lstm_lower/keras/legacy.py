@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from keras.src.legacy.saving import saving_utils
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 
 _PACKAGE = "tf_keras"
+_HINTS = ("input_length", "rng_type")
 
 
 class Step(NamedTuple):
@@ -72,7 +74,7 @@ def _model(model: Any) -> Any:
     except (TypeError, ValueError, AttributeError, KeyError, NotImplementedError) as error:
         raise UnsupportedOpError(
             f"model '{model.name}' must be one that Keras 3 can rebuild (functional or sequential, of layers "
-            f"that it has), got: {str(error).strip().splitlines()[0]}"
+            f"that it has), got: {str(error).strip().splitlines()[-1].removeprefix('Exception encountered: ')}"
         ) from error
     inputs = [_sample(tensor) for tensor in rebuilt.inputs]
     given = inputs[0] if len(inputs) == 1 else inputs
@@ -99,9 +101,32 @@ def _config(entry: Any) -> Any:
     if not isinstance(entry, Mapping):
         return entry
     made = {key: _config(value) for key, value in entry.items() if key not in ("build_config", "time_major")}
+    config, kind = made.get("config"), getattr(keras.layers, str(made.get("class_name")), None)
+    if isinstance(config, dict) and kind not in (None, keras.layers.InputLayer):
+        before = _settings(getattr(sys.modules[_PACKAGE].layers, kind.__name__, object))
+        for name in config.keys() - _settings(kind).keys():
+            # What a layer does without it, too, is only a record or a hint, or chooses values that others replace.
+            hint = name in _HINTS or name.endswith("_initializer")
+            if hint or name not in before or config[name] in (before[name], None):
+                del config[name]
     if made.get("class_name") == "BatchNormalization" and isinstance(made["config"]["axis"], list):
         (made["config"]["axis"],) = made["config"]["axis"]
     return made
+
+
+def _hands_on(**settings: Any) -> None:
+    """What a class without a constructor has of one: its base's takes all."""
+
+
+def _settings(kind: type) -> dict[str, Any]:
+    """The arguments that a layer can be made with, and their defaults."""
+    found: dict[str, Any] = {}
+    for base in kind.__mro__:
+        own = inspect.signature(base.__dict__.get("__init__", _hands_on)).parameters.values()
+        found = {each.name: each.default for each in own} | found
+        if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in own):
+            break
+    return found
 
 
 def _optimizer(optimizer: Any) -> Any:

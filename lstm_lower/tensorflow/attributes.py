@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
 
+from lstm_lower.dtypes import dtype_name, is_complex
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.opdef import OpDef
 from lstm_lower.tensorflow.files.values import onnx_dtype
 from lstm_lower.tensorflow.regions import Op
 
 # Attributes of ordinary ops that choose a kernel, not a result.
 _IGNORED = frozenset({"use_cudnn_on_gpu", "validate_indices", "container", "shared_name", "grappler_fusion"})
+
+
+def check_real(op: Op, found: type[OpDef], operands: Sequence[Expr]) -> None:
+    """Refuses complex numbers where a definition is of real ones only.
+
+    Raises:
+        UnsupportedOpError: an operand is complex.
+    """
+    got = next((x.dtype for x in operands if is_complex(x.dtype)), None)
+    if got is not None and not any(is_complex(dtype) for allowed in found.types.values() for dtype in allowed):
+        raise UnsupportedOpError(
+            f"{op}: the node requires real numbers, got {dtype_name(got)}; write it with tf.math.real and imag of its "
+            "operand"
+        )
 
 
 def attributes_of(op: Op, found: type[OpDef]) -> dict[str, Any]:

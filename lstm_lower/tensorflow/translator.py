@@ -24,7 +24,7 @@ from lstm_lower.graph.values import Open
 from lstm_lower.opdef import DOMAIN, OpDef, definition
 from lstm_lower.passes.rules.registry import RULES, Node
 from lstm_lower.registry import is_ours
-from lstm_lower.tensorflow.attributes import attributes_of
+from lstm_lower.tensorflow.attributes import attributes_of, check_real
 from lstm_lower.tensorflow.regions import Aliases, Op, Region
 from lstm_lower.tensorflow.values import Cell, Flow, Guard, Handle, Text, Value
 
@@ -265,6 +265,7 @@ class Translator:
         if found is None or found not in RULES:
             raise UnsupportedOpError(f"{op}: no conversion is known for it")
         operands = self.inputs(op, scope)
+        check_real(op, found, operands)
         return list(self.emit(found, operands, attributes_of(op, found), op.name, scope))
 
     def emit(

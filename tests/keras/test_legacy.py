@@ -58,6 +58,22 @@ def test_training_follows_tf_keras(make: Callable[[], Any], optimizer: str) -> N
 
 
 @pytest.mark.slow
+def test_settings_that_keras_3_has_not_are_left_out_where_they_say_nothing() -> None:
+    """The first layer's shape, hints, defaults; a frozen layer stays frozen."""
+    old.utils.set_random_seed(4)
+    layers = [L.SeparableConv2D(4, 3, input_shape=(8, 8, 2), activation="relu"), L.MaxPooling2D(), L.Flatten()]
+    made = old.Sequential([*layers, L.RepeatVector(2), L.GRU(3, trainable=False), L.Dense(3, activation="softmax")])
+    made.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+    x, y = np.random.default_rng(0).random((4, 8, 8, 2), np.float32), np.array([0, 2, 1, 1])
+    trainer = ll.Trainer(ll.from_keras(made))
+    for _ in range(2):
+        assert trainer.step({"x": x, "y": y}).loss == pytest.approx(float(made.train_on_batch(x, y)), rel=1e-5)
+    assert sum(pair.gradient is not None for pair in trainer.state.pairs) == len(made.trainable_variables)
+    words = old.Sequential([L.Embedding(11, 6, input_length=5), L.SpatialDropout1D(0.2), L.LSTM(3), L.Dense(1)])
+    assert ll.from_keras(words, "mse", "sgd").graph.input[0].name == "x"
+
+
+@pytest.mark.slow
 def test_what_keras_3_cannot_rebuild_is_refused() -> None:
     class Own(old.Model):  # type: ignore[misc]
         def call(self, x: Any) -> Any:

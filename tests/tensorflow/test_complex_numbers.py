@@ -155,5 +155,15 @@ def test_what_has_no_form_in_parts_is_refused() -> None:
     def f(x: Any) -> Any:
         return tf.raw_ops.Exp(x=x) + tf.raw_ops.Tanh(x=x)
 
-    with pytest.raises(ll.LstmLowerError, match=r"Tanh.* requires dtype .*, got complex64"):
+    with pytest.raises(ll.UnsupportedOpError, match=r"Tanh.* requires real numbers, got complex64"):
         ll.from_tensorflow(f)
+
+
+@pytest.mark.parametrize("function", [tf.math.log, tf.sqrt, tf.tanh, tf.math.reduce_prod, lambda z: z**1.5])
+def test_functions_of_real_numbers_alone_say_how_to_go_on(function: Callable[[Any], Any]) -> None:
+    @tf.function(input_signature=[tf.TensorSpec([3], tf.complex64, name="z")])
+    def of(z: Any) -> Any:
+        return tf.abs(function(z))
+
+    with pytest.raises(ll.UnsupportedOpError, match=r"got complex64; write it with tf.math.real"):
+        ll.from_tensorflow(of)
