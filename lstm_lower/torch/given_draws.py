@@ -27,6 +27,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.randomness import draws
+from lstm_lower.torch.random_numbers import WHOLE
 
 FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
 
@@ -120,7 +121,7 @@ def _bernoulli(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:
 
 def _whole(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:
     low, high = operands.get("low", operands.get("from", 0)), operands.get("high", operands.get("to"))
-    return None if high is None else (draw(shape) * (high - low)).floor() + low
+    return (draw(shape) * ((WHOLE if high is None else high) - low)).floor() + low
 
 
 def _permutation(draw: Draw, operands: Operands, shape: Sequence[int]) -> Any:  # noqa: ARG001

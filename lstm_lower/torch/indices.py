@@ -126,6 +126,18 @@ def _triangle(whole: Callable[..., Tensor], half: Callable[..., Tensor]) -> Call
     return places
 
 
+_upper = _triangle(torch.triu_indices, torch.triu)
+
+
+def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:  # noqa: A002
+    size: Any = input.shape[0]
+    if r == 2:
+        places = _upper(size, size, 0 if with_replacement else 1)
+        return input[places].T
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    return input[torch.tensor(list(choose(range(int(size)), r)))]
+
+
 def _isin(
     elements: Any,
     test_elements: Any,
@@ -240,6 +252,7 @@ def _both(name: str, made: Callable[[Callable[..., Any]], Callable[..., Any]]) -
 
 
 INDICES: dict[Any, Callable[..., Any]] = {
+    torch.combinations: _combinations,
     **dict(
         itertools.chain.from_iterable(
             _both(name, lambda function, places=places: _widened(function, *places)).items()  # type: ignore[misc]
@@ -261,7 +274,7 @@ INDICES: dict[Any, Callable[..., Any]] = {
     torch.put: _put,
     torch.tensor: _tensor,
     torch.tril_indices: _triangle(torch.tril_indices, torch.tril),
-    torch.triu_indices: _triangle(torch.triu_indices, torch.triu),
+    torch.triu_indices: _upper,
     **_both("sort", _sort),
     **_both("argsort", _sort),
     **_both("roll", lambda _: _roll),

@@ -264,6 +264,7 @@ def _block_diag(*tensors: Tensor) -> Tensor:
 
 LINEAR_ALGEBRA: dict[Any, Callable[..., Any]] = {
     torch.block_diag: _block_diag,
+    torch.cholesky: _cholesky,
     torch.cholesky_inverse: _cholesky_inverse,
     torch.cholesky_solve: _cholesky_solve,
     torch.det: _det,

@@ -189,6 +189,11 @@ def own_gradients_traced() -> Iterator[None]:
             # What is computed once more is the same, and nothing that must be kept from gradients.
             function, _, *rest = operands
             return function(*rest)
+        if cls is torch.nn.modules._functions.CrossMapLRN2d:
+            raise UnsupportedOpError(
+                "CrossMapLRN2d requires sums over neighbouring channels, got PyTorch's, which keep the first in all "
+                "windows, and gradients that are not theirs; nn.LocalResponseNorm takes the same arguments"
+            )
         if cls.__module__.startswith("torch."):
             return before.__get__(None, cls)(*operands)
         return functions.applied(cls, operands)

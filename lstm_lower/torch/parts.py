@@ -82,13 +82,20 @@ def _joined(tensors: Sequence[Tensor], *args: Any, **options: Any) -> Any:
     return torch.cat([x.to(dtype) for x in kept], *args, **options)
 
 
+def _slice(input: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:  # noqa: A002
+    return input.movedim(dim, 0)[start:end:step].movedim(0, dim)
+
+
 PARTS: dict[Any, Callable[..., Any]] = {
     torch.cat: _joined,
     torch.chunk: _chunk,
     torch.concat: _joined,
     torch.concatenate: _joined,
     torch.functional.split: _split,
+    torch.select_copy: torch.select,
+    torch.slice_copy: _slice,
     torch.split: _split,
+    torch.split_copy: _split,
     torch.tensor_split: _tensor_split,
     Tensor.chunk: _chunk,
     Tensor.split: _split,

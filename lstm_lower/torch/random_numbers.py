@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.torch.functions import broadcast, stopped
 
 
@@ -48,17 +49,6 @@ def _whole_like(input: Tensor, low: Any, high: Any = None, **options: Any) -> An
     return NotImplemented if high is None else torch.randint_like(input, high - low, **options) + low
 
 
-def _uniform_in_place(input: Tensor, *bounds: float, **options: Any) -> Tensor:  # noqa: A002
-    low, high = _bounds(bounds, options, 1.0)
-    return input.copy_(torch.rand(input.shape, dtype=input.dtype) * (high - low) + low)
-
-
-def _bounds(bounds: tuple[Any, ...], options: Mapping[str, Any], high: Any) -> tuple[Any, Any]:
-    """Those by position, or by PyTorch's names, of which one is no name in Python."""
-    first = bounds[0] if bounds else options.get("from", 0)
-    return first, bounds[1] if len(bounds) > 1 else options.get("to", high)
-
-
 def _bernoulli_in_place(input: Tensor, p: Any = 0.5, **options: Any) -> Any:  # noqa: A002, ARG001
     if not isinstance(p, Tensor):
         return NotImplemented
@@ -66,19 +56,48 @@ def _bernoulli_in_place(input: Tensor, p: Any = 0.5, **options: Any) -> Any:  # 
 
 
 def _whole_in_place(input: Tensor, *bounds: int, **options: Any) -> Any:  # noqa: A002
-    # A single one is the upper one.
-    low, high = _bounds((0, *bounds) if len(bounds) == 1 and "to" not in options else bounds, options, None)
-    return NotImplemented if high is None else input.copy_(torch.randint(high - low, input.shape) + low)
+    # By position or by PyTorch's names, of which one is no name in Python; a single one is the upper one.
+    bounds = (0, *bounds) if len(bounds) == 1 and "to" not in options else bounds
+    low = bounds[0] if bounds else options.get("from", 0)
+    high = bounds[1] if len(bounds) > 1 else options.get("to")
+    if high is None:
+        if input.dtype != torch.float32:
+            raise UnsupportedOpError(
+                f"random_ requires bounds, got none for {str(input.dtype).removeprefix('torch.')}; x.random_(0, 2**24) "
+                "draws whole numbers"
+            )
+        high = WHOLE
+    return input.copy_(torch.randint(high - low, input.shape) + low)
 
+
+def _refused(name: str, way: str) -> Callable[..., Any]:
+    def called(*_: Any, **__: Any) -> Any:
+        raise UnsupportedOpError(
+            f"{name} requires a formula of uniform or normal numbers, which are what ONNX draws, got none; {way}"
+        )
+
+    return called
+
+
+_FED = "draw the numbers outside of forward, and hand them to it as an input"
+_BESIDE = "LogNormal and Weibull of torch.distributions are much like Gamma"
+_OF_SHARES = "Kumaraswamy of torch.distributions is much like Beta, and the softmax of normal numbers like Dirichlet"
+
+
+# Whole numbers without a bound are below this in float32, and all exact.
+WHOLE = 2**24 + 1
 
 RANDOM: dict[Any, Callable[..., Any]] = {
+    torch._sample_dirichlet: _refused("Dirichlet or Beta", _OF_SHARES),
+    torch._standard_gamma: _refused("Gamma", _BESIDE),
+    torch.binomial: _refused("binomial", _FED),
     torch.multinomial: _multinomial,
     torch.normal: _normal,
+    torch.poisson: _refused("poisson", _FED),
     torch.randint: _whole,
     torch.randint_like: _whole_like,
     torch.randperm: _permutation,
     Tensor.bernoulli_: _bernoulli_in_place,
     Tensor.multinomial: _multinomial,
     Tensor.random_: _whole_in_place,
-    Tensor.uniform_: _uniform_in_place,
 }

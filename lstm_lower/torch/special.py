@@ -136,7 +136,11 @@ class _Bounded(torch.autograd.Function):
 
 
 def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
-    result: Tensor = _Bounded.apply(input, min_val, max_val)  # type: ignore[no-untyped-call]
+    if torch._C._functorch.is_batchedtensor(input):
+        # Of single samples there are no gradients of ours.
+        result = torch.where(input <= min_val, min_val, torch.where(input >= max_val, max_val, input))
+    else:
+        result = _Bounded.apply(input, min_val, max_val)  # type: ignore[no-untyped-call]
     return input.copy_(result) if inplace else result
 
 

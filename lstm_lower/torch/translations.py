@@ -36,6 +36,11 @@ def _vector_norm(
     return _power(op.ReduceSum(powers, axes, keepdims=int(keepdim)), 1 / ord)
 
 
+def _uniform(x: Any, low: float = 0.0, high: float = 1.0) -> Any:
+    """Functions of `nn.init` draw where no mode is asked."""
+    return op.RandomUniformLike(x, low=low, high=high)
+
+
 def _power(x: Any, exponent: float) -> Any:
     """Of what is not below 0; 0 of 0, without a slope."""
     made = (ir.tensor(number, dtype=ir.DataType.DOUBLE) for number in (0.0, 1.0, exponent))
@@ -48,5 +53,6 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.linalg_vector_norm.default: _vector_norm,
     torch.ops.aten.log_sigmoid.default: _log_sigmoid,
     torch.ops.aten.log_sigmoid_forward.default: _log_sigmoid,
+    torch.ops.aten.uniform.default: _uniform,
     **REAL_SIZES,
 }

@@ -97,4 +97,6 @@ def _dropped(b: Builder, node: ir.Node, stream: Stream) -> list[Expr]:
     kept = b.op(std.GreaterOrEqual, b.op(std.Reshape, numbers, sizes, allowzero=1), ratio)
     if x.shape is not None:
         kept = b.set_shape(kept, x.shape)
-    return [b.where(kept, x / (1 - ratio).cast(x.dtype), 0), kept]
+    # Where nothing is kept, no gradient is to be divided by 0; the share of what is kept is else no smaller.
+    share = (1 - ratio).maximum(2.0**-24)
+    return [b.where(kept, x / share.cast(x.dtype), 0), kept]

@@ -375,6 +375,10 @@ def _normalized(x: Any) -> Any:
         _normalized,
         lambda x: x.aminmax() + x.aminmax(dim=1, keepdim=True),
         lambda x: F.adaptive_avg_pool3d(torch.ones(1, 4, 5, 3) * x.mean(), (2, 3, 3)),
+        lambda x: torch.cholesky(x[0].T @ x[0] + torch.eye(3)),
+        lambda x: (torch.combinations(x[:, 0, 0]), torch.combinations(x[0, :, 0], 3, with_replacement=True)),
+        lambda x: (torch.select_copy(x, 1, -2), torch.slice_copy(x, 1, 1, -1, 2), *torch.split_copy(x, 2, 1)),
+        lambda x: torch.vmap(F.relu6)(x.relu() * 6) + torch.vmap(F.hardtanh)(x),
     ],
 )
 def test_what_the_exporter_writes_otherwise_or_not_at_all(function: Callable[..., Any]) -> None:

@@ -362,6 +362,11 @@ class TooFew(Function):
             UnsupportedOpError,
             "requires operands of real numbers, got complex ones; torch.view_as_real",
         ),
+        (
+            lambda m, x: nn.modules.normalization.CrossMapLRN2d(3)((x * m.w).reshape(1, -1, 1, 1)),
+            UnsupportedOpError,
+            "CrossMapLRN2d requires sums over neighbouring channels, got .*; nn.LocalResponseNorm",
+        ),
     ],
 )
 def test_what_is_not_taken(formula: Callable[..., Any], error: type[Exception], message: str) -> None:

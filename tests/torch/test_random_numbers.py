@@ -196,7 +196,10 @@ GIVEN: dict[str, Callable[..., Any]] = {
     "permutation": lambda _, x: x * x[torch.randperm(x.shape[0])],
     "masked patches": lambda _, x: _chosen(x, torch.rand(x.shape[:2]).argsort(1)[:, :2]),
     "whole": lambda _, x: x * torch.randint(-2, 7, x.shape) * torch.randint_like(x, 3),
+    "whole in place": _drawn_in_place("random_", 2, 7),
+    "whole without bounds": lambda _, x: x * torch.empty_like(x).random_() / 2**24,
     "uniform": _drawn_in_place("uniform_", -1, 2),
+    "initialized anew": lambda _, x: x + nn.init.kaiming_uniform_(torch.empty(4, 4))[0],
     "exponential": _drawn_in_place("exponential_", 2.0),
     "geometric": _drawn_in_place("geometric_", 0.3),
     "cauchy": _drawn_in_place("cauchy_"),
@@ -291,3 +294,32 @@ def test_faults_of_drawing_are_found(function: Any, replaced: Any, fault: Any, m
         UnsupportedOpError, match=r"with an error of .*, where both draw the same random numbers; export"
     ):
         export.export(Layers(function), torch.rand(3, 5, 4))
+
+
+@pytest.mark.slow
+def test_what_is_dropped_as_a_whole_has_no_gradient() -> None:
+    module, x = Drawing(lambda x: functional.dropout(x, 1.0) + x), torch.ones(3, 4)
+    step = ll.from_torch(module, torch.ones(2, 4), "mse", what="gradients")
+    feeds = {"x": x.numpy(), "target": np.zeros((3, 4), np.float32), "weight": module.weight.detach().numpy()}
+    found = ll.Session(ll.lower(step)).run(feeds)
+    module(x).square().mean().backward()
+    np.testing.assert_allclose(found["grad/weight"], module.weight.grad, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: torch.poisson(x.detach()) * x, "poisson .* hand them to it as an input"),
+        (lambda x: torch.binomial(torch.ones_like(x), x.detach()) * x, "binomial .* hand them to it as an input"),
+        (lambda x: torch.distributions.Gamma(x, x).rsample(), "Gamma requires a formula .*; LogNormal and Weibull"),
+        (lambda x: torch.distributions.Beta(x, x).rsample(), "Dirichlet or Beta requires a formula .*; Kumaraswamy"),
+        (
+            lambda x: x * torch.zeros(4, dtype=torch.int64).random_(),
+            r"random_ requires bounds, .*random_\(0, 2\*\*24\)",
+        ),
+    ],
+)
+def test_draws_without_a_formula_are_refused(function: Any, message: str) -> None:
+    with pytest.raises(UnsupportedOpError, match=message):
+        ll.from_torch(Drawing(function), torch.ones(2, 4), "mse")
