@@ -20,6 +20,7 @@ from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.graph.operator_versions import form
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
+from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.batch_statistics import BatchStatisticsPass
 from lstm_lower.passes.bernoulli import BernoulliPass
@@ -269,7 +270,9 @@ def check_rules(model: ir.Model, activity: Activity) -> None:
             )
             missing.append((kind, requires(node.op_type, node_label(node), "its gradient", required, got)))
     if missing:
+        ways = "onnxruntime's quantizer or optimizer writes such nodes: take the model from before that; "
+        ways = ways if any(kind.startswith(f"{MICROSOFT}.") for kind, _ in missing) else ""
         raise UnsupportedOpError(
-            f"{few_of_each(missing)}\na rule is registered with lstm_lower.extend.differentiates; values that need no "
-            "gradient can be left out of wrt"
+            f"{few_of_each(missing)}\n{ways}a rule is registered with lstm_lower.extend.differentiates; values that "
+            "need no gradient can be left out of wrt"
         )

@@ -2,7 +2,7 @@
 
 Some of it treats an open size as zero: where the length of Attention's keys or past keys is open, it says that both
 together are as long as the other. So it is asked a second time with a number for each open size, and sizes that differ
-from the first answer are discarded.
+from the first answer are discarded. Of other sizes the views of operators know that onnxruntime makes others.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ def inferred(node: ir.Node, facts: std.Knowledge) -> Inferred:
         again = _asked(proto, {name: _with_sizes(type_, tried) for name, type_ in types.items()}, data, facts.opset)
         for name, type_ in found.items():
             _doubt(type_, again.get(name), tried)
+    view = facts.view(node)
+    for axis in () if view is None else view.disputed_axes:
+        for type_ in filter(_has_shape, found.values()):
+            type_.tensor_type.shape.dim[axis].Clear()
     return [_read(found.get(name), identities) for name in proto.output]
 
 

@@ -31,6 +31,15 @@ def test_an_operator_without_a_rule_is_named_with_the_way_on(monkeypatch: pytest
     check(model, {"x": np.asarray([1.0, 2.0, 3.0, 4.0])}, wrt=["x"])
 
 
+def test_nodes_that_onnxruntime_writes_are_named_as_such() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]> '
+        "g (float[4] x) => (float[4] y) { y = com.microsoft.Unwritten (x) }"
+    )
+    with pytest.raises(ll.UnsupportedOpError, match="writes such nodes: take the model from before that"):
+        ll.gradient(model, "y", ["x"], seeds=True)
+
+
 @pytest.mark.slow
 def test_ops_of_ours_have_gradients_by_their_formulas() -> None:
     """That of BlockLSTM by its formula is BlockLSTMGrad."""

@@ -132,19 +132,31 @@ def test_shapes_and_values_of_empty_and_lone_operands(text: str, known: tuple[in
     assert facts.shape(found.graph.outputs[0]) == known
 
 
-@pytest.mark.parametrize(("scale", "size"), [(1.5, 4), (0.5, 1), (1.6666666, None)])
-def test_a_size_that_float32_rounds_up_is_not_known(scale: float, size: int | None) -> None:
-    """onnxruntime makes 5 of 3 * 1.6666666, and onnx's inference 4."""
+@pytest.mark.parametrize(
+    ("node", "sizes"),
+    [
+        ("Resize (x, , s)", [8, None]),  # 5 of 3 * 1.6666666, and 4 to onnx's inference
+        ("MaxPool <kernel_shape = [2, 2], auto_pad = 'SAME_UPPER', dilations = [2, 1]> (x)", [None, 3]),
+        ("AveragePool <kernel_shape = [5, 1], strides = [2, 1], ceil_mode = 1> (x)", [None, 3]),
+        ("AveragePool <kernel_shape = [3, 2], strides = [2, 2], ceil_mode = 1> (x)", [2, 2]),
+        (
+            "ConvTranspose <auto_pad = 'SAME_LOWER', strides = [2, 2], output_padding = [0, 1]> (x, w)",
+            [8, None],
+        ),
+    ],
+)
+def test_sizes_that_onnxruntime_makes_otherwise_are_not_known(node: str, sizes: list[int | None]) -> None:
     case = Case(
-        onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
-        g (float[B,3] x) => (float[?,?] y) <float[2] s = {{1, {scale}}}> {{ y = Resize (x, , s) }}"""),
-        {"x": np.ones((2, 3), np.float32)},
+        onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 19]>
+        g (float[1,1,4,3] x) => (float[?,?,?,?] y)
+        <float[4] s = {{1, 1, 2, 1.6666666}}, float[1,1,2,2] w = {{1, 1, 1, 1}}> {{ y = {node.replace("'", '"')} }}"""),
+        {"x": np.ones((1, 1, 4, 3), np.float32)},
     )
     found = ir.from_proto(case.model)
     facts = Facts.of(found)
-    batch, known = facts.shape(found.graph.outputs[0]) or ()
-    assert (batch, known if isinstance(known, int) else None) == ("B", size)
-    check(facts, found.graph.outputs[0], computed(case)[0], {"B": 2})
+    shape = facts.shape(found.graph.outputs[0]) or ()
+    assert [size if isinstance(size, int) else None for size in shape] == [1, 1, *sizes]
+    check(facts, found.graph.outputs[0], computed(case)[0], {})
 
 
 def test_what_has_no_elements_is_known() -> None:

@@ -173,6 +173,11 @@ class Standard:
         """The rank that the first operand must have, where the operator, or another operand, tells it."""
         return None
 
+    @property
+    def disputed_axes(self) -> tuple[int, ...]:
+        """The axes of results whose sizes are others in onnxruntime than in onnx's inference, or may be."""
+        return ()
+
     def _length(self, index: int) -> int | None:
         """The known length of an operand that is a vector."""
         shape = self.shape(index)

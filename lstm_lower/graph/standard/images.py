@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph.standard.base import Attribute, Operand, Optional, Standard, all_counted, counted, text
@@ -40,6 +43,21 @@ class Resize(Standard):
         if given is None:
             return None if rank is None else tuple(range(rank))
         return all_counted(tuple(given), rank)
+
+    @property
+    def disputed_axes(self) -> tuple[int, ...]:
+        """Sizes that float32, in which onnxruntime scales them, rounds to others; those of a cropped region."""
+        shape, axes, scales = self.shape(), self.axes, self.facts.constant(self.scales)
+        if shape is None or axes is None or scales is None:
+            return ()
+        cropped = self.coordinates == "tf_crop_and_resize"
+        factors = zip(axes, scales.astype(np.float32).reshape(-1), strict=True)
+        pairs = [(axis, size, factor) for axis, factor in factors if isinstance(size := shape[axis], int)]
+        return tuple(
+            axis
+            for axis, size, factor in pairs
+            if cropped or math.floor(size * float(factor)) != math.floor(np.float32(size) * factor)
+        )
 
     @property
     def mode(self) -> str:

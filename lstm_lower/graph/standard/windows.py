@@ -55,6 +55,19 @@ class Windowed(Spatial, abstract=True):
         """Two more than the window's."""
         return None if self.kernel is None else 2 + len(self.kernel)
 
+    @property
+    def extents(self) -> tuple[int, ...] | None:
+        """How far windows reach along each axis."""
+        kernel, dilations = self.kernel, self.dilations
+        if kernel is None or dilations is None:
+            return None
+        return tuple((size - 1) * distance + 1 for size, distance in zip(kernel, dilations, strict=True))
+
+    @property
+    def pads_alike(self) -> bool:
+        """Whether the result is as large as the image, but for strides."""
+        return self.auto_pad.startswith("SAME")
+
     def _each(self, name: str, default: int) -> tuple[int, ...] | None:
         found, count = self.attribute(name, None), self.dimensions
         if found is not None:
@@ -105,6 +118,11 @@ class ConvTranspose(Filtering):
         """Whether `output_shape` tells the padding."""
         return self.attribute("output_shape", None) is not None
 
+    @property
+    def disputed_axes(self) -> tuple[int, ...]:
+        """Where the padding follows from the size, onnx's inference adds `output_padding` to that."""
+        return tuple(2 + axis for axis, size in enumerate(self.output_padding or ()) if self.pads_alike and size)
+
 
 class DeformConv(Windowed):
     """A convolution whose windows read the image at places that offsets move."""
@@ -123,6 +141,18 @@ class Pool(Windowed, abstract=True):
     """Makes one element of each window, channel by channel."""
 
     ceil_mode = Attribute("ceil_mode", 0)
+
+    @property
+    def disputed_axes(self) -> tuple[int, ...]:
+        """Padding that follows from the size omits dilations in onnxruntime; a window that does not fit is none."""
+        shape, extents, pads = self.shape(), self.extents, self.pads
+        if shape is None or extents is None or pads is None:
+            return ()
+        if self.pads_alike:
+            return tuple(2 + axis for axis, distance in enumerate(self.dilations or ()) if distance != 1)
+        sizes = zip(shape[2:], extents, map(sum, pads), strict=True)
+        wide = [isinstance(size, int) and size + pad < extent for size, extent, pad in sizes]
+        return tuple(2 + axis for axis, is_wide in enumerate(wide) if is_wide and self.ceil_mode)
 
 
 class MaxPool(Pool):

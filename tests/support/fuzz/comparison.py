@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.inliner
-from onnx.reference import ReferenceEvaluator
 
 import lstm_lower as ll
-from lstm_lower.passes.tidy import VerifyPass
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.tidy import UniqueNamesPass, VerifyPass
 from lstm_lower.records.model_files import load, to_proto
-from tests.support.fuzz.noise import bodies, declared, perturbed, undeclared
-from tests.support.fuzz.runs import open_session, run_open
+from tests.support.fuzz.noise import declared, perturbed, undeclared
+from tests.support.fuzz.runs import evaluated, open_session, run_open
 from tests.support.loop_passes import keeping_passes
 
 Array = np.ndarray[Any, Any]
@@ -73,8 +73,10 @@ class Case:
             work = load(model)
             # Shapes that onnx's inference has declared and that are none are put right before a pass is judged by them.
             VerifyPass()(work)
-            for name in self.passes:
-                step = keeping_passes()[name]
+            steps = [keeping_passes()[name] for name in self.passes]
+            if not all(isinstance(step, LoopPass) for step in steps):
+                UniqueNamesPass()(work)  # only loop passes do so themselves
+            for step in steps:
                 step.verify_each = self.verify_each
                 step(work)
             return to_proto(work)
@@ -164,24 +166,6 @@ class Truth:
                     continue
             self._spread[index] = [_range_of(list(versions)) for versions in zip(*runs, strict=True)]
         return self._spread[index]
-
-
-def evaluated(model: onnx.ModelProto, feeds: Feeds) -> Results | None:
-    """What onnx's reference evaluator makes of a model; `None` where it does not come to an end.
-
-    It takes a condition that a Loop leaves out for a false one.
-    """
-    stated = onnx.ModelProto()
-    stated.CopyFrom(model)
-    stated.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1, bool), "no condition"))
-    for node, _ in bodies(stated.graph):
-        if node.op_type == "Loop" and len(node.input) > 1 and not node.input[1]:
-            node.input[1] = "no condition"
-    try:
-        with np.errstate(all="ignore"):
-            return list(ReferenceEvaluator(stated).run(None, {name: np.copy(value) for name, value in feeds.items()}))
-    except Exception:  # noqa: BLE001 (it lacks forms of operators, and fails at some)
-        return None
 
 
 def _range_of(versions: list[Any]) -> Any:
