@@ -299,3 +299,23 @@ def test_a_loop_over_a_data_set_is_refused() -> None:
 
     with pytest.raises(UnsupportedOpError, match=r"ReduceDataset .*: no conversion"):
         ll.from_tensorflow(epoch, specs=[])
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.filterwarnings("ignore::lstm_lower.tensorflow.finish.MissingValuesWarning")
+def test_losses_are_those_that_gradients_start_from(recorded: bool) -> None:
+    """By the names that they have in the script, which sums of several terms hide from their gradients."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [2, 3], "x")
+        first, second = (v1.get_variable(name, [3]) for name in ("first", "second"))
+        error = tf.reduce_mean(tf.square(x * first)) + 0.1 * tf.nn.l2_loss(first)
+        one = tf.identity(error, "one_loss")
+        two = tf.reduce_mean(tf.abs(x * second), name="two")
+        tf.add(one, two, name="total_loss")
+        v1.train.GradientDescentOptimizer(0.1).minimize(one, var_list=[first])
+        v1.train.GradientDescentOptimizer(0.1).minimize(two, var_list=[second])
+        if not recorded:
+            v1.get_collection_ref("train_op").clear()
+    model = ll.from_tensorflow(graph)
+    new = ["first/new:0", "second/new:0"]
+    assert sorted(value.name for value in model.graph.output) == sorted(["one_loss:0", "two:0", *new])

@@ -69,10 +69,27 @@ def find_losses(view: View) -> list[str]:
             match = _BUILT_UP.match(node.name)
             if match is not None and match[1] in view.nodes and _is_scalar(view, match[1]):
                 found[f"{match[1]}:0"] = None
-    if not found:
-        named = [name for name in view.nodes if _LOSS.fullmatch(name) and "gradient" not in name]
-        found = {f"{name}:0": None for name in named if _is_scalar(view, name)}
-    return list(found)[:_MOST]
+    named = [name for name in view.nodes if _LOSS.fullmatch(name) and "gradient" not in name]
+    named = [name for name in named if _is_scalar(view, name)]
+    # Gradients of a sum have the names of its terms; the sum is what comes next that is called a loss.
+    terms = {f"{name}:0": _terms(view, name) for name in named}
+    sums = {tensor: made for tensor, made in terms.items() if made & found.keys()}
+    sums = {tensor: made for tensor, made in sums.items() if not made & sums.keys()}
+    covered = set().union(*sums.values())
+    return [x for x in dict.fromkeys([*found, *sums]) if x not in covered][:_MOST] or list(terms)[:_MOST]
+
+
+def _terms(view: View, name: str) -> set[str]:
+    """The scalars of which a scalar is made up by others, itself left out."""
+    found: set[str] = set()
+    pending = [name]
+    while pending:
+        for tensor in data_inputs(view.nodes[pending.pop()]):
+            node, number = view.made_by(tensor)
+            if node is not None and f"{node.name}:{number}" not in found and view.shape(tensor) == ():
+                found.add(f"{node.name}:{number}")
+                pending.append(node.name)
+    return found
 
 
 def has_updates(view: View) -> bool:
