@@ -100,9 +100,8 @@ class Template:
         for step in self.steps:
             inputs = [values[place] if isinstance(place, int) else place for place in step.inputs]
             name = names.fresh(f"{scope}/{step.op_type}")
-            single = len(step.outputs) == 1
             outputs = [
-                ir.Value(name=name if single else f"{name}:{index}", type=recorded.type, shape=recorded.shape)
+                ir.Value(name=names.part(name, index, len(step.outputs)), type=recorded.type, shape=recorded.shape)
                 for index, recorded in enumerate(step.outputs)
             ]
             for value, recorded in zip(outputs, step.outputs, strict=True):

@@ -135,7 +135,7 @@ class Emitter:
         """Emits a node of one of ONNX's own operators; its outputs get types and shapes."""
         op_type = op.op_type
         name = self.names.fresh(f"{self.scope}/{op_type}")
-        values = [ir.Value(name=name if outputs == 1 else f"{name}:{index}") for index in range(outputs)]
+        values = [ir.Value(name=self.names.part(name, index, outputs)) for index in range(outputs)]
         attrs = [_attribute(key, value) for key, value in attributes.items()]
         node = ir.Node(op.domain, op_type, inputs, attrs, outputs=values, name=name)
         self.place(node)
@@ -160,7 +160,7 @@ class Emitter:
     def repeat(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> list[ir.Value]:
         """Emits a node of any operator again with other operands; returns its outputs."""
         name = self.names.fresh(f"{self.scope}/{node.op_type}")
-        outputs = [ir.Value(name=f"{name}:{index}" if index else name) for index in range(len(node.outputs))]
+        outputs = [ir.Value(name=self.names.part(name, index, index + 1)) for index in range(len(node.outputs))]
         attributes = list(node.attributes.values())
         made = ir.Node(
             node.domain, node.op_type, inputs, attributes, overload=node.overload, outputs=outputs, name=name

@@ -40,6 +40,10 @@ class Names:
         self._used.add(name)
         return name
 
+    def part(self, node: str, index: int, count: int) -> str:
+        """A name for one of a node's outputs: that of the node, if it is the only one."""
+        return node if count == 1 else self.fresh(f"{node}:{index}")
+
     def another(self, name: str | None) -> str | None:
         """The name of a copy; what has no name gets none."""
         return self.fresh(name) if name else name

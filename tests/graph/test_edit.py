@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import onnx.parser
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
 import lstm_lower as ll
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach, redirect
+from lstm_lower.graph.emit import Emitter, Workspace
 
 
 def concats(count: int, operands: int) -> ir.Model:
@@ -40,3 +43,18 @@ def test_time_is_linear_in_the_number_of_operands() -> None:
     start = time.process_time()
     ll.optimize(concats(20, 10_000))
     assert time.process_time() - start < 30
+
+
+def test_results_of_new_nodes_take_no_name_that_is_taken() -> None:
+    """A model that a pass made may have such names, of a node that is gone."""
+    model = ir.from_proto(
+        onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[4] "s/Split:0") => (float[2] a, float[2] b)
+        { "s/Split_1:1" = Neg ("s/Split:0") a, b = Split <num_outputs = 2> ("s/Split_1:1") }""")
+    )
+    e = Emitter(Workspace.of(model), model.graph, scope="s")
+    split = next(node for node in model.graph if node.op_type == "Split")
+    e.node(std.Split, split.inputs, 2, num_outputs=2)
+    e.repeat(split, split.inputs)
+    names = [value.name for node in model.graph for value in node.outputs]
+    assert len({*names, "s/Split:0"}) == len(names) + 1
