@@ -31,6 +31,7 @@ from lstm_lower.passes.loops.contraction_layout import ContractionLayout
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.final_values import FinalValues
 from lstm_lower.passes.loops.forward import LeadingStepsPass
+from lstm_lower.passes.loops.image_stacking import ImageStacking
 from lstm_lower.passes.loops.induction_variables import InductionVariables
 from lstm_lower.passes.loops.initial_addition import InitialAddition
 from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
@@ -156,9 +157,9 @@ class OptimizePass(Pass):
         if any(std.Loop.matches(node) for node in all_nodes(model.graph)):
             # Sizes and constants of what was a loop in a Loop's body.
             modified |= self._fixed_point(model, counting)
-        if self._run(model, ScalarBroadcasting(context), 1):
+        if sum(self._run(model, step(context), 1) for step in (ImageStacking, ScalarBroadcasting)):
             modified = True
-            # Scalars of the old rank that nothing reads now.
+            # What they wrote anew: nothing reads the old form now.
             self._run(model, DeadCodeElimination(context), 1)
         self._note(model, modified=modified)
         return ir.passes.PassResult(model, modified)

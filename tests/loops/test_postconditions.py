@@ -10,6 +10,7 @@ import lstm_lower as ll
 from lstm_lower.passes.loops.bias_fusion import BiasFusion
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
+from lstm_lower.passes.loops.image_stacking import ImageStacking
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
@@ -61,6 +62,10 @@ TRIPS = """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] 
 SCALAR = """
 <ir_version: 8, opset_import: ["" : 18]> f (float[64,64,1] x, float s) => (float[64,64,1] y) { y = Mul(x, s) }"""
 
+SMALL = """
+<ir_version: 8, opset_import: ["" : 18]> f (float[N,256,2,2] x, float[256,256,3,3] w) => (float[N,256,4,4] y)
+{ y = ConvTranspose(x, w) }"""
+
 BROKEN = {
     "invariant node": (LoopInvariantCodeMotion, loop("t = Tanh(k) u = Add(s, t) y = Mul(u, x)"), "Tanh"),
     "equal nodes": (
@@ -83,6 +88,7 @@ BROKEN = {
     "sum over rows": (ReductionToProduct, SUM, "ReduceSum"),
     "sum beside a product": (BiasFusion, FUSED, "ReduceSum"),
     "vector beside a product": (ProjectionBias, PROJECTED, "Add"),
+    "small images": (ImageStacking, SMALL, "ConvTranspose"),
     "scalar of too low a rank": (ScalarBroadcasting, SCALAR, "Mul"),
 }
 
