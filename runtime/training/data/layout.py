@@ -46,7 +46,7 @@ class Field:
         return self.shape[: self.axis] + self.shape[self.axis + 1 :]
 
     def checked(self, value: Any, where: str = "data") -> Array:
-        """A value as an array that fits, with any number of samples.
+        """A value as an array that fits, with any number of samples; of an input without axes, the one for all of them.
 
         Raises:
             InvalidInputError: it has another dtype, rank or size.
@@ -54,11 +54,15 @@ class Field:
         # What numpy makes of others' tensors it makes of PyTorch's on the host and without gradients only.
         plain = value.detach().cpu() if hasattr(value, "detach") else value
         array = native(plain, f"{where} '{self.name}'")
-        if array.ndim != len(self.shape) or not array.ndim:
+        if array.ndim != len(self.shape):
+            means = "" if self.shape else ", one number for all samples (batches of your own may have one each)"
             raise InvalidInputError(
-                f"{where} '{self.name}' requires rank {max(1, len(self.shape))}, {self.signature}, "
+                f"{where} '{self.name}' requires rank {len(self.shape)}, {self.signature}{means}, "
                 f"got {list(array.shape)}"
             )
+        if isinstance(value, (bool, int, float)) and np.can_cast(array.dtype, self.dtype, "same_kind"):
+            # Python's numbers have no dtype of their own.
+            array = array.astype(self.dtype)
         self.check_dtype(array.dtype, where)
         self.check_sizes(array.shape, where)
         return array
@@ -131,12 +135,12 @@ class Layout:
 
 
 def _shared_symbol(shapes: Iterable[Any]) -> str | None:
-    names = [{size for size in shape if isinstance(size, str)} for shape in shapes]
+    names = [{size for size in shape if isinstance(size, str)} for shape in shapes if shape]
     shared = set.intersection(*names) if names else set()
     return shared.pop() if len(shared) == 1 else None
 
 
 def _axis(shape: tuple[int | str | None, ...], shared: str | None) -> int:
-    if shared is not None:
+    if shared in shape:
         return shape.index(shared)
     return next((axis for axis, size in enumerate(shape) if not isinstance(size, int)), 0)

@@ -80,7 +80,7 @@ class Table:
 
     Attributes:
         layout: the inputs.
-        columns: input -> its samples.
+        columns: input -> its samples, or the one number of an input without axes.
         count: number of samples.
     """
 
@@ -93,8 +93,8 @@ class Table:
 
         Args:
             layout: the inputs.
-            data: input -> array, with samples along the axis that the layout says, or a list of samples. What is no
-                input is not looked at.
+            data: input -> array, with samples along the axis that the layout says, or a list of samples; of an input
+                without axes, the number that all samples share. What is no input is not looked at.
             padding: of lists of sequences.
             where: what they are, for messages.
 
@@ -106,7 +106,7 @@ class Table:
         if missing:
             raise InvalidInputError(f"{where} requires an array {' and '.join(missing)}, got {sorted(data)}")
         columns = {name: _column(field, data[name], name in padding.values, where) for name, field in fields.items()}
-        counts = {name: _count(column, fields[name]) for name, column in columns.items()}
+        counts = {name: _count(column, fields[name]) for name, column in columns.items() if fields[name].shape}
         if len(set(counts.values())) > 1:
             raise InvalidInputError(f"{where} requires as many samples in every array, got {counts}")
         return cls(layout, columns, next(iter(counts.values()), 0))
@@ -117,6 +117,8 @@ class Table:
         for name, column in self.columns.items():
             if isinstance(column, Ragged):
                 columns[name] = Ragged([column.samples[row] for row in rows])
+            elif not self.layout.fields[name].shape:
+                columns[name] = column
             else:
                 columns[name] = np.take(column, rows, self.layout.fields[name].axis)
         return Table(self.layout, columns, len(rows))
@@ -151,7 +153,11 @@ class Table:
 
 
 def joined(tables: Sequence[Table]) -> Table:
-    """Samples of several tables, one behind the other."""
+    """Samples of several tables, one behind the other.
+
+    Raises:
+        InvalidInputError: an input without axes has several values in them.
+    """
     if len(tables) == 1:
         return tables[0]
     first = tables[0]
@@ -161,6 +167,13 @@ def joined(tables: Sequence[Table]) -> Table:
         if any(isinstance(part, Ragged) for part in parts):
             field = first.layout.fields[name]
             columns[name] = Ragged([sample for part in parts for sample in _samples(part, field)])
+        elif not first.layout.fields[name].shape:
+            values = np.unique([np.asarray(part) for part in parts])
+            if len(values) > 1:
+                raise InvalidInputError(
+                    f"data '{name}' requires one number for all samples, got {values[0]} and {values[1]} in two shards"
+                )
+            columns[name] = parts[0]
         else:
             # A shard whose sequences all have one length may stand beside one of another length.
             columns[name] = _concatenated([np.asarray(part) for part in parts], first.layout.fields[name])
