@@ -295,7 +295,8 @@ class Facts:
         if partial is not None and not isinstance(partial, Alternatives) and is_certain(partial):
             # Nothing that is declared could tell more.
             return partial  # type: ignore[return-value]
-        declared, told = declared_shape(value), self._told.get(value)
+        view, told = self.maker(value), self._told.get(value)
+        declared = declared_shape(value, None if view is None else view.disputed_axes)
         if isinstance(partial, Alternatives):
             self.alternatives[value] = partial
             partial = partial.chosen(declared, None if told is None else len(told))
@@ -390,8 +391,7 @@ class Facts:
         return None if rule is None else rule(view)
 
     def _finite_of(self, value: ir.Value) -> bool:
-        known = self.uniform(value)
-        if known is not None:
+        if (known := self.uniform(value)) is not None:
             return bool(np.isfinite(known))
         dtype = self.dtype(value)
         if dtype is not None and (dtype.is_integer() or dtype == ir.DataType.BOOL):

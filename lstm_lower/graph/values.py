@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,14 +87,18 @@ def open_entries(value: ir.Value, shape: Shape | None) -> Array | None:
     return found
 
 
-def declared_shape(value: ir.Value | None) -> tuple[int | str | None, ...] | None:
+def declared_shape(
+    value: ir.Value | None, disputed: Sequence[int] | None = None
+) -> tuple[int | str | None, ...] | None:
     """A value's dimensions as its model states them; `None` when not even the rank is stated.
 
     A negative size or a name without letters, with which some exporters mean an open one, is one that is not stated.
+    Nor is that of a disputed axis: it may be from onnx's inference, which knows another size than onnxruntime makes.
     """
     if value is None or value.shape is None:
         return None
-    return tuple([_stated_dim(dim) for dim in value.shape.dims])
+    dims = [_stated_dim(dim) for dim in value.shape.dims]
+    return tuple([None if axis in disputed else dim for axis, dim in enumerate(dims)] if disputed else dims)
 
 
 def _stated_dim(dim: int | ir.SymbolicDim) -> int | str | None:

@@ -145,14 +145,18 @@ def test_shapes_and_values_of_empty_and_lone_operands(text: str, known: tuple[in
         ),
     ],
 )
-def test_sizes_that_onnxruntime_makes_otherwise_are_not_known(node: str, sizes: list[int | None]) -> None:
+@pytest.mark.parametrize("inferred", [False, True])
+def test_sizes_that_onnxruntime_makes_otherwise_are_not_known(
+    node: str, sizes: list[int | None], inferred: bool
+) -> None:
+    """Nor believed where a file states what onnx's inference says of them."""
     case = Case(
         onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 19]>
         g (float[1,1,4,3] x) => (float[?,?,?,?] y)
         <float[4] s = {{1, 1, 2, 1.6666666}}, float[1,1,2,2] w = {{1, 1, 1, 1}}> {{ y = {node.replace("'", '"')} }}"""),
         {"x": np.ones((1, 1, 4, 3), np.float32)},
     )
-    found = ir.from_proto(case.model)
+    found = ir.from_proto(onnx.shape_inference.infer_shapes(case.model) if inferred else case.model)
     facts = Facts.of(found)
     shape = facts.shape(found.graph.outputs[0]) or ()
     assert [size if isinstance(size, int) else None for size in shape] == [1, 1, *sizes]
