@@ -1,7 +1,7 @@
 """Image stacking: a transposed convolution with large weights reads a batch of small images as one high image.
 
 onnxruntime multiplies the weights of a transposed convolution with one image after the other, and lays the weights out
-anew for each: with images of a few places that takes up to eight times as long as the products. Images one below the
+anew for each: with images of a few places that takes up to eight times as long as all at once. Images one below the
 other, with as many rows of zeros between them as keep what one image makes off the next, take one product. Gradients of
 convolutions, which are transposed convolutions, have such images where networks end: 512 channels of 4x4 or 2x2.
 
@@ -90,11 +90,8 @@ class ImageStacking(OnGraphs, LoopPass):
         known = len(sizes) == len(weights) + len(image[2:])
         if not known or image[0] in (0, 1) or op.group != 1 or op.auto_pad != "NOTSET" or op.sizes_are_given:
             return None
-        windows = zip(op.kernel or (), op.dilations or (), strict=True)
-        extents = [(count - 1) * dilation + 1 for count, dilation in windows]
-        each = zip(
-            sizes[len(weights) :], extents, op.strides or (), op.pads or (), op.output_padding or (), strict=True
-        )
+        parts_of = (op.extents, op.strides, op.pads, op.output_padding)
+        each = zip(sizes[len(weights) :], *(parts or () for parts in parts_of), strict=True)
         axes = [_Axis(*parts) for parts in each]
         places = math.prod(axis.size for axis in axes)
         computed = axes[0].apart * math.prod(axis.size for axis in axes[1:])
