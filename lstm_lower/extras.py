@@ -11,6 +11,7 @@ from lstm_lower.errors import InvalidInputError
 EXTRAS = {
     "keras": "tensorflow",
     "onnxruntime_ep_openvino": "openvino",
+    "onnxruntime_ep_webgpu": "webgpu",
     "onnxruntime_ggml": "ggml",
     "onnxscript": "torch",
     "pyarrow": "data",

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import onnx.parser
 import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError
@@ -17,8 +18,14 @@ from lstm_lower.runtime.provider_table import PlugIn, Row
 # The option by which a session asks for another kind of device than the processor.
 _KIND = "device_type"
 
+# A model that opens wherever a device does.
+_SMALLEST = '<ir_version: 8, opset_import: ["": 18]> smallest (float[1] x) => (float[1] y) { y = Neg(x) }'
+
 # Libraries that this process has loaded; onnxruntime refuses one of a name that it has.
 _loaded: set[str] = set()
+
+# Providers, with their options, of which a device has opened in this process.
+_opened: set[str] = set()
 
 
 def plugin_of(row: Row) -> PlugIn | None:
@@ -34,24 +41,50 @@ def devices(row: Row, plugin: PlugIn, options: Mapping[str, Any]) -> tuple[list[
     Args:
         row: of the provider.
         plugin: the row's.
-        options: `device_type` says which kind is wanted, `CPU` without it.
+        options: `device_type` says which kind is wanted, without it the first of the plug-in's kinds that is there.
 
     Returns:
         onnxruntime's devices, and the options but for what chose them.
 
     Raises:
         MissingPackageError: its package is not installed.
-        InvalidInputError: it does not load, or finds no such device.
+        InvalidInputError: it does not load, finds no such device, or opens none.
     """
-    kind = str(options.get(_KIND, "CPU")).upper()
+    kinds = (str(options[_KIND]).upper(),) if _KIND in options else plugin.kinds
     offered = _offered(row) or _load(row, plugin)
-    chosen = [device for device in offered if device.device.type.name == kind]
+    chosen = [device for kind in kinds for device in offered if device.device.type.name == kind][:1]
     if not chosen:
         raise InvalidInputError(
-            f"provider {row.short!r} requires a device of type {kind} among {plugin.machines}, and finds none on this "
-            f"machine, got {_hardware()}; providers=['cpu'] runs here"
+            f"provider {row.short!r} requires a device of type {' or '.join(kinds)} among {plugin.machines}, and finds "
+            f"none on this machine, got {_hardware()}; providers=['cpu'] runs here"
         )
-    return chosen[:1], {key: str(value) for key, value in options.items() if key != _KIND}
+    others = {key: str(value) for key, value in options.items() if key != _KIND}
+    if plugin.driver:
+        _open(row, plugin, chosen, others)
+    return chosen, others
+
+
+def _open(row: Row, plugin: PlugIn, chosen: list[Any], options: dict[str, str]) -> None:
+    """Opens a session on a device, unless that was done before: what lists devices may not have asked their driver.
+
+    Raises:
+        InvalidInputError: the device does not open.
+    """
+    asked = repr((row.name, sorted(options.items())))
+    if asked in _opened:
+        return
+    session_options = ort.SessionOptions()
+    session_options.log_severity_level = 4
+    session_options.add_provider_for_devices(chosen, options)
+    try:
+        ort.InferenceSession(onnx.parser.parse_model(_SMALLEST).SerializeToString(), session_options, enable_fallback=0)
+    except Exception as error:
+        reason = str(error).splitlines()[0].rpartition("was false. ")[2]
+        raise InvalidInputError(
+            f"provider {row.short!r} requires one of the {plugin.machines} ({plugin.driver}), and opens none on this "
+            f"machine, got {reason!r}; providers=['cpu'] runs here"
+        ) from error
+    _opened.add(asked)
 
 
 def _offered(row: Row) -> list[Any]:

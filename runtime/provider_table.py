@@ -22,12 +22,16 @@ class PlugIn:
         library: the package's function that returns the path of the library.
         machines: what it runs on, for a machine on which it finds no device.
         environment: variables that its library reads once, when it is loaded.
+        kinds: the kinds of devices that it is offered for, the one without a wish first.
+        driver: what its devices need, where only an open session shows whether it is there.
     """
 
     package: str
     library: str
     machines: str
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    kinds: tuple[str, ...] = ("CPU",)
+    driver: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +109,21 @@ ROWS = (
         plugin=PlugIn("onnxruntime_ggml", "library_path", "x86-64 and ARM64", {"ORT_GGML_LOG": "error"}),
         # Its own default keeps constants as halves.
         precisions={"float32": {"weights": "f32"}, "float16": {"weights": "f16"}},
+    ),
+    Row(
+        "webgpu",
+        "WebGpuExecutionProvider",
+        target="webgpu",
+        plugin=PlugIn(
+            "onnxruntime_ep_webgpu",
+            "get_library_path",
+            "GPUs with a driver for Vulkan, Metal or Direct3D 12",
+            # It asks the driver for a device itself. Of GPUs that onnxruntime does not see, as in containers, and of
+            # drivers that compute on the processor, it is offered beside the processor.
+            {"ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER": "1"},
+            kinds=("GPU", "CPU"),
+            driver="on Linux, libvulkan.so.1 and a driver for Vulkan: docs/providers.md",
+        ),
     ),
     Row("directml", "DmlExecutionProvider"),
     Row("coreml", "CoreMLExecutionProvider"),

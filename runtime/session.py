@@ -67,8 +67,8 @@ class Session:
 
         Args:
             model: a path, serialized bytes, a protobuf or an onnx_ir model.
-            providers: execution providers by short (`"cpu"`, `"cuda"`, `"openvino"`, `"ggml"`) or full name, alone or
-                with options, in order of preference.
+            providers: execution providers by short (`"cpu"`, `"cuda"`, `"openvino"`, `"ggml"`, `"webgpu"`) or full
+                name, alone or with options, in order of preference.
             session_options: passed through; `None` for onnxruntime's own defaults and those of `default_options`.
                 Plug-ins are added to them.
             precision: the dtype in which the provider computes floats, such as `"bfloat16"`; `None` for `"float32"`,

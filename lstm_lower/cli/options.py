@@ -44,7 +44,11 @@ SizeOption = Annotated[
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of random feeds.")]
 ProviderOption = Annotated[
     list[str] | None,
-    typer.Option("--provider", "-p", help="Execution provider, such as cpu, cuda, openvino, ggml; may be repeated."),
+    typer.Option(
+        "--provider",
+        "-p",
+        help="Execution provider, such as cpu, cuda, openvino, ggml, webgpu; may be repeated.",
+    ),
 ]
 PrecisionOption = Annotated[
     str | None,

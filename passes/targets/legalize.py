@@ -97,13 +97,15 @@ class CheckTargetPass(Pass):
         """Element types that it does not have as they are, but for scalars inside, such as an optimizer's constants."""
         facts = self.context.space.facts
         interface = {*model.graph.inputs, *model.graph.outputs}
+        without = frozenset() if self.silent else self.target.without
+        without_many = self.target.narrowed | (frozenset() if self.silent else self.target.leaves)
         found: dict[ir.DataType, ir.Value] = {}
         for graph in with_inner(model.graph):
             values = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
             for value in values:
                 dtype = facts.dtype(value)
-                narrowed = dtype in self.target.narrowed and (value in interface or facts.elements(value) > 1)
-                if dtype is not None and (narrowed or (dtype in self.target.without and not self.silent)):
+                many = dtype in without_many and (value in interface or facts.elements(value) > 1)
+                if dtype is not None and (many or dtype in without):
                     found.setdefault(dtype, value)
         return [f"no {dtype.name.lower()}, got '{value.name}'" for dtype, value in found.items()]
 

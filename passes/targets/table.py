@@ -44,7 +44,8 @@ class Target:
         runs: the operators that it runs; none for all but those that it lacks.
         lacks: forms that it does not run, or computes otherwise without a word.
         without: element types that it does not have.
-        narrowed: element types that it computes in fewer digits without a word.
+        leaves: element types that it leaves to the processor, which is fine of scalars inside.
+        narrowed: element types that it computes in fewer digits without a word, which is fine of scalars inside.
         closed_bodies: whether a Scan's body may read nothing from outside.
         nested_loops: whether it runs loops in loops.
         fixed_sizes: whether every size has to be known beforehand.
@@ -54,6 +55,7 @@ class Target:
     runs: Views = ()
     lacks: tuple[Lack, ...] = ()
     without: frozenset[ir.DataType] = frozenset()
+    leaves: frozenset[ir.DataType] = frozenset()
     narrowed: frozenset[ir.DataType] = frozenset()
     closed_bodies: bool = False
     nested_loops: bool = True
@@ -204,7 +206,8 @@ TARGETS = {
         Target(
             "webgpu",
             lacks=(Lack(std.ControlFlow), Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress)),
-            without=_WIDE | _SMALL_FLOATS | _OTHER_INTEGERS | {ir.DataType.BFLOAT16, ir.DataType.STRING},
+            without=_SMALL_FLOATS | _OTHER_INTEGERS | {ir.DataType.BFLOAT16, ir.DataType.STRING},
+            leaves=_WIDE,
         ),
     )
 }

@@ -25,14 +25,14 @@ class Device:
     """Where a buffer lies.
 
     Attributes:
-        kind: onnxruntime's name of the device, of memory that the host shares with a device the name of that memory.
+        kind: onnxruntime's name of the device; of a plug-in's memory, the name of that memory.
         number: of the device among those of its kind.
-        shared: onnxruntime's description of such memory, by which a buffer in it is made.
+        memory: onnxruntime's description of such memory, by which a buffer in it is made.
     """
 
     kind: str
     number: int = 0
-    shared: Any = dataclasses.field(default=None, compare=False)
+    memory: Any = dataclasses.field(default=None, compare=False)
 
 
 HOST = Device("cpu")
@@ -44,43 +44,52 @@ def input_devices(session: ort.InferenceSession) -> dict[str, Device]:
     """Input name -> where the session wants it to be.
 
     An input that lies elsewhere would be copied when it is bound, and the copy would not see later changes.
-
-    Raises:
-        InvalidInputError: the session wants it in memory that is neither the host's, nor shared with it, nor of a
-            device that onnxruntime makes buffers on by name.
     """
     return _devices(session.get_inputs(), session.get_input_memory_infos())
 
 
 def output_devices(session: ort.InferenceSession) -> dict[str, Device]:
-    """Output name -> where the session makes it. Errors are those of `input_devices`."""
+    """Output name -> where the session makes it."""
     return _devices(session.get_outputs(), session.get_output_memory_infos())
 
 
 def _devices(values: Sequence[Any], infos: Sequence[Any]) -> dict[str, Device]:
-    return {value.name: _device(value.name, info) for value, info in zip(values, infos, strict=True)}
+    return {value.name: _device(info) for value, info in zip(values, infos, strict=True)}
 
 
-def _device(name: str, info: Any) -> Device:
+def _device(info: Any) -> Device:
     kind = _DEVICES.get(info.name.lower())
     if kind is not None:
         return Device(kind, info.device_id if kind != "cpu" else 0)
     # Plug-ins name their memory as they like.
-    if info.device_mem_type.name == "HOST_ACCESSIBLE":
-        return Device(info.name, info.device_id, info)
-    raise InvalidInputError(f"'{name}' requires memory of the host or of one of {sorted(_DEVICES)}, got {info.name!r}")
+    return Device(info.name, info.device_id, info)
 
 
 def buffer(array: Array, device: Device) -> ort.OrtValue:
-    """A buffer on a device that holds a copy of an array; its memory is onnxruntime's, aligned as kernels like it."""
+    """A buffer on a device that holds a copy of an array; its memory is onnxruntime's, aligned as kernels like it.
+
+    Raises:
+        InvalidInputError: onnxruntime makes no buffers in the device's memory, or copies nothing into them.
+    """
     form = (list(array.shape), array.dtype.type)
-    if device.shared is None:
+    if device.memory is None:
         value = ort.OrtValue.ortvalue_from_shape_and_type(*form, device.kind, device.number)
-    else:
-        value = ort.OrtValue.ortvalue_from_shape_and_type(*form, memory_info=device.shared)
+        _fill(value, array)
+        return value
+    try:
+        value = ort.OrtValue.ortvalue_from_shape_and_type(*form, memory_info=device.memory)
+        _fill(value, array)
+    except Exception as error:
+        raise InvalidInputError(
+            f"state on a device requires a provider in whose memory onnxruntime makes buffers, got {device.kind!r}: "
+            f"{error}; providers=['cpu'] keeps it on the host"
+        ) from error
+    return value
+
+
+def _fill(value: ort.OrtValue, array: Array) -> None:
     if array.size:
         value.update_inplace(np.asarray(array, order="C"))
-    return value
 
 
 def host_copy(value: ort.OrtValue) -> Array:

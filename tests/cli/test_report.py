@@ -38,7 +38,7 @@ def test_writes_a_page(tmp_path: Path) -> None:
         (["-o", "missing/page.html", "--node-data", "data"], "there is no folder"),
         (["-i", "missing.npz"], "missing.npz"),
         (["--dim", "steps=2"], "--no-run writes a report without errors and times"),
-        (["-p", "abacus"], "or a plug-in, one of ['openvino', 'ggml']\n"),
+        (["-p", "abacus"], "or a plug-in, one of ['openvino', 'ggml', 'webgpu']\n"),
         (["--no-run", "--inputs", "x"], "--inputs requires a TensorFlow graph"),
         (["--inputs", "feeds.npz"], "got feeds.npz; --data takes feeds"),
     ],
