@@ -49,7 +49,7 @@ PACKAGES = {
     "importing": ("onnx", "onnx-ir", "tensorflow", "tf2onnx"),
     "torch": ("onnxruntime", "torch", "onnx-ad", "onnxsim"),
     "trainer": ("onnxruntime",),
-    "providers": ("onnxruntime", "onnxruntime-ep-openvino", "openvino", "onnxruntime-ggml"),
+    "providers": ("onnxruntime", "onnxruntime-ep-openvino", "openvino", "onnxruntime-ggml", "onnxruntime-ep-webgpu"),
 }
 CONTESTANTS = ("onnxruntime", "tensorflow", "torch")
 QUICK_SHAPE = "4,2,3,4"

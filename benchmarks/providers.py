@@ -80,6 +80,8 @@ ROWS = (
     Row("OpenVINO's runtime, directly", functools.partial(in_openvino, "f32"), "openvino", ("scan", "unroll")),
     Row("OpenVINO's runtime, bfloat16 by name", functools.partial(in_openvino, "bf16"), "openvino", ("unroll",)),
     Row("ggml", functools.partial(in_session, "ggml"), "ggml", ("unroll",)),
+    Row("WebGPU, plug-in", functools.partial(in_session, "webgpu"), "webgpu", ("unroll",)),
+    Row("CUDA", functools.partial(in_session, "cuda"), None, ("auto", "unroll")),
     Row("Node", in_node, None, ("auto", "unroll")),
     Row("browser (Chromium, WASM)", in_browser, None, ("auto", "unroll")),
 )
