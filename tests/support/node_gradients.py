@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import random
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -93,18 +94,33 @@ def _constant_integers(model: onnx.ModelProto, inputs: list[Any]) -> tuple[onnx.
 
 
 def outcome_of(
-    name: str, model: onnx.ModelProto, inputs: list[Any], expected: list[Any], *, twice: bool = False
+    name: str,
+    model: onnx.ModelProto,
+    inputs: list[Any],
+    expected: list[Any],
+    *,
+    twice: bool = False,
+    draw: random.Random | None = None,
 ) -> Outcome:
-    """Checks one test, whose data are `inputs` and whose results are `expected`."""
+    """Checks one test, whose data are `inputs` and whose results are `expected`.
+
+    Args:
+        name: the test's.
+        model: the model.
+        inputs: its data, in order.
+        expected: its results.
+        twice: whether the gradients of the gradients are checked, too.
+        draw: chooses the one gradient whose gradients are checked; `None` for those of all.
+    """
     op = _operator(name, model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             try:
-                kinds = list(_compared(model, inputs, expected, twice))
+                kinds = list(_compared(model, inputs, expected, 1 + twice, draw))
             except _NotRunError:
                 # In float64 onnxruntime lacks kernels, and onnx's evaluator fails at groups and at negative pads.
-                kinds = list(_compared(model, inputs, expected, twice, single=True))
+                kinds = list(_compared(model, inputs, expected, 1 + twice, draw, single=True))
         except _UntestableError as reason:
             return Outcome(name, op, "no test", str(reason))
         except ll.UnsupportedOpError as error:
@@ -136,7 +152,13 @@ def _operator(name: str, model: onnx.ModelProto) -> str:
 
 
 def _compared(
-    model: onnx.ModelProto, inputs: list[Any], expected: list[Any], twice: bool, *, single: bool = False
+    model: onnx.ModelProto,
+    inputs: list[Any],
+    expected: list[Any],
+    times: int,
+    draw: random.Random | None,
+    *,
+    single: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """The kind and reason of every pair of a floating output and the floating inputs."""
     if any(entry.domain not in ("", "ai.onnx") for entry in model.opset_import):
@@ -159,9 +181,8 @@ def _compared(
         elif _is_floating(y) and y.size:
             rng = np.random.default_rng(number)
             project = rng.standard_normal(y.shape)
-            yield from _one(
-                model, value.name, wrt, feeds, functools.partial(_nth, run, number), project, step, times=1 + twice
-            )
+            found = functools.partial(_nth, run, number)
+            yield from _one(model, value.name, wrt, feeds, found, project, step, times, draw)
 
 
 def _array(value: Any) -> Any:
@@ -191,6 +212,7 @@ def _one(
     weights: Array,
     step: float,
     times: int,
+    draw: random.Random | None,
 ) -> Iterator[tuple[str, str]]:
     """Compares the gradients of an output; of more than one time, their gradients after them."""
     try:
@@ -201,7 +223,7 @@ def _one(
         # Of which inputs there is one.
         for name in wrt:
             try:
-                yield from _one(model, of, [name], feeds, run, weights, step, times)
+                yield from _one(model, of, [name], feeds, run, weights, step, times, draw)
             except ll.UnsupportedOpError as error:
                 yield "refused", str(error).splitlines()[0]
         return
@@ -235,10 +257,11 @@ def _one(
             yield "wrong", f"{of} by {', '.join(wrt)}: {analytic:.8g} instead of {difference:.8g}"
             return
         yield "right", how
-        for name in wrt if times > 1 else []:
+        again_of = wrt if draw is None else [draw.choice(wrt)]
+        for name in again_of if times > 1 else []:
             again = functools.partial(_nth, run_gradients, outputs.index(names[name]))
             project = np.random.default_rng(len(name)).standard_normal(made[names[name]].shape)
-            yield from _one(result, names[name], [*wrt, f"seed/{of}"], fed, again, project, step, times - 1)
+            yield from _one(result, names[name], [*wrt, f"seed/{of}"], fed, again, project, step, times - 1, draw)
         return
     yield "no test", why
 

@@ -123,7 +123,7 @@ class Truth:
             if any(_differs(*pair) for pair in zip(first, second, strict=True)):
                 raise UnsteadyError("two runs of the original differ")
         for results in self.results:
-            if not all(_fits(*pair) for pair in zip(model.graph.output, results, strict=True)):
+            if not all(fits(*pair) for pair in zip(model.graph.output, results, strict=True)):
                 # onnxruntime makes a Loop without iterations have sizes of 0, whatever the model says.
                 raise UnsteadyError("the original's results are not what it declares")
         self.optimised = self._left_alone(model)
@@ -367,12 +367,13 @@ def _compare(truth: Truth, index: int, got: Results) -> str:
 def _declared(result: onnx.ModelProto, truth: Truth, index: int) -> str:
     """What the result declares of its outputs against what came out, where the original declares no such thing."""
     for before, value, sample in zip(truth.model.graph.output, result.graph.output, truth.results[index], strict=True):
-        if not _fits(value, sample) and _fits(before, sample):
+        if not fits(value, sample) and fits(before, sample):
             return f"{value.name}: declared {_sizes(value)}, but it has {list(sample.shape)}"
     return ""
 
 
-def _fits(value: onnx.ValueInfoProto, sample: Any) -> bool:
+def fits(value: onnx.ValueInfoProto, sample: Any) -> bool:
+    """Whether a result has the sizes that the model declares of it."""
     if isinstance(sample, list) or not value.type.tensor_type.HasField("shape"):
         return True
     known = _sizes(value)

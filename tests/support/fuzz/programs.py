@@ -23,7 +23,7 @@ from tests.support.fuzz import (  # noqa: F401 (they register)
     spatial,
 )
 from tests.support.fuzz.ideas import grow
-from tests.support.fuzz.runs import run
+from tests.support.fuzz.runs import open_session, run, run_open
 from tests.support.fuzz.scope import Growth, Input, Refused, Scope, Value, imports, type_of
 
 Array = np.ndarray[Any, Any]
@@ -91,7 +91,7 @@ def program(seed: int, *, smooth: bool = False) -> Program:
     if not growth.pinned and any(isinstance(d, str | None) for entry in growth.inputs for d in entry.declared):
         others = [_feeds(growth, _other_sizes(growth, sizes)) for _ in range(2)]
         feeds += [entry for entry in others if _fits(model, entry)]
-    runnable = [entry for entry in feeds if _runs(model, entry)]
+    runnable = _runnable(model, feeds)
     if feeds[0] not in runnable[:1]:
         raise Refused("onnxruntime does not run it")
     return Program(model, runnable)
@@ -117,12 +117,16 @@ def _fits(model: onnx.ModelProto, feeds: Feeds) -> bool:
     return True
 
 
-def _runs(model: onnx.ModelProto, feeds: Feeds) -> bool:
-    try:
-        run(model, feeds)
-    except Exception:  # noqa: BLE001 (onnxruntime's exceptions have no common base)
-        return False
-    return True
+def _runnable(model: onnx.ModelProto, feeds: list[Feeds]) -> list[Feeds]:
+    """The feeds that onnxruntime runs the model on."""
+    found = []
+    with contextlib.suppress(Exception):  # onnxruntime's exceptions have no common base
+        session = open_session(model)
+        for entry in feeds:
+            with contextlib.suppress(Exception):
+                run_open(session, entry)
+                found.append(entry)
+    return found
 
 
 def _add_input(scope: Scope, sizes: dict[str, int], *, smooth: bool) -> None:

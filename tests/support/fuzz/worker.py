@@ -39,6 +39,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     gc.freeze()  # what was imported need not be walked again for each program
+    gc.set_threshold(50_000, 20, 100)
     for number, line in enumerate(sys.stdin):
         request = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, limit)  # ends the process; other work on the machine does not count
