@@ -220,11 +220,11 @@ def test_integers_of_any_float_warn_of_nothing(dtype: str) -> None:
     assert np.array_equal(rule(view, [operand]), [1, -3])
 
 
-def test_a_state_has_the_rank_that_its_body_says() -> None:
-    text = """s (float[2,3] xs, int64[1] shape) => (float last) {
+@pytest.mark.parametrize("body", ["(float[N] s, float[3] x) => (float t)", "(float s, float[3] x) => (float[N] t)"])
+def test_a_state_has_the_rank_that_its_body_says(body: str) -> None:
+    text = f"""s (float[2,3] xs, int64[1] shape) => (float last) {{
       first = Expand(shape, shape) start = Cast <to = 1> (first)
-      last = Scan <num_scan_inputs = 1, body = b (float[N] s, float[3] x) => (float[N] t) { t = Identity(s) }>
-        (start, xs) }"""
+      last = Scan <num_scan_inputs = 1, body = b {body} {{ t = Identity(s) }}> (start, xs) }}"""
     found = ir.from_proto(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'))
     found.graph.outputs[0].shape = None
     assert Facts.of(found).rank(found.graph.outputs[0]) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -340,3 +342,20 @@ def test_a_product_of_unknown_rank_stays_a_gemm() -> None:
     before = run(model, feeds, optimised=False)
     for schedule in ("auto", "scan", "chunk:3"):
         assert_same(before, run(ll.optimize(model, schedule), feeds, optimised=False))
+
+
+@pytest.mark.parametrize("make", [ll.optimize, ll.lower])
+def test_a_rank_that_only_a_loop_within_says_is_kept_when_that_loop_goes(make: Callable[..., onnx.ModelProto]) -> None:
+    """onnxruntime asks for the rank of what leaves a Scan."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[4,2] xs, int64[k] shape) => (float[t,a,b,c] ys) {
+      ys = Scan <num_scan_inputs = 1, body = outer (float[2] x) => (float[] y) {
+        whole = Reshape(xs, shape)
+        y, zs = Scan <num_scan_inputs = 1, body = inner (float[] s, float e) => (float[a,b,c] t, float z) {
+          t = Identity(s)
+          z = Neg(e)
+        }> (whole, x)
+      }> (xs)
+    }""")
+    feeds = {"xs": np.arange(8, dtype=np.float32).reshape(4, 2), "shape": np.array([2, 1, 4])}
+    np.testing.assert_array_equal(run(make(model), feeds)[0], run(model, feeds)[0])

@@ -20,10 +20,11 @@ def _scan(op: std.Scan) -> Inferred:
             lengths.append(shape[axis])
     length = next((dim for kind in (int, str) for dim in lengths if isinstance(dim, kind)), next(iter(lengths), None))
     results: Inferred = []
-    for value, parameter in zip(op.node.inputs[:states], op.body.inputs, strict=False):
-        shape = facts.shape(value)
-        # It is the parameter's at every step.
-        results.append((facts.type(value), facts.shape(parameter) if shape is None else shape))
+    for value, parameter, update in zip(op.node.inputs[:states], op.body.inputs, op.body.outputs, strict=False):
+        # It is the parameter's at every step, and has as many axes as what a step makes of it.
+        shape, rank = facts.shape(value), facts.rank(update)
+        kept: Partial | None = facts.shape(parameter) if shape is None else shape
+        results.append((facts.type(value), (None,) * rank if kept is None and rank is not None else kept))
     for value, axis in zip(op.body.outputs[states:], op.output_axes, strict=True):
         step: Partial | None = facts.shape(value)
         if step is not None:

@@ -121,7 +121,7 @@ def cases_for(seed: int) -> list[Case]:
                 names = [step.name for step in loop_passes()] if draw.random() < 1 / 2 else list(keeping_passes())
                 way = Case(passes=tuple(draw.choices(names, k=draw.choice([1, 2, 4, 12]))))
             case _:
-                way = Case(draw.choice(SCHEDULES), target=draw.choice(sorted(TARGETS)))
+                way = Case(target=draw.choice(sorted(TARGETS)))
         ways.append(dataclasses.replace(way, verify_each=draw.random() < 1 / 6))
     return ways
 
