@@ -7,7 +7,7 @@ import pytest
 from tests.support.fuzz.work import gradients
 
 # Seeds whose programs are small and have derivatives; those of one in three are differentiated twice.
-SEEDS = [4, 7, 8, 13, 19, 20, 22, 30, 35, 37, 46, 50, 52, 55, 56, 57]
+SEEDS = [2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 14, 15, 16, 17, 18, 19, 21, 22]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -42,7 +42,9 @@ def constant(scope: Scope, array: Array) -> Value:
                 scope.root.initializer(array, name)
                 # A default may be overridden by a feed, so that nobody may take it for a constant.
                 scope.growth.constants.discard(name)
-            scope.growth.inputs.append(Input(name, array.dtype, array.shape, list(array.shape), array))
+            # Numbers that are no sizes may be fed otherwise.
+            fixed = None if array.dtype.kind == "f" and scope.chance(0.5) else array
+            scope.growth.inputs.append(Input(name, array.dtype, array.shape, list(array.shape), fixed))
             return scope.root.add_input(Value(name, array))
 
 

@@ -13,14 +13,19 @@ from onnx import helper
 
 from tests.support.fuzz import (  # noqa: F401 (they register)
     arithmetic,
+    containers,
     control,
     counting,
     edges,
+    functions,
     indexing,
     moving,
+    networks,
     products,
+    quantized,
     recurrences,
     spatial,
+    uncommon,
 )
 from tests.support.fuzz.ideas import grow
 from tests.support.fuzz.runs import open_session, run, run_open
@@ -30,6 +35,8 @@ Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
 
 OLDEST = 13
+# Types of inputs besides the one that most of a program's values have.
+COMMON, RARE = ["int64", "bool", "int32"], ["uint8", "int8", "float16", "float64", "float32", "int64"]
 
 
 @dataclasses.dataclass
@@ -140,7 +147,8 @@ def _add_input(scope: Scope, sizes: dict[str, int], *, smooth: bool) -> None:
         declared.append({"size": size, "none": None}.get(form, axis if isinstance(axis, str) else size))
     # A size declared as a number is one in every set of feeds.
     axes = [size if isinstance(size, int) else axis for axis, size in zip(axes, declared, strict=True)]
-    kinds = [growth.dtype] * 7 + [np.dtype("int64"), np.dtype(bool), np.dtype("int32")] * (not smooth)
+    others = [np.dtype(name) for name in growth.random.choice([COMMON, COMMON, RARE])]
+    kinds = [growth.dtype] * 7 + others * (not smooth)
     entry = Input(growth.fresh("in"), growth.random.choice(kinds), tuple(axes), declared)
     growth.inputs.append(entry)
     shape = [sizes[axis] if isinstance(axis, str) else axis for axis in axes]
