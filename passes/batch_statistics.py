@@ -7,6 +7,8 @@ joined with an equal scale, or the caller's array: results change from run to ru
 
 from __future__ import annotations
 
+import itertools
+
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -15,12 +17,13 @@ from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
+from lstm_lower.passes.inline import InlineFunctionsPass
 
 
 class BatchStatisticsPass(Pass):
     """Writes such normalizations as formulas of the batch's mean and variance.
 
-    Precondition: ranks are known; other nodes stay as they are.
+    Precondition: ranks and dtypes are known; other nodes stay as they are.
     """
 
     preserves = True
@@ -44,8 +47,33 @@ class BatchStatisticsPass(Pass):
                 raise ir.passes.PostconditionError(f"{node.op_type} '{node_label(node)}' overwrites its operands")
 
 
+class InlineStatisticsPass(Pass):
+    """Inlines functions where such normalizations need it: dtypes and ranks are known only in the functions' callers.
+
+    Precondition: the model is well formed.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Inlines all functions or none.
+
+        Raises:
+            InvalidModelError: see `InlineFunctionsPass`.
+            UnsupportedOpError: see `InlineFunctionsPass`.
+        """
+        nodes = itertools.chain(all_nodes(model.graph), *(all_nodes(function) for function in model.functions.values()))
+        if not model.functions or not any(_is_training(node) for node in nodes):
+            return ir.passes.PassResult(model, modified=False)
+        return InlineFunctionsPass().share(self.context)(model)
+
+
+def _is_training(node: ir.Node) -> bool:
+    mode = node.attributes.get("training_mode") if std.BatchNormalization.matches(node) else None
+    # A function's attribute stands for a caller's.
+    return mode is not None and (mode.is_ref() or mode.value != 0)
+
+
 def _writes_over(node: ir.Node, facts: Facts) -> bool:
     view = std.BatchNormalization.of(node, facts) if std.BatchNormalization.matches(node) else None
-    if view is None or not view.training_mode or view.rank() is None:
+    if view is None or not view.training_mode or view.rank() is None or None in map(facts.dtype, node.inputs):
         return False
     return not all(value.is_graph_output() for value in node.outputs[1:3])

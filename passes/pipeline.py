@@ -17,7 +17,7 @@ from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Context, Pass
-from lstm_lower.passes.batch_statistics import BatchStatisticsPass
+from lstm_lower.passes.batch_statistics import BatchStatisticsPass, InlineStatisticsPass
 from lstm_lower.passes.bernoulli import BernoulliPass
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.loops.accumulator_joining import AccumulatorJoining
@@ -284,6 +284,7 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
         SortPass(),
         VerifyPass(),
         ConvertOpsetPass(),
+        InlineStatisticsPass(),
         NameOutputsPass(),
         UniqueNamesPass(),
         StatedDefaultsPass(),

@@ -33,3 +33,34 @@ def test_runs_do_not_change_what_is_read(made_by: Callable[[onnx.ModelProto], on
             np.testing.assert_allclose(found["z"], wanted, rtol=1e-4, atol=1e-5)
             np.testing.assert_array_equal(found["again"], [-3, -4])
             np.testing.assert_array_equal(variance, [3, 4])
+
+
+WITHIN = """float[5,2] x) => (float[5,2] y, float[2] again) <float[2] scale = {1, 1}, float[2] mean = {1, 1},
+    float[2] zero = {0, 0}>"""
+BEHIND_A_FUNCTION = f"""g ({WITHIN} {{
+    given = local.twice (x)
+    y, new_mean, new_variance = BatchNormalization <training_mode = 1> (given, scale, zero, mean, mean)
+    again = Neg (scale)
+}}
+<opset_import: ["": 17], domain: "local"> twice (v) => (w) {{ w = Add (v, v) }}"""
+IN_A_FUNCTION = f"""g ({WITHIN} {{
+    y = local.normal <mode = 1> (x, scale, zero, mean)
+    again = Neg (scale)
+}}
+<opset_import: ["": 17], domain: "local"> normal <mode> (x, scale, bias, mean) => (y) {{
+    given = Add (x, x)
+    y, new_mean, new_variance = BatchNormalization <training_mode: int = @mode> (given, scale, bias, mean, mean)
+}}"""
+
+
+@pytest.mark.parametrize("text", [BEHIND_A_FUNCTION, IN_A_FUNCTION])
+@pytest.mark.parametrize("made_by", [ll.optimize, ll.lower])
+def test_functions_go_where_nothing_is_known_of_what_is_normalized(
+    made_by: Callable[[onnx.ModelProto], onnx.ModelProto], text: str
+) -> None:
+    x = np.random.default_rng(0).standard_normal((5, 2)).astype(np.float32)
+    run = opened(made_by(parser.parse_model(f'<ir_version: 10, opset_import: ["": 17, "local": 1]> {text}')))
+    for _ in range(2):
+        found = run({"x": x})
+        np.testing.assert_allclose(found["y"], (x - x.mean(0)) / np.sqrt(x.var(0) + 2.5e-6), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(found["again"], [-1, -1])

@@ -137,6 +137,10 @@ class DeformConv(Windowed):
     offset_groups = Attribute("offset_group", 1)
 
 
+# The opset from which onnx's inference counts no window that begins behind the image.
+_COUNTED_ALIKE_SINCE = 22
+
+
 class Pool(Windowed, abstract=True):
     """Makes one element of each window, channel by channel."""
 
@@ -144,15 +148,28 @@ class Pool(Windowed, abstract=True):
 
     @property
     def disputed_axes(self) -> tuple[int, ...]:
-        """Padding that follows from the size omits dilations in onnxruntime; a window that does not fit is none."""
-        shape, extents, pads = self.shape(), self.extents, self.pads
-        if shape is None or extents is None or pads is None:
+        """Padding that follows from the size omits dilations in onnxruntime.
+
+        Under `ceil_mode` a window that does not fit is none, nor is one that begins behind the image, of which onnx's
+        inference counts the first, and before opset 22 the second.
+        """
+        shape, extents, pads, strides = self.shape(), self.extents, self.pads, self.strides
+        if shape is None or extents is None or pads is None or strides is None:
             return ()
         if self.pads_alike:
             return tuple(2 + axis for axis, distance in enumerate(self.dilations or ()) if distance != 1)
-        sizes = zip(shape[2:], extents, map(sum, pads), strict=True)
-        wide = [isinstance(size, int) and size + pad < extent for size, extent, pad in sizes]
-        return tuple(2 + axis for axis, is_wide in enumerate(wide) if is_wide and self.ceil_mode)
+        windows = zip(range(2, len(shape)), shape[2:], extents, pads, strides, strict=True)
+        return tuple(
+            axis
+            for axis, size, extent, pad, stride in windows
+            if self.ceil_mode and isinstance(size, int) and self._is_miscounted(size, extent, pad, stride)
+        )
+
+    def _is_miscounted(self, size: int, extent: int, pads: tuple[int, int], stride: int) -> bool:
+        left = size + sum(pads) - extent
+        if left < 0 or stride < 1:
+            return True
+        return self.facts.opset < _COUNTED_ALIKE_SINCE and -(-left // stride) * stride >= size + pads[0]
 
 
 class MaxPool(Pool):

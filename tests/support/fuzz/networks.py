@@ -122,10 +122,15 @@ def batch_statistics(s: Scope) -> list[Value]:
         raise Refused("opset")
     value = s.pick(lambda v: _filled(v) and v.rank in (2, 3, 4))
     channels = value.shape[1]
-    scale, bias, mean = (s.like(value.dtype, (channels,)) for _ in range(3))
-    spread = s.constant(np.ones(channels), value.dtype)
+    scale, bias = (s.like(value.dtype, (channels,)) for _ in range(2))
+    # onnxruntime writes the new statistics over the old ones, whoever else reads them.
+    mean, spread = (s.one("Add", s.like(value.dtype, (channels,)), s.constant(4, value.dtype)) for _ in range(2))
     fields = {"momentum": 0.75} if s.chance(0.5) else {}
-    return s.emit("BatchNormalization", [value, scale, bias, mean, spread], 3, training_mode=1, epsilon=0.125, **fields)
+    given = [value, scale, bias, mean, spread]
+    made = s.emit("BatchNormalization", given, 3, training_mode=1, epsilon=0.125, **fields)
+    s.drop(mean)
+    s.drop(spread)
+    return made
 
 
 @idea(1)
