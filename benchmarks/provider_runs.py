@@ -80,8 +80,8 @@ def in_node(model: onnx.ModelProto, feeds: Mapping[str, Array], rounds: int) -> 
         return _told("node", str(ANYWHERE / "node.mjs"), str(PACKAGES), *map(str, paths), str(rounds))
 
 
-def in_browser(model: onnx.ModelProto, feeds: Mapping[str, Array], rounds: int) -> Measured:
-    """By onnxruntime-web in Chromium, on a page that this process serves."""
+def in_browser(provider: str, model: onnx.ModelProto, feeds: Mapping[str, Array], rounds: int) -> Measured:
+    """By a provider of onnxruntime-web, `wasm` or `webgpu`, in Chromium, on a page that this process serves."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         raise InvalidInputError("a browser requires Chromium: apt-get install chromium")
@@ -93,7 +93,8 @@ def in_browser(model: onnx.ModelProto, feeds: Mapping[str, Array], rounds: int) 
             thread.start()
             try:
                 origin = f"http://127.0.0.1:{served.server_port}"
-                return _told("node", str(ANYWHERE / "browser.mjs"), str(PACKAGES), chromium, origin, str(rounds))
+                script = str(ANYWHERE / "browser.mjs")
+                return _told("node", script, str(PACKAGES), chromium, origin, str(rounds), provider)
             finally:
                 served.shutdown()
                 thread.join()
@@ -127,7 +128,9 @@ def _told(*command: str) -> Measured:
         raise InvalidInputError(f"JavaScript requires Node and packages: npm install --ignore-scripts --prefix {where}")
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     if done.returncode:
-        raise InvalidInputError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it ended in silence")
+        lines = done.stderr.strip().splitlines() or ["it ended in silence"]
+        # Node prints where it failed before the error, and its version last.
+        raise InvalidInputError(next((line.strip() for line in lines if "Error: " in line), lines[-1]))
     found = json.loads(done.stdout.splitlines()[-1])
     outputs = {
         value["name"]: np.array([float(x) for x in value["values"]]).reshape(value["shape"])

@@ -83,7 +83,8 @@ ROWS = (
     Row("WebGPU, plug-in", functools.partial(in_session, "webgpu"), "webgpu", ("unroll",)),
     Row("CUDA", functools.partial(in_session, "cuda"), None, ("auto", "unroll")),
     Row("Node", in_node, None, ("auto", "unroll")),
-    Row("browser (Chromium, WASM)", in_browser, None, ("auto", "unroll")),
+    Row("browser (Chromium, WASM)", functools.partial(in_browser, "wasm"), None, ("auto", "unroll")),
+    Row("browser (Chromium, WebGPU)", functools.partial(in_browser, "webgpu"), "webgpu", ("unroll",)),
 )
 
 

@@ -18,10 +18,11 @@ from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.passes.composites import is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
-from lstm_lower.passes.targets.legalize import CheckTargetPass
+from lstm_lower.passes.targets.legalize import CheckTargetPass, DecomposeForTargetPass
 from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import casts, contracts, names
@@ -193,7 +194,11 @@ def _loadable(
         return lowered, lowered
     if target is not None:
         # What a capture cannot hold would fail in the run.
-        CheckTargetPass(target_of(target), silent=not provider_names.is_captured(providers))(loaded)
+        aim, silent = target_of(target), not provider_names.is_captured(providers)
+        if loaded.functions:
+            modified.append(InlineFunctionsPass()(loaded).modified)
+        modified.append(DecomposeForTargetPass(aim, silent=silent)(loaded).modified)
+        CheckTargetPass(aim, silent=silent)(loaded)
     with malformed_models_explained(loaded):
         modified.append(LeadingStepsPass()(loaded).modified)
     # A pipe cannot be read again.

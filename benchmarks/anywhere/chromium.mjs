@@ -6,7 +6,6 @@ import { join } from "node:path";
 
 const SWITCHES = [
   "--no-sandbox",
-  "--disable-gpu",
   "--disable-quic",
   "--no-first-run",
   "--disable-background-networking",
@@ -14,14 +13,21 @@ const SWITCHES = [
   "--disable-sync",
 ];
 
-/** Calls `use(page)` with a page in a profile of its own, which is removed; `options` are Playwright's of a context. */
-export async function inChromium(packages, executablePath, options, use) {
+const NO_GPU = ["--disable-gpu"];
+// On Linux WebGPU is behind a switch. SwiftShader, Chromium's own driver for Vulkan, computes on the processor, so that there is an adapter everywhere.
+const WEBGPU = ["--enable-unsafe-webgpu", "--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-webgpu-adapter=swiftshader"];
+
+/**
+ * Calls `use(page)` with a page in a profile of its own, which is removed; `options` are Playwright's of a context,
+ * and `webgpu` whether the page is to have WebGPU.
+ */
+export async function inChromium(packages, executablePath, { webgpu = false, ...options }, use) {
   const { chromium } = createRequire(join(packages, "package.json"))("playwright-core");
   const profile = await mkdtemp(join(tmpdir(), "chromium-"));
   const context = await chromium.launchPersistentContext(profile, {
     executablePath,
     headless: true,
-    args: SWITCHES,
+    args: [...SWITCHES, ...(webgpu ? WEBGPU : NO_GPU)],
     ...options,
   });
   try {

@@ -51,7 +51,7 @@ class DecomposePass(Pass):
             if node.domain != "" or graph is None or not self.where(node):
                 continue
             builder = Builder.before(node, space, constants.setdefault(graph, Constants(graph)))
-            results = decomposition(node, builder)
+            results = self.formula(node, builder)
             if results is None:
                 continue
             for old, new in zip(node.outputs, results, strict=False):
@@ -63,6 +63,10 @@ class DecomposePass(Pass):
                 waiting += [made, *(inner for subgraph in subgraphs_of(made) for inner in all_nodes(subgraph))]
             modified = True
         return ir.passes.PassResult(model, modified=modified)
+
+    def formula(self, node: ir.Node, builder: Builder) -> Sequence[Expr | None] | None:
+        """Emits what stands for a node; `None` where nothing is known that could."""
+        return decomposition(node, builder)
 
 
 def decomposition(node: ir.Node, builder: Builder) -> Sequence[Expr | None] | None:

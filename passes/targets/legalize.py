@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.edit import captures
+from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, with_inner
 from lstm_lower.passes.base import Pass
@@ -21,15 +22,27 @@ _NAMED = 8
 
 
 class DecomposeForTargetPass(DecomposePass):
-    """Writes operators that a target lacks in simpler ones, where a formula is known."""
+    """Writes operators that a target lacks in simpler ones, where a formula is known.
 
-    def __init__(self, target: Target) -> None:
+    Attributes:
+        target: the target.
+        silent: only those that it computes otherwise without a word.
+    """
+
+    def __init__(self, target: Target, *, silent: bool = False) -> None:
         super().__init__(self._is_lacking)
         self.target = target
+        self.silent = silent
 
     def _is_lacking(self, node: ir.Node) -> bool:
         view = self.context.space.facts.view(node)
-        return view is not None and self.target.fault(view) is not None
+        return view is not None and self.target.fault(view, silent=self.silent) is not None
+
+    def formula(self, node: ir.Node, builder: Builder) -> Sequence[Expr | None] | None:
+        """The target's own formula before the one of all targets."""
+        view = builder.facts.view(node)
+        lack = None if view is None else self.target.lack(view, silent=self.silent)
+        return super().formula(node, builder) if lack is None or lack.formula is None else lack.formula(view, builder)
 
 
 def legalizing_passes(target: Target) -> list[Pass]:
@@ -98,14 +111,15 @@ class CheckTargetPass(Pass):
         facts = self.context.space.facts
         interface = {*model.graph.inputs, *model.graph.outputs}
         without = frozenset() if self.silent else self.target.without
-        without_many = self.target.narrowed | (frozenset() if self.silent else self.target.leaves)
+        outside = frozenset() if self.silent else self.target.leaves
         found: dict[ir.DataType, ir.Value] = {}
         for graph in with_inner(model.graph):
             values = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
             for value in values:
                 dtype = facts.dtype(value)
-                many = dtype in without_many and (value in interface or facts.elements(value) > 1)
-                if dtype is not None and (many or dtype in without):
+                shown = value in interface
+                narrowed = dtype in self.target.narrowed and (shown or facts.elements(value) > 1)
+                if dtype is not None and (narrowed or dtype in without or (shown and dtype in outside)):
                     found.setdefault(dtype, value)
         return [f"no {dtype.name.lower()}, got '{value.name}'" for dtype, value in found.items()]
 

@@ -1,19 +1,21 @@
 """What each target cannot run, a row each; schedules and legalising passes follow from it.
 
-What stands of OpenVINO and ggml here was found by running onnx's own node tests on them: what they claim and compute
-otherwise, what they fail on, and what they leave to the processor.
+What stands of OpenVINO, ggml and WebGPU here was found by running onnx's own node tests on them, and operators on
+numbers at their edges: what they claim and compute otherwise, what they fail on, and what they leave to the processor.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.passes.targets import formulas
 
 Views = tuple[type[std.Standard], ...]
 
@@ -27,12 +29,18 @@ class Lack:
         what: of it, for a message.
         where: whether a node is of that form; `None` where all are.
         silent: whether the target computes it otherwise without a word, instead of leaving it to others or failing.
+        formula: what stands for it there, where that is another thing than for all that lack the operator.
     """
 
     op: type[std.Standard]
     what: str = ""
     where: Callable[[Any], bool] | None = None
     silent: bool = False
+    formula: Callable[[Any, Builder], Sequence[Expr]] | None = None
+
+    def holds(self, view: std.Standard) -> bool:
+        """Whether a node is of that form."""
+        return isinstance(view, self.op) and (self.where is None or self.where(view))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Target:
         runs: the operators that it runs; none for all but those that it lacks.
         lacks: forms that it does not run, or computes otherwise without a word.
         without: element types that it does not have.
-        leaves: element types that it leaves to the processor, which is fine of scalars inside.
+        leaves: element types that it leaves to the processor, which is fine inside.
         narrowed: element types that it computes in fewer digits without a word, which is fine of scalars inside.
         closed_bodies: whether a Scan's body may read nothing from outside.
         nested_loops: whether it runs loops in loops.
@@ -82,14 +90,16 @@ class Target:
             view: of the node.
             silent: look only for what it computes otherwise without a word.
         """
-        for lack in self.lacks:
-            if silent and not lack.silent:
-                continue
-            if isinstance(view, lack.op) and (lack.where is None or lack.where(view)):
-                return f"no {view.op_type}{f' {lack.what}' if lack.what else ''}"
+        lack = self.lack(view, silent=silent)
+        if lack is not None:
+            return f"no {view.op_type}{f' {lack.what}' if lack.what else ''}"
         if self.runs and not silent and not isinstance(view, self.runs):
             return f"no {view.op_type}"
         return None
+
+    def lack(self, view: std.Standard, *, silent: bool = False) -> Lack | None:
+        """The form that the target lacks and a node is of; arguments are those of `fault`."""
+        return next((lack for lack in self.lacks if (lack.silent or not silent) and lack.holds(view)), None)
 
 
 _WIDE = frozenset({ir.DataType.DOUBLE})
@@ -121,6 +131,28 @@ def _other_pad(view: std.Pad) -> bool:
 
 def _several(view: std.Standard) -> bool:
     return len(view.inputs) != 2
+
+
+_INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.UINT32})
+_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16})
+# WGSL's `pow` is that of a logarithm, whose error the exponent multiplies: 3e-4 of 0.999 ** 10000.
+_SMALL_EXPONENT = 8
+
+
+def _in_floats(view: std.Unary) -> bool:
+    return view.dtype() in _FLOATS
+
+
+def _coarse_power(view: std.Pow) -> bool:
+    """Whether all is of types that WGSL has, and the result not one of a small, known exponent."""
+    if view.dtype(1) not in _FLOATS | _INTEGERS or view.dtype(0) not in _FLOATS | _INTEGERS:
+        return False
+    exponent = view.facts.uniform(view.operand(1))
+    return view.dtype(0) in _INTEGERS or exponent is None or abs(exponent) > _SMALL_EXPONENT
+
+
+def _open_logarithm(view: std.Log) -> bool:
+    return _in_floats(view) and not formulas.is_above_zero(view)
 
 
 # Operands that onnxruntime's kernels for GPUs read on the host; what the device computes is copied there first.
@@ -205,7 +237,21 @@ TARGETS = {
         ),
         Target(
             "webgpu",
-            lacks=(Lack(std.ControlFlow), Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress)),
+            lacks=(
+                *(Lack(std.ControlFlow), Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress)),
+                # What WGSL guarantees of these is 5e-4, 7e-5 and less: drivers compute them so.
+                Lack(std.Sin, "in float32", _in_floats, silent=True, formula=formulas.in_float64),
+                Lack(std.Cos, "in float32", _in_floats, silent=True, formula=formulas.in_float64),
+                Lack(std.Tan, "in float32", _in_floats, silent=True, formula=formulas.tangent),
+                Lack(std.Acos, silent=True, formula=formulas.arc_cosine),
+                Lack(std.Pow, "with an open or large exponent", _coarse_power, silent=True, formula=formulas.power),
+                # It leaves open what these are of zero and below; a driver makes -88 and the logarithm of -x of it.
+                Lack(std.Log, "of any number", _open_logarithm, silent=True, formula=formulas.logarithm),
+                # It is made of sines.
+                Lack(std.DFT, silent=True),
+                Lack(std.BatchNormalization, "that trains", lambda view: view.training_mode != 0),
+                Lack(std.Resize, "with antialias", lambda view: view.attribute("antialias", 0) != 0),
+            ),
             without=_SMALL_FLOATS | _OTHER_INTEGERS | {ir.DataType.BFLOAT16, ir.DataType.STRING},
             leaves=_WIDE,
         ),

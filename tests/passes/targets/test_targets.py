@@ -22,7 +22,7 @@ from lstm_lower.runtime.feeds import read_arrays
 from lstm_lower.runtime.placement import placement
 from lstm_lower.runtime.provider_table import row_of
 from tests.support.command_line import TRAIN, fail, succeed
-from tests.support.provider_plugins import needs
+from tests.support.provider_plugins import needs, runs_here
 
 FEEDS, RECORDED = read_arrays(TRAIN.with_suffix(".npz"))
 BATCH = {"batch": FEEDS["ids:0"].shape[1]}
@@ -71,7 +71,7 @@ def test_the_provider_runs_every_node(target: str, schedule: str) -> None:
     assert error(ll.Session(lowered(target, schedule), target)) < 2e-6
 
 
-@pytest.mark.parametrize("target", ["ggml", "openvino"])
+@pytest.mark.parametrize("target", ["ggml", "openvino", "webgpu"])
 def test_a_session_lowers_for_its_provider(target: str) -> None:
     needs(target)
     assert error(ll.Session(TRAIN, [target])) < 2e-6
@@ -151,8 +151,11 @@ def test_fixed_sizes() -> None:
 @pytest.mark.parametrize(
     ("text", "provider", "message"),
     [
-        ("(float[3] x) => (float[3] y) { a = Neg(x) b = Exp(x) y = Max(x, a, b) }", "ggml", "no Max of other than two"),
-        ("(bool[3] c, float[3] x) => (float[3] y) { l = Log(x) y = Where(c, l, x) }", "ggml", "no Where among numbers"),
+        (
+            '(int32[3] x, int32[3] n) => (int32[3] y) { y = BitShift<direction = "LEFT">(x, n) }',
+            "openvino",
+            "no BitShift",
+        ),
         ("(double[3] x) => (double[3] y) { y = Exp(x) }", "openvino", "no double"),
         ("(double[3] x) => (double[3] y) { y = Exp(x) }", "ggml", "no double"),
     ],
@@ -161,6 +164,46 @@ def test_a_session_refuses_what_its_provider_would_compute_otherwise(text: str, 
     needs(provider)
     with pytest.raises(UnsupportedOpError, match=message):
         ll.Session(one(text), [provider])
+
+
+EDGES = np.array([0.0, -0.0, -1.0, 0.5, 2.0, 1e4, np.inf, np.nan], np.float32)
+CURVE = """
+<ir_version: 8, opset_import: ["" : 18, "f" : 1]>
+g (float[8] x) => (float[8] y) { y = f.curve(x) }
+<domain: "f", opset_import: ["" : 18]>
+curve (a) => (b) { b = Log(a) }"""
+EXPONENTS = np.array([2, 3, 4, 10, 100, 2.5, 1, 0], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("(float[8] x) => (float[8] y) { a = Neg(x) b = Floor(x) y = Max(x, a, b) }", "ggml"),
+        ("(float[8] x) => (float[8] y) { l = Log(x) c = Greater(x, x) y = Where(c, l, x) }", "ggml"),
+        *((f"(float[8] x) => (float[8] y) {{ y = {op}(x) }}", "webgpu") for op in ("Sin", "Cos", "Tan", "Acos", "Log")),
+        ("(float[8] x, float[8] t) => (float[8] y) { y = Pow(x, t) }", "webgpu"),
+        ("(float[8] x, float[8] t) => (float[8] y) { n = Cast<to=7>(t) f = Cast<to=1>(n) y = Pow(x, f) }", "webgpu"),
+        ("(float[8] x, float[8] t) => (int32[8] y) { n = Cast<to = 6>(t) y = Pow(n, n) }", "webgpu"),
+        (CURVE, "webgpu"),
+    ],
+)  # fmt: skip
+def test_what_a_provider_would_compute_otherwise_is_written_otherwise(text: str, target: str) -> None:
+    model = onnx.parser.parse_model(text) if "ir_version" in text else one(text)
+    feeds = {"x": EDGES, "t": EXPONENTS}
+    feeds = {value.name: feeds[value.name] for value in model.graph.input}
+    expected = ll.Session(model).run(feeds)["y"]
+    lowered_model = ll.lower(model, target=target)
+    sessions = [ll.Session(lowered_model)]
+    if runs_here(target):
+        sessions += [ll.Session(model, [target]), ll.Session(lowered_model, [target])]
+    for session in sessions:
+        np.testing.assert_allclose(session.run(feeds)["y"], expected, rtol=1e-6, atol=2e-7)
+
+
+def test_logarithms_of_what_is_above_zero_stay() -> None:
+    model = one("(float[3] x) => (float[3] y) { y = Log(x) }")
+    once = ll.lower(model, target="webgpu")
+    assert ll.lower(once, target="webgpu").graph.node == once.graph.node
 
 
 def test_a_model_for_the_processor_on_openvino() -> None:
