@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import tracemalloc
 from typing import Any
 
@@ -31,72 +32,88 @@ ANYTHING: st.SearchStrategy[Any] = st.one_of(
     st.lists(st.one_of(NUMBERS, TEXTS, st.floats()), max_size=9),
     st.sampled_from([np.float32(1), np.int64(3), np.dtype("float32"), object(), {}, np.zeros(3)]),
 )
-DIMS = st.one_of(st.integers(0, 4), st.integers(-2, 2**40), st.sampled_from(["T", "B", "", None]))
-SMALL = st.integers(0, 4)
-SHAPES = st.one_of(st.none(), st.lists(DIMS, max_size=5).map(tuple))
-RESTS = st.lists(SMALL, max_size=3).map(tuple)
-VALUES = st.lists(st.one_of(SMALL, st.integers(-(2**62), 2**62)), min_size=1, max_size=4)
-DTYPES_OR_NONE = st.sampled_from([None, *DType])
-SELDOM = st.sampled_from((False,) * 11 + (True,))
+SEEDS = st.integers(0, 2**64 - 1)
+SYMBOLS = ("T", "B", "", None)
 
 
-def seldom(draw: st.DrawFn) -> bool:
-    """One time in twelve, which leaves most of a node as it should be."""
-    return draw(SELDOM)
+class Chance(random.Random):
+    """What is drawn for every part of a node, quicker than by strategies, which only draw what is odd."""
+
+    def seldom(self) -> bool:
+        """One time in twelve, which leaves most of a node as it should be."""
+        return self.random() < 1 / 12
+
+    def often(self) -> bool:
+        return self.random() < 1 / 2
+
+    def dim(self) -> int | str | None:
+        kind = self.randrange(3)
+        return self.choice(SYMBOLS) if kind == 0 else self.randint(0, 4) if kind == 1 else self.large(-2, 40)
+
+    def large(self, least: int, bits: int) -> int:
+        """An integer, small or large: each number of bits is as likely."""
+        return self.randint(least, 1 << self.randint(0, bits))
+
+    def shape(self) -> tuple[int | str | None, ...] | None:
+        return None if self.often() else tuple(self.dim() for _ in range(self.randint(0, 5)))
+
+    def value(self) -> int:
+        return self.randint(0, 4) if self.often() else self.choice((-1, 1)) * self.large(0, 62)
 
 
-@st.composite
-def infos(draw: st.DrawFn, declared: Operand, types: dict[str, DType], sizes: dict[str, int]) -> TensorInfo | None:
+def info(chance: Chance, declared: Operand, types: dict[str, DType], sizes: dict[str, int]) -> TensorInfo | None:
     """What is known of an operand, most of it as the definition wants it."""
-    if seldom(draw):
+    if chance.seldom():
         return None
-    dtype = draw(DTYPES_OR_NONE) if seldom(draw) else types[declared.dtype]
-    shape = draw(SHAPES)
-    if declared.spec is not None and not seldom(draw):
-        rest = draw(RESTS) if declared.spec.rest else ()
+    dtype = chance.choice([None, *DType]) if chance.seldom() else types[declared.dtype]
+    shape = chance.shape()
+    if declared.spec is not None and not chance.seldom():
+        rest = [chance.randint(0, 4) for _ in range(chance.randint(0, 3))] if declared.spec.rest else ()
         shape = (*rest, *(dim.value(dict(sizes)) for dim in declared.spec.dims))
-        shape = tuple(draw(DIMS) if seldom(draw) else dim for dim in shape)
+        shape = tuple(chance.dim() if chance.seldom() else dim for dim in shape)
     value = None
-    if dtype is not None and dtype.is_integer() and draw(st.booleans()):
+    if dtype is not None and dtype.is_integer() and chance.often():
         given_shape = tuple(dim if isinstance(dim, int) and 0 <= dim < 9 else 2 for dim in shape or ())
-        value = np.resize(np.array(draw(VALUES)), given_shape)
-        shape = shape if seldom(draw) else given_shape
+        value = np.resize(np.array([chance.value() for _ in range(chance.randint(1, 4))]), given_shape)
+        shape = shape if chance.seldom() else given_shape
     return TensorInfo(dtype, shape, value)
 
 
 @st.composite
 def calls(draw: st.DrawFn, op: type[OpDef]) -> tuple[Arranged[TensorInfo | None], dict[str, Any]]:
     """Operands and attributes of a damaged node."""
+    chance = Chance(draw(SEEDS))
     operands: Arranged[TensorInfo | None] = Arranged()
     symbols = {s for x in op.inputs if x.spec for dim in x.spec.dims for s, _ in dim.terms}
-    sizes = {symbol: draw(st.integers(0, 4)) for symbol in sorted(symbols)}
-    types = DTYPES | {name: draw(st.sampled_from(allowed)) for name, allowed in op.types.items()}
+    sizes = {symbol: chance.randint(0, 4) for symbol in sorted(symbols)}
+    types = DTYPES | {name: chance.choice(allowed) for name, allowed in op.types.items()}
     for declared in op.inputs:
         if declared.variadic:
-            operands.lists[declared.name] = draw(st.lists(infos(declared, types, sizes), max_size=4))
-        elif not seldom(draw):
-            operands.single[declared.name] = draw(infos(declared, types, sizes))
+            count = chance.randint(0, 4)
+            operands.lists[declared.name] = [info(chance, declared, types, sizes) for _ in range(count)]
+        elif not chance.seldom():
+            operands.single[declared.name] = info(chance, declared, types, sizes)
     attributes = {}
     for attribute in op.attributes:
-        if seldom(draw):
+        if chance.seldom():
             attributes[attribute.name] = draw(ANYTHING)
-        elif attribute.required or draw(st.booleans()):
+        elif attribute.required or chance.often():
             attributes[attribute.name] = draw(_fitting(attribute))
-    if seldom(draw):
+    if chance.seldom():
         attributes[draw(TEXTS)] = draw(ANYTHING)
     return operands, attributes
 
 
+FITTING: dict[Any, st.SearchStrategy[Any]] = {
+    bool: st.booleans(),
+    int: st.one_of(st.integers(0, 4), NUMBERS),
+    float: st.one_of(st.just(0.5), st.floats()),
+    list[int]: st.tuples(st.just(1), st.integers(1, 3), st.integers(1, 3), st.just(1)).map(list),
+}
+
+
 def _fitting(attribute: Attribute) -> st.SearchStrategy[Any]:
-    if attribute.choices:
-        return st.sampled_from(attribute.choices)
-    kinds: dict[Any, st.SearchStrategy[Any]] = {
-        bool: st.booleans(),
-        int: st.one_of(st.integers(0, 4), NUMBERS),
-        float: st.one_of(st.just(0.5), st.floats()),
-        list[int]: st.tuples(st.just(1), st.integers(1, 3), st.integers(1, 3), st.just(1)).map(list),
-    }
-    return kinds.get(attribute.type, ANYTHING)
+    return st.sampled_from(attribute.choices) if attribute.choices else FITTING.get(attribute.type, ANYTHING)
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -99,14 +99,15 @@ def unit_of(module: str) -> str:
     return rest[0] if first == "lstm_lower" and rest else first
 
 
-def known_modules(path: Path) -> set[str]:
+@functools.cache
+def known_modules(path: Path) -> frozenset[str]:
     """The modules of the project that a file imports."""
     found = set()
     for name in imports(path):
         module = name if name in MODULES else name.rpartition(".")[0]
         if module in MODULES:
             found.add(module)
-    return found
+    return frozenset(found)
 
 
 @functools.cache

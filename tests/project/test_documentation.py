@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -128,12 +131,19 @@ def test_no_exception_is_left_over() -> None:
         assert {word for word in command.split() if word.startswith("-")} <= set(quicker.split())
 
 
+PROGRAMS = {"lstm-lower": app, "python -m benchmarks": benchmarks_app}
+
+
+@functools.cache
+def commands_of(program: str) -> Mapping[str, Any]:
+    return typer.main.get_command(PROGRAMS[program]).commands
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_in_the_prose_exist(page: Path) -> None:
     """Commands that a sentence mentions have options that exist, and scripts that exist."""
-    programs = {"lstm-lower": app, "python -m benchmarks": benchmarks_app}
     for text in documentation.inline_commands(page):
-        program = next((start for start in programs if text.startswith(f"{start} ")), None)
+        program = next((start for start in PROGRAMS if text.startswith(f"{start} ")), None)
         if program is None:
             _, first, *rest = text.split()
             script = rest[0].replace(".", "/") + ".py" if first == "-m" else first
@@ -141,7 +151,7 @@ def test_commands_in_the_prose_exist(page: Path) -> None:
             known = ("pytest", "build", "sphinx", "lstm_lower", "benchmarks")
             assert (ROOT / script).is_file() or (first == "-m" and rest[0] in known), text
             continue
-        commands = typer.main.get_command(programs[program]).commands
+        commands = commands_of(program)
         first, *rest = text.removeprefix(f"{program} ").split()
         if first == "--help":
             continue

@@ -18,15 +18,11 @@ from tests.support import forks
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-# What the process has imported whose forks these are: nothing of an extra.
-CORE = tuple(name for name in forks.IMPORTED if name.partition(".")[0] not in EXTRAS)
-
-
 def without(packages: tuple[str, ...], code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs Python as if packages were not installed."""
     start = f"import sys; assert not {set(EXTRAS)!r} & sys.modules.keys(); sys.modules |= dict.fromkeys({packages!r}); "
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "COLUMNS": "200"}
-    return forks.run(["-c", start + code], folder, environment, seconds=60, imported=CORE)
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "PATH": "", "COLUMNS": "200"}
+    return forks.run(["-c", start + code], folder, environment, seconds=60)
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def words(command: str) -> list[str]:
 
 
 def run(command: Sequence[str], folder: Path, *, warnings: str = "error") -> str:
-    """Runs a command in a folder and returns what it printed."""
+    """Runs a page's command in a folder and returns what it printed."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -190,7 +190,7 @@ def run(command: Sequence[str], folder: Path, *, warnings: str = "error") -> str
         "COLUMNS": "200",
     }
     if command[0] == sys.executable and warnings == "error":
-        done = forks.run(command[1:], folder, environment, seconds=_PATIENCE)
+        done = forks.run(command[1:], folder, environment, seconds=_PATIENCE, imported=forks.IMPORTED_BY_PAGES)
     else:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_PATIENCE, check=False

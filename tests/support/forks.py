@@ -29,14 +29,14 @@ IMPORTED = (
     "lstm_lower.cli.main",
     "lstm_lower.passes.base",
     "lstm_lower.records.model_files",
-    "matplotlib.pyplot",
     "networkx",
     "numpy",
     "onnx.reference",
     "onnx_ir.passes.common",
-    "sklearn.datasets",
     "typer.core",
 )
+# Together they take as long as all of the above: for whole pages of commands, some of which draw or read digits.
+IMPORTED_BY_PAGES = (*IMPORTED, "matplotlib.pyplot", "sklearn.datasets")
 
 # What processes that measure import.
 MEASURING = ("lstm_lower.passes.base", "lstm_lower.records.model_files", "onnx.reference")
