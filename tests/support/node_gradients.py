@@ -20,10 +20,10 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 import lstm_lower as ll
 from tests.support.fuzz import node_tests
+from tests.support.fuzz.runs import evaluator
 from tests.support.widened import widen
 
 Array = np.ndarray[Any, Any]
@@ -365,11 +365,11 @@ def _runner(model: onnx.ModelProto, feeds: Feeds) -> Run:
         session.run(None, dict(feeds))
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common class)
         try:
-            evaluator = ReferenceEvaluator(model)
-            evaluator.run(None, dict(feeds))
+            reference = evaluator(model)
+            reference.run(None, dict(feeds))
         except Exception as other:  # noqa: BLE001 (nor have the evaluator's)
             raise RuntimeError(f"{error}; and onnx's evaluator: {other}") from error
-        return lambda fed: list(evaluator.run(None, dict(fed)))
+        return lambda fed: list(reference.run(None, dict(fed)))
     return lambda fed: list(session.run(None, dict(fed)))
 
 

@@ -83,6 +83,8 @@ def few_bits(s: Scope) -> Value:
 @idea(1)
 def mixed_types(s: Scope) -> Value:
     """A value in another floating type, what is done there, and back."""
+    if s.growth.smooth:
+        raise Refused("differences are as coarse as halves")
     value = s.floats()
     other = s.random.choice([name for name in ("float16", "float32", "float64") if name != value.dtype.name])
     inner = s.one("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(other)))
@@ -100,8 +102,8 @@ def rounded_to_bfloat16(s: Scope) -> Value:
     import ml_dtypes
 
     value = s.pick(lambda v: v.dtype == np.float32)
-    if not value.sample.size:
-        raise Refused("nothing to round")
+    if s.growth.smooth or not value.sample.size:
+        raise Refused("differences are as coarse as halves, or there is nothing to round")
     half = value.sample.astype(ml_dtypes.bfloat16)
     made = s.emit("Cast", [value], known=[half], to=16)[0]
     if s.chance(0.3):

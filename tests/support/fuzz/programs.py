@@ -78,18 +78,16 @@ def program(seed: int, *, smooth: bool = False) -> Program:
     Raises:
         Refused: the seed gives none that is valid.
     """
-    growth = Growth(seed, 0)
-    if smooth:
-        growth.dtype = np.dtype(growth.random.choice(["float32", "float64"]))
+    growth = Growth(seed, smooth=smooth)
     growth.opset = growth.random.choice([*range(OLDEST, newest_opset() + 1), 17, 18, 21])
     sizes = {key: growth.random.choice([0, 1, 1, 2, 2, 2, 3, 3, 3, 4]) for key in "TBHX"}
     if growth.chance(0.7):
         sizes = {key: size or 2 for key, size in sizes.items()}
     scope = Scope(growth)
     for _ in range(growth.random.randint(1, 5)):
-        _add_input(scope, sizes, smooth=smooth)
+        _add_input(scope, sizes)
     grow(scope, growth.random.randint(2, 14))
-    model = _model(scope, [] if smooth else _asked_shapes(scope), smooth=smooth)
+    model = _model(scope, [] if smooth else _asked_shapes(scope))
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:
@@ -136,7 +134,7 @@ def _runnable(model: onnx.ModelProto, feeds: list[Feeds]) -> list[Feeds]:
     return found
 
 
-def _add_input(scope: Scope, sizes: dict[str, int], *, smooth: bool) -> None:
+def _add_input(scope: Scope, sizes: dict[str, int]) -> None:
     growth = scope.growth
     keys = growth.random.choice(["TBH", "TBH", "TBH", "BTH", "BH", "BH", "HH", "H", "", "TB", "TBHX", "X", "BX", "T"])
     axes: list[int | str] = [1 if growth.chance(0.07) else key for key in keys]
@@ -148,7 +146,7 @@ def _add_input(scope: Scope, sizes: dict[str, int], *, smooth: bool) -> None:
     # A size declared as a number is one in every set of feeds.
     axes = [size if isinstance(size, int) else axis for axis, size in zip(axes, declared, strict=True)]
     others = [np.dtype(name) for name in growth.random.choice([COMMON, COMMON, RARE])]
-    kinds = [growth.dtype] * 7 + others * (not smooth)
+    kinds = [growth.dtype] * 7 + others * (not growth.smooth)
     entry = Input(growth.fresh("in"), growth.random.choice(kinds), tuple(axes), declared)
     growth.inputs.append(entry)
     shape = [sizes[axis] if isinstance(axis, str) else axis for axis in axes]
@@ -170,15 +168,15 @@ def _asked_shapes(scope: Scope) -> list[str]:
     return [scope.one("Shape", value).name for value in chosen if value.is_tensor]
 
 
-def _model(scope: Scope, asked: list[str], *, smooth: bool) -> onnx.ModelProto:
+def _model(scope: Scope, asked: list[str]) -> onnx.ModelProto:
     growth = scope.growth
     made = [name for node in scope.nodes for name in node.output if name in scope.values]
-    if smooth:
+    if growth.smooth:
         made = [name for name in made if scope.values[name].is_float and np.size(scope.values[name].sample)]
     if not made:
         raise Refused("no nodes")
     pool = made + made[-5:]
-    if not smooth and growth.chance(0.2):
+    if not growth.smooth and growth.chance(0.2):
         pool += [name for name in scope.values if name not in made]  # inputs and constants
     names = list(dict.fromkeys(growth.random.choice(pool) for _ in range(growth.random.randint(1, 8))))
     names += [name for name in asked if name not in names]

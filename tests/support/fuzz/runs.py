@@ -43,18 +43,20 @@ def run_open(session: Any, feeds: Mapping[str, Any]) -> list[Any]:
 
 
 def evaluated(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any] | None:
-    """What onnx's reference evaluator makes of a model; `None` where it does not come to an end.
+    """What onnx's reference evaluator makes of a model; `None` where it does not come to an end."""
+    try:
+        with np.errstate(all="ignore"):
+            return list(evaluator(model).run(None, {name: np.copy(value) for name, value in feeds.items()}))
+    except Exception:  # noqa: BLE001 (it lacks forms of operators, and fails at some)
+        return None
 
-    It takes a condition that a Loop leaves out for a false one.
-    """
+
+def evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
+    """onnx's reference evaluator of a model, which takes a condition that a Loop leaves out for a false one."""
     stated = onnx.ModelProto()
     stated.CopyFrom(model)
     stated.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1, bool), "no condition"))
     for node, _ in bodies(stated.graph):
         if node.op_type == "Loop" and len(node.input) > 1 and not node.input[1]:
             node.input[1] = "no condition"
-    try:
-        with np.errstate(all="ignore"):
-            return list(ReferenceEvaluator(stated).run(None, {name: np.copy(value) for name, value in feeds.items()}))
-    except Exception:  # noqa: BLE001 (it lacks forms of operators, and fails at some)
-        return None
+    return ReferenceEvaluator(stated)

@@ -79,11 +79,13 @@ class Input:
 class Growth:
     """What all scopes of one program share."""
 
-    def __init__(self, seed: int, opset: int) -> None:
+    def __init__(self, seed: int, *, smooth: bool = False) -> None:
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
-        self.opset = opset
-        self.dtype = np.dtype(self.random.choice(["float32"] * 8 + ["float64"] * 2 + ["float16"] * 2))
+        self.smooth = smooth  # gradients are taken
+        self.opset = 0
+        halves = [] if smooth else ["float16"] * 2
+        self.dtype = np.dtype(self.random.choice(["float32"] * 8 + ["float64"] * 2 + halves))
         self.inputs: list[Input] = []
         self.functions: list[onnx.FunctionProto] = []
         self.constants: set[str] = set()
