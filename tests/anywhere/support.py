@@ -14,11 +14,10 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from tests.support.provider_plugins import REQUIRED
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "train_anywhere"
-
-# Set where a missing program is a failure, as in CI.
-REQUIRED = "LSTM_LOWER_ANYWHERE"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime import providers
 from lstm_lower.runtime.provider_table import row_of
+from lstm_lower.runtime.training import device_state
 from tests.support.command_line import run, succeed
 from tests.support.provider_plugins import PLUGINS, needs, runs_here
 
@@ -64,12 +67,57 @@ def test_a_machine_without_the_device_is_named(short: str) -> None:
         InvalidInputError, match=rf"provider '{short}' requires a device of type FPGA .+, got CPU by \w+"
     ):
         ll.Session(product(), [(short, {"device_type": "FPGA"})])
+    if short == "webgpu":
+        # Whether a driver has a device shows when one opens.
+        return
     makers = {device.device.vendor for device in ort.get_ep_devices()}
     if short == "openvino" and not any("Intel" in maker for maker in makers):
         with pytest.raises(InvalidInputError, match=r"type CPU among Intel's .+ got CPU by \w+; providers=\['cpu'\]"):
             ll.Session(product(), [short])
     else:
         assert runs_here(short)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="drivers for Vulkan are named so on Linux")
+def test_a_machine_without_a_driver_for_vulkan(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime_ep_webgpu")
+    onnx.save(product(), tmp_path / "product.onnx")
+    words = ["-c", "from lstm_lower.cli.main import app; app(['run', 'product.onnx', '-p', 'webgpu', '--dim', 'N=2'])"]
+    none = {"PATH": "", "COLUMNS": "200", "VK_DRIVER_FILES": "/dev/null", "VK_ICD_FILENAMES": "/dev/null"}
+    environment = {**none, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 1
+    expected = (
+        "error: provider 'webgpu' requires one of the GPUs with a driver for Vulkan, Metal or Direct3D 12 (on Linux,"
+    )
+    expected += " libvulkan.so.1 and a driver for Vulkan: docs/providers.md), and opens none on this machine, got "
+    assert expected + "'Failed to get a WebGPU adapter" in done.stderr
+    assert done.stderr.endswith("; providers=['cpu'] runs here\n")
+
+
+def test_buffers_on_a_device_of_a_plugin() -> None:
+    needs("webgpu")
+    session = ll.Session(product(), ["webgpu"])
+    (device,) = device_state.input_devices(session.ort).values()
+    assert device.kind == "WebGPU_Buf"
+    for dtype in (np.float32, np.float16, np.int64, np.int32, np.uint8, np.bool_):
+        for shape in ((), (3,), (5, 7), (0, 3)):
+            array = RNG.integers(0, 2, shape).astype(dtype)
+            copied = device_state.host_copy(device_state.buffer(array, device))
+            assert (copied.dtype, copied.shape) == (array.dtype, shape)
+            np.testing.assert_array_equal(copied, array)
+    with pytest.raises(
+        InvalidInputError, match=r"in whose memory onnxruntime makes buffers, got 'WebGPU_Buf': .+\['cpu'\]"
+    ):
+        device_state.buffer(np.zeros(3, object), device)
 
 
 @pytest.mark.parametrize("short", PLUGINS)
@@ -135,11 +183,14 @@ def test_session_options_open_several_sessions() -> None:
         ll.Session(product(), ["ggml"], options, precision="float16")
 
 
-def test_command_line(tmp_path: Path) -> None:
-    needs("ggml")
+@pytest.mark.parametrize("short", ["ggml", "webgpu"])
+def test_command_line(short: str, tmp_path: Path) -> None:
+    needs(short)
     path = tmp_path / "product.onnx"
     onnx.save(product(), path)
-    assert " ms" in succeed("run", path, "-p", "ggml", "--dim", "N=2")
-    assert "passed" in succeed("check", path, "-p", "ggml")
+    assert " ms" in succeed("run", path, "-p", short, "--dim", "N=2")
+    assert "passed" in succeed("check", path, "-p", short)
+    if short == "webgpu":
+        return
     # Halves are further from float64 than float32's tolerance allows.
     assert run("check", path, "-p", "ggml", "--precision", "float16").exit_code == 1
