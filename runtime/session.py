@@ -15,7 +15,9 @@ import onnxruntime as ort
 from lstm_lower import arguments
 from lstm_lower.dims import format_shape, is_name
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.composites import is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.inline import InlineFunctionsPass
@@ -179,7 +181,9 @@ class Session:
 def _loadable(
     model: str | os.PathLike[str] | onnx.ModelProto | ir.Model, providers: Sequence[provider_names.Resolved]
 ) -> tuple[str | os.PathLike[str] | ir.Model, ir.Model]:
-    """What onnxruntime can open, and the model in it; composite ops are lowered on the way, for the provider.
+    """What onnxruntime can open, and the model in it.
+
+    Composite ops are lowered on the way, for the provider, and so is what it would fail on in a run.
 
     Raises:
         UnsupportedOpError: there are ops that cannot be lowered, or that the provider would compute otherwise.
@@ -189,7 +193,7 @@ def _loadable(
     loaded = run_passes(model, [SortPass(), NameOutputsPass()], lambda _, result: modified.append(result.modified))
     verify_structure(loaded)
     target = provider_names.target_of(providers)
-    if is_to_lower(loaded):
+    if is_to_lower(loaded) or (target is not None and _fails_in_runs(loaded, target)):
         lowered = lower(loaded, target=target)
         return lowered, lowered
     if target is not None:
@@ -206,6 +210,14 @@ def _loadable(
     if isinstance(model, (str, os.PathLike)) and stays and not keeps_small_weights_outside(loaded):
         return model, loaded
     return loaded, loaded
+
+
+def _fails_in_runs(model: ir.Model, target: str) -> bool:
+    """Whether a provider takes nodes of a model that it fails on later."""
+    facts, aim = Facts.of(model), target_of(target)
+    bodies = (model.graph, *(function.graph for function in model.functions.values()))
+    views = (facts.view(node) for body in bodies for node in all_nodes(body))
+    return any(view is not None and aim.fails(view) for view in views)
 
 
 def _parse(data: bytes) -> onnx.ModelProto:

@@ -29,6 +29,7 @@ class Lack:
         what: of it, for a message.
         where: whether a node is of that form; `None` where all are.
         silent: whether the target computes it otherwise without a word, instead of leaving it to others or failing.
+        fails: whether it takes such a node, and fails in a run.
         formula: what stands for it there, where that is another thing than for all that lack the operator.
     """
 
@@ -36,6 +37,7 @@ class Lack:
     what: str = ""
     where: Callable[[Any], bool] | None = None
     silent: bool = False
+    fails: bool = False
     formula: Callable[[Any, Builder], Sequence[Expr]] | None = None
 
     def holds(self, view: std.Standard) -> bool:
@@ -96,6 +98,10 @@ class Target:
         if self.runs and not silent and not isinstance(view, self.runs):
             return f"no {view.op_type}"
         return None
+
+    def fails(self, view: std.Standard) -> bool:
+        """Whether the target takes a node and fails in a run."""
+        return any(lack.fails and lack.holds(view) for lack in self.lacks)
 
     def lack(self, view: std.Standard, *, silent: bool = False) -> Lack | None:
         """The form that the target lacks and a node is of; arguments are those of `fault`."""
@@ -238,7 +244,9 @@ TARGETS = {
         Target(
             "webgpu",
             lacks=(
-                *(Lack(std.ControlFlow), Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress)),
+                # The loop runs on the processor and hands the device's kernels in its body what lies there.
+                Lack(std.ControlFlow, fails=True),
+                *(Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress)),
                 # What WGSL guarantees of these is 5e-4, 7e-5 and less: drivers compute them so.
                 Lack(std.Sin, "in float32", _in_floats, silent=True, formula=formulas.in_float64),
                 Lack(std.Cos, "in float32", _in_floats, silent=True, formula=formulas.in_float64),
@@ -249,8 +257,8 @@ TARGETS = {
                 Lack(std.Log, "of any number", _open_logarithm, silent=True, formula=formulas.logarithm),
                 # It is made of sines.
                 Lack(std.DFT, silent=True),
-                Lack(std.BatchNormalization, "that trains", lambda view: view.training_mode != 0),
-                Lack(std.Resize, "with antialias", lambda view: view.attribute("antialias", 0) != 0),
+                Lack(std.BatchNormalization, "that trains", lambda view: view.training_mode != 0, fails=True),
+                Lack(std.Resize, "with antialias", lambda view: view.attribute("antialias", 0) != 0, fails=True),
             ),
             without=_SMALL_FLOATS | _OTHER_INTEGERS | {ir.DataType.BFLOAT16, ir.DataType.STRING},
             leaves=_WIDE,

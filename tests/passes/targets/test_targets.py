@@ -200,6 +200,21 @@ def test_what_a_provider_would_compute_otherwise_is_written_otherwise(text: str,
         np.testing.assert_allclose(session.run(feeds)["y"], expected, rtol=1e-6, atol=2e-7)
 
 
+def test_loops_on_webgpu_are_unrolled_by_the_session() -> None:
+    needs("webgpu")
+    model = onnx.parser.parse_model(LOOP)
+    with pytest.raises(
+        UnsupportedOpError, match=r"no Scan, got 'last'; --dim or sizes=\{...\} fixes its number of steps"
+    ):
+        ll.Session(model, ["webgpu"])
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
+    feeds = {"x": np.arange(12, dtype=np.float32).reshape(4, 3) / 8, "h": np.ones(3, np.float32)}
+    found = placement(model, ["webgpu"]).nodes["WebGpuExecutionProvider"]
+    assert sum(node.startswith("Tanh") for node in found) == 4
+    expected = ll.Session(model).run(feeds)["last"]
+    np.testing.assert_allclose(ll.Session(model, ["webgpu"]).run(feeds)["last"], expected, rtol=1e-5)
+
+
 def test_logarithms_of_what_is_above_zero_stay() -> None:
     model = one("(float[3] x) => (float[3] y) { y = Log(x) }")
     once = ll.lower(model, target="webgpu")
