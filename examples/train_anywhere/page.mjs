@@ -1,7 +1,10 @@
-// The page: a bundle and data come in, a loss goes down, a model goes out.
-import * as ort from "onnxruntime-web";
+// The page: a bundle and data come in, a loss goes down, a model goes out. `?provider=webgpu` runs it on the GPU.
 import uPlot from "uplot";
 import { batch, classesOf, feedsOf, lossOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
+
+const asked = new URLSearchParams(location.search);
+const provider = asked.get("provider") ?? "wasm";
+const ort = await import(provider === "webgpu" ? "onnxruntime-web/webgpu" : "onnxruntime-web");
 
 const the = (id) => document.getElementById(id);
 const files = {};
@@ -40,7 +43,7 @@ async function attempt(action) {
 async function session(file) {
   const { model, data } = about.files[file];
   const externalData = data.map((path) => ({ path, data: files[path] }));
-  return ort.InferenceSession.create(files[model], { executionProviders: ["wasm"], externalData });
+  return ort.InferenceSession.create(files[model], { executionProviders: [provider], externalData });
 }
 
 /** Begins with the first state of the bundle. */
@@ -168,4 +171,8 @@ for (const kind of ["dragover", "dragleave", "drop"])
     the("drop").classList.toggle("over", kind === "dragover");
     if (kind === "drop") attempt(() => take(event.dataTransfer.files));
   });
-attempt(() => load(new URLSearchParams(location.search).get("bundle") ?? "bundle"));
+attempt(() => {
+  if (!["wasm", "webgpu"].includes(provider)) throw new Error(`provider requires wasm or webgpu, got ${provider}`);
+  if (provider === "webgpu" && !navigator.gpu) throw new Error("webgpu requires a browser that has it, on https or localhost; the page without ?provider=webgpu runs here");
+  return load(asked.get("bundle") ?? "bundle");
+});

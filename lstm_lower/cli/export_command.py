@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, ScheduleOption
+from lstm_lower.cli.options import JsonOption, ModelArgument, OpsetOption, PluginOption, ScheduleOption, TargetOption
 from lstm_lower.cli.sources import (
     CheckpointOption,
     ImportOptions,
@@ -60,6 +60,7 @@ def export(
     accumulate: Annotated[int, typer.Option(min=1, help="Steps whose gradients are added up for one update.")] = 1,
     opset: OpsetOption = None,
     schedule: ScheduleOption = "auto",
+    target: TargetOption = None,
     external_data: Annotated[
         bool, typer.Option("--external-data", help="Keep weights in files of their own, <file>.data.")
     ] = False,
@@ -92,7 +93,8 @@ def export(
         if trained is not None or initial is not None or accumulate > 1 or any(x is not None for x in options.values()):
             step = _trainer(step, trained, initial, {**options, "accumulate": accumulate})
         wanted: Any = names_of(files)
-        export_training(step, folder, files=wanted, opset=opset, schedule=schedule, external_data=external_data or None)
+        forms: dict[str, Any] = {"opset": opset, "schedule": schedule, "target": target}
+        export_training(step, folder, files=wanted, **forms, external_data=external_data or None)
         _print(folder, time.perf_counter() - start, as_json=as_json)
 
 

@@ -64,6 +64,7 @@ def export_training(
     files: Sequence[File] = FILES,
     opset: int | None = None,
     schedule: str = "auto",
+    target: str | None = None,
     external_data: bool | None = None,
 ) -> Path:
     """Writes a training step as plain ONNX files, and a description that any language can read.
@@ -78,6 +79,7 @@ def export_training(
             `training.json` is always written.
         opset: as for `lower`.
         schedule: as for `lower`.
+        target: as for `lower`; `webgpu` for WebGPU in a browser.
         external_data: keep weights in `<file>.data`; `None` where protobuf's 2 GB would not hold them.
 
     Returns:
@@ -106,7 +108,9 @@ def export_training(
                 models["eval"] = evaluation
             if "predict" in wanted:
                 models["predict"] = prediction_of(evaluation)
-    lowered: dict[str, ir.Model] = {file: lower(model, opset, schedule) for file, model in models.items()}
+    lowered: dict[str, ir.Model] = {
+        file: lower(model, opset, schedule, target=target) for file, model in models.items()
+    }
     if "predict" in lowered:
         # Only now, so that weights stay as they are in the state, each in one place.
         parts.fill(lowered["predict"])

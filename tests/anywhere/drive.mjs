@@ -3,8 +3,8 @@ import { join } from "node:path";
 
 import { inChromium } from "../../benchmarks/anywhere/chromium.mjs";
 
-const { packages, chromium: executablePath, url, data, steps, size, names, folder, picture } = JSON.parse(process.argv[2]);
-const options = { acceptDownloads: true, colorScheme: "light", viewport: { width: 860, height: 720 } };
+const { packages, chromium: executablePath, url, data, steps, size, names, folder, picture, webgpu } = JSON.parse(process.argv[2]);
+const options = { webgpu, acceptDownloads: true, colorScheme: "light", viewport: { width: 860, height: 720 } };
 await inChromium(packages, executablePath, options, async (page) => {
   const wrong = [];
   page.on("pageerror", (error) => wrong.push(String(error)));
@@ -15,6 +15,7 @@ await inChromium(packages, executablePath, options, async (page) => {
   const sent = [];
   page.on("request", (request) => request.method() !== "GET" && sent.push(request.url()));
   await page.goto(url);
+  if (webgpu && !(await page.evaluate(async () => await navigator.gpu?.requestAdapter()))) throw new Error("Chromium has no adapter");
   await page.setInputFiles("#files", data);
   await page.fill("#steps", String(steps));
   await page.fill("#size", String(size));

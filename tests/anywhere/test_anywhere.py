@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import http.server
 import json
@@ -157,8 +159,13 @@ class _Page(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 def server(case: Case) -> Iterator[str]:
     # One page gets its data before its bundle, as from a slow server.
-    delay = 0.5 if case.name == "torch_lstm" else 0
-    handler = functools.partial(_Page, bundle=case.bundle, delay=delay, directory=str(EXAMPLE))
+    with _served(case.bundle, 0.5 if case.name == "torch_lstm" else 0) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _served(bundle: Path, delay: float = 0) -> Iterator[str]:
+    handler = functools.partial(_Page, bundle=bundle, delay=delay, directory=str(EXAMPLE))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
         thread = threading.Thread(target=served.serve_forever)
         thread.start()
@@ -167,15 +174,33 @@ def server(case: Case) -> Iterator[str]:
         thread.join()
 
 
+def _driven(case: Case, url: str, folder: Path, **options: Any) -> Any:
+    """What the page says after it has trained on the case's data."""
+    options = {
+        "packages": str(EXAMPLE), "chromium": chromium(), "url": url, "data": str(case.data), "steps": len(case.losses),
+        "size": case.size, "names": case.model_files, "folder": str(folder), **options,
+    }  # fmt: skip
+    return _run(node(), Path(__file__).parent / "drive.mjs", json.dumps(options), folder=folder)
+
+
 def test_browser(case: Case, server: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     picture = ROOT / "docs" / "images" / "train_in_browser.png"
     wanted = case.name == "keras_digits" and request.config.getoption("--update-pictures")
-    options = {
-        "packages": str(EXAMPLE), "chromium": chromium(), "url": server, "data": str(case.data),
-        "steps": len(case.losses), "size": case.size, "names": case.model_files, "folder": str(tmp_path),
-        "picture": str(picture) if wanted else None,
-    }  # fmt: skip
-    found = _run(node(), Path(__file__).parent / "drive.mjs", json.dumps(options), folder=tmp_path)
+    found = _driven(case, server, tmp_path, picture=str(picture) if wanted else None)
     assert found["wrong"] == found["foreign"] == found["sent"] == []
     assert "classes right" in found["said"]
     _check(case, found, tmp_path / "predict.onnx")
+
+
+@pytest.mark.slow
+def test_browser_with_webgpu(case: Case, tmp_path: Path) -> None:
+    """On Chromium's driver that computes on the processor; what needs float64 is refused."""
+    step = ROOT / "examples/keras_digits/digits_train.onnx"
+    if case.name != "keras_digits":
+        pytest.skip("PyTorch's Adam has scalars of float64, which onnxruntime-web's WebGPU does not have")
+    ll.export_training(step, tmp_path / "bundle", target="webgpu")
+    short = dataclasses.replace(case, bundle=tmp_path / "bundle", losses=case.losses[:10])
+    with _served(short.bundle) as url:
+        found = _driven(short, f"{url}&provider=webgpu", tmp_path, webgpu=True)
+    assert found["wrong"] == found["foreign"] == found["sent"] == []
+    np.testing.assert_allclose(found["losses"], short.losses, rtol=1e-5)

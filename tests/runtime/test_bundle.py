@@ -16,6 +16,7 @@ import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError
 from lstm_lower.records import state
 from tests.support.bundles import batch, classifier, plain_loop
+from tests.support.command_line import succeed
 from tests.support.training_models import quadratic
 
 
@@ -64,6 +65,18 @@ def test_plain_loop_equals_the_trainer_bit_for_bit(tmp_path: Path, *, external: 
     first = ort.InferenceSession(tmp_path / "trained" / "init.onnx").run(["w"], {})[0]
     np.testing.assert_array_equal(first, trained["w"])
     assert not np.isnan(loss)
+
+
+def test_a_bundle_for_a_target(tmp_path: Path) -> None:
+    step = Path(__file__).parents[2] / "examples/keras_digits/digits_train.onnx"
+    for target in (None, "webgpu"):
+        ll.export_training(step, tmp_path / "bundle", files=["init", "train"], target=target)
+        ops = {node.op_type for node in onnx.load(tmp_path / "bundle" / "train.onnx").graph.node}
+        assert ("Scan" in ops) is (target is None)
+    succeed("export", step, "-o", tmp_path / "again", "--target", "webgpu", "--files", "init,train")
+    assert (tmp_path / "again/train.onnx").read_bytes() == (tmp_path / "bundle/train.onnx").read_bytes()
+    with pytest.raises(InvalidInputError, match="target requires one of"):
+        ll.export_training(step, tmp_path / "bundle", target="abacus")
 
 
 def test_inputs_have_no_defaults(tmp_path: Path) -> None:
