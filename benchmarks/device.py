@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +15,7 @@ from rich.markup import escape
 
 from benchmarks import torch_step
 from benchmarks.block import Case
-from benchmarks.device_runs import OurRun, Place, StepRun, TorchRun
+from benchmarks.device_runs import CAPTURED, OurRun, Place, StepRun, TorchRun
 from benchmarks.options import JsonOption, OutputOption, hand_out, parse_shape
 from benchmarks.race_command import DEFAULT_SHAPES
 from benchmarks.worker import absence
@@ -58,18 +60,20 @@ class Row:
     absence: str | None
 
 
-def contestants_of(case: Case, place: Place) -> Iterator[tuple[str, Worker]]:
-    """Every contestant in a process of its own."""
+def contestants_of(case: Case, place: Place) -> Iterator[tuple[str, Callable[[], Worker]]]:
+    """What starts each contestant, in a process of its own."""
+    start = partial(partial, Worker, threads=place.threads)
     if case.op == "torch":
-        for name in ("scan", "unroll", "pytorch"):
-            yield name, Worker(StepRun, name, case, place, threads=place.threads)
+        ours = ("scan", "unroll", *((CAPTURED,) if place.provider == "cuda" else ()))
+        for name in (*ours, "pytorch"):
+            yield name, start(StepRun, name, case, place)
         return
-    yield "scan", Worker(OurRun, case, "scan", place, as_graph=False, threads=place.threads)
-    yield "unroll", Worker(OurRun, case, "unroll", place, as_graph=False, threads=place.threads)
+    yield "scan", start(OurRun, case, "scan", place, as_graph=False)
+    yield "unroll", start(OurRun, case, "unroll", place, as_graph=False)
     if place.provider == "cuda":
-        yield "unroll, CUDA graph", Worker(OurRun, case, "unroll", place, as_graph=True, threads=place.threads)
+        yield CAPTURED, start(OurRun, case, "unroll", place, as_graph=True)
     for name in ("pytorch", "floor-pytorch"):
-        yield name, Worker(TorchRun, name, case, place, threads=place.threads)
+        yield name, start(TorchRun, name, case, place)
 
 
 def measured(case: Case, place: Place, seconds: float) -> list[Row]:
@@ -79,8 +83,12 @@ def measured(case: Case, place: Place, seconds: float) -> list[Row]:
         InvalidInputError: results of ours are wrong.
     """
     with contextlib.ExitStack() as stack:
+        names, starts = zip(*contestants_of(case, place), strict=True)
+        # A GPU takes seconds to get ready, for all of them at once as long as for one.
+        with ThreadPoolExecutor(len(starts)) as pool:
+            workers = [pool.submit(start) for start in starts]
         field = []
-        for name, worker in contestants_of(case, place):
+        for name, worker in zip(names, (started.result() for started in workers), strict=True):
             stack.callback(worker.close)
             error = worker.facts.get("error")
             if error is not None and not error <= TOLERANCES[place.precision or "float32"]:

@@ -25,6 +25,8 @@ from lstm_lower.runtime.training.device_state import buffer, input_devices, outp
 Array = np.ndarray[Any, Any]
 
 HOST_PROVIDER = row_of("cpu").name
+# A schedule, and that the provider captures the run.
+CAPTURED = "unroll, CUDA graph"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,16 +99,23 @@ class OurRun(Measured):
         self._session = session.ort
         fed = {name: operands[name] for name in session.inputs}
         expected = Session(model, "cpu", self._options(place)).run(fed)
-        # A captured graph reads and writes the addresses of its first run.
+        # A captured graph reads and writes the addresses of its first run, but not the values that were there then.
         self._binding = self._session.io_binding()
-        for name, device in input_devices(self._session).items():
-            self._binding.bind_ortvalue_input(name, buffer(fed[name], device))
+        operands_there = {
+            name: buffer(np.zeros_like(fed[name]), device) for name, device in input_devices(self._session).items()
+        }
+        for name, value in operands_there.items():
+            self._binding.bind_ortvalue_input(name, value)
         self._results = {
             name: buffer(np.zeros_like(expected[name]), device)
             for name, device in output_devices(self._session).items()
         }
         for name, value in self._results.items():
             self._binding.bind_ortvalue_output(name, value)
+        self.run()
+        for name, value in operands_there.items():
+            if fed[name].size:
+                value.update_inplace(fed[name])
         self.run()
         found = [errors(value.numpy(), expected[name])[1] for name, value in self._results.items()]
         on_host: list[str] = []
@@ -166,8 +175,11 @@ class StepRun(Measured):
         if name == "pytorch":
             self._run = torch_step.in_pytorch(case, device=place.torch_device)
             return
-        where = {"providers": place.provider, "precision": place.precision}
-        self._run, self.facts = torch_step.in_ours(case, place.threads, name, **where)
+        options = {"enable_cuda_graph": "1"} if name == CAPTURED else {}
+        where: dict[str, Any] = {"providers": (place.provider, options), "precision": place.precision}
+        schedule, _, captured = name.partition(",")
+        target = "cuda-graph" if captured else None
+        self._run, self.facts = torch_step.in_ours(case, place.threads, schedule, target, **where)
         self.facts["error"] = errors(np.asarray(self._run()), np.asarray(torch_step.in_pytorch(case)()))[1]
 
     def run(self) -> Any:

@@ -47,6 +47,7 @@ class Row:
         captures: the option that lets it capture what it runs once and repeat that, and the target of such models.
         precisions: name -> options with which it computes in that precision, the one without a wish first. None of
             them is a lower one than float32 unless somebody asked for it.
+        preloads: whether the provider needs NVIDIA's libraries, which may lie in packages of their own.
     """
 
     short: str
@@ -56,6 +57,7 @@ class Row:
     target: str | None = None
     captures: tuple[str, str] | None = None
     precisions: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=lambda: {"float32": {}})
+    preloads: bool = False
 
     def configure(self, options: Options, precision: str | None = None) -> Options:
         """Options of a session: those given, and those of the precision wherever the ones given leave it open."""
@@ -93,8 +95,9 @@ ROWS = (
         captures=("enable_cuda_graph", "cuda-graph"),
         # Its own default is products of numbers rounded to 11 bits.
         precisions={"float32": {"use_tf32": "0"}, "tf32": {"use_tf32": "1"}},
+        preloads=True,
     ),
-    Row("tensorrt", "TensorrtExecutionProvider"),
+    Row("tensorrt", "TensorrtExecutionProvider", preloads=True),
     Row(
         "openvino",
         "OpenVINOExecutionProvider",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,7 +79,36 @@ def _named(provider: Any) -> tuple[Row, dict[str, Any]]:
             f"provider {name!r} requires one of {names}, which this onnxruntime has, or a plug-in, one of {plugins}"
             f"{nearest(name, [*names, *plugins])}{hint}"
         )
+    if row.preloads:
+        _preload()
     return row, options
+
+
+@functools.cache
+def _preload() -> str:
+    """Loads CUDA's and cuDNN's libraries out of NVIDIA's packages, where no provider looks; says what is missing."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        ort.preload_dlls()
+    return said.getvalue()
+
+
+def check_loaded(session: ort.InferenceSession, providers: Sequence[Resolved]) -> None:
+    """Checks that a session has the providers that it was opened with: onnxruntime leaves those out that do not load.
+
+    Raises:
+        InvalidInputError: one is missing; the message says which of its libraries are not there, if it is that.
+    """
+    missing = [row_of(name) for name, _ in providers if name not in session.get_providers()]
+    if not missing:
+        return
+    row = missing[0]
+    failures = [line for line in _preload().splitlines() if line.startswith("Failed")] if row.preloads else []
+    why = f": {failures[0]}; the extra [cuda] brings them (docs/install.md)" if failures else ""
+    raise InvalidInputError(
+        f"provider {row.short!r} requires a working installation and its device, got one that fails to load{why}; "
+        "providers=['cpu'] runs here"
+    )
 
 
 def attach(options: ort.SessionOptions, providers: Sequence[Resolved]) -> list[Resolved] | None:
@@ -123,6 +155,15 @@ def target_of(providers: Sequence[Resolved]) -> str | None:
         return None
     row = row_of(providers[0][0])
     return row.captures[1] if row.captures is not None and is_captured(providers) else row.target
+
+
+def uncaptured(providers: Sequence[Resolved]) -> list[Resolved]:
+    """The same providers, each without its option to capture."""
+    options = {name: row_of(name).captures for name, _ in providers}
+    return [
+        (name, {key: value for key, value in given.items() if (option := options[name]) is None or key != option[0]})
+        for name, given in providers
+    ]
 
 
 def is_captured(providers: Sequence[Resolved]) -> bool:

@@ -100,8 +100,11 @@ def as_written() -> ort.SessionOptions:
 
 
 @contextlib.contextmanager
-def failures_explained() -> Iterator[ort.RunOptions]:
+def failures_explained(capture: int = 0) -> Iterator[ort.RunOptions]:
     """Turns a failure of a run into one error.
+
+    Args:
+        capture: which of the runs that a provider has captured this one repeats, where it captures; a number.
 
     Yields:
         Options for the run, under which onnxruntime does not write the failure to its log as well.
@@ -111,8 +114,8 @@ def failures_explained() -> Iterator[ort.RunOptions]:
     """
     quiet = ort.RunOptions()
     quiet.log_severity_level = 4
-    # The default. onnxruntime 1.32 asks for it in each run, and what is not set costs an exception of 40 microseconds.
-    quiet.add_run_config_entry("gpu_graph_id", "0")
+    # onnxruntime 1.32 asks for it in each run, and what is not set costs an exception of 40 microseconds.
+    quiet.add_run_config_entry("gpu_graph_id", str(capture))
     try:
         yield quiet
     except Exception as error:

@@ -92,11 +92,7 @@ class Session:
             source, loaded = _loadable(model, chosen)
             self.ort = _open(source, options, chosen)
             self._batches = batch_sizes(loaded)
-        missing = [name for name, _ in chosen if name not in self.ort.get_providers()]
-        if missing:
-            raise InvalidInputError(
-                f"provider {missing[0]!r} requires a working installation, got one that fails to load"
-            )
+        provider_names.check_loaded(self.ort, chosen)
         self._captured = provider_names.is_captured(chosen)
         initialized = {value.name for value in self.ort.get_overridable_initializers()}
         self._inputs = {value.name: value for value in self.ort.get_inputs()}

@@ -14,6 +14,8 @@ from lstm_lower.graph.form import node_label
 from lstm_lower.passes.decompositions.registry import decomposes
 
 INT64 = ir.DataType.INT64
+# As many parts as onnxruntime's kernels for GPUs take as arguments; lists of more are copied to the device first.
+PARTS = 32
 
 
 @decomposes(std.Size)
@@ -63,6 +65,32 @@ def tile(view: std.Tile, b: Builder) -> list[Expr] | None:
     for axis, count in enumerate(repeats):
         result = result if count == 1 else b.concat([result] * int(count), axis)
     return [b.op(std.Identity, result) if result.value is view.data else result]
+
+
+@decomposes(std.Concat)
+def joined(view: std.Concat, b: Builder) -> list[Expr] | None:
+    """Many parts, `PARTS` of them at a time."""
+    parts, axis = [b.wrap(part) for part in view.parts], view.axis
+    if len(parts) <= PARTS or axis is None:
+        return None
+    while len(parts) > 1:
+        parts = [b.concat(parts[first : first + PARTS], axis) for first in range(0, len(parts), PARTS)]
+    return parts
+
+
+@decomposes(std.Split)
+def divided(view: std.Split, b: Builder) -> list[Expr] | None:
+    """Into many parts, by way of larger ones that are `PARTS` of them each."""
+    sizes, axis = view.sizes, view.axis
+    if sizes is None or axis is None or len(sizes) <= PARTS:
+        return None
+    groups = [sizes[first : first + PARTS] for first in range(0, len(sizes), PARTS)]
+    whole = b.ops(std.Split, b.wrap(view.data), b.ints(*map(sum, groups)), outputs=len(groups), axis=axis)
+    return [
+        part
+        for larger, group in zip(whole, groups, strict=True)
+        for part in b.ops(std.Split, larger, b.ints(*group), outputs=len(group), axis=axis)
+    ]
 
 
 def _chained(step: Callable[[Expr, Expr], Expr], operands: Sequence[ir.Value | None], b: Builder) -> Expr:

@@ -15,6 +15,7 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.loops.closed_bodies import ClosedBodies
 from lstm_lower.passes.loops.views.loop import is_scan, scans_of
+from lstm_lower.passes.targets.step_reads import ReadStepsPass
 from lstm_lower.passes.targets.table import Target
 
 # Of a model that a target cannot run at all, not every node is worth naming.
@@ -48,7 +49,8 @@ class DecomposeForTargetPass(DecomposePass):
 def legalizing_passes(target: Target) -> list[Pass]:
     """What makes an optimised model one for a target, and refuses it where that is not certain."""
     closing: list[Pass] = [ClosedBodies()] if target.closed_bodies else []
-    return [DecomposeForTargetPass(target), *closing, CheckTargetPass(target)]
+    reading: list[Pass] = [ReadStepsPass()] if target.kernels_count else []
+    return [*reading, DecomposeForTargetPass(target), *closing, CheckTargetPass(target)]
 
 
 class CheckTargetPass(Pass):

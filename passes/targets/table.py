@@ -15,6 +15,7 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.passes.decompositions.arrays import PARTS
 from lstm_lower.passes.targets import formulas
 
 Views = tuple[type[std.Standard], ...]
@@ -59,6 +60,7 @@ class Target:
         closed_bodies: whether a Scan's body may read nothing from outside.
         nested_loops: whether it runs loops in loops.
         fixed_sizes: whether every size has to be known beforehand.
+        kernels_count: whether many small kernels take longer than a few large ones.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Target:
     closed_bodies: bool = False
     nested_loops: bool = True
     fixed_sizes: bool = False
+    kernels_count: bool = False
 
     def schedule(self, wanted: str) -> str:
         """The schedule under which loops are lowered.
@@ -135,6 +138,10 @@ def _other_pad(view: std.Pad) -> bool:
     return view.operand(3) is not None or view.mode != "constant"
 
 
+def _many(view: std.Concat | std.Split) -> bool:
+    return max(len(view.inputs), len(view.node.outputs)) > PARTS
+
+
 def _several(view: std.Standard) -> bool:
     return len(view.inputs) != 2
 
@@ -163,19 +170,23 @@ def _open_logarithm(view: std.Log) -> bool:
 
 # Operands that onnxruntime's kernels for GPUs read on the host; what the device computes is copied there first.
 _ON_THE_HOST: dict[type[std.Standard], tuple[int, ...]] = {
+    std.AffineGrid: (1,),
     std.ConstantOfShape: (0,),
     std.CumSum: (1,),
+    std.Dropout: (1, 2),
     std.Expand: (1,),
     std.OneHot: (1,),
     std.Pad: (1, 3),
     std.Range: (0, 1, 2),
     std.Reduction: (1,),
     std.Reshape: (1,),
+    std.Resize: (1, 2, 3),
     std.Slice: (1, 2, 3, 4),
     std.Split: (1,),
     std.Squeeze: (1,),
     std.Tile: (1,),
     std.TopK: (1,),
+    std.Trilu: (1,),
     std.Unsqueeze: (1,),
 }
 
@@ -235,11 +246,17 @@ TARGETS = {
             "cuda-graph",
             lacks=(
                 *(Lack(std.ControlFlow), Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress), Lack(std.Shape)),
-                Lack(std.Size),
+                *(
+                    Lack(std.Size),
+                    Lack(std.NonMaxSuppression),
+                    Lack(std.Concat, "of many parts", _many),
+                    Lack(std.Split, "into many parts", _many),
+                ),
                 *(Lack(op, "whose sizes, places or axes are computed by the device", _computed) for op in _ON_THE_HOST),
             ),
             without=frozenset({ir.DataType.STRING}),
             fixed_sizes=True,
+            kernels_count=True,
         ),
         Target(
             "webgpu",

@@ -11,21 +11,50 @@ import onnxruntime as ort
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.runtime.serialized import failures_explained
 from lstm_lower.runtime.session import Session
-from lstm_lower.runtime.training.device_state import HOST, Array, Device, DeviceState, buffer, host_copy
+from lstm_lower.runtime.training.device_state import (
+    HOST,
+    Array,
+    Device,
+    DeviceState,
+    buffer,
+    host_copy,
+    output_devices,
+)
 from lstm_lower.runtime.values import number_dtype
 
 
 class Bindings:
-    """Bindings of a session for both turns of the state, for each choice of outputs."""
+    """Bindings of a session for both turns of the state, for each choice of outputs.
 
-    def __init__(self, session: Session, state: DeviceState, loss: str | None, devices: Mapping[str, Device]) -> None:
+    A provider that captures a run repeats it on the same buffers, so it captures one run for each binding. Outputs then
+    stay on the device, too: what copies them to the host after a run is not repeated.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        state: DeviceState,
+        loss: str | None,
+        devices: Mapping[str, Device],
+        *,
+        captured: bool = False,
+    ) -> None:
         """Makes the loss's buffer.
+
+        Args:
+            session: of the step.
+            state: the buffers of the state.
+            loss: name of the loss, if there is one.
+            devices: where the session wants its inputs.
+            captured: whether its provider captures runs; all sizes are known then.
 
         Raises:
             InvalidModelError: the loss is not a scalar.
         """
         self._session, self._state, self._loss_name, self._devices = session, state, loss, devices
-        self._loss = buffer(np.zeros((), _scalar_dtype(session, loss)), HOST)
+        self._captured = captured
+        self._outputs = output_devices(session.ort) if captured else {}
+        self._loss = buffer(np.zeros((), _scalar_dtype(session, loss)), self._outputs.get(loss or "", HOST))
         self._feeds: dict[str, tuple[tuple[int, ...], ort.OrtValue]] = {}
         self._made: dict[tuple[str, ...], tuple[ort.IOBinding, ort.IOBinding]] = {}
 
@@ -52,10 +81,11 @@ class Bindings:
             InvalidInputError: an output is not one of the model's, or onnxruntime fails.
         """
         binding = self.of(fetched)[self._state.turn]
-        # A bound output without a buffer keeps the one of its last run, which may be of another size.
-        for name in fetched:
-            binding.bind_output(name, HOST.kind, HOST.number)
-        with failures_explained() as quiet:
+        if not self._captured:
+            # A bound output without a buffer keeps the one of its last run, which may be of another size.
+            for name in fetched:
+                binding.bind_output(name, HOST.kind, HOST.number)
+        with failures_explained(1 + 2 * [*self._made].index(fetched) + self._state.turn) as quiet:
             self._session.ort.run_with_iobinding(binding, quiet)
         return binding
 
@@ -82,8 +112,16 @@ class Bindings:
                     binding.bind_ortvalue_input(name, value)
                 if self._loss_name is not None:
                     binding.bind_ortvalue_output(self._loss_name, self._loss)
+                if self._captured:
+                    for name in fetched:
+                        binding.bind_ortvalue_output(name, self._buffer_of(name))
             self._made[fetched] = made
         return self._made[fetched]
+
+    def _buffer_of(self, output: str) -> ort.OrtValue:
+        """A buffer for an output of known sizes, where the session makes it."""
+        declared = next(value for value in self._session.ort.get_outputs() if value.name == output)
+        return buffer(np.zeros(declared.shape, number_dtype(declared)), self._outputs[output])
 
 
 def _scalar_dtype(session: Session, loss: str | None) -> Any:

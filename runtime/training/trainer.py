@@ -132,10 +132,6 @@ class Trainer(Portable, Diagnosed, Trainable):
         read_all(edited)
         self.model = edited
         self.providers = provider_names.resolve(providers, precision, session_options)
-        if provider_names.is_captured(self.providers):
-            raise InvalidInputError(
-                "a trainer requires a provider that does not capture what it runs; leave enable_cuda_graph away"
-            )
         self.session = Session(edited, self.providers or None, session_options)
         # The evaluation graph is looked for when it is first needed.
         self._session_options = session_options
@@ -169,7 +165,8 @@ class Trainer(Portable, Diagnosed, Trainable):
         # Feeds of recurrent ops' operands, whose values matter where they are lengths.
         self._valued = {name for rule in rules for name in rule.feeds} & set(self.inputs)
         self._checked: set[tuple[Any, ...]] = set()
-        self._bindings = Bindings(self.session, self._device_state, self.state.loss, devices)
+        captured = provider_names.is_captured(self.providers)
+        self._bindings = Bindings(self.session, self._device_state, self.state.loss, devices, captured=captured)
         self._learning_rate = float("nan")
         self._set_first_rate(learning_rate, defaults)
 
@@ -221,7 +218,9 @@ class Trainer(Portable, Diagnosed, Trainable):
             UnsupportedOpError: it records none, and it is not certain that its own forward part is one.
         """
         if self._evaluator is None:
-            self._evaluator = Evaluator(self.model, self._device_state, self.providers or None, self._session_options)
+            # Batches of all sizes are evaluated.
+            providers = provider_names.uncaptured(self.providers) or None
+            self._evaluator = Evaluator(self.model, self._device_state, providers, self._session_options)
         return self._evaluator
 
     def step(self, feeds: Mapping[str, Any], outputs: Sequence[str] = ()) -> StepResult:

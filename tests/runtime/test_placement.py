@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import lstm_lower as ll
@@ -69,8 +70,33 @@ def test_feeds_move_and_captures_do_not(monkeypatch: pytest.MonkeyPatch) -> None
     opened = ll.Session(one("(float[3] x) => (float[3] y) { y = Neg(x) }"))
     with pytest.raises(InvalidInputError, match="requires buffers that stay where they are, got feeds"):
         opened.run({"x": np.ones(3, np.float32)})
+
+
+def test_a_trainer_of_captured_runs_keeps_every_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capture for each turn of the state and each choice of outputs, told by what the runs are given."""
     step = ll.from_onnx(
-        one("(float[N,2] x) => (float[N,2] y) <float[2,2] w = {1,0,0,1}> { y = MatMul(x, w) }"), "mse", "sgd"
+        one("(float[3,2] x) => (float[3,2] y) <float[2,2] w = {1,0,0,1}> { y = MatMul(x, w) }"), "mse", "adam"
     )
-    with pytest.raises(InvalidInputError, match="a trainer requires a provider that does not capture"):
-        ll.Trainer(step)
+    plain = ll.Trainer(step)
+    monkeypatch.setattr(providers, "is_captured", lambda _: True)
+    trainer = ll.Trainer(step)
+    runs: list[tuple[str, dict[str, int]]] = []
+    run = trainer.session.ort.run_with_iobinding
+
+    def recorded(binding: ort.IOBinding, options: ort.RunOptions) -> None:
+        run(binding, options)
+        made = {str(number): value.data_ptr() for number, value in enumerate(binding.get_outputs())}
+        runs.append((options.get_run_config_entry("gpu_graph_id"), made))
+
+    monkeypatch.setattr(trainer.session.ort, "run_with_iobinding", recorded)
+    random = np.random.default_rng(0)
+    for number in range(8):
+        feeds = {name: random.standard_normal((3, 2)).astype(np.float32) for name in trainer.inputs}
+        outputs = ["y"] if number % 4 > 1 and "y" in trainer.outputs else []
+        expected, found = plain.step(feeds, outputs), trainer.step(feeds, outputs)
+        assert found.loss == expected.loss
+        assert all(np.array_equal(found.outputs[name], expected.outputs[name]) for name in outputs)
+    assert [capture for capture, _ in runs] == ["1", "2", "3", "4", "1", "2", "3", "4"]
+    assert runs[:4] == runs[4:]
+    for name, value in plain.state_dict().items():
+        assert np.array_equal(trainer.state_dict()[name], value)

@@ -10,6 +10,7 @@ import numpy as np
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError, WorkersLostError
 from lstm_lower.passes.training.split import split
+from lstm_lower.runtime.providers import uncaptured
 from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.training.evaluator import Evaluator
 from lstm_lower.runtime.training.finite import updates
@@ -79,7 +80,7 @@ class DistributedTrainer(Trainable):
         self._late = {value.name for value in halves.updates.graph.outputs}
         outputs = {value.name: value for value in trainer.session.ort.get_outputs()}
         self._rowwise = Rowwise(Layout(trainer.data_inputs, sample_axis), outputs)
-        program = program_of(halves, threads=threads, providers=trainer.providers)
+        program = program_of(halves, threads=threads, providers=uncaptured(trainer.providers))
         self._layout = program.layout
         self._pool = Pool(program, trainer.state_dict(), workers, address)
         # Which of the pool's versions the trainer has, and after how many steps.
