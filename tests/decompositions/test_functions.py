@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
+import lstm_lower as ll
 from lstm_lower.graph.operator_versions import form, misfit
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.shapes import InferShapesPass
@@ -154,3 +155,22 @@ def test_within_bodies_and_again() -> None:
     feeds = {"x": np.ones((3, 4), np.float32), "s": np.ones(4, np.float32)}
     for left, right in zip(run(after, feeds), run(model, feeds), strict=True):
         np.testing.assert_allclose(left, right, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [13, 16])
+def test_a_body_keeps_what_it_reads_from_outside(opset: int) -> None:
+    """Also where that has the name that the function has for something of its own."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 18]>
+      g (float[2] x, float[2] z, float[2] seqlen, float[1] cond_bool) => (float[a, b] y) {
+        given = SequenceConstruct (x, z)
+        made = SequenceMap (given) <body = b (float[2] e) => (float[2] r) {
+          yes = Constant <value = bool {1}> ()
+          w = If (yes) <then_branch = p () => (float[2] m) { m = Mul (e, seqlen) },
+            else_branch = o () => (float[2] k) { k = Neg (e) }>
+          r = Add (w, cond_bool)
+        }>
+        y = ConcatFromSequence <axis = 0, new_axis = 1> (made)
+      }""")
+    x, z, seqlen, cond_bool = (np.arange(size, dtype=np.float32) + size for size in (2, 2, 2, 1))
+    found = run(ll.lower(model, opset), {"x": x, "z": z, "seqlen": seqlen, "cond_bool": cond_bool})
+    np.testing.assert_array_equal(found[0], np.stack([x, z]) * seqlen + cond_bool)
