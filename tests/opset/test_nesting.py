@@ -245,3 +245,20 @@ def test_sizes_that_inference_names_differ_between_two_bodies() -> None:
     feeds = {"x": np.arange(24, dtype=np.float32).reshape(3, 1, 4, 2) ** 2}
     for got, wanted in zip(run_ort(ll.lower(model, opset=13), feeds), run_ort(model, feeds), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_names_that_the_converter_of_old_models_uses_twice() -> None:
+    text = """<ir_version: 7, opset_import: ["" : 11]>
+    g (float[3,2,2] x, float[2,2] s, float[2,2] w) => (float[2,2] p, float[2,2] q) {{
+      p = Scan <num_scan_inputs = 1, {body}> (s, x)
+      q = Scan <num_scan_inputs = 1, {body}> (p, x)
+    }}""".format(
+        body="""body = f (float[2,2] h, float[2,2] e) => (float[2,2] n)
+        { u = Neg(w) j = Softmax <axis = 0> (u) k = Mul(e, j) n = Add(h, k) }"""
+    )
+    model = onnx.parser.parse_model(text)
+    shapes = {"x": (3, 2, 2), "s": (2, 2), "w": (2, 2)}
+    feeds = {name: np.random.default_rng(0).random(shape, np.float32) for name, shape in shapes.items()}
+    lowered = ll.lower(model, target="cuda-graph", verify_each=True)
+    for got, wanted in zip(run_ort(lowered, feeds), run_ort(model, feeds), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)

@@ -141,7 +141,8 @@ def dropout(s: Scope) -> list[Value]:
     value = s.floats()
     ratio = s.constant(0.5, "float32") if s.chance(0.7) else None
     training = s.constant(0, bool) if ratio is not None and s.chance(0.5) else None
-    return s.emit("Dropout", [value, ratio, training], s.random.randint(1, 2))
+    masked = s.growth.opset >= 12 and s.chance(0.5)
+    return s.emit("Dropout", [value, ratio, training], 1 + masked)
 
 
 @idea(2)

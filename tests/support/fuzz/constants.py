@@ -52,6 +52,7 @@ def _node(scope: Scope, array: Array) -> Value:
     fields: dict[str, Any] = {"value": numpy_helper.from_array(array)}
     if (
         scope.chance(0.3)
+        and scope.growth.opset >= 12
         and array.dtype in (np.int64, np.float32)
         and array.ndim < 2
         and (array.size or array.ndim == 0)

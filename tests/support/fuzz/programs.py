@@ -21,6 +21,7 @@ from tests.support.fuzz import (  # noqa: F401 (they register)
     indexing,
     moving,
     networks,
+    older,
     products,
     quantized,
     recurrences,
@@ -80,9 +81,13 @@ def program(seed: int, *, smooth: bool = False) -> Program:
     """
     growth = Growth(seed, smooth=smooth)
     growth.opset = growth.random.choice([*range(OLDEST, newest_opset() + 1), 17, 18, 21])
+    if growth.chance(0.1):
+        growth.opset = growth.random.randint(older.OLDEST, older.LAST)
     sizes = {key: growth.random.choice([0, 1, 1, 2, 2, 2, 3, 3, 3, 4]) for key in "TBHX"}
     if growth.chance(0.7):
         sizes = {key: size or 2 for key, size in sizes.items()}
+    if growth.chance(0.1):
+        sizes["T"] = growth.random.choice([5, 6, 7])  # several chunks of steps, and some left over
     scope = Scope(growth)
     for _ in range(growth.random.randint(1, 5)):
         _add_input(scope, sizes)

@@ -231,7 +231,11 @@ class Scope:
 
     def initializer(self, array: Array, name: str | None = None) -> Value:
         name = name or self.growth.fresh("c")
-        self.initializers.append(numpy_helper.from_array(array, name))
+        tensor = numpy_helper.from_array(array, name)
+        if self.chance(0.2) and array.dtype.name in ("float32", "float64", "int64", "int32"):
+            # In the field of its type rather than as bytes.
+            tensor = helper.make_tensor(name, tensor.data_type, array.shape, array.reshape(-1).tolist())
+        self.initializers.append(tensor)
         self.growth.constants.add(name)
         self.values[name] = Value(name, array)
         return self.values[name]
@@ -253,6 +257,18 @@ class Scope:
             if unseen:
                 return self.random.choice(unseen)
         name = self.growth.fresh()
+        if self.chance(0.02):
+            # As passes and exporters name what they make.
+            number = name[1:]
+            odd = self.random.choice(
+                [f"v{int(number) - 1}_1", f"loop/body/{name}", f"{name}:0", f"größe {name}", f"n{number}/Add"]
+            )
+            name = odd if odd not in self.growth.given else name
+        elif self.chance(0.01):
+            odd = self.random.choice(
+                ["simplified/Constant", "gradient/Constant", "Identity", "x", "shape", "n1/Constant"]
+            )
+            name = odd if odd not in self.growth.given else name
         self.growth.given.append(name)
         return name
 
