@@ -31,6 +31,7 @@ Array = np.ndarray[Any, Any]
 _CARRIERS = {ir.DataType.BFLOAT16: ir.DataType.FLOAT}
 
 
+@functools.cache
 def function(op: type[OpDef]) -> Callable[..., Any]:
     """An op as a function with its definition's signature: arrays in; a named tuple out, or the only output."""
     signature = inspect.Signature(signatures.parameters(op))

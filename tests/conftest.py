@@ -13,11 +13,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.support import forks
+from tests.support import forks, waiting
 
 # PyTorch's second thread waits for work by spinning, and tests' tensors are small: a hundred steps of a small GRU took
 # 15 s of processor time, and 1.4 s in one thread. Read where PyTorch is first imported, here and in processes of tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+waiting.without_spinning()
 
 # Looks for garbage less often, a tenth of the tests' time: models, modules and tests are many small objects that stay.
 # From the start, since every import and every test that is collected is among them.

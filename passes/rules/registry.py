@@ -61,12 +61,14 @@ def lowerable_as(name: str) -> type[OpDef] | None:
     Raises:
         UnsupportedOpError: several domains have an op of that name, and ours is not among them.
     """
+    ours = REGISTRY.get(name)
+    if ours is not None and ours in RULES:
+        return ours
     found = [op for op in lowerable() if name in (op.op_type, full_name(op))]
-    first = next((op for op in found if op.domain == DOMAIN), found[0] if len(found) == 1 else None)
-    if found and first is None:
+    if len(found) > 1:
         names = " or ".join(full_name(op) for op in found)
         raise UnsupportedOpError(f"'{name}' requires a domain, got the name of several ops: {names}")
-    return first
+    return found[0] if found else None
 
 
 def full_name(op: type[OpDef]) -> str:

@@ -24,6 +24,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from tests.support import waiting
+
 ROOT = Path(__file__).parents[2]
 IMPORTED = (
     "lstm_lower.cli.main",
@@ -140,6 +142,7 @@ def _become(request: Mapping[str, Any]) -> None:
     os.environ.update(request["environment"])
     # It runs, and is no child of a fork, which would look for it.
     forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined,method-assign]
+    waiting.without_spinning()
     first, *rest = request["arguments"]
     if first == "-m":
         sys.argv, sys.path[0] = rest, request["folder"]
