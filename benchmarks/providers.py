@@ -84,7 +84,7 @@ ROWS = (
     Row("CUDA", functools.partial(in_session, "cuda"), None, ("auto", "unroll")),
     Row("Node", in_node, None, ("auto", "unroll")),
     Row("browser (Chromium, WASM)", functools.partial(in_browser, "wasm"), None, ("auto", "unroll")),
-    Row("browser (Chromium, WebGPU)", functools.partial(in_browser, "webgpu"), "webgpu", ("unroll",)),
+    Row("browser (Chromium, WebGPU)", functools.partial(in_browser, "webgpu"), "webgpu-web", ("unroll",)),
 )
 
 

@@ -100,8 +100,8 @@ def lower(
         verify_each: verify the graph after every pass.
         trace: collects what every pass did.
         target: the runtime that the result is for, one of `lstm_lower.passes.targets.table`: `openvino`, `ggml`,
-            `cuda-graph` or `webgpu`. Operators that it lacks are replaced by others, also in models without recurrent
-            ops.
+            `cuda-graph`, `webgpu` or `webgpu-web`. Operators that it lacks are replaced by others, also in models
+            without recurrent ops.
         sizes: name of an open size of an input -> number. A loop whose length is fixed in this way can be unrolled.
 
     Returns:

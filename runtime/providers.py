@@ -72,7 +72,8 @@ def _named(provider: Any) -> tuple[Row, dict[str, Any]]:
     if plugin is not None:
         provider_plugins.devices(row, plugin, options)
     elif row.name not in available:
-        names = [row_of(there).short for there in available]
+        # Of plug-ins that are loaded, onnxruntime says that they are available, too.
+        names = [known.short for known in map(row_of, available) if known.plugin is None]
         plugins = [other.short for other in ROWS if other.plugin is not None]
         hint = f"; {row.hint}" if row.hint else ""
         raise InvalidInputError(

@@ -33,7 +33,7 @@ TargetOption = Annotated[
     str | None,
     typer.Option(
         "--target",
-        help="Runtime that the result is for: openvino, ggml, cuda-graph or webgpu [default: any].",
+        help="Runtime that the result is for: openvino, ggml, cuda-graph, webgpu or webgpu-web [default: any].",
         show_default=False,
     ),
 ]

@@ -18,6 +18,14 @@ def in_float64(view: std.Unary, b: Builder) -> list[Expr]:
     return [b.op(type(view), x.cast(DOUBLE)).cast(x.dtype)]
 
 
+def largest_in_float64(view: std.MaxPool, b: Builder) -> list[Expr]:
+    """The same of windows: the largest numbers, and where they stand."""
+    x = b.wrap(view.data)
+    attributes = {name: attribute.value for name, attribute in view.node.attributes.items()}
+    values, places = b.ops(std.MaxPool, x.cast(DOUBLE), outputs=2, **attributes)
+    return [values.cast(x.dtype), places]
+
+
 def tangent(view: std.Tan, b: Builder) -> list[Expr]:
     """The sine over the cosine, in float64; onnxruntime has no Tan in it."""
     x = b.wrap(view.data)

@@ -152,8 +152,18 @@ _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16})
 _SMALL_EXPONENT = 8
 
 
-def _in_floats(view: std.Unary) -> bool:
+def _in_floats(view: std.Standard) -> bool:
     return view.dtype() in _FLOATS
+
+
+def _indices(view: std.MaxPool) -> bool:
+    read = any(value.uses() or value.is_graph_output() for value in view.node.outputs[1:])
+    return _in_floats(view) and (read or view.storage_order != 0)
+
+
+def _volume(view: std.Standard) -> bool:
+    """Whether there are three axes of places or more."""
+    return (view.facts.rank(view.operand(0)) or 0) > 4
 
 
 def _coarse_power(view: std.Pow) -> bool:
@@ -207,6 +217,34 @@ _GGML: Views = (
     *(std.Unsqueeze, std.Where),
 )
 
+_WEBGPU = Target(
+    "webgpu",
+    lacks=(
+        # The loop runs on the processor and hands the device's kernels in its body what lies there.
+        Lack(std.ControlFlow, fails=True),
+        *(Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress)),
+        # What WGSL guarantees of these is 5e-4, 7e-5 and less: drivers compute them so.
+        Lack(std.Sin, "in float32", _in_floats, silent=True, formula=formulas.in_float64),
+        Lack(std.Cos, "in float32", _in_floats, silent=True, formula=formulas.in_float64),
+        Lack(std.Tan, "in float32", _in_floats, silent=True, formula=formulas.tangent),
+        Lack(std.Acos, silent=True, formula=formulas.arc_cosine),
+        Lack(std.Pow, "with an open or large exponent", _coarse_power, silent=True, formula=formulas.power),
+        # It leaves open what these are of zero and below; a driver makes -88 and the logarithm of -x of it.
+        Lack(std.Log, "of any number", _open_logarithm, silent=True, formula=formulas.logarithm),
+        # It is made of sines.
+        Lack(std.DFT, silent=True),
+        Lack(std.MaxPool, "with indices", _indices, fails=True, formula=formulas.largest_in_float64),
+        Lack(std.ConvTranspose, "along three axes", _volume, fails=True),
+        Lack(std.GridSample, "along three axes", _volume, fails=True),
+        Lack(std.Conv, "along three axes in groups", lambda v: _volume(v) and v.group != 1, fails=True),
+        Lack(std.BatchNormalization, "that trains", lambda view: view.training_mode != 0, fails=True),
+        Lack(std.Resize, "with antialias", lambda view: view.attribute("antialias", 0) != 0, fails=True),
+    ),
+    # Integers that it does not have either run on the processor, as int64 does.
+    without=_SMALL_FLOATS | {ir.DataType.BFLOAT16, ir.DataType.STRING},
+    leaves=_WIDE,
+)
+
 TARGETS = {
     target.name: target
     for target in (
@@ -258,27 +296,10 @@ TARGETS = {
             fixed_sizes=True,
             kernels_count=True,
         ),
-        Target(
-            "webgpu",
-            lacks=(
-                # The loop runs on the processor and hands the device's kernels in its body what lies there.
-                Lack(std.ControlFlow, fails=True),
-                *(Lack(std.NonZero), Lack(std.Unique), Lack(std.Compress)),
-                # What WGSL guarantees of these is 5e-4, 7e-5 and less: drivers compute them so.
-                Lack(std.Sin, "in float32", _in_floats, silent=True, formula=formulas.in_float64),
-                Lack(std.Cos, "in float32", _in_floats, silent=True, formula=formulas.in_float64),
-                Lack(std.Tan, "in float32", _in_floats, silent=True, formula=formulas.tangent),
-                Lack(std.Acos, silent=True, formula=formulas.arc_cosine),
-                Lack(std.Pow, "with an open or large exponent", _coarse_power, silent=True, formula=formulas.power),
-                # It leaves open what these are of zero and below; a driver makes -88 and the logarithm of -x of it.
-                Lack(std.Log, "of any number", _open_logarithm, silent=True, formula=formulas.logarithm),
-                # It is made of sines.
-                Lack(std.DFT, silent=True),
-                Lack(std.BatchNormalization, "that trains", lambda view: view.training_mode != 0, fails=True),
-                Lack(std.Resize, "with antialias", lambda view: view.attribute("antialias", 0) != 0, fails=True),
-            ),
-            without=_SMALL_FLOATS | _OTHER_INTEGERS | {ir.DataType.BFLOAT16, ir.DataType.STRING},
-            leaves=_WIDE,
+        _WEBGPU,
+        # onnxruntime-web's build with WebGPU is without kernels for float64, on the processor, too.
+        dataclasses.replace(
+            _WEBGPU, name="webgpu-web", without=_WEBGPU.without | _WIDE, leaves=frozenset[ir.DataType]()
         ),
     )
 }

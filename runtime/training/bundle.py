@@ -79,7 +79,7 @@ def export_training(
             `training.json` is always written.
         opset: as for `lower`.
         schedule: as for `lower`.
-        target: as for `lower`; `webgpu` for WebGPU in a browser.
+        target: as for `lower`; `webgpu-web` for WebGPU in a browser.
         external_data: keep weights in `<file>.data`; `None` where protobuf's 2 GB would not hold them.
 
     Returns:

@@ -198,7 +198,7 @@ def test_browser_with_webgpu(case: Case, tmp_path: Path) -> None:
     step = ROOT / "examples/keras_digits/digits_train.onnx"
     if case.name != "keras_digits":
         pytest.skip("PyTorch's Adam has scalars of float64, which onnxruntime-web's WebGPU does not have")
-    ll.export_training(step, tmp_path / "bundle", target="webgpu")
+    ll.export_training(step, tmp_path / "bundle", target="webgpu-web")
     short = dataclasses.replace(case, bundle=tmp_path / "bundle", losses=case.losses[:10])
     with _served(short.bundle) as url:
         found = _driven(short, f"{url}&provider=webgpu", tmp_path, webgpu=True)

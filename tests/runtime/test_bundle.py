@@ -69,11 +69,11 @@ def test_plain_loop_equals_the_trainer_bit_for_bit(tmp_path: Path, *, external: 
 
 def test_a_bundle_for_a_target(tmp_path: Path) -> None:
     step = Path(__file__).parents[2] / "examples/keras_digits/digits_train.onnx"
-    for target in (None, "webgpu"):
+    for target in (None, "webgpu-web"):
         ll.export_training(step, tmp_path / "bundle", files=["init", "train"], target=target)
         ops = {node.op_type for node in onnx.load(tmp_path / "bundle" / "train.onnx").graph.node}
         assert ("Scan" in ops) is (target is None)
-    succeed("export", step, "-o", tmp_path / "again", "--target", "webgpu", "--files", "init,train")
+    succeed("export", step, "-o", tmp_path / "again", "--target", "webgpu-web", "--files", "init,train")
     assert (tmp_path / "again/train.onnx").read_bytes() == (tmp_path / "bundle/train.onnx").read_bytes()
     with pytest.raises(InvalidInputError, match="target requires one of"):
         ll.export_training(step, tmp_path / "bundle", target="abacus")

@@ -134,6 +134,23 @@ def test_a_plugin_trains_as_the_processor_does(short: str) -> None:
     assert losses[short] == pytest.approx(losses["cpu"], rel=1e-5)
 
 
+def test_random_numbers_on_webgpu_are_the_processors() -> None:
+    needs("webgpu")
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+      g (float[N,64] x) => (float[N,64] y) <float r = {0.5}, bool t = {1}>
+      { d = Dropout(x, r, t) y = Mul(d, w) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(nh.from_array(W[:, 0], "w"))
+    step = ll.from_onnx(model, "mse", "sgd")
+    losses = {}
+    for provider in ("cpu", "webgpu"):
+        trainer = ll.Trainer(step, [provider], learning_rate=0.05)
+        x, target = trainer.inputs
+        losses[provider] = [float(trainer.step({x: X, target: X}).loss) for _ in range(3)]
+    assert losses["webgpu"] == pytest.approx(losses["cpu"], rel=1e-5)
+    assert len(set(losses["cpu"])) == 3
+
+
 def test_precision_is_one_that_a_provider_offers() -> None:
     with pytest.raises(InvalidInputError, match=r"precision requires one of \['float32'\], which \['cpu'\] offer"):
         ll.Session(product(), precision="bfloat16")

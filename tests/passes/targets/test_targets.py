@@ -176,6 +176,12 @@ CURVE = """
 g (float[8] x) => (float[8] y) { y = f.curve(x) }
 <domain: "f", opset_import: ["" : 18]>
 curve (a) => (b) { b = Log(a) }"""
+LARGEST = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[8] x) => (float[1,1,4] y, int64[1,1,4] at) {
+  form = Constant<value_ints = [1, 1, 8]>()
+  row = Reshape(x, form)
+  y, at = MaxPool<kernel_shape = [2], strides = [2]>(row) }"""
 EXPONENTS = np.array([2, 3, 4, 10, 100, 2.5, 1, 0], np.float32)
 
 
@@ -189,19 +195,21 @@ EXPONENTS = np.array([2, 3, 4, 10, 100, 2.5, 1, 0], np.float32)
         ("(float[8] x, float[8] t) => (float[8] y) { n = Cast<to=7>(t) f = Cast<to=1>(n) y = Pow(x, f) }", "webgpu"),
         ("(float[8] x, float[8] t) => (int32[8] y) { n = Cast<to = 6>(t) y = Pow(n, n) }", "webgpu"),
         (CURVE, "webgpu"),
+        (LARGEST, "webgpu"),
     ],
 )  # fmt: skip
 def test_what_a_provider_would_compute_otherwise_is_written_otherwise(text: str, target: str) -> None:
     model = onnx.parser.parse_model(text) if "ir_version" in text else one(text)
     feeds = {"x": EDGES, "t": EXPONENTS}
     feeds = {value.name: feeds[value.name] for value in model.graph.input}
-    expected = ll.Session(model).run(feeds)["y"]
+    expected = ll.Session(model).run(feeds)
     lowered_model = ll.lower(model, target=target)
     sessions = [ll.Session(lowered_model)]
     if runs_here(target):
         sessions += [ll.Session(model, [target]), ll.Session(lowered_model, [target])]
     for session in sessions:
-        np.testing.assert_allclose(session.run(feeds)["y"], expected, rtol=1e-6, atol=2e-7)
+        for name, found in session.run(feeds).items():
+            np.testing.assert_allclose(found, expected[name], rtol=1e-6, atol=2e-7)
 
 
 def test_loops_on_webgpu_are_unrolled_by_the_session() -> None:
