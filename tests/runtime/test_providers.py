@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime import providers
+from lstm_lower.runtime import provider_plugins, providers
 from lstm_lower.runtime.provider_table import row_of
 from lstm_lower.runtime.training import device_state
 from tests.support.command_line import run, succeed
@@ -101,6 +102,18 @@ def test_a_machine_without_a_driver_for_vulkan(tmp_path: Path) -> None:
     expected += " libvulkan.so.1 and a driver for Vulkan: docs/providers.md), and opens none on this machine, got "
     assert expected + "'Failed to get a WebGPU adapter" in done.stderr
     assert done.stderr.endswith("; providers=['cpu'] runs here\n")
+
+
+def test_a_gpu_comes_before_what_stands_beside_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = row_of("webgpu")
+    assert row.plugin is not None
+    found = [SimpleNamespace(device=SimpleNamespace(type=SimpleNamespace(name=kind))) for kind in ("CPU", "GPU")]
+    monkeypatch.setattr(provider_plugins, "_offered", lambda _: found)
+    monkeypatch.setattr(provider_plugins, "_open", lambda *_: None)
+    assert provider_plugins.devices(row, row.plugin, {}) == ([found[1]], {})
+    assert provider_plugins.devices(row, row.plugin, {"device_type": "cpu", "a": 1}) == ([found[0]], {"a": "1"})
+    found.pop()
+    assert provider_plugins.devices(row, row.plugin, {}) == ([found[0]], {})
 
 
 def test_buffers_on_a_device_of_a_plugin() -> None:
