@@ -130,15 +130,26 @@ class Emitter:
         return self.space.opset
 
     def node(
-        self, op: type[std.Standard], inputs: Sequence[ir.Value | None], outputs: int = 1, **attributes: Any
+        self,
+        op: type[std.Standard],
+        inputs: Sequence[ir.Value | None],
+        outputs: int = 1,
+        *,
+        like: ir.Value | None = None,
+        **attributes: Any,
     ) -> ir.Node:
-        """Emits a node of one of ONNX's own operators; its outputs get types and shapes."""
+        """Emits a node of one of ONNX's own operators; its outputs get types and shapes.
+
+        `like` is a value of the only output's type and shape: of many nodes that are alike, these are inferred once.
+        """
         op_type = op.op_type
         name = self.names.fresh(f"{self.scope}/{op_type}")
         values = [ir.Value(name=self.names.part(name, index, outputs)) for index in range(outputs)]
         attrs = [_attribute(key, value) for key, value in attributes.items()]
         node = ir.Node(op.domain, op_type, inputs, attrs, outputs=values, name=name)
         self.place(node)
+        if like is not None:
+            self.facts.alike(values[0], like)
         for value in values:
             self.declare(value)
         return node

@@ -89,8 +89,8 @@ def unroll(loop: Loop) -> None:
 def _element(editor: Emitter, x: ScanInput, step: int) -> ir.Value:
     rank, shape = editor.facts.rank(x.sequence), editor.facts.shape(x.parameter)
     axis = x.axis if rank is None else x.axis % rank
-    element = editor.op(std.Gather, x.sequence, editor.constant(step), axis=axis)
-    return element if shape is None else editor.state(element, shape)
+    element = editor.op(std.Gather, x.sequence, editor.constant(step), axis=axis, like=x.parameter)
+    return element if shape in (None, editor.facts.shape(element)) else editor.state(element, shape)
 
 
 def _stacked(editor: Emitter, output: ScanOutput, values: list[ir.Value]) -> ir.Value:
@@ -99,7 +99,9 @@ def _stacked(editor: Emitter, output: ScanOutput, values: list[ir.Value]) -> ir.
         rank = editor.facts.rank(output.step)
         assert rank is not None
         axis %= rank + 1
-    parts = [editor.unsqueeze(value, axis) for value in (reversed(values) if output.reverse else values)]
+    parts: list[ir.Value] = []
+    for value in reversed(values) if output.reverse else values:
+        parts.append(editor.op(std.Unsqueeze, value, editor.ints(axis), like=parts[0] if parts else None))
     return editor.op(std.Concat, *parts, axis=axis)
 
 
@@ -112,4 +114,9 @@ def _copy(loop: Loop, editor: Emitter, arguments: list[ir.Value]) -> list[ir.Val
     values.update(zip(body.inputs, arguments, strict=True))
     copier = Copier(values, captures=True, name=loop.names.another)
     editor.place(*copier.nodes(body))
+    for value in [value for node in body for value in node.outputs]:
+        copied = copier.values.get(value)
+        if copied is not None:
+            # Sizes are the same at every step.
+            loop.facts.alike(copied, value)
     return [copier.values.get(result) or result for result in body.outputs]

@@ -6,6 +6,7 @@ Of equal elements of a window the first is the largest, as PyTorch has it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -37,7 +38,8 @@ def _max_pool(op: std.MaxPool, n: Adjoint) -> Gradients:
     x, axes = n.x(), window_axes(op, n)
     if op.storage_order:
         # Its own places are numbers of a transposed image.
-        again = n.b.emitter.node(std.MaxPool, [x.value], 2, **{**op.node.attributes, "storage_order": 0})
+        form: dict[str, Any] = {**op.node.attributes, "storage_order": 0}
+        again = n.b.emitter.node(std.MaxPool, [x.value], 2, **form)
         places = n.b.wrap(again.outputs[1])
     else:
         places = n.output(1)
