@@ -16,6 +16,7 @@ import onnx.inliner
 
 import lstm_lower as ll
 from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.tidy import UniqueNamesPass, VerifyPass
 from lstm_lower.records.model_files import load, to_proto
 from tests.support.fuzz.noise import declared, perturbed, undeclared
@@ -73,6 +74,7 @@ class Case:
             work = load(model)
             # Shapes that onnx's inference has declared and that are none are put right before a pass is judged by them.
             VerifyPass()(work)
+            ConvertOpsetPass()(work)  # passes see no older models
             steps = [keeping_passes()[name] for name in self.passes]
             if not all(isinstance(step, LoopPass) for step in steps):
                 UniqueNamesPass()(work)  # only loop passes do so themselves
