@@ -18,6 +18,7 @@ from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.opset.batched_scans import over_batches, shield
 from lstm_lower.passes.opset.convert import convert_operators
+from lstm_lower.passes.opset.flattened_axes import flatten
 from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset, raise_ir_version
 from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers
 
@@ -111,6 +112,7 @@ def _convert_by_onnx(model: ir.Model, own: int) -> None:
     """
     if own == SCANS_OF_BATCHES:
         shield(model)
+    flatten(model)
     with without_large_initializers(model) as proto:
         try:
             converted = ir.from_proto(version_converter.convert_version(proto, MIN_OPSET))
