@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Sequence
 from typing import Any
@@ -214,23 +215,31 @@ def branches(s: Scope) -> list[Value]:
     return s.emit("If", [condition], len(kept), **graphs)
 
 
-@idea(1.5)
+@idea(2)
 def function(s: Scope) -> list[Value]:
-    """A local function, called once or twice."""
+    """A local function, called once or twice, perhaps by another one."""
     growth = s.growth
+    if growth.within_functions > 1:
+        raise Refused("deep enough")
     inner = Scope(growth, is_function=True)
-    if s.root.is_function:
-        raise Refused("no functions in functions' bodies")
     arguments = [s.pick() for _ in range(s.random.randint(1, 3))]
     inputs = [inner.add_input(Value(growth.fresh(), value.sample)) for value in arguments]
+    growth.within_functions += 1
     grow(inner, s.random.randint(1, 5))
+    if s.chance(0.3):
+        with contextlib.suppress(Refused, ValueError, IndexError):
+            function(inner)
+    growth.within_functions -= 1
     fields: dict[str, Any] = {}
+    defaults: list[onnx.AttributeProto] = []
     if s.chance(0.3):
         leaky = inner.one("LeakyRelu", inner.floats(), alpha=0.25)
         node = inner.nodes[-1]
         del node.attribute[:]
         node.attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope")
         fields["slope"] = s.random.choice([0.25, 0.5])
+        if s.chance(0.5):
+            defaults.append(helper.make_attribute("slope", 0.75))
         results = [leaky, *results_of(inner, 1)]
     else:
         results = results_of(inner, s.random.randint(1, 2))
@@ -244,9 +253,11 @@ def function(s: Scope) -> list[Value]:
             [value.name for value in results],
             inner.nodes,
             [helper.make_opsetid("", growth.opset), *imports(growth)[1:]],
-            list(fields),
+            [] if defaults else list(fields),
+            attribute_protos=defaults,
         )
     )
+    fields = {} if defaults and s.chance(0.5) else fields
     try:
         made = s.emit(name, arguments, len(results), domain="local", **fields)
     except Refused:

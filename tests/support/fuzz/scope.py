@@ -88,6 +88,7 @@ class Growth:
         self.dtype = np.dtype(self.random.choice(["float32"] * 8 + ["float64"] * 2 + halves))
         self.inputs: list[Input] = []
         self.functions: list[onnx.FunctionProto] = []
+        self.within_functions = 0  # how many function bodies are growing
         self.constants: set[str] = set()
         self.given: list[str] = []
         self.taste: list[float] = []  # how much of each idea this program has
