@@ -17,6 +17,7 @@ from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
+from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.inline import InlineFunctionsPass
 
 
@@ -76,4 +77,6 @@ def _writes_over(node: ir.Node, facts: Facts) -> bool:
     view = std.BatchNormalization.of(node, facts) if std.BatchNormalization.matches(node) else None
     if view is None or not view.training_mode or view.rank() is None or None in map(facts.dtype, node.inputs):
         return False
-    return not all(value.is_graph_output() for value in node.outputs[1:3])
+    # Halves are cast: what the kernel makes of them is never an output itself.
+    is_cast = any(facts.dtype(value) in COMPUTE_DTYPES for value in node.inputs)
+    return is_cast or not all(value.is_graph_output() for value in node.outputs[1:3])

@@ -64,3 +64,17 @@ def test_functions_go_where_nothing_is_known_of_what_is_normalized(
         found = run({"x": x})
         np.testing.assert_allclose(found["y"], (x - x.mean(0)) / np.sqrt(x.var(0) + 2.5e-6), rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(found["again"], [-1, -1])
+
+
+def test_statistics_of_halves_that_are_outputs() -> None:
+    """onnxruntime casts what it makes of halves, and joins equal operands: the new variance overwrote the new mean."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float16[2,1] x, float16[1] s, float16[1] k) => (float16[2,1] y, float16[1] new_mean, float16[1] new_variance) {
+        mean = Add (k, s) variance = Add (k, s)
+        y, new_mean, new_variance = BatchNormalization <training_mode = 1> (x, s, s, mean, variance)
+    }"""
+    x, s, k = (np.array(value, np.float16) for value in ([[0], [0.75]], [0.5], [3]))
+    for optimised in (False, True):
+        found = opened(ll.optimize(parser.parse_model(text)), optimise=optimised)({"x": x, "s": s, "k": k})
+        np.testing.assert_allclose(found["new_mean"], [3.5 * 0.9 + x.mean() * 0.1], rtol=1e-3)
+        np.testing.assert_allclose(found["new_variance"], [3.5 * 0.9 + x.var() * 0.1], rtol=1e-3)
