@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,43 @@ class Place:
             ) from error
 
 
+class Bound:
+    """A session whose operands and results lie on the device, where they stay: what a captured run needs.
+
+    The first run is on zeros, so that a captured one which keeps values is found out.
+
+    Attributes:
+        results: by output.
+    """
+
+    def __init__(self, session: ort.InferenceSession, fed: Mapping[str, Array], results: Mapping[str, Array]) -> None:
+        """Binds the buffers, and runs the session twice: on zeros, and on the operands.
+
+        Args:
+            session: the session.
+            fed: its operands.
+            results: arrays of the results' dtypes and shapes.
+        """
+        self._session, self._binding = session, session.io_binding()
+        operands = {name: buffer(np.zeros_like(fed[name]), device) for name, device in input_devices(session).items()}
+        for name, value in operands.items():
+            self._binding.bind_ortvalue_input(name, value)
+        self.results = {
+            name: buffer(np.zeros_like(results[name]), device) for name, device in output_devices(session).items()
+        }
+        for name, value in self.results.items():
+            self._binding.bind_ortvalue_output(name, value)
+        self.run()
+        for name, value in operands.items():
+            if fed[name].size:
+                value.update_inplace(np.ascontiguousarray(fed[name]))
+        self.run()
+
+    def run(self) -> None:
+        """Runs the session; onnxruntime waits for the device at the end."""
+        self._session.run_with_iobinding(self._binding)
+
+
 class OurRun(Measured):
     """Our graph of a case, its operands and results in buffers on the device that stay where they are.
 
@@ -96,28 +133,10 @@ class OurRun(Measured):
         options = {"enable_cuda_graph": "1"} if as_graph else {}
         session = Session(model, (place.provider, options), self._options(place), precision=place.precision)
         loaded = time.perf_counter()
-        self._session = session.ort
         fed = {name: operands[name] for name in session.inputs}
         expected = Session(model, "cpu", self._options(place)).run(fed)
-        # A captured graph reads and writes the addresses of its first run, but not the values that were there then.
-        self._binding = self._session.io_binding()
-        operands_there = {
-            name: buffer(np.zeros_like(fed[name]), device) for name, device in input_devices(self._session).items()
-        }
-        for name, value in operands_there.items():
-            self._binding.bind_ortvalue_input(name, value)
-        self._results = {
-            name: buffer(np.zeros_like(expected[name]), device)
-            for name, device in output_devices(self._session).items()
-        }
-        for name, value in self._results.items():
-            self._binding.bind_ortvalue_output(name, value)
-        self.run()
-        for name, value in operands_there.items():
-            if fed[name].size:
-                value.update_inplace(fed[name])
-        self.run()
-        found = [errors(value.numpy(), expected[name])[1] for name, value in self._results.items()]
+        self._bound = Bound(session.ort, fed, expected)
+        found = [errors(value.numpy(), expected[name])[1] for name, value in self._bound.results.items()]
         on_host: list[str] = []
         if row_of(place.provider).name != HOST_PROVIDER:
             # The profiler sees no kernels of a captured graph.
@@ -140,8 +159,7 @@ class OurRun(Measured):
         return options
 
     def run(self) -> None:
-        # onnxruntime waits for the device at the end of a run.
-        self._session.run_with_iobinding(self._binding)
+        self._bound.run()
 
 
 def _as_exact_as_ours(place: Place) -> None:

@@ -6,14 +6,16 @@ that is. All of it takes about half an hour on two CPUs.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,6 +42,7 @@ COMMANDS = {
     "importing": "import",
     "lowering": "lowering",
     "trainer": "trainer",
+    "device": "device --shape 50,32,128,128 --shape 100,32,256,256 --shape 100,64,512,512",
     "providers": "providers",
 }
 # What took part; the other names' contestants without one here.
@@ -49,6 +52,7 @@ PACKAGES = {
     "importing": ("onnx", "onnx-ir", "tensorflow", "tf2onnx"),
     "torch": ("onnxruntime", "torch", "onnx-ad", "onnxsim"),
     "trainer": ("onnxruntime",),
+    "device": ("onnxruntime-gpu", "torch"),
     "providers": ("onnxruntime", "onnxruntime-ep-openvino", "openvino", "onnxruntime-ggml", "onnxruntime-ep-webgpu"),
 }
 CONTESTANTS = ("onnxruntime", "tensorflow", "torch")
@@ -60,10 +64,13 @@ QUICKER = {
     "gradient": ("--nodes", "40", "--runs", "1"),
     "import": ("--nodes", "200", "--runs", "1", "--no-tf2onnx"),
     "torch": ("--shape", QUICK_SHAPE, "--against", "floor"),
+    "device": ("--shape", QUICK_SHAPE, "--provider", "cpu", "--torch-device", "cpu"),
     "providers": ("--shape", QUICK_SHAPE, "--rounds", "1", "--provider", "cpu"),
 }
 # Commands in which contestants take turns for some seconds each.
-RACES = ("race", "dynamic-rnn", "torch")
+RACES = ("race", "dynamic-rnn", "torch", "device")
+# What needs a GPU.
+ON_A_GPU = ("device",)
 
 
 def machine(packages: Sequence[str]) -> dict[str, Any]:
@@ -78,12 +85,22 @@ def machine(packages: Sequence[str]) -> dict[str, Any]:
         name = next((name for name in (package, f"{package}-cpu") if _is_installed(name)), None)
         if name is not None:
             versions[package] = metadata.version(name).partition("+")[0]
-    return {"processor": processor, "cpus": os.cpu_count(), "versions": versions}
+    return {"processor": processor, "cpus": os.cpu_count(), **({"gpu": gpu()} if gpu() else {}), "versions": versions}
 
 
-def maker(processor: str) -> str:
-    """The folder of a machine's figures: those of another maker's processors stay beside them."""
-    found = re.match("[a-z]+", processor.lower())
+@functools.cache
+def gpu() -> str | None:
+    """The name of the first NVIDIA GPU of the machine, if there is one."""
+    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    if shutil.which(asked[0]) is None:
+        return None
+    found = subprocess.run(asked, check=False, capture_output=True, text=True).stdout.splitlines()
+    return found[0].strip() if found else None
+
+
+def maker(where: Mapping[str, Any]) -> str:
+    """The folder of a machine's figures: those of another maker's processors, or GPUs, stay beside them."""
+    found = re.match("[a-z]+", str(where.get("gpu") or where["processor"]).lower())
     return found[0] if found else "unknown"
 
 
@@ -127,7 +144,11 @@ def measure(name: str, *, quick: bool, seconds: float) -> dict[str, Any]:
 def pages(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help=f"{', '.join(COMMANDS)}; all without one.", show_default=False),
+        typer.Argument(
+            metavar="[NAME]...",
+            help=f"{', '.join(COMMANDS)}; all that the machine has without one.",
+            show_default=False,
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Smallest sizes, to see that it works; figures mean nothing.")
@@ -140,10 +161,10 @@ def pages(
     load = os.getloadavg()[0]
     if load > 0.3 and not quick:
         print(f"the load average is {load:.2f}: other work on this machine distorts the figures", file=sys.stderr)
-    for name in names or COMMANDS:
+    for name in names or [name for name in COMMANDS if gpu() or name not in ON_A_GPU]:
         print(f"== {name}", flush=True)
         data = measure(name, quick=quick, seconds=seconds)
-        folder = tables.RESULTS / maker(data["machine"]["processor"])
+        folder = tables.RESULTS / maker(data["machine"])
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     tables.write()

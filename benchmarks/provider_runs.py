@@ -20,7 +20,9 @@ import numpy as np
 import onnx
 
 import lstm_lower as ll
+from benchmarks.device_runs import Bound
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime.values import number_dtype
 
 Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).parents[1]
@@ -46,12 +48,23 @@ class Measured:
 Run = Callable[[onnx.ModelProto, Mapping[str, Array], int], Measured]
 
 
-def in_session(provider: str, model: onnx.ModelProto, feeds: Mapping[str, Array], rounds: int) -> Measured:
+def in_session(
+    provider: str, model: onnx.ModelProto, feeds: Mapping[str, Array], rounds: int, precision: str | None = None
+) -> Measured:
     """By a provider of onnxruntime, through `ll.Session`."""
-    session = ll.Session(model, [provider])
+    session = ll.Session(model, [provider], precision=precision)
     outputs = session.run(feeds)
     arrays = session.check_feeds(feeds)
     return Measured(outputs, _fastest(lambda: session.ort.run(None, arrays), rounds))
+
+
+def in_capture(model: onnx.ModelProto, feeds: Mapping[str, Array], rounds: int) -> Measured:
+    """By the CUDA provider as a captured graph, with everything on the device."""
+    session = ll.Session(model, [("cuda", {"enable_cuda_graph": "1"})])
+    sizes = {value.name: np.zeros(value.shape, number_dtype(value)) for value in session.ort.get_outputs()}
+    bound = Bound(session.ort, session.check_feeds(feeds), sizes)
+    outputs = {name: np.array(value.numpy()) for name, value in bound.results.items()}
+    return Measured(outputs, _fastest(bound.run, rounds))
 
 
 def in_openvino(hint: str, model: onnx.ModelProto, feeds: Mapping[str, Array], rounds: int) -> Measured:

@@ -18,7 +18,7 @@ import typer
 import lstm_lower as ll
 from benchmarks import block
 from benchmarks.options import JsonOption, OutputOption, hand_out
-from benchmarks.provider_runs import ROOT, Run, in_browser, in_node, in_openvino, in_session
+from benchmarks.provider_runs import ROOT, Run, in_browser, in_capture, in_node, in_openvino, in_session
 from lstm_lower.records import state as training_state
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime.feeds import random_feeds
@@ -77,11 +77,18 @@ class Row:
 ROWS = (
     Row("CPU", functools.partial(in_session, "cpu"), None, ("auto", "unroll")),
     Row("OpenVINO, plug-in", functools.partial(in_session, "openvino"), "openvino", ("scan", "unroll")),
+    Row(
+        "OpenVINO, plug-in, bfloat16 by name",
+        functools.partial(in_session, "openvino", precision="bfloat16"),
+        "openvino",
+        ("unroll",),
+    ),
     Row("OpenVINO's runtime, directly", functools.partial(in_openvino, "f32"), "openvino", ("scan", "unroll")),
     Row("OpenVINO's runtime, bfloat16 by name", functools.partial(in_openvino, "bf16"), "openvino", ("unroll",)),
     Row("ggml", functools.partial(in_session, "ggml"), "ggml", ("unroll",)),
     Row("WebGPU, plug-in", functools.partial(in_session, "webgpu"), "webgpu", ("unroll",)),
     Row("CUDA", functools.partial(in_session, "cuda"), None, ("auto", "unroll")),
+    Row("CUDA, as a CUDA graph", in_capture, "cuda-graph", ("unroll",)),
     Row("Node", in_node, None, ("auto", "unroll")),
     Row("browser (Chromium, WASM)", functools.partial(in_browser, "wasm"), None, ("auto", "unroll")),
     Row("browser (Chromium, WebGPU)", functools.partial(in_browser, "webgpu"), "webgpu-web", ("unroll",)),

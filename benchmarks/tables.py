@@ -197,7 +197,24 @@ def providers(data: Mapping[str, Any]) -> str:
     return shown + "".join(f"\n({place}) {why}\n" for why, place in reasons.items())
 
 
+def device(data: Mapping[str, Any]) -> str:
+    """Milliseconds of each contestant on a GPU, a row per case, and how PyTorch compares with our fastest."""
+    cases: dict[tuple[str, str, tuple[int, ...]], dict[str, float | None]] = {}
+    for row in data["results"]:
+        case = row["what"], row["variant"], tuple(row["shape"])
+        cases.setdefault(case, {})[row["contestant"]] = row["minimum_s"]
+    names = list(dict.fromkeys(row["contestant"] for row in data["results"]))
+    rows = []
+    for (what, variant, shape), found in cases.items():
+        fastest = min(time for name, time in found.items() if time is not None and name not in NAMES)
+        first = f"{what}, {plot.VARIANTS[variant]}, {', '.join(map(str, shape))}"
+        rows.append([first, *(milliseconds(found.get(name)) for name in names)])
+        rows[-1].append(number(_ratio(found["pytorch"], fastest, "")))
+    return table(["T, B, I, H", *(f"{NAMES.get(name, name)} ms" for name in names), "PyTorch / ours"], rows)
+
+
 KINDS = {
+    "device": device,
     "memory": memory,
     "lowering": lowering,
     "trainer": trainer,
@@ -213,6 +230,7 @@ def caption(data: Mapping[str, Any]) -> str:
     note = f" {data['note']}" if "note" in data else ""
     versions = ", ".join(f"{name} {version}" for name, version in data["machine"]["versions"].items())
     where = f"{data['machine']['processor']}, {data['machine']['cpus']} CPUs"
+    where = f"{data['machine']['gpu']} in a machine with {where}" if "gpu" in data["machine"] else where
     return f"`{data['command']}` on {'; '.join(part for part in (where, versions) if part)}.{note}\n"
 
 

@@ -15,7 +15,6 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.loops.closed_bodies import ClosedBodies
 from lstm_lower.passes.loops.views.loop import is_scan, scans_of
-from lstm_lower.passes.targets.step_reads import ReadStepsPass
 from lstm_lower.passes.targets.table import Target
 
 # Of a model that a target cannot run at all, not every node is worth naming.
@@ -49,8 +48,7 @@ class DecomposeForTargetPass(DecomposePass):
 def legalizing_passes(target: Target) -> list[Pass]:
     """What makes an optimised model one for a target, and refuses it where that is not certain."""
     closing: list[Pass] = [ClosedBodies()] if target.closed_bodies else []
-    reading: list[Pass] = [ReadStepsPass()] if target.kernels_count else []
-    return [*reading, DecomposeForTargetPass(target), *closing, CheckTargetPass(target)]
+    return [DecomposeForTargetPass(target), *closing, CheckTargetPass(target)]
 
 
 class CheckTargetPass(Pass):

@@ -60,7 +60,6 @@ class Target:
         closed_bodies: whether a Scan's body may read nothing from outside.
         nested_loops: whether it runs loops in loops.
         fixed_sizes: whether every size has to be known beforehand.
-        kernels_count: whether many small kernels take longer than a few large ones.
     """
 
     name: str
@@ -72,7 +71,6 @@ class Target:
     closed_bodies: bool = False
     nested_loops: bool = True
     fixed_sizes: bool = False
-    kernels_count: bool = False
 
     def schedule(self, wanted: str) -> str:
         """The schedule under which loops are lowered.
@@ -294,7 +292,6 @@ TARGETS = {
             ),
             without=frozenset({ir.DataType.STRING}),
             fixed_sizes=True,
-            kernels_count=True,
         ),
         _WEBGPU,
         # onnxruntime-web's build with WebGPU is without kernels for float64, on the processor, too.

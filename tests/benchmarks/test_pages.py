@@ -79,7 +79,7 @@ def test_measuring_keeps_the_figures_of_other_makers(folder: Path) -> None:
     before = (folder / "docs/benchmarks.md").read_text()
     done = benchmarks(folder, "pages", "--quick", "backward")
     assert done.returncode == 0, done.stderr
-    here = maker(machine(())["processor"])
+    here = maker(machine(()))
     data = json.loads((folder / RESULTS / here / "backward.json").read_text())
     assert data["command"] == "python -m benchmarks race --threads 2"
     assert {row["contestant"] for row in data["results"]} == {"lstm-lower", "floor"}
@@ -96,7 +96,7 @@ def test_measuring_keeps_the_figures_of_other_makers(folder: Path) -> None:
     [("AMD EPYC", "amd"), ("Intel(R) Xeon(R) Processor", "intel"), ("", "unknown")],
 )
 def test_folders_are_named_after_makers(processor: str, folder_name: str) -> None:
-    assert maker(processor) == folder_name
+    assert maker({"processor": processor}) == folder_name
 
 
 def test_an_unknown_name_is_refused(folder: Path) -> None:

@@ -99,6 +99,24 @@ def test_models_without_recurrent_ops_are_written_for_a_target_too() -> None:
     np.testing.assert_allclose(ll.Session(unrolled).run(feeds)["last"], ll.Session(model).run(feeds)["last"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("steps", [33, 64, 70])
+def test_a_capture_joins_and_divides_few_parts_at_a_time(steps: int) -> None:
+    parts = [f"p{number}" for number in range(steps)]
+    model = onnx.parser.parse_model(f"""
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[{steps},3] x, float[3] h) => (float[3] last, float[{steps},3] all, float[2,{steps}] turned)
+{{ last, all = Scan<num_scan_inputs = 1, body = b (float[3] a, float[3] e) => (float[3] s, float[3] o)
+  {{ p = Mul(a, e) s = Tanh(p) o = Neg(s) }}>(h, x)
+  rows = Constant<value_ints = [0, 2]>() two = Gather<axis = 1>(x, rows)
+  {", ".join(parts)} = Split<axis = 0, num_outputs = {steps}>(two) back = Concat<axis = -2>({", ".join(parts[::-1])})
+  turned = Transpose<perm = [1, 0]>(back) }}""")
+    made = ll.lower(model, target="cuda-graph", verify_each=True)
+    assert max(max(len(node.input), len(node.output)) for node in made.graph.node) == 32
+    feeds = {"x": np.random.default_rng(0).uniform(0.5, 1, (steps, 3)).astype(np.float32), "h": np.ones(3, np.float32)}
+    found, expected = ll.Session(made).run(feeds), ll.Session(model).run(feeds)
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
 @pytest.mark.parametrize(
     ("model", "target", "message"),
     [
