@@ -34,6 +34,7 @@ SHOWN = ("text", "toml", "json")
 # `.ci/run` does it in environments of its own.
 NOT_RUN = {
     "pip install": "changes the environment that the tests run in",
+    "apt-get ": "changes the machine that the tests run on",
     "npm install": "fetches packages; tests/anywhere says where they are missed",
     "node ": "needs such packages; tests/anywhere runs the same",
     "g++ ": "needs onnxruntime's headers; tests/anywhere compiles the same program",
