@@ -284,3 +284,13 @@ def test_results_of_old_forms_that_bodies_read(op: str) -> None:
         lowered = ll.lower(model, verify_each=True)
         for got, wanted in zip(run_ort(lowered, fed), run_ort(model, fed), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "float16"])
+@pytest.mark.parametrize("bounds", ["max = 1.0", "min = -1.0, max = 1.0"])
+def test_bounds_that_were_attributes_have_the_type_of_the_data(dtype: str, bounds: str) -> None:
+    text = f"""<ir_version: 7, opset_import: ["" : 9]>
+    g ({dtype}[3] x) => ({dtype}[3] y) {{ y = Clip <{bounds}> (x) }}"""
+    x = np.array([-3, 0.5, 3], {"float": "f", "double": "d", "float16": "e"}[dtype])
+    (found,) = run_ort(ll.lower(onnx.parser.parse_model(text)), {"x": x})
+    np.testing.assert_array_equal(found, np.clip(x, -1 if "min" in bounds else None, 1))
