@@ -14,13 +14,13 @@ from benchmarks import contestants, cudnn, torch_step
 from benchmarks.block import Case
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.lower import lower
+from lstm_lower.runtime.buffers import buffer, input_devices, output_devices
 from lstm_lower.runtime.measuring.worker import Measured
 from lstm_lower.runtime.node_times import node_times
 from lstm_lower.runtime.profile import profile
 from lstm_lower.runtime.proof.comparison import errors
 from lstm_lower.runtime.provider_table import row_of
 from lstm_lower.runtime.session import Session, default_options
-from lstm_lower.runtime.training.device_state import buffer, input_devices, output_devices
 
 Array = np.ndarray[Any, Any]
 

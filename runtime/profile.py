@@ -30,7 +30,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime.providers import Provider
+from lstm_lower.runtime.providers import Provider, resolve, uncaptured
 from lstm_lower.runtime.session import Session, default_options
 
 Array = np.ndarray[Any, Any]
@@ -124,7 +124,9 @@ def profile(
     with tempfile.TemporaryDirectory() as folder:
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder, "profile"))
-        session = Session(model, providers, options, precision=precision)
+        # The profiler sees no nodes of captured runs.
+        chosen = uncaptured(resolve(providers, precision, options)) or None
+        session = Session(model, chosen, options, precision=precision)
         for _ in range(warm_up + runs):
             session.run(feeds)
         found = read(session.ort.end_profiling())

@@ -86,15 +86,20 @@ def _hint(kind: str) -> dict[str, Any]:
     return {"load_config": {device: {"INFERENCE_PRECISION_HINT": kind} for device in ("CPU", "GPU")}}
 
 
+_CUDA, _CUDA_HINT = "CUDAExecutionProvider", "install onnxruntime-gpu in place of onnxruntime (docs/install.md)"
+_CAPTURES = ("enable_cuda_graph", "cuda-graph")
+# Its own default is products of numbers rounded to 11 bits.
+_CUDA_PRECISIONS = {"float32": {"use_tf32": "0"}, "tf32": {"use_tf32": "1"}}
+
 ROWS = (
     Row("cpu", "CPUExecutionProvider"),
+    Row("cuda", _CUDA, hint=_CUDA_HINT, captures=_CAPTURES, precisions=_CUDA_PRECISIONS, preloads=True),
     Row(
-        "cuda",
-        "CUDAExecutionProvider",
-        hint="install onnxruntime-gpu in place of onnxruntime (docs/install.md)",
-        captures=("enable_cuda_graph", "cuda-graph"),
-        # Its own default is products of numbers rounded to 11 bits.
-        precisions={"float32": {"use_tf32": "0"}, "tf32": {"use_tf32": "1"}},
+        "cuda-graph",
+        _CUDA,
+        hint=_CUDA_HINT,
+        captures=_CAPTURES,
+        precisions={name: {**options, _CAPTURES[0]: "1"} for name, options in _CUDA_PRECISIONS.items()},
         preloads=True,
     ),
     Row("tensorrt", "TensorrtExecutionProvider", preloads=True),

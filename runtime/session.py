@@ -30,6 +30,7 @@ from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import casts, contracts, names
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime import providers as provider_names
+from lstm_lower.runtime.captured import CapturedRuns
 from lstm_lower.runtime.empty_batches import batch_sizes, check_batches
 from lstm_lower.runtime.kernels import lacking
 from lstm_lower.runtime.loadable import NO_OUTPUTS
@@ -93,7 +94,7 @@ class Session:
             self.ort = _open(source, options, chosen)
             self._batches = batch_sizes(loaded)
         provider_names.check_loaded(self.ort, chosen)
-        self._captured = provider_names.is_captured(chosen)
+        self._captured = CapturedRuns(self.ort) if provider_names.is_captured(chosen) else None
         initialized = {value.name for value in self.ort.get_overridable_initializers()}
         self._inputs = {value.name: value for value in self.ort.get_inputs()}
         # onnxruntime tells these the same as scalars.
@@ -119,19 +120,17 @@ class Session:
             Output name -> array.
 
         Raises:
-            InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value, or the session replays
-                captured CUDA graphs.
+            InvalidInputError: a feed is missing, unknown, or of a wrong dtype, shape or value.
         """
-        if self._captured:
-            raise InvalidInputError(
-                "a session that captures what it runs requires buffers that stay where they are, got feeds; bind them "
-                "with session.ort.io_binding()"
-            )
         wanted = self.outputs if outputs is None else arguments.names("outputs", outputs)
         unknown = [name for name in wanted if name not in self.outputs]
         if unknown:
             raise InvalidInputError(f"output '{unknown[0]}' must be one of {self.outputs}")
         arrays = self.check_feeds(feeds)
+        if self._captured is not None:
+            self._captured.put(arrays)
+            self._captured.run(run_options)
+            return self._captured.results(wanted)
         with failures_explained() as quiet:
             # onnxruntime takes no names for all.
             results = self.ort.run(wanted, arrays, run_options or quiet) if wanted else []

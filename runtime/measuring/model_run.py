@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime as ort
 
 from lstm_lower.runtime import providers as provider_names
+from lstm_lower.runtime.captured import CapturedRuns
 from lstm_lower.runtime.measuring.worker import Measured
 from lstm_lower.runtime.profile import Run, profile
 from lstm_lower.runtime.serialized import default_options, open_session
@@ -122,8 +123,10 @@ class ModelRun(Measured):
         self.facts = {"load_seconds": time.perf_counter() - start}
         if not as_it_is:
             self._feeds = checking.check_feeds(feeds)
-        self._bound = BoundRun(session, self._feeds)
-
+        self._bound: BoundRun | CapturedRuns = BoundRun(session, self._feeds)
+        if provider_names.is_captured(self._providers):
+            self._bound = CapturedRuns(session)
+            self._bound.put(self._feeds)
         self._lean = LeanRun(self._open, self._feeds)
 
     def _options(self) -> ort.SessionOptions:
@@ -134,7 +137,8 @@ class ModelRun(Measured):
         return options
 
     def _open(self, options: ort.SessionOptions) -> ort.InferenceSession:
-        return open_session(self._path, self._with_threads(options), self._providers)
+        # A capture needs the arena.
+        return open_session(self._path, self._with_threads(options), provider_names.uncaptured(self._providers))
 
     def run(self) -> object:
         return self._bound.run()

@@ -9,17 +9,10 @@ import numpy as np
 import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.runtime.buffers import HOST, Array, Device, buffer, host_copy, output_devices
 from lstm_lower.runtime.serialized import failures_explained
 from lstm_lower.runtime.session import Session
-from lstm_lower.runtime.training.device_state import (
-    HOST,
-    Array,
-    Device,
-    DeviceState,
-    buffer,
-    host_copy,
-    output_devices,
-)
+from lstm_lower.runtime.training.device_state import DeviceState
 from lstm_lower.runtime.values import number_dtype
 
 

@@ -37,10 +37,11 @@ from lstm_lower.records import state as training_state
 from lstm_lower.records.model_files import read_all
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
+from lstm_lower.runtime.buffers import input_devices
 from lstm_lower.runtime.session import Session
 from lstm_lower.runtime.training import checkpoint
 from lstm_lower.runtime.training.bindings import Bindings
-from lstm_lower.runtime.training.device_state import DeviceState, input_devices
+from lstm_lower.runtime.training.device_state import DeviceState
 from lstm_lower.runtime.training.diagnosis import Diagnosed
 from lstm_lower.runtime.training.evaluator import Evaluator
 from lstm_lower.runtime.training.finite import spoilt, updates

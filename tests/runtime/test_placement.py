@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -10,7 +12,10 @@ import pytest
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.runtime import providers, session
+from lstm_lower.runtime.captured import CapturedRuns
+from lstm_lower.runtime.measuring.model_run import ModelRun
 from lstm_lower.runtime.placement import Placement, placement
+from lstm_lower.runtime.provider_table import row_of
 from tests.support.provider_plugins import needs
 
 CAPTURING = [("CUDAExecutionProvider", {"enable_cuda_graph": "1"})]
@@ -65,11 +70,55 @@ def test_a_session_that_captures_refuses_what_no_capture_holds() -> None:
     np.testing.assert_allclose(ll.Session(unrolled).run(feeds)["last"], ll.Session(loops).run(feeds)["last"], rtol=1e-6)
 
 
-def test_feeds_move_and_captures_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_of_captured_runs_keeps_its_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told by what the runs are given: copies go in and come out."""
     monkeypatch.setattr(providers, "is_captured", lambda _: True)
-    opened = ll.Session(one("(float[3] x) => (float[3] y) { y = Neg(x) }"))
-    with pytest.raises(InvalidInputError, match="requires buffers that stay where they are, got feeds"):
-        opened.run({"x": np.ones(3, np.float32)})
+    opened = ll.Session(one("(float[3] x) => (float[3] y, float[3] z) { y = Neg(x) z = Exp(y) }"))
+    seen = []
+    run = opened.ort.run_with_iobinding
+
+    def recorded(binding: ort.IOBinding, options: ort.RunOptions) -> None:
+        run(binding, options)
+        seen.append([value.data_ptr() for value in binding.get_outputs()])
+
+    monkeypatch.setattr(opened.ort, "run_with_iobinding", recorded)
+    kept = [opened.run({"x": np.full(3, number, np.float32)}, ["y"]) for number in (1, 2)]
+    assert [found["y"].tolist() for found in kept] == [[-1] * 3, [-2] * 3], "later runs do not write to results"
+    assert opened.run({"x": np.zeros(3, np.float32)})["z"].tolist() == [1] * 3
+    assert seen == [seen[0]] * 3
+    with pytest.raises(InvalidInputError, match=r"input 'x' requires shape \[3\], got \[4\]"):
+        opened.run({"x": np.ones(4, np.float32)})
+
+
+def test_a_default_is_no_input_of_captured_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "is_captured", lambda _: True)
+    opened = ll.Session(one("(float[3] x, float[3] w) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }"))
+    x = np.ones(3, np.float32)
+    with pytest.raises(InvalidInputError, match="keeps the default of 'w', got a value for it; leave it away"):
+        opened.run({"x": x, "w": x})
+    assert opened.run({"x": x})["y"].tolist() == [1, 2, 3]
+
+
+def test_captured_runs_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(providers, "is_captured", lambda _: True)
+    onnx.save(one("(float[3] x) => (float[3] y) { y = Neg(x) }"), tmp_path / "model.onnx")
+    x = np.ones(3, np.float32)
+    measured = ModelRun(str(tmp_path / "model.onnx"), {"x": x}, 1)
+    assert isinstance(measured._bound, CapturedRuns)
+    measured.run()
+    assert measured.results()["y"].tolist() == [-1] * 3
+    assert len(measured.profile(2)) == 2
+    measured.run_lean()
+
+
+def test_the_name_of_captured_runs() -> None:
+    row = row_of("cuda-graph")
+    resolved = [(row.name, row.configure({}, "tf32"))]
+    assert resolved == [("CUDAExecutionProvider", {"use_tf32": "1", "enable_cuda_graph": "1"})]
+    assert providers.is_captured(resolved)
+    assert providers.target_of(resolved) == "cuda-graph"
+    assert providers.uncaptured(resolved) == [("CUDAExecutionProvider", {"use_tf32": "1"})]
+    assert row_of("CUDAExecutionProvider").short == "cuda"
 
 
 def test_a_trainer_of_captured_runs_keeps_every_buffer(monkeypatch: pytest.MonkeyPatch) -> None:

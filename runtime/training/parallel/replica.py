@@ -11,8 +11,9 @@ import numpy as np
 import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.runtime.buffers import HOST, Device, buffer, host_copy, input_devices
 from lstm_lower.runtime.serialized import failures_explained
-from lstm_lower.runtime.training.device_state import HOST, Device, DeviceState, buffer, host_copy, input_devices
+from lstm_lower.runtime.training.device_state import DeviceState
 from lstm_lower.runtime.training.parallel.program import Half, Program
 from lstm_lower.runtime.values import number_dtype
 
