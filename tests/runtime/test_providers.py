@@ -18,9 +18,8 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.runtime import provider_plugins, providers
+from lstm_lower.runtime import buffers, provider_plugins, providers
 from lstm_lower.runtime.provider_table import row_of
-from lstm_lower.runtime.training import device_state
 from tests.support.command_line import run, succeed
 from tests.support.provider_plugins import PLUGINS, needs, runs_here
 
@@ -119,18 +118,18 @@ def test_a_gpu_comes_before_what_stands_beside_the_processor(monkeypatch: pytest
 def test_buffers_on_a_device_of_a_plugin() -> None:
     needs("webgpu")
     session = ll.Session(product(), ["webgpu"])
-    (device,) = device_state.input_devices(session.ort).values()
+    (device,) = buffers.input_devices(session.ort).values()
     assert device.kind == "WebGPU_Buf"
     for dtype in (np.float32, np.float16, np.int64, np.int32, np.uint8, np.bool_):
         for shape in ((), (3,), (5, 7), (0, 3)):
             array = RNG.integers(0, 2, shape).astype(dtype)
-            copied = device_state.host_copy(device_state.buffer(array, device))
+            copied = buffers.host_copy(buffers.buffer(array, device))
             assert (copied.dtype, copied.shape) == (array.dtype, shape)
             np.testing.assert_array_equal(copied, array)
     with pytest.raises(
         InvalidInputError, match=r"in whose memory onnxruntime makes buffers, got 'WebGPU_Buf': .+\['cpu'\]"
     ):
-        device_state.buffer(np.zeros(3, object), device)
+        buffers.buffer(np.zeros(3, object), device)
 
 
 @pytest.mark.parametrize("short", PLUGINS)
