@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from benchmarks import contestants, cudnn, torch_step
 from benchmarks.block import Case
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.lower import lower
-from lstm_lower.runtime.buffers import buffer, input_devices, output_devices
+from lstm_lower.runtime.captured import CapturedRuns
 from lstm_lower.runtime.measuring.worker import Measured
 from lstm_lower.runtime.node_times import node_times
 from lstm_lower.runtime.profile import profile
@@ -72,43 +72,6 @@ class Place:
             ) from error
 
 
-class Bound:
-    """A session whose operands and results lie on the device, where they stay: what a captured run needs.
-
-    The first run is on zeros, so that a captured one which keeps values is found out.
-
-    Attributes:
-        results: by output.
-    """
-
-    def __init__(self, session: ort.InferenceSession, fed: Mapping[str, Array], results: Mapping[str, Array]) -> None:
-        """Binds the buffers, and runs the session twice: on zeros, and on the operands.
-
-        Args:
-            session: the session.
-            fed: its operands.
-            results: arrays of the results' dtypes and shapes.
-        """
-        self._session, self._binding = session, session.io_binding()
-        operands = {name: buffer(np.zeros_like(fed[name]), device) for name, device in input_devices(session).items()}
-        for name, value in operands.items():
-            self._binding.bind_ortvalue_input(name, value)
-        self.results = {
-            name: buffer(np.zeros_like(results[name]), device) for name, device in output_devices(session).items()
-        }
-        for name, value in self.results.items():
-            self._binding.bind_ortvalue_output(name, value)
-        self.run()
-        for name, value in operands.items():
-            if fed[name].size:
-                value.update_inplace(np.ascontiguousarray(fed[name]))
-        self.run()
-
-    def run(self) -> None:
-        """Runs the session; onnxruntime waits for the device at the end."""
-        self._session.run_with_iobinding(self._binding)
-
-
 class OurRun(Measured):
     """Our graph of a case, its operands and results in buffers on the device that stay where they are.
 
@@ -130,13 +93,17 @@ class OurRun(Measured):
         start = time.perf_counter()
         model = lower(cudnn.model(case, operands), schedule=schedule, target="cuda-graph" if as_graph else None)
         lowered = time.perf_counter()
-        options = {"enable_cuda_graph": "1"} if as_graph else {}
-        session = Session(model, (place.provider, options), self._options(place), precision=place.precision)
+        provider = "cuda-graph" if as_graph else place.provider
+        session = Session(model, provider, self._options(place), precision=place.precision)
         loaded = time.perf_counter()
         fed = {name: operands[name] for name in session.inputs}
         expected = Session(model, "cpu", self._options(place)).run(fed)
-        self._bound = Bound(session.ort, fed, expected)
-        found = [errors(value.numpy(), expected[name])[1] for name, value in self._bound.results.items()]
+        # The first run is on zeros, so that a captured one that keeps values is found out.
+        self._runs = CapturedRuns(session.ort)
+        for values in ({name: np.zeros_like(array) for name, array in fed.items()}, fed):
+            self._runs.put(values)
+            self._runs.run()
+        found = [errors(value, expected[name])[1] for name, value in self._runs.results().items()]
         on_host: list[str] = []
         if row_of(place.provider).name != HOST_PROVIDER:
             # The profiler sees no kernels of a captured graph.
@@ -159,7 +126,7 @@ class OurRun(Measured):
         return options
 
     def run(self) -> None:
-        self._bound.run()
+        self._runs.run()
 
 
 def _as_exact_as_ours(place: Place) -> None:
@@ -193,10 +160,8 @@ class StepRun(Measured):
         if name == "pytorch":
             self._run = torch_step.in_pytorch(case, device=place.torch_device)
             return
-        options = {"enable_cuda_graph": "1"} if name == CAPTURED else {}
-        where: dict[str, Any] = {"providers": (place.provider, options), "precision": place.precision}
-        schedule, _, captured = name.partition(",")
-        target = "cuda-graph" if captured else None
+        schedule, target = ("unroll", "cuda-graph") if name == CAPTURED else (name, None)
+        where = {"providers": target or place.provider, "precision": place.precision}
         self._run, self.facts = torch_step.in_ours(case, place.threads, schedule, target, **where)
         self.facts["error"] = errors(np.asarray(self._run()), np.asarray(torch_step.in_pytorch(case)()))[1]
 

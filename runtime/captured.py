@@ -1,4 +1,4 @@
-"""Runs that a provider captures: they read and write the same buffers each time, of which this holds one set."""
+"""Runs on buffers that stay where they are, as a provider needs that captures them: one set of buffers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lstm_lower.runtime.values import number_dtype
 
 
 class CapturedRuns:
-    """The buffers of a session whose provider captures its runs; all its sizes are known."""
+    """The buffers of a session whose provider may capture its runs; all its sizes are known."""
 
     def __init__(self, session: ort.InferenceSession) -> None:
         """Makes nothing yet: a trainer has bindings of its own."""
