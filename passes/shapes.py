@@ -58,13 +58,15 @@ def state(value: ir.Value, facts: Facts) -> bool:
 def without_large_initializers(model: ir.Model) -> Iterator[onnx.ModelProto]:
     """The model as a protobuf in which large initializers are inputs, so that no weight is copied.
 
-    onnx's C++ functions take a whole model as bytes, at most 2 GB of them.
+    onnx's C++ functions take a whole model as bytes, at most 2 GB of them. Defaults of inputs stay behind, too: onnx's
+    inference takes them for constants, though another value may be fed.
     """
     large = [
         value
         for value in model.graph.initializers.values()
         # onnx's functions do not know where external data lies, so that it counts as large.
         if isinstance(value.const_value, ir.ExternalTensor)
+        or value.is_graph_input()
         or (value.const_value is not None and value.const_value.nbytes > _LARGE_BYTES)
     ]
     added = [value for value in large if not value.is_graph_input()]

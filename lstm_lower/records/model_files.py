@@ -21,6 +21,7 @@ from lstm_lower.graph.values import certain_first, declared_shape, stated
 from lstm_lower.records import others
 from lstm_lower.records.files import atomic_path, other_kind, read_whole
 from lstm_lower.records.kinds import is_tensorflow
+from lstm_lower.records.sparse_tensors import written_out
 
 # Protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
 _PROTOBUF_LIMIT = 2**31 - 2**20
@@ -70,6 +71,7 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     if not proto.opset_import:
         raise InvalidModelError(f"{label}: an ONNX model requires opset imports, got none")
     try:
+        proto = written_out(proto, label, lambda tensor: _locate(tensor, base, label))
         with _quiet():
             loaded = ir.from_proto(proto)
         _declare_again(proto, loaded)

@@ -29,7 +29,11 @@ def flatten(model: ir.Model) -> None:
             continue
         data, result = node.inputs[0], node.outputs[0]
         axis, rank = node.attributes.get_int("axis", 1), facts.rank(data)
-        if axis != -1 and (rank is None or axis % max(rank, 1) != rank - 1):
+        if 0 in (facts.shape(data) or ()):
+            # Of nothing: a Reshape would take the size of 0 for a copy of the matrix's, which has two.
+            node.op_type = std.Identity.op_type
+            node.attributes.clear()
+        elif axis != -1 and (rank is None or axis % max(rank, 1) != rank - 1):
             _write(node, data, result, axis, names)
         else:
             # What is left out is another axis since.

@@ -361,3 +361,25 @@ def test_doubles_are_normalised_as_doubles() -> None:
     model = model_of([node], [info("x", double, 3, 4), info("scale", double, 4)], [info("y", double, 3, 4)], 17)
     feeds = {"x": f32(3, 4).astype(np.float64), "scale": f32(4).astype(np.float64)}
     np.testing.assert_allclose(run_ort(convert(model, 13), feeds), run_ort(model, feeds), rtol=1e-12)
+
+
+def test_the_default_of_an_input_is_no_constant() -> None:
+    """onnx's converter of older models infers sizes, and takes such a default for what is always fed."""
+    nodes = [
+        helper.make_node("Range", ["start", "limit", "step"], ["r"]),
+        helper.make_node("Gather", ["r", "last"], ["y"]),
+    ]
+    numbers = {"start": 0, "limit": 3, "step": 1}
+    initializers = [numpy_helper.from_array(np.array(x, np.float32), name) for name, x in numbers.items()]
+    initializers.append(numpy_helper.from_array(i64([-2]), "last"))
+    model = model_of(nodes, [info("step", FLOAT)], [info("y", FLOAT, 1)], 11, initializer=initializers)
+    result = ll.gradient(model, "y", "step", seeds=True)
+    feeds = {"step": np.array(0.75, np.float32), "seed/y": np.ones(1, np.float32)}
+    assert [value.item() for value in run_ort(result, feeds)] == [1.5, 2]
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_a_softmax_of_nothing(op: str) -> None:
+    model = model_of([helper.make_node(op, ["x"], ["y"])], [info("x", FLOAT, 2, 3, 0)], [info("y", FLOAT, 2, 3, 0)], 11)
+    (found,) = run_ort(convert(model, 13), {"x": np.zeros((2, 3, 0), np.float32)})
+    assert found.shape == (2, 3, 0)

@@ -23,6 +23,7 @@ Sample = Array | list[Array]
 # Programs are about shapes and structure; large arrays only cost time.
 MOST_ELEMENTS = 3000
 LARGEST = 1e4
+_SUMS = ("ReduceSum", "ReduceMean", "ReduceL1", "ReduceSumSquare", "CumSum")
 
 
 class Refused(Exception):  # noqa: N818 (nothing went wrong: an idea did not work out)
@@ -290,6 +291,8 @@ class Scope:
     def _evaluate(self, node: onnx.NodeProto, read: set[str]) -> list[Sample]:
         visible = self.visible()
         samples = {name: visible[name].sample for name in read}
+        if node.op_type in _SUMS and any(_beyond_doubles(sample) for sample in samples.values()):
+            raise Refused("onnxruntime sums up integers as doubles")
         try:
             results = computed(node, samples) or run_node(node, samples, self.growth)
         except Exception as error:
@@ -305,6 +308,15 @@ class Scope:
         wild = array.dtype.kind == "f" and not np.all(np.abs(array.astype(np.float64)) < LARGEST)
         if wild and not self.chance(0.05):
             raise Refused("infinite or very large")
+
+
+def _beyond_doubles(sample: Sample) -> bool:
+    """Whether there are integers that a double does not hold."""
+    return (
+        isinstance(sample, np.ndarray)
+        and sample.dtype.kind in "iu"
+        and bool((np.abs(sample.astype(float)) > 2.0**53).any())
+    )
 
 
 def free_names(node: onnx.NodeProto) -> set[str]:
