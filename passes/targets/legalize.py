@@ -42,7 +42,15 @@ class DecomposeForTargetPass(DecomposePass):
         """The target's own formula before the one of all targets."""
         view = builder.facts.view(node)
         lack = None if view is None else self.target.lack(view, silent=self.silent)
-        return super().formula(node, builder) if lack is None or lack.formula is None else lack.formula(view, builder)
+        if lack is None or lack.formula is None:
+            return super().formula(node, builder)
+        results = lack.formula(view, builder)
+        made = [output for emitted in builder.nodes for output in emitted.outputs]
+        if any(builder.facts.dtype(output) in self.target.without for output in made):
+            # Not without another type than the model has: what is refused is the model's own node.
+            builder.emitter.discard_unread()
+            return None
+        return results
 
 
 def legalizing_passes(target: Target) -> list[Pass]:

@@ -134,6 +134,8 @@ g (float[{steps},3] x, float[3] h) => (float[3] last, float[{steps},3] all, floa
          "no NonMaxSuppression, got 'y'"),
         ("(float[3,4] x) => (int64[2] y) { y = Shape(x) }", "cuda-graph", None),
         ("(int64[3] x) => (int64[K] y) { n = NonZero(x) y = Shape(n) }", "webgpu", "no NonZero, got 'n'"),
+        ("(float[3] x) => (float[3] y) { y = Sin(x) }", "webgpu-web", "no Sin in float32, got 'y'"),
+        ("(float[3] x) => (float[3] y) { y = Pow(x, x) }", "webgpu-web", "no Pow with an open .* exponent, got 'y'"),
     ],
 )  # fmt: skip
 def test_what_a_target_cannot_run_is_named(model: str, target: str, message: str | None) -> None:

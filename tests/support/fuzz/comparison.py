@@ -52,8 +52,8 @@ _TOLERANCE = {2: 1e-2, 4: 2e-5, 8: 1e-10}
 class Case:
     """One way through the compiler.
 
-    `optimize` under a schedule, `lower` to an opset (0 for the model's own), perhaps for a target, or some loop passes,
-    each called alone. What a target refuses is left as it is.
+    `optimize` under a schedule, `lower` to an opset (0 for the model's own) or for a target, with sizes or not, or some
+    passes, each called alone.
     """
 
     schedule: str = "auto"
@@ -61,6 +61,7 @@ class Case:
     verify_each: bool = False
     passes: tuple[str, ...] = ()
     target: str | None = None
+    sizes: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         way = (
@@ -83,10 +84,8 @@ class Case:
                 step(work)
             return to_proto(work)
         if self.target is not None:
-            try:
-                return ll.lower(model, None, self.schedule, verify_each=self.verify_each, target=self.target)
-            except ll.UnsupportedOpError:
-                return model
+            given: dict[str, Any] = {"target": self.target, "sizes": dict(self.sizes) or None}
+            return ll.lower(model, None, self.schedule, verify_each=self.verify_each, **given)
         if self.opset is None:
             return ll.optimize(model, self.schedule, verify_each=self.verify_each)
         return ll.lower(model, self.opset or None, self.schedule, verify_each=self.verify_each)
@@ -272,8 +271,8 @@ def _apply(case: Case, model: onnx.ModelProto) -> tuple[str, str, onnx.ModelProt
     try:
         result = case.apply(model)
     except Exception as error:  # noqa: BLE001 (any error on a valid program is a finding)
-        if isinstance(error, ll.UnsupportedOpError) and case.opset is not None:
-            return "", "", None  # a domain that is not ours, or an operator that the opset asked for lacks
+        if isinstance(error, ll.UnsupportedOpError) and (case.opset is not None or case.target is not None):
+            return "", "", None  # a domain that is not ours, or an operator that the opset or the target lacks
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = re.sub(r"\s+", " ", str(error))
         ours = "refused" if isinstance(error, ll.LstmLowerError) else "raises"

@@ -107,6 +107,20 @@ def program(seed: int, *, smooth: bool = False) -> Program:
     return Program(model, runnable)
 
 
+def with_sizes(program: Program) -> tuple[Program, tuple[tuple[str, int], ...]]:
+    """A program that is fed as at first, and the sizes that it leaves open by name; others are fixed."""
+    model = onnx.ModelProto()
+    model.CopyFrom(program.model)
+    named: dict[str, int] = {}
+    for value in model.graph.input:
+        for dim, size in zip(value.type.tensor_type.shape.dim, program.feeds[0][value.name].shape, strict=True):
+            if dim.dim_param and size:
+                named[dim.dim_param] = size
+            else:
+                dim.dim_value = size
+    return Program(model, program.feeds[:1]), tuple(named.items())
+
+
 def _other_sizes(growth: Growth, sizes: dict[str, int]) -> dict[str, int]:
     choices = [1, 1, 2, 2, 3, 5]
     if growth.chance(0.1) and not growth.never_empty:
