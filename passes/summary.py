@@ -49,7 +49,8 @@ class Summary:
         nodes: number of nodes at every level.
         loops: number of Scan and Loop nodes.
         operators: op type -> number of nodes.
-        weights: number of initializers.
+        weights: number of initializers, and of Constant nodes of a floating dtype that are no single number of rank 0,
+            as which some exporters write weights.
         weight_bytes: their size.
         composites: the composite nodes.
         unsupported: one line for every node that cannot be lowered.
@@ -71,7 +72,9 @@ class Summary:
 def summarize(model: ir.Model) -> Summary:
     """Collects what a model holds."""
     nodes = list(_nodes(model))
-    initializers = [value for graph in all_graphs(model) for value in graph.initializers.values()]
+    initializers = [value.const_value for graph in all_graphs(model) for value in graph.initializers.values()]
+    constants = [tensor for node, _ in nodes if std.Constant.matches(node) for tensor in _weight(node)]
+    weights = [tensor for tensor in (*initializers, *constants) if tensor is not None]
     operators = collections.Counter(node.op_type for node, _ in nodes)
     return Summary(
         opset=opset_of(model),
@@ -81,8 +84,8 @@ def summarize(model: ir.Model) -> Summary:
         nodes=len(nodes),
         loops=operators[std.Scan.op_type] + operators[std.Loop.op_type],
         operators=dict(operators.most_common()),
-        weights=len(initializers),
-        weight_bytes=sum(_bytes(value.const_value) for value in initializers if value.const_value is not None),
+        weights=len(initializers) + len(constants),
+        weight_bytes=sum(map(_bytes, weights)),
         composites=[
             _composite(node, where, definition)
             for node, where in nodes
@@ -92,12 +95,25 @@ def summarize(model: ir.Model) -> Summary:
     )
 
 
+def _weight(node: ir.Node) -> Iterator[ir.TensorProtocol]:
+    """The tensor of a Constant node that may be a weight."""
+    attribute = node.attributes.get("value")
+    if attribute is not None and not attribute.is_ref() and attribute.type == ir.AttributeType.TENSOR:
+        tensor: ir.TensorProtocol = attribute.value
+        if _dtype(tensor).is_floating_point() and len(tensor.shape):
+            yield tensor
+
+
 def _bytes(tensor: ir.TensorProtocol) -> int:
+    return 0 if _dtype(tensor) == ir.DataType.UNDEFINED else tensor.nbytes
+
+
+def _dtype(tensor: ir.TensorProtocol) -> ir.DataType:
     try:
-        return 0 if tensor.dtype == ir.DataType.UNDEFINED else tensor.nbytes
+        return tensor.dtype
     except ValueError:
         # A type that ONNX does not know; the fault is told beside.
-        return 0
+        return ir.DataType.UNDEFINED
 
 
 def _nodes(model: ir.Model) -> Iterator[tuple[ir.Node, str]]:

@@ -2,8 +2,9 @@
 
     python -m tests.real_gradients MODEL.onnx [--of OUTPUT] [--dim NAME=SIZE ...] [--feed NAME=NUMBER ...]
 
-Sums an output, along a random direction for each weight by itself. Prints a line for each and exits with 1 if one
-is off by more than the differences are uncertain by.
+Of the sum of an output times random numbers (that of probabilities alone is constant), along a random direction for
+each weight by itself. Prints a line for each and exits with 1 if one is off by more than the differences are uncertain
+by.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def main() -> int:
     opened, feeds = initializers_as_inputs(model, names)
     drawn = _feeds(opened, dict(text.split("=") for text in given.dim), dict(text.split("=") for text in given.feed))
     feeds = drawn | feeds  # weights are the file's own
-    feeds[f"seed/{of}"] = np.ones_like(ll.Session(source).run(_narrow(source, feeds))[of])
+    seed = np.random.default_rng(2).standard_normal(ll.Session(source).run(_narrow(source, feeds))[of].shape)
+    feeds[f"seed/{of}"] = seed
     work = ir.from_proto(opened)
 
     def run(feeds: dict[str, Any]) -> dict[str, Array]:
@@ -55,8 +57,8 @@ def main() -> int:
         direction = np.random.default_rng(0).standard_normal(feeds[name].shape)
         analytic = float((made[f"grad/{name}"] * direction).sum())
         found = [
-            float(run({**feeds, name: feeds[name] + step * direction})[of].sum())
-            - float(run({**feeds, name: feeds[name] - step * direction})[of].sum())
+            float((run({**feeds, name: feeds[name] + step * direction})[of] * seed).sum())
+            - float((run({**feeds, name: feeds[name] - step * direction})[of] * seed).sum())
             for step in STEPS
         ]
         fine, coarse = (difference / (2 * step) for difference, step in zip(found[::-1], STEPS[::-1], strict=True))

@@ -71,6 +71,17 @@ def test_inspect_for_programs() -> None:
     assert data["before"]["inputs"] == {"x:0": "f32[12,batch,8]"}
 
 
+def test_inspect_counts_weights_that_are_constant_nodes(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]> agraph (float[2] x) => (float[2] y) <float[2] v = {1, 2}> {
+        w = Constant <value = float[2] {1, 2}> () half = Constant <value = float {0.5}> ()
+        axes = Constant <value_ints = [0]> () a = Mul (x, w) b = Mul (a, half) y = Add (b, v) }"""
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    weights = json.loads(succeed("inspect", tmp_path / "m.onnx", "--json"))["before"]
+    assert (weights["weights"], weights["weight_bytes"]) == (2, 16)
+
+
 def test_inspect_shows_what_cannot_be_lowered(tmp_path: Path) -> None:
     text = succeed("inspect", mystery(tmp_path))
     assert "cannot be lowered" in text

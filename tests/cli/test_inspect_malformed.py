@@ -54,3 +54,13 @@ def test_an_attribute_that_is_a_tensor_without_a_dtype(tmp_path: Path) -> None:
     data = inspect(tmp_path, model)
     assert not data["lowerable"]
     assert "TENSOR" in str(data)
+
+
+def test_a_constant_of_an_unknown_dtype(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]> agraph (float[2] x) => (float[2] y) {
+        w = Constant <value = float[2] {1, 2}> () y = Add (x, w) }"""
+    )
+    model.graph.node[0].attribute[0].t.data_type = 100
+    data = inspect(tmp_path, model)
+    assert not data["lowerable"]
