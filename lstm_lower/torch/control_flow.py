@@ -140,6 +140,7 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
         if _is_traced(true_fn):
             return NotImplemented
         leaves, spec = tree_flatten(tuple(operands))
+        leaves = _distinct(leaves)
         branches = [_of_leaves(function, spec) for function in (true_fn, false_fn)]
         lifted = _Lifted("torch.cond", mode, branches, leaves)
         return lifted.nested(torch.ops.higher_order.cond(pred, *lifted.functions, (*leaves, *lifted.captured)))
@@ -148,6 +149,7 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
         if _is_traced(body_fn):
             return NotImplemented
         leaves, spec = tree_flatten(tuple(carried_inputs))
+        leaves = _distinct(leaves)
         parts = [_of_leaves(function, spec) for function in (cond_fn, body_fn)]
         lifted = _Lifted("while_loop", mode, parts, [*leaves, *additional_inputs])
         test, body = lifted.functions
@@ -158,6 +160,8 @@ def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:
     def scan(combine_fn: Function, init: Any, xs: Any, additional_inputs: Any) -> Any:
         if _is_traced(combine_fn):
             return NotImplemented
+        together = _distinct([*init, *xs])
+        init, xs = together[: len(init)], together[len(init) :]
         slices = [x.select(0, 0) for x in xs]
         lifted = _Lifted("scan", mode, [combine_fn], [*init, *slices, *additional_inputs])
         rest = (*additional_inputs, *lifted.captured)
@@ -279,6 +283,15 @@ _PLAIN: dict[Any, Function] = {
     torch.ops.higher_order.scan: _scan,
     torch.ops.higher_order.map_impl: _map,
 }
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    """Operands of which none occurs twice, for which PyTorch writes functions with two parameters of one name."""
+    found: list[Any] = []
+    for x in values:
+        occurs = isinstance(x, Tensor) and any(x is y for y in found)
+        found.append(x.clone() if occurs else x)
+    return found
 
 
 def _is_traced(function: Any) -> bool:

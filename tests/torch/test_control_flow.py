@@ -65,6 +65,22 @@ class Flow(nn.Module):
 
         return scan(step, {"h": x.new_zeros(x.size(0), 3)}, x, dim=1)[1]
 
+    def twice(self, x: Any) -> Any:
+        """A tensor that is given twice."""
+        y = torch.cond(x.sum() > 0, lambda a, b: self.layer(a) * b, lambda a, b: a + self.layer(b), (x, x))
+        _, both = while_loop(lambda a, _: a.sum() < 9, lambda a, b: (a + b.exp(), b * 0.5), (y, y))
+        return scan(lambda carried, parts: (carried + parts[0], carried * parts[1]), x[:, 0], (both, both), dim=1)[1]
+
+    def twice_plain(self, x: Any) -> Any:
+        y = self.layer(x) * x if x.sum() > 0 else x + self.layer(x)
+        total, both, carried, parts = y, y, x[:, 0], []
+        while total.sum() < 9:
+            total, both = total + both.exp(), both * 0.5
+        for part in both.unbind(1):
+            parts.append(carried * part)
+            carried = carried + part
+        return torch.stack(parts, 1)
+
     def nested(self, x: Any) -> Any:
         """Carries and results in parts, and what is done for each part."""
 
@@ -102,7 +118,7 @@ class Flow(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["cond", "given", "loop", "scan", "nested"])
+@pytest.mark.parametrize("kind", ["cond", "given", "loop", "scan", "twice", "nested"])
 def test_gradients_are_those_of_python(kind: str) -> None:
     module = Flow(kind)
     step = ll.from_torch(module, torch.rand(2, 5, 3), "mse", what="gradients")
