@@ -1,4 +1,4 @@
-"""Random programs, gradients, damaged models and files, onnx's node tests, PyTorch modules, for as long as one likes.
+"""Random programs, gradients, damage, onnx's node tests, PyTorch modules, TensorFlow programs, as long as one likes.
 
     python -m tests.fuzz programs --seed 0 --seconds 600 --jobs 2 --out failures
     python -m tests.fuzz gradients --seed 0 --seconds 600
@@ -6,6 +6,7 @@
     python -m tests.fuzz files --seed 0 --seconds 600
     python -m tests.fuzz nodes
     python -m tests.fuzz torch --seed 0 --seconds 600
+    python -m tests.fuzz tensorflow --seed 0 --seconds 600
 
 Prints what failed, made small, and exits with 1 if anything did. A seed always gives the same program. The test suite
 runs a small part of each.
@@ -27,7 +28,7 @@ from tests.support.fuzz.node_tests import names
 def main() -> int:
     """Runs a campaign; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=["programs", "gradients", "damage", "files", "nodes", "torch"])
+    parser.add_argument("kind", choices=["programs", "gradients", "damage", "files", "nodes", "torch", "tensorflow"])
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, help="so many seeds at most")
     parser.add_argument("--seconds", type=float, default=60.0, help="time limit (nodes: none unless given)")
@@ -43,7 +44,7 @@ def main() -> int:
     if given.count is not None:
         items = itertools.islice(items, given.count)
     # Most of what a damaged model does beyond this is a loop of 2**40 steps, in onnxruntime.
-    limit = {"damage": 25.0, "files": 25.0, "torch": 240.0}.get(given.kind, 90.0)
+    limit = {"damage": 25.0, "files": 25.0, "torch": 240.0, "tensorflow": 300.0}.get(given.kind, 90.0)
     return 1 if Campaign(Options(given.kind, given.seconds, given.jobs, given.out, limit), items).run() else 0
 
 

@@ -199,6 +199,13 @@ def alone(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -
     return {"verdict": "passed", "grown": peak() - before}
 
 
+def tensorflow(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
+    """The TensorFlow program of a seed, imported and run next to TensorFlow."""
+    from tests.support.fuzz.tf_programs.work import answer
+
+    return answer(seed, known, stage)
+
+
 # Faults whose kind does not say where they are from.
 _PER_ENTRANCE = ("slow", "memory", "files left behind", "model file changed")
 
