@@ -117,8 +117,8 @@ class CarriedLists:
             found.origin = None if element.origin is None else Within(element.origin)
             return found
         if isinstance(element, Optional) and element.components:
-            branch = element.branch
-            return self._compound(element.components, parameter, lambda parts: Optional(tuple(parts), branch))
+            division = element.division
+            return self._compound(element.components, parameter, lambda parts: Optional(tuple(parts), division))
         if not isinstance(element, Expr):
             raise NeedsTensorError(parameter, f"its elements are {type(element).__name__}")
         if element.builder.depth < self.scope.builder.depth:

@@ -19,7 +19,7 @@ from lstm_lower.tensorflow.followed_lists import Popped, Pushed
 from lstm_lower.tensorflow.packed_lists import Compound, Packed, settled
 from lstm_lower.tensorflow.regions import BRANCH, Op, Region
 from lstm_lower.tensorflow.translator import Scope, Translator, handles, zeros
-from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Optional, Value
+from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Division, Flow, Handle, Optional, Value
 
 # A constant of a branch up to this size is known behind the branch: it may be an axis, or a permutation of axes.
 _SMALL = 64
@@ -268,20 +268,19 @@ class _Joint:
 
     def _optional(self, yes: Any, no: Any) -> Any:
         sides = [x.components if isinstance(x, Optional) else None for x in (yes, no)]
-        branches = {x.branch for x in (yes, no) if isinstance(x, Optional) and x.components is not None}
         if sides[0] is None or sides[1] is None:
             given = sides[0] or sides[1] or ()
+            division = next((x.division for x in (yes, no) if isinstance(x, Optional) and x.components), None)
             plans = [self.add(a, None) if sides[0] else self.add(None, a) for a in given]
-            return lambda made: Optional(tuple(plan(made) for plan in plans) or None, *branches)
+            return lambda made: Optional(tuple(plan(made) for plan in plans) or None, division)
+        divisions = yes.division, no.division
         pairs = [*zip(sides[0], sides[1], strict=False)]
-        if branches == {None} and len(sides[0]) == len(sides[1]) and all(_alike(a, c) for a, c in pairs):
+        if divisions == (None, None) and len(sides[0]) == len(sides[1]) and all(_alike(a, c) for a, c in pairs):
             plans = [self.add(a, c) for a, c in pairs]
             return lambda made: Optional(tuple(plan(made) for plan in plans))
-        if branches != {None}:
-            raise UnsupportedOpError(f"{self.op}: requires optional values of one branch, got those of several")
         plans = [self.add(a, None) for a in sides[0]] + [self.add(None, c) for c in sides[1]]
-        branch = self.condition, len(sides[0])
-        return lambda made: Optional(tuple(plan(made) for plan in plans), branch)
+        division = Division(self.condition, len(sides[0]), divisions)
+        return lambda made: Optional(tuple(plan(made) for plan in plans), division)
 
 
 def _alike_changes(yes: Pushed | Put, no: Pushed | Put) -> bool:

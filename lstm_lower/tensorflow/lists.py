@@ -201,13 +201,13 @@ def _optional_value(t: Translator, op: Op, scope: Scope) -> list[Value]:
     found = t.value(op.inputs[0], scope)
     if not isinstance(found, Optional) or found.components is None:
         raise UnsupportedOpError(f"{op}: requires an optional value that is there, got one that is not")
-    if found.branch is None:
-        return list(found.components)
-    condition, count = found.branch
-    side = _side(t, condition, scope)
-    if side is None:
-        raise UnsupportedOpError(f"{op}: must be read on one side of the branch that made it, got a reader outside")
-    return list(found.components[:count] if side == 0 else found.components[count:])
+    while found.division is not None:
+        side = _side(t, found.division.condition, scope)
+        if side is None:
+            raise UnsupportedOpError(f"{op}: must be read on one side of the branch that made it, got a reader outside")
+        found = found.side(side)
+    assert found.components is not None
+    return list(found.components)
 
 
 def _side(t: Translator, condition: ir.Value, scope: Scope | None) -> int | None:

@@ -62,17 +62,38 @@ class Text:
 
 
 @dataclasses.dataclass(frozen=True)
+class Division:
+    """Which components of an optional value are those of which side of a branch.
+
+    Attributes:
+        condition: of the branch.
+        count: how many components are those of the side where it holds; the others are the other side's.
+        sides: how those of each side are divided in turn, by a branch within it, as a Case of several is.
+    """
+
+    condition: ir.Value
+    count: int
+    sides: tuple[Division | None, Division | None] = (None, None)
+
+
+@dataclasses.dataclass(frozen=True)
 class Optional:
     """An optional value: its components, or none.
 
     Attributes:
         components: the components.
-        branch: where a branch has left different ones on its two sides, its condition and how many components are
-            those of the side where it holds; the others are the other side's.
+        division: where a branch has left different ones on its two sides, which are whose.
     """
 
     components: tuple[Value, ...] | None
-    branch: tuple[ir.Value, int] | None = None
+    division: Division | None = None
+
+    def side(self, number: int) -> Optional:
+        """What one side of the branch has left, 0 for the one where its condition holds."""
+        assert self.components is not None
+        assert self.division is not None
+        cut = self.division.count
+        return Optional(self.components[:cut] if number == 0 else self.components[cut:], self.division.sides[number])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,7 +87,7 @@ def convolution(scope: Scope) -> None:
     draw = scope.draw
     size = [draw.randint(1, min(3, end)) for end in shape[1:3]]
     padding = draw.choice(["SAME", "VALID"])
-    strides, dilations = draw.choice([(1, 1), (2, 1), (1, 2), (1, 1)])
+    strides, dilations = draw.choice([(1, 1), (2, 1), (1, 2 if padding == "SAME" else 1), (1, 1)])
     units = draw.randint(1, 3)
     match draw.choice(["plain", "plain", "depthwise", "transposed", "one", "volume"]):
         case "plain":

@@ -125,7 +125,7 @@ def program(seed: int) -> Program:
     smooth = [number for number in made if samples[number].dtype.name in FLOATS and samples[number].size]
     terms = draw.sample(smooth, min(len(smooth), draw.randint(1, 3))) or [weights[0].id]
     outputs = draw.sample(made, min(len(made), draw.randint(1, 4)))
-    twice = draw.random() < 1 / 12
+    twice = draw.random() < 1 / 24
     return Program(seed, form, tuple(inputs), tuple(weights), steps, samples, tuple(outputs), tuple(terms),
                    draw.choice(RULES), twice)  # fmt: skip
 
