@@ -1,7 +1,8 @@
-"""Random programs, gradients, damage, onnx's node tests, PyTorch modules, TensorFlow programs, as long as one likes.
+"""Random programs, gradients, training steps, damage, onnx's node tests, PyTorch modules, TensorFlow programs.
 
     python -m tests.fuzz programs --seed 0 --seconds 600 --jobs 2 --out failures
     python -m tests.fuzz gradients --seed 0 --seconds 600
+    python -m tests.fuzz training --seed 0 --seconds 600
     python -m tests.fuzz damage --seed 0 --seconds 600
     python -m tests.fuzz files --seed 0 --seconds 600
     python -m tests.fuzz nodes
@@ -28,7 +29,8 @@ from tests.support.fuzz.node_tests import names
 def main() -> int:
     """Runs a campaign; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=["programs", "gradients", "damage", "files", "nodes", "torch", "tensorflow"])
+    kinds = ["programs", "gradients", "training", "damage", "files", "nodes", "torch", "tensorflow"]
+    parser.add_argument("kind", choices=kinds)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, help="so many seeds at most")
     parser.add_argument("--seconds", type=float, default=60.0, help="time limit (nodes: none unless given)")

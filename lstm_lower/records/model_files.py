@@ -100,7 +100,8 @@ def _declare_again(proto: onnx.ModelProto, model: ir.Model) -> None:
             given = [*written.input, *written.output]
             declared = list(zip(given, [*graph.inputs, *graph.outputs], strict=True))
             counts = collections.Counter(value for _, value in declared)
-            for info, value in declared:
+            # Names of open sizes are those of inputs, which are told last.
+            for info, value in reversed(declared):
                 if counts[value] > 1:
                     told = ir.from_proto(info)
                     shape = certain_first(declared_shape(told), declared_shape(value))

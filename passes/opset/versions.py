@@ -29,8 +29,9 @@ SCANS_OF_BATCHES = 8
 # Upsample became Resize, and Resize got attributes for how it samples.
 RESIZE, SIZES_OF_RESIZE = 10, 11
 
-# The bounds of a Clip became operands.
-BOUNDS_AS_OPERANDS = 11
+# The bounds of a Clip became operands, and so did what a Pad pads with: where they stand.
+NUMBERS_AS_OPERANDS = 11
+_NUMBERS = {std.Clip: (1, 2), std.Pad: (2,)}
 
 
 def check_opset(opset: int | None) -> None:
@@ -127,24 +128,26 @@ def _convert_by_onnx(model: ir.Model, own: int) -> None:
         over_batches(converted)
     if own < SIZES_OF_RESIZE:
         _keep_sampling(converted, upsamples=own < RESIZE)
-    if own < BOUNDS_AS_OPERANDS:
-        _type_bounds(converted)
+    if own < NUMBERS_AS_OPERANDS:
+        _type_numbers(converted)
     _restore_initializers(converted.graph, model.graph)
     converted.graph.metadata_props.update(model.graph.metadata_props)
     model.graph = converted.graph
 
 
-def _type_bounds(model: ir.Model) -> None:
-    """Gives the bounds of a Clip the type of its data: the converter makes float32 of them all."""
+def _type_numbers(model: ir.Model) -> None:
+    """Gives numbers that were attributes the type of the data: the converter makes float32 of them all."""
     facts = Facts.of(model)
     for node in all_nodes(model.graph):
-        dtype = facts.dtype(node.inputs[0]) if std.Clip.matches(node) else None
-        for bound in node.inputs[1:] if dtype is not None and dtype != ir.DataType.FLOAT else ():
-            array, maker = constant_of(bound), None if bound is None else bound.producer()
-            if bound is not None and array is not None and maker is not None and dtype is not None:
-                with np.errstate(over="ignore"):
-                    maker.attributes["value"] = ir.AttrTensor("value", ir.tensor(array.astype(dtype.numpy())))
-                bound.type = ir.TensorType(dtype)
+        places = next((places for op, places in _NUMBERS.items() if op.matches(node)), ())
+        dtype = facts.dtype(node.inputs[0]) if places else None
+        for number in (node.inputs[place] for place in places if place < len(node.inputs)):
+            array, maker = constant_of(number), None if number is None else number.producer()
+            if number is None or array is None or maker is None or dtype in (None, ir.DataType.FLOAT):
+                continue
+            with np.errstate(over="ignore"):
+                maker.attributes["value"] = ir.AttrTensor("value", ir.tensor(array.astype(dtype.numpy())))
+            number.type = ir.TensorType(dtype)
 
 
 def _keep_sampling(model: ir.Model, *, upsamples: bool) -> None:

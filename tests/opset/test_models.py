@@ -383,3 +383,12 @@ def test_a_softmax_of_nothing(op: str) -> None:
     model = model_of([helper.make_node(op, ["x"], ["y"])], [info("x", FLOAT, 2, 3, 0)], [info("y", FLOAT, 2, 3, 0)], 11)
     (found,) = run_ort(convert(model, 13), {"x": np.zeros((2, 3, 0), np.float32)})
     assert found.shape == (2, 3, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_what_an_older_pad_pads_with_has_the_type_of_the_data(dtype: Any) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    pad = helper.make_node("Pad", ["x"], ["y"], pads=[1, 0], value=0.5)
+    model = model_of([pad], [info("x", kind, 2)], [info("y", kind, 3)], 10)
+    (found,) = run_ort(convert(model, 13), {"x": np.ones(2, dtype)})
+    assert found.tolist() == [0.5, 1, 1]

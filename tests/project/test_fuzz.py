@@ -16,11 +16,13 @@ from tests.support.fuzz import comparison, damage, entrances, files, node_tests
 from tests.support.fuzz.comparison import Case
 from tests.support.fuzz.programs import program
 from tests.support.fuzz.reducing import reduced
-from tests.support.fuzz.work import cases_for
+from tests.support.fuzz.work import cases_for, training
 
 # Seeds that give a valid program.
 PROGRAMS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
 DAMAGED = range(21)
+# Seeds whose training steps can be compared.
+TRAINED = (1, 3, 5, 8, 9, 10, 13, 17, 18, 19, 21, 22)
 # Modules of onnx's node tests; all of them take long to make.
 MODULES = ("reducesum", "slice", "transpose")
 
@@ -29,6 +31,12 @@ MODULES = ("reducesum", "slice", "transpose")
 def test_a_random_program_keeps_its_meaning(seed: int) -> None:
     generated = program(seed)
     assert comparison.failures(generated.model, generated.feeds, cases_for(seed)) == []
+
+
+@pytest.mark.parametrize("seed", TRAINED)
+def test_a_random_training_step_is_that_of_pytorch(seed: int) -> None:
+    pytest.importorskip("torch")
+    assert training(seed, {}, [], lambda _: None)["verdict"] == "right"
 
 
 @pytest.mark.parametrize("seed", DAMAGED)

@@ -51,7 +51,7 @@ class Outcome:
     reason: str = ""
 
 
-class _UntestableError(Exception):
+class UntestableError(Exception):
     """Nothing to compare, and why."""
 
 
@@ -121,7 +121,7 @@ def outcome_of(
             except _NotRunError:
                 # In float64 onnxruntime lacks kernels, and onnx's evaluator fails at groups and at negative pads.
                 kinds = list(_compared(model, inputs, expected, 1 + twice, draw, single=True))
-        except _UntestableError as reason:
+        except UntestableError as reason:
             return Outcome(name, op, "no test", str(reason))
         except ll.UnsupportedOpError as error:
             return Outcome(name, op, "refused", str(error).splitlines()[0])
@@ -162,15 +162,15 @@ def _compared(
 ) -> Iterator[tuple[str, str]]:
     """The kind and reason of every pair of a floating output and the floating inputs."""
     if any(entry.domain not in ("", "ai.onnx") for entry in model.opset_import):
-        raise _UntestableError("an operator of another domain")
+        raise UntestableError("an operator of another domain")
     feeds = dict(zip([value.name for value in model.graph.input], map(_array, inputs), strict=False))
     tensors = all(value.type.HasField("tensor_type") for value in model.graph.input)
     if not tensors or not all(isinstance(value, np.ndarray) for value in feeds.values()):
-        raise _UntestableError("an input is a sequence or an optional value")
+        raise UntestableError("an input is a sequence or an optional value")
     settings = _settings(model)
     wrt = [name for name, value in feeds.items() if _is_floating(value) and value.size and name not in settings]
     if not wrt:
-        raise _UntestableError("no floating input")
+        raise UntestableError("no floating input")
     model, feeds, step = _precise(model, feeds, expected, single=single)
     run = _runner(model, feeds)
     base = run(feeds)
@@ -231,8 +231,8 @@ def _one(
     for how, moved in _places(feeds, wrt):
         directions = {name: np.random.default_rng(7).uniform(-1, 1, feeds[name].shape) for name in wrt}
         try:
-            difference, uncertain = _difference(run, moved, directions, weights, step)
-        except _UntestableError as reason:
+            difference, uncertain = slope_along(run, moved, directions, weights, step)
+        except UntestableError as reason:
             why = str(reason)
             continue
         fed = {**moved, f"seed/{of}": seed}
@@ -277,13 +277,13 @@ def _places(feeds: Feeds, wrt: list[str]) -> Iterator[tuple[str, dict[str, Any]]
         yield "beside a kink", {**feeds, **noise}
 
 
-def _difference(
+def slope_along(
     run: Callable[[Feeds], Array], feeds: Feeds, directions: Feeds, weights: Array, step: float
 ) -> tuple[float, float]:
     """The derivative along a direction, and how uncertain it is: some kernels compute float64 in float32.
 
     Raises:
-        _UntestableError: there is none, or it is not the same on both sides.
+        UntestableError: there is none, or it is not the same on both sides.
     """
 
     def at(distance: float) -> float:
@@ -291,25 +291,25 @@ def _difference(
         try:
             found = run({**feeds, **fed})
         except Exception as error:
-            raise _UntestableError(f"refuses data beside the published ones: {error}".splitlines()[0][:100]) from error
+            raise UntestableError(f"refuses data beside the published ones: {error}".splitlines()[0][:100]) from error
         if found.shape != weights.shape:
-            raise _UntestableError("the shape of the result depends on the data")
+            raise UntestableError("the shape of the result depends on the data")
         return float((found.astype(np.float64) * weights).sum())
 
     middle = at(0)
     if not np.isfinite(middle):
-        raise _UntestableError("not finite")
+        raise UntestableError("not finite")
     if at(0) != middle:
-        raise _UntestableError("random")
+        raise UntestableError("random")
     values = {k: at(k * step) for k in (-4, -2, -1, 1, 2, 4)}
     if not all(np.isfinite([middle, *values.values()])):
-        raise _UntestableError("not finite")
+        raise UntestableError("not finite")
     central = (8 * (values[1] - values[-1]) - (values[2] - values[-2])) / (12 * step)
     coarse = (8 * (values[2] - values[-2]) - (values[4] - values[-4])) / (24 * step)
     sides = [(-3 * middle + 4 * values[s] - values[2 * s]) / (2 * s * step) for s in (1, -1)]
     tolerance = (1e-3 if step == STEP else 5e-2) * max(1.0, abs(central))
     if max(central, coarse, *sides) - min(central, coarse, *sides) > tolerance:
-        raise _UntestableError("no derivative: the data lie on a kink or a step, and so do those beside them")
+        raise UntestableError("no derivative: the data lie on a kink or a step, and so do those beside them")
     return central, abs(central - coarse)
 
 
@@ -337,9 +337,9 @@ def _precise(
             continue
         if _alike(found, expected) or step != STEP:
             if any(str(value.dtype) in ("float16", "bfloat16") for value in fed.values()):
-                raise _UntestableError("only in a half, too coarse for differences")
+                raise UntestableError("only in a half, too coarse for differences")
             return candidate, fed, step
-    raise _UntestableError(reason)
+    raise UntestableError(reason)
 
 
 def _alike(found: list[Any], expected: list[Any]) -> bool:

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
+import onnx_ir as ir
+
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, detached
@@ -132,12 +134,21 @@ class BCEWithLogits(Loss):
 
     def value(self, prediction: Expr, *targets: Expr) -> Expr:
         x, y = prediction, targets[0]
-        rest = x.builder.op(std.Softplus, -x)
+        rest = _softplus(-x)
         positive = weights_of("BCEWithLogits", "pos_weight", self.pos_weight)
         if positive is not None:
             rest = (weighted(y, positive - 1) + 1.0) * rest
         each = (1.0 - y) * x + rest
         return self.reduced(weighted(each, weights_of("BCEWithLogits", "weight", self.weight)))
+
+
+def _softplus(x: Expr) -> Expr:
+    """log(1 + exp x); in float64, for which onnxruntime has no kernel, written so that it is smooth at zero, too."""
+    b = x.builder
+    if x.dtype != ir.DataType.DOUBLE:
+        return b.op(std.Softplus, x)
+    most = detached(x.maximum(0.0))
+    return most + b.op(std.Log, b.op(std.Exp, x - most) + b.op(std.Exp, -most))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ class Options:
     """What a campaign is asked for.
 
     Attributes:
-        kind: `programs`, `gradients`, `damage`, `files`, `nodes` or `tensorflow`.
+        kind: `programs`, `gradients`, `training`, `damage`, `files`, `nodes` or `tensorflow`.
         seconds: time limit of the whole.
         jobs: processes at a time.
         out: folder for failing models; `None` keeps none.

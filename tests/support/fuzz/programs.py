@@ -112,9 +112,10 @@ def with_sizes(program: Program) -> tuple[Program, tuple[tuple[str, int], ...]]:
     model = onnx.ModelProto()
     model.CopyFrom(program.model)
     named: dict[str, int] = {}
+    returned = {value.name for value in model.graph.output}  # and declared once more there, perhaps by a number
     for value in model.graph.input:
         for dim, size in zip(value.type.tensor_type.shape.dim, program.feeds[0][value.name].shape, strict=True):
-            if dim.dim_param and size:
+            if dim.dim_param and size and value.name not in returned:
                 named[dim.dim_param] = size
             else:
                 dim.dim_value = size

@@ -23,6 +23,7 @@ from tests.support.fuzz import comparison, entrances, node_tests
 from tests.support.fuzz import damage as damaging
 from tests.support.fuzz import files as other_files
 from tests.support.fuzz import programs as generator
+from tests.support.fuzz import training as steps
 from tests.support.fuzz.comparison import SCHEDULES, Case, Failure
 from tests.support.fuzz.entrances import Entrance
 from tests.support.fuzz.reducing import reduced
@@ -106,6 +107,28 @@ def gradients(seed: int, settings: dict[str, Any], known: list[str], stage: Stag
         "verdict": "failed",
         "findings": [{"case": "gradient", "kind": kind, "detail": found.reason, "files": files}],
     }
+
+
+def training(seed: int, settings: dict[str, Any], known: list[str], stage: Stage) -> dict[str, Any]:
+    """A training step of a seed's program."""
+    stage("original")
+    try:
+        made = generator.program(seed, smooth=True)
+        draw = random.Random(f"training {seed}")
+        model, feeds = steps.prepared(made, draw)
+        plan = steps.plan_of(model, feeds, draw, np.random.default_rng(seed))
+    except Refused:
+        return {"verdict": "invalid"}
+    stage("training step")
+    kind, detail = steps.outcome(model, feeds, plan)
+    if kind in ("right", "no test", "refused"):
+        return {"verdict": kind, "counts": {f"{kind}: {_unnumbered(detail)}": 1} if detail else {}}
+    files = {}
+    if kind not in known:
+        stage(f"original, being reduced after {kind}")
+        small = reduced(model, feeds, lambda candidate: steps.outcome(candidate, feeds, plan)[0] == kind, seconds=40)
+        files = _texts(small, model, feeds)
+    return {"verdict": "failed", "findings": [{"case": str(plan), "kind": kind, "detail": detail, "files": files}]}
 
 
 def _unnumbered(reason: str) -> str:
