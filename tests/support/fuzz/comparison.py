@@ -21,6 +21,7 @@ from lstm_lower.passes.tidy import UniqueNamesPass, VerifyPass
 from lstm_lower.records.model_files import load, to_proto
 from tests.support.fuzz.noise import declared, perturbed, undeclared
 from tests.support.fuzz.runs import evaluated, open_session, run_open
+from tests.support.fuzz.sparse import sparsely_written
 from tests.support.loop_passes import keeping_passes
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +54,7 @@ class Case:
     """One way through the compiler.
 
     `optimize` under a schedule, `lower` to an opset (0 for the model's own) or for a target, with sizes or not, or some
-    passes, each called alone.
+    passes, each called alone; at times of the same model with sparse tensors.
     """
 
     schedule: str = "auto"
@@ -62,15 +63,17 @@ class Case:
     passes: tuple[str, ...] = ()
     target: str | None = None
     sizes: tuple[tuple[str, int], ...] = ()
+    sparse: bool = False
 
     def __str__(self) -> str:
         way = (
             f"optimize {self.schedule}" if self.opset is None else f"lower {self.schedule} opset {self.opset or 'own'}"
         )
         way += "" if self.target is None else f" target {self.target}"
-        return (", ".join(self.passes) or way) + " --verify-each" * self.verify_each
+        return (", ".join(self.passes) or way) + " --verify-each" * self.verify_each + " sparse" * self.sparse
 
     def apply(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        model = sparsely_written(model) if self.sparse else model
         if self.passes:
             work = load(model)
             # Shapes that onnx's inference has declared and that are none are put right before a pass is judged by them.

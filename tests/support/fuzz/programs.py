@@ -21,11 +21,13 @@ from tests.support.fuzz import (  # noqa: F401 (they register)
     indexing,
     moving,
     networks,
+    newer,
     older,
     products,
     quantized,
     recurrences,
     spatial,
+    text,
     uncommon,
 )
 from tests.support.fuzz.ideas import grow

@@ -155,7 +155,7 @@ def cases_for(seed: int) -> list[Case]:
                 way = Case(passes=tuple(draw.choices(names, k=draw.choice([1, 2, 4, 12]))))
             case _:
                 way = Case(draw.choice(["auto", "unroll"]), target=draw.choice(sorted(TARGETS)))
-        ways.append(dataclasses.replace(way, verify_each=draw.random() < 1 / 6))
+        ways.append(dataclasses.replace(way, verify_each=draw.random() < 1 / 6, sparse=draw.random() < 1 / 20))
     return ways
 
 
