@@ -14,7 +14,11 @@ from lstm_lower.passes.loops.views.simplifies import fits, simplifies
 
 @simplifies(std.Identity)
 def _identity(op: std.Identity, _: Emitter) -> ir.Value | None:
-    return None if op.output.is_graph_output() or op.stops else op.data
+    if op.stops:
+        return None
+    # A graph's output needs a maker of its own there. What has one may be the output itself, without a copy.
+    made = op.data.producer() is not None and op.data.graph is op.node.graph and not op.data.is_graph_output()
+    return op.data if made or not op.output.is_graph_output() else None
 
 
 @simplifies(std.Cast)

@@ -67,6 +67,28 @@ def test_what_is_left(form: str) -> None:
     assert operators(case) == LEFT[form]
 
 
+# What outputs copy -> who makes them: the value itself may be one output, under its name, but an input or a second one
+# needs a copy.
+COPIES = {
+    "a = Exp(x) y = Identity(a) z = Neg(a)": ["Exp", "Neg"],
+    "a = Exp(x) y = Identity(a) z = Identity(a)": ["Exp", "Identity"],
+    "y = Exp(x) z = Identity(y)": ["Exp", "Identity"],
+    "y = Identity(x) z = Neg(x)": ["Identity", "Neg"],
+}
+
+
+@pytest.mark.parametrize("form", COPIES)
+def test_outputs_are_copied_only_where_they_have_to_be(form: str) -> None:
+    case = parsed(f"g (float[3] x) => (float[a] y, float[b] z) {{ {form} }}", x=(3,))
+    check(case, AlgebraicSimplification())
+    work = ir.from_proto(case.model)
+    AlgebraicSimplification()(work)
+    outputs = work.graph.outputs
+    assert [value.name for value in outputs] == ["y", "z"]
+    assert [node.op_type for value in outputs if (node := value.producer()) is not None] == COPIES[form]
+    assert len(work.graph) == 2
+
+
 # A part of a product, in a loop; the other part is read behind the loop, or by nobody.
 PART = """
 loops (float[2,3] s0, float[4,2,6] xs, float[6,5] w) => (float[2,3] last)
