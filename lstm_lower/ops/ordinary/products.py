@@ -167,7 +167,12 @@ class Equation:
             return None
         *inputs, output = terms
         known = {label for term in inputs for label in term}
-        return cls(tuple(inputs), output) if set(output) <= known and len(set(output)) == len(output) else None
+        return cls(tuple(inputs), output) if set(output) <= known else None
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether the result has a label twice, and zeros off that diagonal."""
+        return len(set(self.output)) != len(self.output)
 
 
 def _labels(term: str) -> list[str]:
@@ -207,6 +212,8 @@ class Einsum(OpDef):
         equation = Equation.of(text)
         if equation is None:
             raise call.error("attribute equation", "labels as in ij,jk->ik", repr(text))
+        if equation.diagonal and ELLIPSIS in equation.output:
+            raise call.error("attribute equation", "each label once beside an ellipsis in the result", repr(text))
         if len(equation.inputs) != len(infos) or len(infos) > 2:
             raise call.error("inputs", f"one for each of {len(equation.inputs)} terms, two at most", len(infos))
         sizes: dict[str, Dim] = {}

@@ -19,6 +19,7 @@ from lstm_lower.ops.ordinary.products import (
 from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.formulas.rows import reshape_to
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.ordinary.tables import widened
 from lstm_lower.passes.rules.registry import Node, lowers
 
@@ -63,13 +64,38 @@ def einsum(n: Node) -> dict[str, Expr]:
     """A MatMul of two operands whose axes each have a label of their own, an Einsum of others."""
     equation, operands = Equation.of(n.equation), [_factor(part) for part in n.variadic("inputs")]
     assert equation is not None
+    if equation.diagonal:
+        once = Equation(equation.inputs, tuple(dict.fromkeys(equation.output)))
+        return {"output": _on_diagonals(_sum(n, once, operands), once.output, equation.output)}
+    return {"output": _sum(n, equation, operands)}
+
+
+def _sum(n: Node, equation: Equation, operands: list[Expr]) -> Expr:
+    """The sum by an equation whose result has each label once."""
     distinct = all(len(set(labels)) == len(labels) for labels in equation.inputs)
     spread = any(ELLIPSIS in labels for labels in equation.inputs)
     if len(operands) == 2 and distinct and (not spread or ELLIPSIS in equation.output):
         if spread and any(part.shape is None for part in operands):
             raise n.unsupported("inputs", "known ranks where the equation has an ellipsis", "an unknown one")
-        return {"output": _contraction(_spelled_out(equation, operands), operands)}
-    return {"output": n.builder.op(std.Einsum, *operands, equation=n.equation.replace(" ", ""))}
+        return _contraction(_spelled_out(equation, operands), operands)
+    terms = ",".join(map("".join, equation.inputs))
+    return n.builder.op(std.Einsum, *operands, equation=f"{terms}->{''.join(equation.output)}")
+
+
+def _on_diagonals(x: Expr, labels: tuple[str, ...], wanted: tuple[str, ...]) -> Expr:
+    """Elements where the axes of a label that is wanted twice have the same index, and zeros elsewhere."""
+    b = x.builder
+    first = {label: wanted.index(label) for label in labels}
+    further = [axis for axis, label in enumerate(wanted) if first[label] != axis]
+    spread = x.unsqueeze(*further)
+    for axis in further:
+        numbers = up_to(b, x.size(labels.index(wanted[axis])))
+        rows, columns = (
+            numbers.reshape(*(-1 if place == own else 1 for place in range(len(wanted))))
+            for own in (first[wanted[axis]], axis)
+        )
+        spread = b.where(b.op(std.Equal, rows, columns), spread, 0)
+    return spread
 
 
 def _spelled_out(equation: Equation, operands: list[Expr]) -> Equation:

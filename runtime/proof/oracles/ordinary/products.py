@@ -54,5 +54,21 @@ def batch_mat_mul(
 
 @oracle("Einsum")
 def einsum(*, inputs: Sequence[npt.ArrayLike], equation: str, N: int = 0) -> dict[str, Values]:
-    """The summation."""
-    return {"output": np.asarray(np.einsum(equation, *(wide(part) for part in inputs)))}
+    """The summation; where the result has a label several times, by what selects the diagonal."""
+    text, values = equation.replace(" ", ""), [wide(part) for part in inputs]
+    terms, _, output = text.partition("->")
+    operands, written = [*terms.split(",")], ""
+    for place, label in enumerate(output):
+        if label in written and label != ".":
+            size = next(
+                part.shape[term.index(label)]
+                for term, part in zip(terms.split(","), values, strict=False)
+                if label in term
+            )
+            new = next(letter for letter in "ABCDEFGHIJ" if letter not in text and letter not in written)
+            operands.append(label + new)
+            values.append(np.eye(size, dtype=values[0].dtype))
+            written += new
+        else:
+            written += output[place]
+    return {"output": np.asarray(np.einsum(f"{','.join(operands)}->{written}", *values))}

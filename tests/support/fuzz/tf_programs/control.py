@@ -162,15 +162,15 @@ def suits(value: Value) -> bool:
     return 0 < value.sample.size <= 60
 
 
-@idea(4)
+@idea(2)
 def structure(scope: Scope) -> None:
     """One of the pieces, nested."""
     x = scope.pick("float", suits)
-    depth = scope.draw.choice([1, 2, 2, 3])
+    depth = scope.draw.choice([0, 1, 1, 2, 3])
     scope.add(piece(scope.draw, x.shape, depth)(x.tensor, operands(scope, x)))
 
 
-@idea(3)
+@idea(2)
 def sequence(scope: Scope) -> None:
     """A loop over the rows of a value with a state, that keeps what it computes."""
     x = scope.pick("float", lambda value: suits(value) and value.rank > 1)
@@ -199,7 +199,7 @@ def sequence(scope: Scope) -> None:
     scope.add(last, written.stack())
 
 
-@idea(2)
+@idea(1)
 def scanned(scope: Scope) -> None:
     """scan, map_fn and folds over two values with a structure."""
     x = scope.pick("float", lambda value: suits(value) and value.rank > 1)
@@ -247,7 +247,7 @@ def growing(scope: Scope) -> None:
     scope.add(made)
 
 
-@idea(2)
+@idea(1)
 def branches(scope: Scope) -> None:
     """Several results of branches, of which some hand values of outside on."""
     x = scope.pick("float", suits)

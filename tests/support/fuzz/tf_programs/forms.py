@@ -150,7 +150,12 @@ def _function(made: Program, folder: Path, wide: bool, start: Mapping[str, Array
         weights[source.name] = tf.Variable(given.get(source.name, source.wide(wide=wide)), name=source.name)
         for end, value in (("a", 0.0), ("b", 0.1)):
             slots[source.name + end] = tf.Variable(tf.zeros_like(weights[source.name]) + value, name=source.name + end)
-    for name, variable in (weights | slots).items():
+    states = {}
+    for source in made.states:
+        value = given.get(source.name, source.wide(wide=wide))
+        states[source.name] = tf.Variable(value, name=source.name, trainable=False)
+    held = weights | slots | states
+    for name, variable in held.items():
         setattr(module, name, variable)
     floats = [source.name for source in made.inputs if source.array.dtype.kind == "f"]
     specs = [tf.TensorSpec(s.sizes, s.wide(wide=wide).dtype, name=s.name) for s in made.inputs]
@@ -166,6 +171,7 @@ def _function(made: Program, folder: Path, wide: bool, start: Mapping[str, Array
                 made,
                 {s.id: named[s.name] for s in made.inputs},
                 {s.id: weights[s.name] for s in made.weights},
+                {s.id: states[s.name] for s in made.states},
                 wide=wide,
             )
             loss = loss_of(made, values, wide=wide)
@@ -184,16 +190,21 @@ def _function(made: Program, folder: Path, wide: bool, start: Mapping[str, Array
     concrete = module.step.get_concrete_function()
     source, options = concrete, {}
     if made.form == "saved_model":
-        tf.saved_model.save(module, str(folder / "model"), {"train": concrete})
+        tf.saved_model.save(
+            module,
+            str(folder / "model"),
+            {"train": concrete},
+            tf.saved_model.SaveOptions(experimental_custom_gradients=False),
+        )
         source, options = str(folder / "model"), {"signature": "train"}
-    begin = {name: variable.numpy() for name, variable in (weights | slots).items()}
+    begin = {name: variable.numpy() for name, variable in held.items()}
 
     def truth(feeds: list[dict[str, Array]]) -> Outcome:
         results = []
         for feed in feeds:
             found = concrete(**{name: tf.constant(array) for name, array in feed.items()})
             results.append({name: value.numpy() for name, value in found.items()})
-        return Outcome(results, {name: variable.numpy() for name, variable in (weights | slots).items()})
+        return Outcome(results, {name: variable.numpy() for name, variable in held.items()})
 
     return Built(source, options, begin, truth, concrete.graph.as_graph_def())
 
@@ -229,14 +240,24 @@ def _graph(made: Program, folder: Path, wide: bool, start: Mapping[str, Array] |
     with tf.Graph().as_default() as graph, control_flow(functions=made.form != "frames"):
         v1.set_random_seed(made.seed)
         resource = made.seed % 2 == 0
+        # What a reference variable's reader hands out may be its memory, which an update would write meanwhile.
+        trains = made.rule != "none" and (resource or not made.states)
         fed = {s.name: v1.placeholder(s.wide(wide=wide).dtype, s.sizes, name=s.name) for s in made.inputs}
         with v1.variable_scope("", use_resource=resource):
             weights = {
                 s.name: v1.get_variable(s.name, initializer=s.wide(wide=wide), use_resource=resource)
                 for s in made.weights
             }
+            states = {
+                s.name: v1.get_variable(s.name, initializer=s.wide(wide=wide), use_resource=resource, trainable=False)
+                for s in made.states
+            }
             values = replayed(
-                made, {s.id: fed[s.name] for s in made.inputs}, {s.id: weights[s.name] for s in made.weights}, wide=wide
+                made,
+                {s.id: fed[s.name] for s in made.inputs},
+                {s.id: weights[s.name] for s in made.weights},
+                {s.id: states[s.name] for s in made.states},
+                wide=wide,
             )
             loss = loss_of(made, values, wide=wide)
             trained = {v.op.name: v for v in v1.trainable_variables()}
@@ -249,7 +270,7 @@ def _graph(made: Program, folder: Path, wide: bool, start: Mapping[str, Array] |
             named = {name: tf.identity(result, name=f"result_{name}") for name, result in results.items()}
             pairs = [(gradients[name], variable) for name, variable in trained.items() if name in gradients]
             train = []
-            if made.rule != "none" and pairs:
+            if trains and pairs:
                 with tf.control_dependencies(list(named.values())):
                     train = [_optimizer(made).apply_gradients(pairs, name="train")]
         variables = v1.global_variables()
@@ -269,7 +290,11 @@ def _graph(made: Program, folder: Path, wide: bool, start: Mapping[str, Array] |
         found = []
         for feed in feeds:
             asked = {fed[name]: array for name, array in feed.items()}
-            found.append(session.run([named, train], asked)[0])
+            if resource:
+                found.append(session.run([named, train], asked)[0])
+            else:
+                found.append(session.run(named, asked))
+                session.run(train, asked)
         state = dict(zip([v.op.name for v in variables], session.run(variables), strict=True))
         session.close()
         return Outcome(found, state)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.support.fuzz.tf_programs import control, elementwise, moving, products, recurrent
+from tests.support.fuzz.tf_programs import control, elementwise, more, moving, products, recurrent, state
 from tests.support.fuzz.tf_programs.registry import IDEAS
 from tests.support.fuzz.tf_programs.scope import FLOATS, WIDE, Array, Scope, Step, Value
 
 # Imported for what they register.
-MODULES = (control, elementwise, moving, products, recurrent)
+MODULES = (control, elementwise, more, moving, products, recurrent, state)
 
 FORMS = ("function", "function", "saved_model", "frames", "frames", "functions in a graph")
 RULES = ("none", "sgd", "momentum", "raw", "raw", "assign")
@@ -53,7 +53,8 @@ class Program:
         seed: of which it is the program.
         form: which kind of graph.
         inputs: what is fed.
-        weights: variables.
+        weights: variables that are trained.
+        states: variables that the steps change.
         steps: ideas in order.
         samples: the numbers of all values in the first run.
         outputs: values that are results.
@@ -66,6 +67,7 @@ class Program:
     form: str
     inputs: tuple[Source, ...]
     weights: tuple[Source, ...]
+    states: tuple[Source, ...]
     steps: tuple[Step, ...]
     samples: Mapping[int, Array]
     outputs: tuple[int, ...]
@@ -85,7 +87,8 @@ class Program:
 
     def describe(self) -> str:
         sources = [
-            f"{s.name}: {s.array.dtype}{list(s.array.shape)} open {list(s.open)}" for s in (*self.inputs, *self.weights)
+            f"{s.name}: {s.array.dtype}{list(s.array.shape)} open {list(s.open)}"
+            for s in (*self.inputs, *self.weights, *self.states)
         ]
         steps = [f"{step.idea.__name__} {step.operands} -> {step.results}" for step in self.steps]
         rest = f"outputs {self.outputs}, loss of {self.terms}, {self.form}, {self.rule}" + ", twice" * self.twice
@@ -120,24 +123,38 @@ def program(seed: int) -> Program:
         shape = [draw.choice(sizes) for _ in range(draw.choice([1, 2, 2]))]
         weights.append(source(f"w{number}", (0.5 * rng.standard_normal(shape)).astype(dtype), fixed=True))
 
-    steps, samples = _grown(draw, sources, weights, in_graph=form in ("frames", "functions in a graph"))
+    states = []
+    if draw.random() < 1 / 3:
+        shape = [draw.choice(sizes) for _ in range(draw.choice([0, 1, 2]))]
+        states.append(source("s0", (0.5 * rng.standard_normal(shape)).astype(dtype), fixed=True))
+    if draw.random() < 1 / 6:
+        states.append(source("s1", np.array(2, draw.choice(["int32", "int64"])), fixed=True))
+
+    steps, samples = _grown(draw, sources, weights, states, in_graph=form in ("frames", "functions in a graph"))
     made = [number for number in samples if number >= len(sources)] or [0]
     smooth = [number for number in made if samples[number].dtype.name in FLOATS and samples[number].size]
     terms = draw.sample(smooth, min(len(smooth), draw.randint(1, 3))) or [weights[0].id]
     outputs = draw.sample(made, min(len(made), draw.randint(1, 4)))
     twice = draw.random() < 1 / 24
-    return Program(seed, form, tuple(inputs), tuple(weights), steps, samples, tuple(outputs), tuple(terms),
-                   draw.choice(RULES), twice)  # fmt: skip
+    return Program(seed, form, tuple(inputs), tuple(weights), tuple(states), steps, samples, tuple(outputs),
+                   tuple(terms), draw.choice(RULES), twice)  # fmt: skip
 
 
 def _grown(
-    draw: random.Random, sources: Sequence[Source], weights: Sequence[Source], *, in_graph: bool
+    draw: random.Random,
+    sources: Sequence[Source],
+    weights: Sequence[Source],
+    states: Sequence[Source],
+    *,
+    in_graph: bool,
 ) -> tuple[tuple[Step, ...], dict[int, Array]]:
-    kept = {source.id for source in weights}
+    kept, changing = ({source.id for source in some} for some in (weights, states))
     values = {}
     for source in sources:
         tensor = tf.constant(source.array)
-        values[source.id] = Value(source.id, tensor, source.array, tensor if source.id in kept else None)
+        handle = tensor if source.id in kept else None
+        state = tf.Variable(source.array) if source.id in changing else None
+        values[source.id] = Value(source.id, tensor, source.array, handle, state)
     scope = Scope(values)
     ideas, factors = [], []
     for idea, weight, graph_only in IDEAS:
@@ -153,19 +170,26 @@ def _grown(
     return tuple(steps), {number: value.sample for number, value in scope.values.items()}
 
 
-def replayed(made: Program, inputs: Mapping[int, Any], weights: Mapping[int, Any], *, wide: bool) -> dict[int, Value]:
+def replayed(
+    made: Program, inputs: Mapping[int, Any], weights: Mapping[int, Any], states: Mapping[int, Any], *, wide: bool
+) -> dict[int, Value]:
     """All values in the graph that is being made.
 
     Args:
         made: the program.
         inputs: tensors that are fed, by number.
-        weights: variables, by number.
+        weights: variables that are trained, by number.
+        states: variables that the steps change, by number.
         wide: whether float32 became float64.
     """
     values = {number: Value(number, tensor, made.samples[number]) for number, tensor in inputs.items()}
     for number, handle in weights.items():
         values[number] = Value(number, tf.convert_to_tensor(handle), made.samples[number], handle)
     scope = Scope(values, wide=wide)
+    for number, variable in states.items():
+        if number in made.samples:
+            values[number] = Value(number, state.read(variable), made.samples[number], None, variable)
+    scope.chain = [values[number].tensor for number in states]
     for step in made.steps:
         scope.replay(step, made.samples)
     return scope.values

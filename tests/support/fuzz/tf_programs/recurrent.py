@@ -108,7 +108,7 @@ def _cell(scope: Scope, dtype: Any, units: int, name: str) -> Any:
     return made
 
 
-@idea(5, graph_only=True)
+@idea(3, graph_only=True)
 def rolled(scope: Scope) -> None:
     """dynamic_rnn, static_rnn, bidirectional_dynamic_rnn and raw_rnn."""
     x = scope.pick("float", lambda value: value.rank == 3 and 0 < value.sample.size <= 100)

@@ -60,7 +60,7 @@ def swept(made: Program) -> Program:
         if wanted & set(step.results):
             wanted |= set(step.operands)
             steps.append(step)
-    there = {number for step in steps for number in step.results} | {source.id for source in made.weights}
+    there = {number for step in steps for number in step.results} | {s.id for s in (*made.weights, *made.states)}
     inputs = [source for source in made.inputs if source.id in wanted]
     fed = {source.id for source in inputs}
     new = [Source(n, f"v{n}", made.samples[n]) for n in sorted(wanted - there - fed)]

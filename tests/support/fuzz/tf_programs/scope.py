@@ -40,13 +40,15 @@ class Value:
         id: its number.
         tensor: what it is in the graph that is being made.
         sample: its numbers in the first run.
-        handle: the variable, if it is the value of one.
+        handle: the weight, if it is the value of one.
+        state: another variable, which the program changes, if it is the first value of one.
     """
 
     id: int
     tensor: Any
     sample: Array
     handle: Any = None
+    state: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -93,6 +95,8 @@ class Scope:
     def __init__(self, values: dict[int, Value], *, wide: bool = False) -> None:
         self.values = values
         self.wide = wide
+        # What a change of a variable waits for.
+        self.chain: list[Any] = []
         self.draw = random.Random(0)
         self._picks = random.Random(0)
         self._given: list[int] | None = None

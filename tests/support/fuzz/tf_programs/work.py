@@ -25,8 +25,8 @@ tf.get_logger().setLevel("CRITICAL")
 
 
 def answer(seed: int, known: list[str], stage: Stage) -> dict[str, Any]:
-    """The program of a seed next to TensorFlow; of four, one is a model of Keras, which is not made smaller."""
-    if seed % 4 == 3:
+    """The program of a seed next to TensorFlow; of ten, one is a model of Keras, which is not made smaller."""
+    if seed % 10 == 3:
         found = judged_keras(seed, stage)
         if found.failed:
             finding = {"case": "keras", "kind": found.kind, "detail": found.detail}
