@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -23,6 +24,62 @@ def wide_indices(value: Any) -> Any:
         return value
     parts = [wide_indices(part) for part in value]
     return value if all(part is own for part, own in zip(parts, value, strict=True)) else type(value)(parts)
+
+
+def by_places(input: Tensor, index: Any) -> Any:  # noqa: A002
+    """An index of a tensor in which masks in lists, and masks beside index tensors, are the places of what they hold.
+
+    PyTorch's trace knows no size for a mask beside other indices, and the exporter writes lists of numbers.
+    """
+    parts = index if isinstance(index, tuple) else (index,)
+    several = sum(isinstance(part, (list, Tensor)) for part in parts) > 1
+    found: list[Any] = []
+    counts: list[Any] = []
+    axis = 0
+    for number, part in enumerate(parts):
+        if _is_mask(part):
+            found += [places.tolist() for places in np.nonzero(part)]
+            _check_sizes(input, axis, np.shape(part))
+        elif several and isinstance(part, Tensor) and part.dtype == torch.bool and part.dim():
+            found += part.nonzero(as_tuple=True)
+            counts.append(found[-1].shape[0])
+            _check_sizes(input, axis, part.shape)
+        else:
+            found.append(part)
+        axis = input.dim() - sum(map(_axes, parts[number + 1 :])) if part is Ellipsis else axis + _axes(part)
+    if all(part is own for part, own in zip(found, parts, strict=False)):
+        return index
+    # What is indexed together is as long, or one element.
+    lengths = [*counts, *(x.shape[-1] for x in parts if isinstance(x, Tensor) and x.dtype != torch.bool and x.dim())]
+    lengths += [len(part) for part in found if isinstance(part, list)]
+    for count in counts:
+        for length in lengths:
+            if length is not count and not (isinstance(length, int) and length == 1):
+                torch._check(count == length)  # type: ignore[no-untyped-call]
+    return tuple(found)
+
+
+def _check_sizes(input: Tensor, axis: int, sizes: Sequence[Any]) -> None:  # noqa: A002
+    for number, size in enumerate(sizes):
+        torch._check(input.shape[axis + number] == size)  # type: ignore[no-untyped-call]
+
+
+def _axes(part: Any) -> int:
+    """How many axes an index takes."""
+    if part is None or isinstance(part, bool):
+        return 0
+    if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8):
+        return part.dim()
+    return np.ndim(part) if _is_mask(part) else 1
+
+
+def _is_mask(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(x, bool) or _is_mask(x) for x in value)
+
+
+def _set(target: Tensor, index: Any, value: Any) -> Any:
+    places = wide_indices(by_places(target, index))
+    return NotImplemented if places is index else target.__setitem__(places, value)
 
 
 def _widened(function: Callable[..., Any], *places: int) -> Callable[..., Any]:
@@ -280,7 +337,7 @@ INDICES: dict[Any, Callable[..., Any]] = {
     **_both("roll", lambda _: _roll),
     torch.fft.fftshift: _shift(1),
     torch.fft.ifftshift: _shift(-1),
-    Tensor.__setitem__: _widened(Tensor.__setitem__, 1),
+    Tensor.__setitem__: _set,
     Tensor.take_along_dim: _take_along_dim,
     Tensor.scatter_reduce: _scatter_reduce,
     Tensor.scatter_reduce_: _scatter_reduce_in_place,

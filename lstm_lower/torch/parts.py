@@ -45,8 +45,20 @@ def _split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> Any:  # 
         if count is not None and rest == 0:
             return tuple(input.narrow(dim, size * number, size) for number in range(count))
         size = int(size)
-    int(whole)
-    return torch.split(input, size, dim)
+    whole = int(whole)
+    if isinstance(input.shape[dim], int):
+        return torch.split(input, size, dim)
+    # A size that others give, too, as steps of two do: the exporter would split it into as many parts as there are.
+    starts = range(0, whole, size)
+    return tuple(input.narrow(dim, start, min(size, whole - start)) for start in starts)
+
+
+def _unbind(input: Tensor, dim: int = 0) -> Any:  # noqa: A002
+    """As many as there are, which is fixed by that."""
+    count = int(input.shape[dim])
+    if isinstance(input.shape[dim], int):
+        return NotImplemented
+    return tuple(input.select(dim, number) for number in range(count))
 
 
 def _known(size: Any) -> int | None:
@@ -97,7 +109,9 @@ PARTS: dict[Any, Callable[..., Any]] = {
     torch.split: _split,
     torch.split_copy: _split,
     torch.tensor_split: _tensor_split,
+    torch.unbind: _unbind,
     Tensor.chunk: _chunk,
     Tensor.split: _split,
     Tensor.tensor_split: _tensor_split,
+    Tensor.unbind: _unbind,
 }

@@ -165,6 +165,15 @@ def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool | None 
     return moved
 
 
+def _with_batch(function: Callable[..., Tensor], rank: int) -> Callable[..., Any]:
+    """Of a single image, of which the exporter takes the axes for those of a batch."""
+
+    def called(input: Tensor, *args: Any, **options: Any) -> Any:  # noqa: A002
+        return NotImplemented if input.dim() == rank else function(input.unsqueeze(0), *args, **options).squeeze(0)
+
+    return called
+
+
 POOLS: dict[Any, Callable[..., Any]] = {
     torch.max_pool1d: _max_pool(1),
     functional.max_pool1d: _max_pool(1),
@@ -178,5 +187,7 @@ POOLS: dict[Any, Callable[..., Any]] = {
     functional.avg_pool3d: _mean_pool(functional.avg_pool3d, 3),
     functional.affine_grid: _affine_grid,
     functional.conv3d: _convolution,
+    functional.fold: _with_batch(functional.fold, 3),
     functional.interpolate: _interpolate,
+    functional.unfold: _with_batch(functional.unfold, 4),
 }

@@ -50,3 +50,26 @@ def test_a_module_is_made_small() -> None:
     found = reduced(large, kind)
     assert [line.makes for line in found.lines] in ([["v1"], ["v2"]], [["v2"]])
     assert found.outputs == ["v2"]
+
+
+# Faults that random modules have shown: of `v1`, a result [b, t, 4] of a layer, or of `w`, a copy of it.
+SHOWN = {
+    "masks in lists beside indices": "v1[[True, False, True], [0, -1]]",
+    "masks in lists beside numbers and indices": "v1[[True, True, True], -2, [0]]",
+    "masks beside indices": "v1[v1[:, 0, 0] < 9, :, torch.arange(v1.size(0))]",
+    "masks beside masked indices": "v1[v1[:, 0, 0] > 0, (torch.arange(v1.size(0)) % 2)[v1[:, 0, 0] > 0]]",
+    "masks that are set": "w[[True, False, True], [0, 1]] = 0.5\nw[v1[:, 0, 0] < 9, [0, 1, 2]] *= 2",
+    "parts of every other step": "v1[:, ::2].split(2, 1)[0]",
+    "every other step": "torch.stack([x * number for number, x in enumerate(v1[:, ::2].unbind(1))])",
+    "windows of one image": "F.fold(F.unfold(v1, 2), (v1.size(1), 4), 2)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", SHOWN.values(), ids=SHOWN)
+def test_a_fault_that_was_shown(text: str) -> None:
+    layer = Line("v1 = self.m0(x0)", ["v1"], ["self.m0 = nn.Linear(3, 4)"])
+    text = f"w = v1 * 1\n{text}\nv2 = w" if "w[" in text else f"v2 = {text}"
+    found = small(layer, Line(text, ["v2"], []))
+    found.inputs = [Input("x0", "torch.randn(b, t, 3)")]
+    assert fault(found) == ("", "")

@@ -103,3 +103,25 @@ def test_a_state_dict_is_the_modules_own(tmp_path: Path) -> None:
     for name in ("frozen.weight", "again.weight"):
         with pytest.raises(InvalidInputError, match=f"'{name}' requires the value"):
             trainer.load_state_dict({**held, name: held[name] + 1})
+
+
+class ShapeAlone(torch.nn.Linear):
+    """Of what a second layer makes, only the shape and the dtype matter."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        self.other = torch.nn.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) + torch.zeros_like(self.other(x))
+
+
+@pytest.mark.slow
+def test_what_gives_a_shape_alone_does_not_decay() -> None:
+    module = ShapeAlone()
+    before = module.other.weight.detach().clone()
+    optimizer = torch.optim.AdamW(module.parameters(), 0.1, weight_decay=0.5)
+    trainer = ll.Trainer(ll.from_torch(module, torch.randn(4, 3), "mse", optimizer))
+    trainer.step({"x": np.ones((4, 3), np.float32), "target": np.ones((4, 2), np.float32)})
+    trainer.to_torch(module)
+    assert torch.equal(module.other.weight, before)
