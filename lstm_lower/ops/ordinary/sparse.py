@@ -137,6 +137,97 @@ class SparseReorder(OpDef):
         output_values = operand("N")
 
 
+class SparseSlice(OpDef):
+    """The elements of a sparse array within a box, which becomes an array of its own."""
+
+    class Types:
+        T = ALL
+
+    class Inputs:
+        indices = operand("N R", "int64")
+        values = operand("N")
+        shape = operand("R", "int64")
+        start = operand("R", "int64")
+        size = operand("R", "int64")
+
+    class Outputs:
+        output_indices = operand(None, "int64")
+        output_values = operand(None)
+        output_shape = operand("R", "int64")
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """How many elements lie within is known at run time only."""
+        rank = call.sizes.get("R")
+        return [
+            TensorInfo(DType.INT64, (None, rank)),
+            TensorInfo(call.types.get("T"), (None,)),
+            TensorInfo(DType.INT64, (rank,)),
+        ]
+
+
+class SparseSliceGrad(OpDef):
+    """Gradient of SparseSlice with respect to values: zero for elements outside of the box."""
+
+    forward = "SparseSlice"
+
+    class Types:
+        T = REAL
+
+    class Inputs:
+        backprop_val_grad = operand("M")
+        input_indices = operand("N R", "int64")
+        input_start = operand("R", "int64")
+        output_indices = operand("M R", "int64")
+
+    class Outputs:
+        val_grad = operand("N")
+
+
+class SparseConcat(OpDef):
+    """Sparse arrays side by side along an axis, row by row."""
+
+    class Types:
+        T = ALL
+
+    class Inputs:
+        indices = operand(None, "int64", variadic=True, count="N")
+        values = operand(None, variadic=True, count="N")
+        shapes = operand(None, "int64", variadic=True, count="N")
+
+    class Outputs:
+        output_indices = operand(None, "int64")
+        output_values = operand(None)
+        output_shape = operand(None, "int64")
+
+    class Attrs:
+        concat_dim = attr(int)
+        N = attr(int)
+
+    @classmethod
+    def rank(cls, call: Call) -> int | None:
+        """The number of axes, where one of the shapes tells it."""
+        found = [info.shape[0] for info in call.lists["shapes"] if info.shape]
+        return next((size for size in found if isinstance(size, int)), None)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The axis is one of the arrays'."""
+        rank, axis = cls.rank(call), call.attributes["concat_dim"]
+        if rank is not None and not -rank <= axis < rank:
+            raise call.error("attribute concat_dim", f"an axis of {rank}", axis)
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """As many elements as all have."""
+        rank = cls.rank(call)
+        return [
+            TensorInfo(DType.INT64, (None, rank)),
+            TensorInfo(call.types.get("T"), (None,)),
+            TensorInfo(DType.INT64, (rank,)),
+        ]
+
+
 class SparseFillEmptyRows(OpDef):
     """A sparse array with an element of `default_value` in each row that had none, row by row.
 

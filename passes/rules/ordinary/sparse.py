@@ -11,6 +11,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.ops.ordinary.sparse import (
+    SparseConcat,
     SparseDenseCwiseAdd,
     SparseDenseCwiseDiv,
     SparseDenseCwiseMul,
@@ -19,6 +20,8 @@ from lstm_lower.ops.ordinary.sparse import (
     SparseReduceSum,
     SparseReorder,
     SparseReshape,
+    SparseSlice,
+    SparseSliceGrad,
     SparseSoftmax,
     SparseTensorDenseAdd,
     SparseTensorDenseMatMul,
@@ -119,6 +122,51 @@ def sparse_reorder(n: Node) -> dict[str, Expr]:
         "output_indices": b.op(std.Gather, places, order, axis=0),
         "output_values": b.op(std.Gather, n.moved("input_values"), order, axis=0),
     }
+
+
+@lowers(SparseSlice, repeatable=True)
+def sparse_slice(n: Node) -> dict[str, Expr]:
+    """Elements whose place lies in the box along every axis, counted from its corner."""
+    b, start, size = n.builder, n.operand("start"), n.operand("size")
+    places = _ranked(n, "indices", "shape") - start
+    outside = b.op(std.Or, places < 0, b.op(std.Not, places < size)).cast(INT64).sum(1)
+    inside = b.op(std.NonZero, outside < 1).reshape(-1)
+    return {
+        "output_indices": b.op(std.Gather, places, inside, axis=0),
+        "output_values": b.op(std.Gather, n.moved("values"), inside, axis=0),
+        "output_shape": size.minimum(n.operand("shape") - start).maximum(0),
+    }
+
+
+@lowers(SparseSliceGrad, repeatable=True)
+def sparse_slice_grad(n: Node) -> dict[str, Expr]:
+    """What stands at the same place of the box, if one does."""
+    b, places = n.builder, n.input_indices - n.input_start
+    dy = computed(n.moved("backprop_val_grad"))
+    differ = b.op(std.Not, b.op(std.Equal, places.unsqueeze(1), n.output_indices.unsqueeze(0)))
+    pairs = b.op(std.NonZero, differ.cast(INT64).sum(2) < 1)
+    own, other = (b.op(std.Gather, pairs, b.constant(side, INT64), axis=0) for side in (0, 1))
+    return {"val_grad": add_rows(b.op(std.Gather, dy, other, axis=0), own, b.op(std.Shape, places).slice(0, 1, axis=0))}
+
+
+@lowers(SparseConcat, repeatable=True)
+def sparse_concat(n: Node) -> dict[str, Expr]:
+    """Places moved by the sizes of the arrays before, and then, unless they are in order, sorted."""
+    b, rank = n.builder, n.op.rank(n.call)
+    if rank is None:
+        raise n.unsupported("shapes", "a known length", "an unknown one")
+    axis, shapes = n.concat_dim % rank, n.variadic("shapes")
+    unit = b.ints(*(int(place == axis) for place in range(rank)))
+    moved, before = list[Expr](), b.ints(0)
+    for places, shape in zip(n.variadic("indices"), shapes, strict=True):
+        moved.append(places + before * unit)
+        before = before + shape.slice(axis, axis + 1, axis=0)
+    sizes = b.where(b.op(std.Equal, unit, b.ints(1)), before, shapes[0])
+    joined, values = b.set_shape(concat(moved, 0), [None, rank]), concat(n.all_moved("values"), 0)
+    if axis:
+        order = _sorted(_numbered(joined, sizes, rank))
+        joined, values = (b.op(std.Gather, part, order, axis=0) for part in (joined, values))
+    return {"output_indices": joined, "output_values": values, "output_shape": sizes}
 
 
 @lowers(SparseFillEmptyRows, repeatable=True)

@@ -30,6 +30,17 @@ def cases() -> Iterator[Case]:
             yield Case("SparseFillEmptyRows", text(what, name), {**given}, steering=("dense_shape",))
             given = {"input_indices": where, "input_values": values[: len(where)], "input_shape": sizes}
             yield Case("SparseReorder", text(what, name), {**given}, steering=("input_shape",))
+        for start, size in (([1] * len(shape), [2] * len(shape)), ([0] * len(shape), [9] * len(shape))):
+            box = {"start": np.array(start, np.int64), "size": np.array(size, np.int64)}
+            whole = {"indices": places, "values": values, "shape": sizes, **box}
+            yield Case("SparseSlice", text(what, start), whole, steering=("shape",))
+            kept = ((places >= start) & (places < np.add(start, size))).all(1)
+            back = {"backprop_val_grad": values[kept], "input_indices": places, "input_start": box["start"]}
+            yield Case("SparseSliceGrad", text(what, start), {**back, "output_indices": places[kept] - start})
+        for axis in (0, -1):
+            lists = {"indices": [places, places[:2], places[:0]], "values": [values, values[:2] * 2, values[:0]]}
+            beside = {**lists, "shapes": [sizes] * 3}
+            yield Case("SparseConcat", text(what, axis), beside, {"concat_dim": axis}, steering=("shapes",))
         went = np.array([0, 3, 4], np.int64)
         yield Case("SparseFillEmptyRowsGrad", what, {"reverse_index_map": went, "grad_values": draw((6,), dtype)})
         for axes in ([], [0], [-1], [0, -1]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,77 @@ def sparse_reorder(
     places = np.asarray(input_indices)
     order = np.asarray(sorted(range(len(places)), key=lambda number: tuple(places[number])), np.int64)
     return {"output_indices": places[order], "output_values": np.asarray(input_values)[order]}
+
+
+@oracle("SparseSlice")
+def sparse_slice(
+    *,
+    indices: npt.ArrayLike,
+    values: npt.ArrayLike,
+    shape: npt.ArrayLike,
+    start: npt.ArrayLike,
+    size: npt.ArrayLike,
+) -> dict[str, Values]:
+    """Element by element; the box ends where the array does."""
+    places, entries = np.asarray(indices), np.asarray(values)
+    first, wanted, sizes = ints(start), ints(size), ints(shape)
+    kept = [
+        number
+        for number, place in enumerate(places)
+        if all(a <= int(x) < a + length for x, a, length in zip(place, first, wanted, strict=True))
+    ]
+    made = [max(min(length, whole - a), 0) for length, whole, a in zip(wanted, sizes, first, strict=True)]
+    return {
+        "output_indices": places[kept] - np.asarray(first, np.int64),
+        "output_values": entries[kept],
+        "output_shape": np.asarray(made, np.int64),
+    }
+
+
+@oracle("SparseSliceGrad")
+def sparse_slice_grad(
+    *,
+    backprop_val_grad: npt.ArrayLike,
+    input_indices: npt.ArrayLike,
+    input_start: npt.ArrayLike,
+    output_indices: npt.ArrayLike,
+) -> dict[str, Values]:
+    """By a dictionary of places."""
+    grads = wide(backprop_val_grad)
+    known = {tuple(place): number for number, place in enumerate(np.asarray(output_indices).tolist())}
+    places = (np.asarray(input_indices) - np.asarray(input_start)).tolist()
+    found = np.zeros(len(places), grads.dtype)
+    for number, place in enumerate(places):
+        if tuple(place) in known:
+            found[number] = grads[known[tuple(place)]]
+    return {"val_grad": found}
+
+
+@oracle("SparseConcat")
+def sparse_concat(
+    *,
+    indices: Sequence[npt.ArrayLike],
+    values: Sequence[npt.ArrayLike],
+    shapes: Sequence[npt.ArrayLike],
+    concat_dim: int,
+    N: int = 0,
+) -> dict[str, Values]:
+    """Python's sort of all elements at their new places."""
+    made: list[tuple[list[int], int]] = []
+    before, entries = 0, np.concatenate([np.asarray(part) for part in values])
+    for places, shape in zip(indices, shapes, strict=True):
+        for place in np.asarray(places).tolist():
+            place[concat_dim] += before
+            made.append((place, len(made)))
+        before += ints(shape)[concat_dim]
+    total = ints(shapes[0])
+    total[concat_dim] = before
+    made.sort(key=lambda element: tuple(element[0]))
+    return {
+        "output_indices": np.asarray([place for place, _ in made], np.int64).reshape(-1, len(total)),
+        "output_values": entries[[number for _, number in made]],
+        "output_shape": np.asarray(total, np.int64),
+    }
 
 
 @oracle("SparseFillEmptyRows")

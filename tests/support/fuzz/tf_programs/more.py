@@ -111,6 +111,11 @@ def sparse_rows(scope: Scope) -> None:
     weights = None
     if draw.random() < 1 / 2:
         weights = tf.SparseTensor(rows, tf.cast(scope.numbers(x, len(rows)), x.tensor.dtype), [3, 3])
+    if draw.random() < 1 / 4:
+        array = tf.sparse.from_dense(x.tensor)
+        scope.add(tf.sparse.to_dense(tf.sparse.slice(array, [0, 0], [2, 2])))
+        scope.add(tf.sparse.to_dense(tf.sparse.concat(draw.choice([0, 1]), [array, array])))
+        return
     combiner = draw.choice(["sum", "mean", "sqrtn"])
     if draw.random() < 1 / 2:
         scope.add(nn.safe_embedding_lookup_sparse(table, ids, weights, combiner=combiner))
