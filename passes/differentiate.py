@@ -39,6 +39,9 @@ from lstm_lower.passes.scatter import OrderedScatterPass
 
 __all__ = ["GradientPass", "gradient", "gradient_passes"]
 
+# What a value without a dtype is of, in errors.
+_OTHER = "another type than a tensor's"
+
 
 @typing.overload
 def gradient(
@@ -175,7 +178,7 @@ class GradientPass(Pass):
                 )
             if not _is_floating(facts.dtype(value)):
                 raise InvalidInputError(
-                    f"wrt requires values of a floating dtype, got '{name}' of {facts.dtype(value)}"
+                    f"wrt requires values of a floating dtype, got '{name}' of {facts.dtype(value) or _OTHER}"
                 )
             found.append(value)
         return list(dict.fromkeys(found))
@@ -185,10 +188,9 @@ class GradientPass(Pass):
         dtype, shape = facts.dtype(result), facts.shape(result)
         if dtype is None or not dtype.is_floating_point():
             others = [str(x.name) for x in model.graph.outputs if _is_floating(facts.dtype(x))]
+            such = f", such as {some(others)}" if others else ""
             raise InvalidInputError(
-                f"of requires an output of a floating dtype, such as {some(others)}, got '{self.of}' of {dtype}"
-                if others
-                else f"of requires an output of a floating dtype, got '{self.of}' of {dtype}"
+                f"of requires an output of a floating dtype{such}, got '{self.of}' of {dtype or _OTHER}"
             )
         if self.seeds:
             name = f"seed/{self.of}"

@@ -40,7 +40,7 @@ from lstm_lower.runtime.serialized import (
     keeps_small_weights_outside,
     open_session,
 )
-from lstm_lower.runtime.values import as_array, dtype_of
+from lstm_lower.runtime.values import as_feed, dtype_of
 
 Array = np.ndarray[Any, Any]
 
@@ -112,7 +112,8 @@ class Session:
         """Runs the model.
 
         Args:
-            feeds: input name -> array (or number, or nested list).
+            feeds: input name -> array (or number, or nested list); of a sequence a list of these, of an optional input
+                also `None`.
             outputs: names of the wanted outputs; `None` for all.
             run_options: passed through.
 
@@ -149,8 +150,8 @@ class Session:
             else feeds
         )
 
-    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        """Checks feeds as `run` does and returns them as arrays."""
+    def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Checks feeds as `run` does and returns them as arrays, and lists of arrays for sequences."""
         feeds = self.fitted(arguments.mapping("feeds", feeds))
         known = self._inputs | self._optional
         for name in feeds:
@@ -159,7 +160,8 @@ class Session:
         missing = [name for name in self.inputs if name not in feeds]
         if missing:
             raise InvalidInputError(f"input '{missing[0]}' requires a value, got nothing (missing: {missing})")
-        arrays = {name: as_array(value, dtype_of(known[name]), f"input '{name}'") for name, value in feeds.items()}
+        given = {name: as_feed(value, known[name], f"input '{name}'") for name, value in feeds.items()}
+        arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
         # The same shapes need no second look, except where a contract reads values, such as a sequence length.
         signature = tuple((name, array.shape) for name, array in arrays.items())
         fresh = signature not in self._checked
@@ -170,7 +172,7 @@ class Session:
             if fresh or any(contract.reads_value(name, array) for name, array in arrays.items()):
                 contract.check(arrays)
         self._checked.add(signature)
-        return arrays
+        return given
 
 
 def _loadable(

@@ -34,6 +34,35 @@ def signature(declared: Any) -> str:
     return f"{dtype_of(declared) or declared.type}[{', '.join(map(str, declared.shape))}]"
 
 
+def as_feed(value: Any, declared: Any, what: str) -> Any:
+    """A value as onnxruntime takes it for an input: an array; of a sequence a list of them; nothing of an optional one.
+
+    Args:
+        value: of a tensor as for `as_array`, of a sequence a list or tuple of such, of an optional input also `None`.
+        declared: the input.
+        what: what it is, for the error.
+
+    Raises:
+        InvalidInputError: it is not one for this input.
+    """
+    kind, is_optional = _inner(declared.type, "optional")
+    if is_optional and value is None:
+        return None
+    element, is_sequence = _inner(kind, "seq")
+    if not is_sequence:
+        return as_array(value, numpy_dtype(kind), what)
+    if not isinstance(value, (list, tuple)):
+        more = ", or None" if is_optional else ""
+        raise InvalidInputError(f"{what} requires a list of arrays{more}, got {type(value).__name__}")
+    return [as_array(one, numpy_dtype(element), f"{what}, element {i},") for i, one in enumerate(value)]
+
+
+def _inner(type_: str, outer: str) -> tuple[str, bool]:
+    """What stands within `outer(...)`, and whether it is one."""
+    is_one = type_.startswith(f"{outer}(")
+    return (type_[len(outer) + 1 : -1] if is_one else type_), is_one
+
+
 def as_array(value: Any, dtype: np.dtype[Any] | None, what: str) -> Array:
     """A value as an array that onnxruntime can read.
 

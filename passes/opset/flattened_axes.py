@@ -36,8 +36,8 @@ def flatten(model: ir.Model) -> None:
         elif axis != -1 and (rank is None or axis % max(rank, 1) != rank - 1):
             _write(node, data, result, axis, names)
         else:
-            # What is left out is another axis since.
-            node.attributes["axis"] = ir.AttrInt64("axis", axis)
+            # What is left out is another axis since, and in a body the converter does not know which is the last.
+            node.attributes["axis"] = ir.AttrInt64("axis", -1)
 
 
 def _write(node: ir.Node, data: ir.Value | None, result: ir.Value, axis: int, names: Names) -> None:
@@ -53,7 +53,7 @@ def _write(node: ir.Node, data: ir.Value | None, result: ir.Value, axis: int, na
     shape.outputs[0].type = ir.TensorType(ir.DataType.INT64)
     graph.insert_before(node, [shape, matrix])
     node.replace_input_with(0, matrix.outputs[0])
-    node.attributes["axis"] = ir.AttrInt64("axis", 1)
+    node.attributes["axis"] = ir.AttrInt64("axis", -1)
     again = made(std.Reshape, result, shape.outputs[0])
     (whole,) = again.outputs
     result.replace_all_uses_with(whole, replace_graph_outputs=True)

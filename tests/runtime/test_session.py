@@ -202,3 +202,18 @@ def test_an_input_without_a_declared_rank_takes_any(shape: tuple[int, ...]) -> N
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.ClearField("shape")
     assert ll.Session(model).run({"x": np.ones(shape, np.float32)})["y"].shape == shape
+
+
+def test_sequences_and_what_is_optional_are_fed() -> None:
+    sequence = parse("agraph (seq(float[2]) s, int64 at) => (float[2] y) { y = SequenceAt (s, at) }")
+    optional = parse("agraph (optional(float[2]) o) => (bool y) { y = OptionalHasElement (o) }")
+    first, second = np.float32([1, 2]), np.float32([3, 4])
+    assert ll.Session(sequence).run({"s": [first, second], "at": 1})["y"].tolist() == [3, 4]
+    asked = ll.Session(ll.lower(optional))
+    assert [bool(asked.run({"o": value})["y"]) for value in (first, None)] == [True, False]
+    with pytest.raises(InvalidInputError, match=r"input 's' requires a list of arrays, got ndarray"):
+        ll.Session(sequence).run({"s": first, "at": 1})
+    with pytest.raises(InvalidInputError, match=r"input 's', element 1, requires dtype float32, got float64"):
+        ll.Session(sequence).run({"s": [first, np.ones(2)], "at": 1})
+    with pytest.raises(InvalidInputError, match=r"input 'o' requires shape \[2\], got \[3\]"):
+        asked.run({"o": np.ones(3, np.float32)})
