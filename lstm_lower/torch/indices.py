@@ -31,7 +31,9 @@ def by_places(input: Tensor, index: Any) -> Any:  # noqa: A002
 
     PyTorch's trace knows no size for a mask beside other indices, and the exporter writes lists of numbers.
     """
-    parts = index if isinstance(index, tuple) else (index,)
+    # A list is one index, but for one of more than numbers.
+    is_tuple = isinstance(index, tuple) or (isinstance(index, list) and not all(isinstance(x, int) for x in index))
+    parts = tuple(index) if is_tuple else (index,)
     several = sum(isinstance(part, (list, Tensor)) for part in parts) > 1
     found: list[Any] = []
     counts: list[Any] = []

@@ -56,6 +56,7 @@ def test_a_module_is_made_small() -> None:
 SHOWN = {
     "masks in lists beside indices": "v1[[True, False, True], [0, -1]]",
     "masks in lists beside numbers and indices": "v1[[True, True, True], -2, [0]]",
+    "lists that are taken for tuples": "v1[[[True, False, True], [True, False, False, False, True]]]",
     "masks beside indices": "v1[v1[:, 0, 0] < 9, :, torch.arange(v1.size(0))]",
     "masks beside masked indices": "v1[v1[:, 0, 0] > 0, (torch.arange(v1.size(0)) % 2)[v1[:, 0, 0] > 0]]",
     "masks that are set": "w[[True, False, True], [0, 1]] = 0.5\nw[v1[:, 0, 0] < 9, [0, 1, 2]] *= 2",
