@@ -39,7 +39,7 @@ UNARY = [
     "F.softplus",
     "F.silu",
     "torch.nan_to_num",
-    "torch.special.i0e",
+    "torch.special.sinc",
     "torch.special.erfcx",
     "F.logsigmoid",
     "torch.special.log_ndtr",
