@@ -11,6 +11,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+# Bytes: protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
+PROTOBUF_LIMIT = 2**31 - 2**20
+
 # Seconds that a pipe has to find a writer.
 _PATIENCE = 2.0
 

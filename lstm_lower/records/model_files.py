@@ -19,12 +19,9 @@ from lstm_lower.graph.copies import detach_names
 from lstm_lower.graph.subgraphs import all_graphs
 from lstm_lower.graph.values import certain_first, declared_shape, stated
 from lstm_lower.records import others
-from lstm_lower.records.files import atomic_path, other_kind, read_whole
+from lstm_lower.records.files import PROTOBUF_LIMIT, atomic_path, other_kind, read_whole
 from lstm_lower.records.kinds import is_tensorflow
 from lstm_lower.records.sparse_tensors import written_out
-
-# Protobuf cannot hold more in one message; larger models keep their weights in a file of their own.
-_PROTOBUF_LIMIT = 2**31 - 2**20
 
 
 def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
@@ -273,7 +270,7 @@ def save(
     """
     path = Path(path)
     as_ir = model if isinstance(model, ir.Model) else load(model)
-    external = external_data if external_data is not None else weight_bytes(as_ir) > _PROTOBUF_LIMIT
+    external = external_data if external_data is not None else weight_bytes(as_ir) > PROTOBUF_LIMIT
     with atomic_path(path) as temporary:
         if external:
             read_attributes(as_ir)

@@ -10,9 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
-
-# As many as a message of protobuf holds.
-_MOST_BYTES = 2**31 - 2**20
+from lstm_lower.records.files import PROTOBUF_LIMIT
 
 Locate = Callable[[ir.ExternalTensor], object]
 
@@ -45,14 +43,10 @@ def written_out(model: onnx.ModelProto, label: str, locate: Locate) -> onnx.Mode
     return work
 
 
-def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    for owner in [*_graphs(model), *model.functions]:
-        yield from owner.node
-
-
 def _attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
-    for node in _nodes(model):
-        yield from node.attribute
+    for owner in [*_graphs(model), *model.functions]:
+        for node in owner.node:
+            yield from node.attribute
 
 
 def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
@@ -75,7 +69,7 @@ def _dense(sparse: onnx.SparseTensorProto, name: str, label: str, locate: Locate
     if not dims or min(dims) < 0:
         raise InvalidModelError(f"{where} requires sizes, got {list(dims)}")
     count = math.prod(dims)
-    if count * values.dtype.bitwidth > 8 * _MOST_BYTES:
+    if count * values.dtype.bitwidth > 8 * PROTOBUF_LIMIT:
         raise InvalidModelError(
             f"{where} requires sizes of which 2 GB hold a plain tensor, got {list(dims)} of {values.dtype.name}; "
             "ScatterND and ConstantOfShape make one at run time"

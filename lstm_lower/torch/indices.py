@@ -16,17 +16,22 @@ from lstm_lower.torch.functions import broadcast, stopped
 _NARROW = (torch.int8, torch.int16, torch.int32)
 
 
-def wide_indices(value: Any) -> Any:
+def _wide_indices(value: Any) -> Any:
     """Indices in int64: the exporter writes others as they are, which ONNX's operators do not take."""
     if isinstance(value, Tensor):
         return value.to(torch.int64) if value.dtype in _NARROW else value
     if type(value) not in (tuple, list):
         return value
-    parts = [wide_indices(part) for part in value]
+    parts = [_wide_indices(part) for part in value]
     return value if all(part is own for part, own in zip(parts, value, strict=True)) else type(value)(parts)
 
 
-def by_places(input: Tensor, index: Any) -> Any:  # noqa: A002
+def exported_index(input: Tensor, index: Any) -> Any:  # noqa: A002
+    """An index of a tensor that the exporter takes; the same object where it takes the one given."""
+    return _wide_indices(_by_places(input, index))
+
+
+def _by_places(input: Tensor, index: Any) -> Any:  # noqa: A002
     """An index of a tensor in which masks in lists, and masks beside index tensors, are the places of what they hold.
 
     PyTorch's trace knows no size for a mask beside other indices, and the exporter writes lists of numbers.
@@ -80,16 +85,16 @@ def _is_mask(value: Any) -> bool:
 
 
 def _set(target: Tensor, index: Any, value: Any) -> Any:
-    places = wide_indices(by_places(target, index))
-    return NotImplemented if places is index else target.__setitem__(places, value)
+    exported = exported_index(target, index)
+    return NotImplemented if exported is index else target.__setitem__(exported, value)
 
 
 def _widened(function: Callable[..., Any], *places: int) -> Callable[..., Any]:
     """The function, called with indices in int64; `places` are those of operands by position."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        own = [wide_indices(x) if place in places else x for place, x in enumerate(args)]
-        named = {name: wide_indices(x) if name in ("index", "indices") else x for name, x in kwargs.items()}
+        own = [_wide_indices(x) if place in places else x for place, x in enumerate(args)]
+        named = {name: _wide_indices(x) if name in ("index", "indices") else x for name, x in kwargs.items()}
         if all(x is old for x, old in zip([*own, *named.values()], [*args, *kwargs.values()], strict=True)):
             return NotImplemented
         return function(*own, **named)

@@ -25,7 +25,7 @@ from lstm_lower.torch.complex_numbers import OF_COMPLEX, TO_COMPLEX, has_complex
 from lstm_lower.torch.embeddings import EMBEDDINGS
 from lstm_lower.torch.functions import HANDLERS, all_stopped, as_declared, node, stopped
 from lstm_lower.torch.hooks import ResultHooks
-from lstm_lower.torch.indices import INDICES, by_places, wide_indices
+from lstm_lower.torch.indices import INDICES, exported_index
 from lstm_lower.torch.interface import Step
 from lstm_lower.torch.known import Held, KnownValues
 from lstm_lower.torch.linear_algebra import LINEAR_ALGEBRA
@@ -311,8 +311,8 @@ class Interception(TorchFunctionMode):
         """The first of the batch sizes is the number of sequences, of which layers make their first states."""
         if id(x) in self._lengths and isinstance(index, int) and index == 0:
             return self._lengths[id(x)][1].shape[0]
-        places = wide_indices(by_places(x, index))
-        return NotImplemented if places is index else x[places]
+        exported = exported_index(x, index)
+        return NotImplemented if exported is index else x[exported]
 
 
 @contextlib.contextmanager

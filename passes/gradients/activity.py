@@ -63,9 +63,7 @@ class Activity:
         return [node for node in all_nodes(graph) if self._flows(node)]
 
     def _flows(self, node: ir.Node) -> bool:
-        return any(x in self.active for x in node.outputs) and any(
-            x in self.active for x in (_read(node) if not subgraphs_of(node) else operands(node))
-        )
+        return any(x in self.active for x in node.outputs) and any(x in self.active for x in _read(node))
 
     def _forward(self, graph: Nodes) -> None:
         for node in graph:
@@ -104,7 +102,7 @@ class Activity:
             if subgraphs_of(node):
                 self._backward_through(node)
             elif any(x in self.active for x in node.outputs):
-                self.active.update(x for x in _read(node) if x is not None and x in self._varied)
+                self.active.update(x for x in _read(node) if x in self._varied)
 
     def _backward_through(self, node: ir.Node) -> None:
         pairs, results = _roles(node, self.facts)
@@ -117,9 +115,9 @@ class Activity:
             self.active.update(outer for outer, inner in pairs if inner in self.active and outer in self._varied)
 
 
-def _read(node: ir.Node) -> Sequence[ir.Value | None]:
-    """The operands whose numbers a node reads: of what a CastLike is to be like it reads the dtype."""
-    return node.inputs[:1] if std.CastLike.matches(node) else node.inputs
+def _read(node: ir.Node) -> list[ir.Value]:
+    """The values whose numbers a node reads: of what a CastLike is to be like it reads the dtype."""
+    return operands(node)[:1] if std.CastLike.matches(node) else operands(node)
 
 
 def _roles(node: ir.Node, facts: Facts) -> tuple[list[tuple[ir.Value, ir.Value]], list[tuple[ir.Value, ir.Value]]]:

@@ -143,7 +143,11 @@ class BCEWithLogits(Loss):
 
 
 def _softplus(x: Expr) -> Expr:
-    """log(1 + exp x); in float64, for which onnxruntime has no kernel, written so that it is smooth at zero, too."""
+    """log(1 + exp x); a formula in float64, for which onnxruntime has no kernel.
+
+    Its derivatives of all orders are right, at zero too: those of `log1p_of`, by which TensorFlow's op is computed,
+    lose digits.
+    """
     b = x.builder
     if x.dtype != ir.DataType.DOUBLE:
         return b.op(std.Softplus, x)
