@@ -79,8 +79,10 @@ def _dense(sparse: onnx.SparseTensorProto, name: str, label: str, locate: Locate
         got = f"{list(numbers.shape)} and {list(places.shape)}"
         raise InvalidModelError(f"{where} requires values [n] and places [n] or [n, {len(dims)}], got shapes {got}")
     limits = np.array(dims if places.ndim == 2 else count)
-    if (places < 0).any() or (places >= limits).any():
-        raise InvalidModelError(f"{where} requires places within {list(dims)}, got others")
+    beyond = (places < 0) | (places >= limits)
+    outside = places[beyond.any(axis=-1) if places.ndim == 2 else beyond]
+    if len(outside):
+        raise InvalidModelError(f"{where} requires places within {list(dims)}, got {outside[0].tolist()}")
     dense = np.zeros(dims, numbers.dtype)
     if places.ndim == 2:
         dense[tuple(places.T)] = numbers

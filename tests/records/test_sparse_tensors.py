@@ -65,6 +65,14 @@ def test_a_sparse_tensor_is_a_plain_one(call: Any, where: str, form: str) -> Non
         np.testing.assert_array_equal(array, expected)
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 2)])
+def test_one_that_holds_nothing(shape: tuple[int, ...]) -> None:
+    places = helper.make_tensor("c/places", TensorProto.INT64, shape, [])
+    value = helper.make_sparse_tensor(helper.make_tensor("c", TensorProto.FLOAT, [0], []), places, (2, 3))
+    session = ll.Session(model_of(constant(value)))
+    np.testing.assert_array_equal(session.run({"x": np.ones((2, 3), np.float32)})["y"], np.zeros((2, 3)))
+
+
 def test_one_in_a_file_and_in_a_function(tmp_path: Path) -> None:
     function = helper.make_function(
         "local", "Weight", [], ["c"], [constant(sparse(FORMS["places"]))], [helper.make_opsetid("", 18)]
@@ -80,8 +88,8 @@ def test_one_in_a_file_and_in_a_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (sparse([1, 6]), r"requires places within \[2, 3\], got others"),
-        (sparse([[0, 1], [2, 0]]), r"requires places within \[2, 3\], got others"),
+        (sparse([1, 6]), r"requires places within \[2, 3\], got 6"),
+        (sparse([[0, 1], [2, 0]]), r"requires places within \[2, 3\], got \[2, 0\]"),
         (sparse([1, 2, 3]), r"requires values \[n\] and places \[n\] or \[n, 2\], got shapes \[2\] and \[3\]"),
         (sparse([1, 5], dims=(2, -3)), r"requires sizes, got \[2, -3\]"),
         (
