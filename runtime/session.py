@@ -28,7 +28,7 @@ from lstm_lower.passes.targets.legalize import CheckTargetPass, DecomposeForTarg
 from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import casts, contracts, names
-from lstm_lower.records.model_files import load
+from lstm_lower.records.model_files import WRITTEN_OUT, load
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.captured import CapturedRuns
 from lstm_lower.runtime.empty_batches import batch_sizes, check_batches
@@ -202,6 +202,7 @@ def _loadable(
         CheckTargetPass(aim, silent=silent)(loaded)
     with malformed_models_explained(loaded):
         modified.append(LeadingStepsPass()(loaded).modified)
+    modified.append(WRITTEN_OUT in loaded.meta)
     # A pipe cannot be read again.
     stays = isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified)
     if isinstance(model, (str, os.PathLike)) and stays and not keeps_small_weights_outside(loaded):

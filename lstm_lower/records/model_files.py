@@ -23,6 +23,9 @@ from lstm_lower.records.files import PROTOBUF_LIMIT, atomic_path, other_kind, re
 from lstm_lower.records.kinds import is_tensorflow
 from lstm_lower.records.sparse_tensors import written_out
 
+# Mark, in a model's `meta`, of one that is not as its file is: sparse tensors of that are plain ones.
+WRITTEN_OUT = "lstm_lower.written_out"
+
 
 def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     """Reads a model; weights in external data are mapped, not copied.
@@ -68,10 +71,12 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     if not proto.opset_import:
         raise InvalidModelError(f"{label}: an ONNX model requires opset imports, got none")
     try:
-        proto = written_out(proto, label, lambda tensor: _locate(tensor, base, label))
+        plain = written_out(proto, label, lambda tensor: _locate(tensor, base, label))
         with _quiet():
-            loaded = ir.from_proto(proto)
-        _declare_again(proto, loaded)
+            loaded = ir.from_proto(plain)
+        if plain is not proto:
+            loaded.meta[WRITTEN_OUT] = True
+        _declare_again(plain, loaded)
         _find_external_data(loaded, base, label)
     except InvalidModelError:
         raise
