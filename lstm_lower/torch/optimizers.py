@@ -21,7 +21,7 @@ from lstm_lower.torch.schedulers import number_of
 
 _KINDS: dict[type[Any], type[Any]] = {
     getattr(torch.optim, name): getattr(torch_optimizers, name)
-    for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam")
+    for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")
 }
 
 

@@ -27,6 +27,8 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "Adamax": lambda weights: torch.optim.Adamax(weights, lr=0.01),
     "NAdam": lambda weights: torch.optim.NAdam(weights, lr=0.01),
     "RAdam": lambda weights: torch.optim.RAdam(weights, lr=0.01),
+    "ASGD": lambda weights: torch.optim.ASGD(weights, lr=0.1, t0=20),
+    "Rprop": lambda weights: torch.optim.Rprop(weights, lr=0.001, step_sizes=(1e-5, 0.01)),
 }
 
 

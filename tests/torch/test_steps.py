@@ -38,10 +38,20 @@ class Scaled(nn.Linear):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"momentum": 0.9, "dampening": 0.5}, {}], ids=str)
-def test_an_optimizer_that_has_been_used_goes_on(options: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("SGD", {"momentum": 0.9}),
+        ("SGD", {"momentum": 0.9, "dampening": 0.5}),
+        ("SGD", {}),
+        ("ASGD", {"lambd": 0.1, "t0": 1}),
+        ("Rprop", {}),
+    ],
+    ids=str,
+)
+def test_an_optimizer_that_has_been_used_goes_on(name: str, options: dict[str, float]) -> None:
     module = Scaled()
-    optimizer = torch.optim.SGD(module.parameters(), 0.1, **options)
+    optimizer = getattr(torch.optim, name)(module.parameters(), 0.1, **options)
     x, target = torch.rand(4, 3), torch.rand(4, 2)
 
     def update() -> float:

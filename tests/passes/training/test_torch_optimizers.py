@@ -96,6 +96,10 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("RAdam", {}),
     ("RAdam", {"betas": (0.5, 0.8), "weight_decay": 0.1}),
     ("RAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("ASGD", {}),
+    ("ASGD", {"lambd": 0.1, "alpha": 0.5, "t0": 3, "weight_decay": 0.1, "maximize": True}),
+    ("Rprop", {}),
+    ("Rprop", {"etas": (0.3, 1.5), "step_sizes": (1e-3, 0.06), "maximize": True}),
 ]
 
 
@@ -181,7 +185,12 @@ MOVED: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scheduler", "rule"), [*((it, MOVED[0]) for it in CHAINS), *((CHAINS[5], it) for it in MOVED)]
+    ("scheduler", "rule"),
+    [
+        *((it, MOVED[0]) for it in CHAINS),
+        *((CHAINS[5], it) for it in MOVED),
+        *((CHAINS[0], it) for it in (("ASGD", {"t0": 2, "lambd": 0.1}), ("Rprop", {}))),
+    ],
 )
 def test_schedules_of_torch(scheduler: Callable[..., Any], rule: tuple[str, dict[str, Any]]) -> None:
     pytest.importorskip("onnxscript")

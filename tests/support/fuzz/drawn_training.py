@@ -141,7 +141,7 @@ class Reference:
         self._slots: dict[str, Any] = {}
         self._count = 0
         self._theirs = None
-        if type(optimizer).__module__ == torch_optimizers.__name__:
+        if type(optimizer).__module__.startswith(torch_optimizers.__name__):
             options = dataclasses.asdict(optimizer)
             rate = options.pop("learning_rate")
             if isinstance(optimizer, torch_optimizers.AdamW):
@@ -207,4 +207,5 @@ _OPTIONS: dict[str, dict[str, list[Any]]] = {
     "RMSprop": {"momentum": [0.0, 0.9], "centered": [False, True]},
     "Adagrad": {"lr_decay": [0.0, 0.1], "initial_accumulator_value": [0.0, 0.1]},
     "Adadelta": {"rho": [0.9, 0.5]},
+    "ASGD": {"lambd": [1e-4, 0.1], "t0": [0, 1, 1e6], "maximize": [False, True]},
 }

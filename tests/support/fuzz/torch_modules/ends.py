@@ -78,6 +78,10 @@ OPTIMIZERS = (
     "Adamax(P, lr=0.01)",
     "NAdam(P, lr=0.01)",
     "RAdam(P, lr=0.01)",
+    "ASGD(P, lr=0.05, t0=1)",
+    "ASGD(P, lr=0.05, lambd=0.1, alpha=0.5, weight_decay=0.1)",
+    "Rprop(P, lr=0.01)",
+    "Rprop(P, lr=0.01, etas=(0.3, 1.5), step_sizes=(1e-3, 0.02), maximize=True)",
 )
 SCHEDULERS = (
     "StepLR({}, 1, gamma=0.5)",
