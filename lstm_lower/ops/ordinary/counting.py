@@ -132,3 +132,34 @@ class DenseBincount(OpDef):
         """`size` counts for each row."""
         shape = shape_of(call, "input")
         return result(call, None if shape is None else (*shape[:-1], number(call, "size")))
+
+
+class HistogramFixedWidth(OpDef):
+    """How many values lie in each of `nbins` equal parts of a range; what is beyond counts at its ends, NaN nowhere."""
+
+    class Types:
+        T = (*INDEX, "float32", "float64")
+        dtype = INDEX
+
+    class Inputs:
+        values = operand(None)
+        value_range = operand("2")
+        nbins = operand("", "int32")
+
+    class Outputs:
+        out = operand(None, "dtype")
+
+    class Attrs:
+        dtype = index_attr()
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """There is a part."""
+        bins = number(call, "nbins")
+        if bins is not None and bins < 1:
+            raise call.error("nbins", "1 or more", bins)
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """A count for each part."""
+        return [TensorInfo(call.attributes["dtype"], (number(call, "nbins"),))]

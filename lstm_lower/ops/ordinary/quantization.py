@@ -6,7 +6,12 @@ numbers, or one less with `narrow_range`, from `min` to `max`, both moved a litt
 
 from __future__ import annotations
 
+from typing import Any
+
+from lstm_lower.dims import agree
 from lstm_lower.opdef import Call, OpDef, attr, operand
+from lstm_lower.ops.gradients import FLOATS
+from lstm_lower.ops.ordinary.bases import number, shape_of
 
 
 class _Simulated(OpDef, abstract=True):
@@ -115,3 +120,107 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(_Simulated):
         backprops_wrt_input = operand("*S C", "float32")
         backprop_wrt_min = operand("C", "float32")
         backprop_wrt_max = operand("C", "float32")
+
+
+class _Ranged(OpDef, abstract=True):
+    """An op whose ends are numbers, or vectors with one for each place along `axis` if that is not -1."""
+
+    class Types:
+        T = FLOATS[2:]
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Ends for each channel, or for all."""
+        shape, axis = shape_of(call, "input"), call.attributes["axis"]
+        if axis < -1 or (shape is not None and axis >= len(shape)):
+            what = "-1 or more" if shape is None else f"a number from -1 to {len(shape) - 1} (axes of input)"
+            raise call.error("attribute axis", what, axis)
+        if not call.attributes.get("range_given", True):
+            return
+        wanted = () if axis == -1 else (None if shape is None else shape[axis],)
+        for name in ("input_min", "input_max"):
+            found = shape_of(call, name)
+            if found is not None and not agree(found, wanted):
+                raise call.error(name, f"shape {list(wanted)} (axis {axis} of input)", list(found))
+
+
+class _Dequantized(_Ranged, abstract=True):
+    @classmethod
+    def bits(cls, call: Call) -> int | None:
+        """The number of bits, where it is known."""
+        bits: Any = call.attributes.get("num_bits")
+        return bits if isinstance(bits, int) else number(call, "num_bits")
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """TensorFlow's kernels take so many bits."""
+        super().verify(call)
+        bits, most = cls.bits(call), 61 if call.attributes["signed_input"] else 62
+        if bits is not None and not 1 <= bits <= most:
+            raise call.error("num_bits", f"a number from 1 to {most}", bits)
+
+
+class QuantizeAndDequantizeV2(_Dequantized):
+    """Numbers rounded to multiples of a step, so large that `num_bits` bits count all from the least to the largest.
+
+    These are `input_min` and `input_max` with `range_given`, and then ends of what comes out, else the operand's own.
+    `signed_input` says whether the numbers of the bits are signed; `narrow_range` leaves out the least of these.
+    """
+
+    class Inputs:
+        input = operand("*S")
+        input_min = operand(None)
+        input_max = operand(None)
+
+    class Outputs:
+        output = operand("*S")
+
+    class Attrs:
+        signed_input = attr(bool, True)
+        num_bits = attr(int, 8)
+        range_given = attr(bool, False)
+        round_mode = attr(str, "HALF_TO_EVEN", choices=("HALF_TO_EVEN", "HALF_UP"))
+        narrow_range = attr(bool, False)
+        axis = attr(int, -1)
+
+
+class QuantizeAndDequantizeV3(_Dequantized):
+    """QuantizeAndDequantizeV2 with an operand for the number of bits; halves are rounded to even multiples."""
+
+    static_operands = ("num_bits",)
+
+    class Inputs(QuantizeAndDequantizeV2.Inputs):
+        num_bits = operand("", "int32")
+
+    class Outputs:
+        output = operand("*S")
+
+    class Attrs:
+        signed_input = attr(bool, True)
+        range_given = attr(bool, True)
+        narrow_range = attr(bool, False)
+        axis = attr(int, -1)
+
+
+class QuantizeAndDequantizeV4(QuantizeAndDequantizeV2):
+    """QuantizeAndDequantizeV2, but for its gradient in TensorFlow."""
+
+
+class QuantizeAndDequantizeV4Grad(_Ranged):
+    """Gradient of QuantizeAndDequantizeV4: that of the identity from `input_min` to `input_max`, none beyond."""
+
+    forward = "QuantizeAndDequantizeV4"
+
+    class Inputs:
+        gradients = operand("*S")
+        input = operand("*S")
+        input_min = operand("*E")
+        input_max = operand("*E")
+
+    class Outputs:
+        input_backprop = operand("*S")
+        input_min_backprop = operand("*E")
+        input_max_backprop = operand("*E")
+
+    class Attrs:
+        axis = attr(int, -1)

@@ -7,7 +7,14 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
-from lstm_lower.ops.ordinary.counting import Bincount, Bucketize, DenseBincount, LowerBound, UpperBound
+from lstm_lower.ops.ordinary.counting import (
+    Bincount,
+    Bucketize,
+    DenseBincount,
+    HistogramFixedWidth,
+    LowerBound,
+    UpperBound,
+)
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import INT64, add_rows, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, up_to, wide
@@ -76,3 +83,18 @@ def dense_bincount(n: Node) -> dict[str, Expr]:
         table = add_rows(values.unsqueeze(1), flat, (size + 1) * b.sizes([rows]))
         output = reshape_to(table, b.sizes([rows, size + 1])).slice(0, size, axis=1)
     return {"output": (output > 0).cast(output.dtype) if n.binary_output else output}
+
+
+@lowers(HistogramFixedWidth, repeatable=True)
+def histogram_fixed_width(n: Node) -> dict[str, Expr]:
+    """Distances from the range's start in its own dtype, over a part's width in float64, as TensorFlow's kernel."""
+    b, double = n.builder, ir.DataType.DOUBLE
+    start, end = (n.value_range.slice(side, side + 1, axis=0) for side in (0, 1))
+    bins = wide(n.nbins).reshape(1)
+    beyond = n.values.reshape(-1).maximum(start) - start
+    places = beyond.cast(double) / ((end - start).cast(double) / bins.cast(double))
+    missing = b.op(std.IsNaN, places)
+    places = b.where(missing, 0.0, places).minimum((bins - 1).cast(double)).cast(INT64)
+    ones = full(b.op(std.Shape, places), 1, INT64)
+    counts = add_rows(ones.unsqueeze(1), b.where(missing, bins, places), bins)
+    return {"out": counts.reshape(-1).cast(n.dtype)}

@@ -1,13 +1,15 @@
 """Lowering of the ops that round numbers to a grid, and of their gradients.
 
-The order of operations is that of TensorFlow's kernels (tensorflow/core/kernels/fake_quant_ops_functor.h): a rounding
-more or less would move numbers by a whole step of the grid.
+The order of operations is that of TensorFlow's kernels (tensorflow/core/kernels/fake_quant_ops_functor.h,
+quantize_and_dequantize_op.h): a rounding more or less would move numbers by a whole step of the grid.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
+import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -19,7 +21,12 @@ from lstm_lower.ops.ordinary.quantization import (
     FakeQuantWithMinMaxVarsGradient,
     FakeQuantWithMinMaxVarsPerChannel,
     FakeQuantWithMinMaxVarsPerChannelGradient,
+    QuantizeAndDequantizeV2,
+    QuantizeAndDequantizeV3,
+    QuantizeAndDequantizeV4,
+    QuantizeAndDequantizeV4Grad,
 )
+from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _FLOAT = ir.DataType.FLOAT
@@ -93,3 +100,61 @@ def _total(n: Node, x: Expr) -> Expr:
         raise n.unsupported("inputs", "a known rank", "an unknown one")
     axes = list(range(len(x.shape) - 1))
     return x.sum(axes) if axes else x
+
+
+def _along_axis(n: Node, ends: Expr) -> Expr:
+    """Ends, which are numbers for all elements or for each place of an axis, as what broadcasts with the input."""
+    return ends if n.axis == -1 else ends.reshape(-1, *[1] * (rank_of(n, "input", n.input) - 1 - n.axis))
+
+
+def _extent(n: Node) -> tuple[Expr, Expr]:
+    """The least and the largest number of all or of each place of the axis; NaN does not count."""
+    b, x, ends = n.builder, n.input, list[Expr]()
+    if n.range_given:
+        return _along_axis(n, n.input_min), _along_axis(n, n.input_max)
+    missing = b.op(std.IsNaN, x)
+    for op, beyond in ((std.ReduceMin, math.inf), (std.ReduceMax, -math.inf)):
+        counted = b.where(missing, beyond, x)
+        others = None if n.axis == -1 else [axis for axis in range(rank_of(n, "input", x)) if axis != n.axis]
+        ends.append(
+            b.op(op, counted, keepdims=0) if others is None else counted.reduce(op, others) if others else counted
+        )
+    return ends[0], ends[1]
+
+
+@lowers(QuantizeAndDequantizeV2, QuantizeAndDequantizeV3, QuantizeAndDequantizeV4, repeatable=True)
+def quantized_and_dequantized(n: Node) -> dict[str, Expr]:
+    """Scaled by the end that needs the larger step, rounded, and scaled back."""
+    if n.op is QuantizeAndDequantizeV3:
+        n.fixed("num_bits")
+    b, x, bits, signed = n.builder, n.input, n.op.bits(n.call), bool(n.signed_input)
+    last = 2 ** (bits - signed) - 1
+    first = -last - (not n.narrow_range) if signed else 0
+    least, most = _extent(n)
+    largest = float(np.finfo(x.dtype.numpy()).max)
+
+    def scale(count: int, end: Expr) -> Expr:
+        fits = end * float(count) > 0
+        return b.where(fits, float(count) / b.where(fits, end, 1.0), largest)
+
+    by_least, by_most = scale(first, least), scale(last, most)
+    lower = by_least < by_most
+    step = most / float(last)
+    if first:
+        step = b.where(lower, least / float(first), step)
+    if n.range_given:
+        least, most = b.where(lower, least, step * float(first)), b.where(lower, step * float(last), most)
+        x = x.minimum(most).maximum(least)
+    x = x * b.where(lower, by_least, by_most)
+    half_up = n.get("round_mode", "") == "HALF_UP"
+    return {"output": (b.op(std.Floor, x + 0.5) if half_up else b.op(std.Round, x)) * step}
+
+
+@lowers(QuantizeAndDequantizeV4Grad, repeatable=True)
+def quantized_and_dequantized_grad(n: Node) -> dict[str, Expr]:
+    """Of the identity on the range."""
+    b, x = n.builder, n.input
+    within = [b.op(std.Not, x < _along_axis(n, n.input_min)), b.op(std.Not, x > _along_axis(n, n.input_max))]
+    nothing = {f"input_{end}_backprop": b.zeros_like(n.operand(f"input_{end}")) for end in ("min", "max")}
+    inside = b.op(std.And, b.op(std.And, *within), b.op(std.Not, b.op(std.IsNaN, x)))
+    return {"input_backprop": n.gradients * inside.cast(x.dtype), **nothing}

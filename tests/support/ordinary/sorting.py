@@ -95,3 +95,15 @@ def _counting() -> Iterator[Case]:
                 }
                 what = text(dtype, size, weights.shape, index, binary, shape)
                 yield Case("DenseBincount", what, {**operands}, {"binary_output": binary}, steering=("size",))
+    for dtype, form, bins in product(("int32", "int64", "float32", "float64"), INDEX, (1, 5)):
+        for shape, (low, high) in product([(0,), (9,), (2, 3)], [(-4, 5), (2, 3)]):
+            operands = {
+                "values": draw(shape, dtype),
+                "value_range": np.array([low, high], dtype),
+                "nbins": np.int32(bins),
+            }
+            dtypes, what = {"dtype": {"int32": 6, "int64": 7}[form]}, text(shape, dtype, form, bins, low)
+            yield Case("HistogramFixedWidth", what, {**operands}, dtypes, steering=("nbins",), unranked=True)
+    operands = {"values": np.array([np.nan, np.inf, -np.inf, 1e38, 0.5], np.float32), "nbins": np.int32(4)}
+    operands |= {"value_range": np.array([0, 2], np.float32)}
+    yield Case("HistogramFixedWidth", "wild", operands, recorded=False)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lstm_lower.opdef import DType
 from lstm_lower.runtime.proof.oracles.ordinary.tables import Values, index, ints, wide
 from lstm_lower.runtime.proof.oracles.registry import oracle
 
@@ -134,3 +135,15 @@ def dense_bincount(
         for number, row in enumerate(x)
     ]
     return {"output": np.asarray(rows, given.dtype).reshape(len(x), count)}
+
+
+@oracle("HistogramFixedWidth")
+def histogram_fixed_width(
+    *, values: npt.ArrayLike, value_range: npt.ArrayLike, nbins: npt.ArrayLike, dtype: int = DType.INT32
+) -> dict[str, Values]:
+    """Value by value."""
+    x, (start, end), bins = np.ravel(values), np.asarray(value_range), int(np.asarray(nbins))
+    counts, width = np.zeros(bins, index(dtype)), np.float64(end - start) / bins
+    for value in x[~np.isnan(x)]:
+        counts[int(min(np.float64(max(value, start) - start) / width, bins - 1))] += 1
+    return {"out": counts}

@@ -27,6 +27,8 @@ ANYWHERE: dict[str, Function] = {
     "hard sigmoid": lambda x: nn.relu6(x + 3) / 6, "prevent": lambda x: raw.CheckNumerics(tensor=x, message="m"),
     "custom": tf.grad_pass_through(tf.round),
     "quantized": lambda x: tf.quantization.fake_quant_with_min_max_args(x, -2, 2),
+    "dequantized": lambda x: tf.quantization.quantize_and_dequantize_v2(x, -2.0, 1.5, range_given=True),
+    "dequantized by extent": lambda x: tf.quantization.quantize_and_dequantize_v2(x, 0.0, 0.0, num_bits=6),
 }  # fmt: skip
 POSITIVE: dict[str, Function] = {
     "log": tf.math.log, "sqrt": tf.sqrt, "rsqrt": math.rsqrt, "reciprocal": math.reciprocal, "log1p": math.log1p,
