@@ -1,7 +1,8 @@
-"""TensorFlow's random words as formulas: Philox 4x32-10 in int64, as a Scan over its ten rounds.
+"""TensorFlow's random words as formulas: Philox 4x32-10, as a Scan over its ten rounds.
 
-The 32-bit words of counter and key are kept in int64, the four words of a counter as pairs: `even` holds words 0 and 2,
-which a round multiplies, `odd` words 1 and 3.
+The 32-bit words of counter and key are kept in uint64, which holds the product of two, the four words of a counter as
+pairs: `even` holds words 0 and 2, which a round multiplies, `odd` words 1 and 3. Words are halves of products by shifts
+and masks: a division of integers takes onnxruntime four times as long (1.32.0).
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ class Stream:
         """The stream of a seed [2]: the seed's own random words; the lower half of the counter starts at 0."""
         b = seed.builder
         low, high = split(seed.cast(INT64).cast(UINT64))
-        key = b.constant([[number] for number in SCRAMBLE_KEY], INT64)
+        key = b.constant([[number] for number in SCRAMBLE_KEY], UINT64)
         even, odd = _philox(b, low.unsqueeze(1), high.unsqueeze(1), key)
         mixed = joined(even, odd).reshape(2)
         zero = b.constant([0], UINT64)
         return cls(mixed.slice(0, 1, axis=0), concat([zero, mixed.slice(1, 2, axis=0)], 0))
 
     def words(self, numbers: Expr) -> Expr:
-        """Groups of four words [N, 2, 2] for values [N] of the counter, which are counted from its own."""
-        b = numbers.builder
-        even, odd = _philox(b, *_counters(self.counter, numbers), concat(list(split(self.key)), 0).unsqueeze(1))
+        """Groups of four words [N, 2, 2] in int64 for values [N] of the counter, which are counted from its own."""
+        b, key = numbers.builder, concat(list(split(self.key)), 0).unsqueeze(1)
+        even, odd = _philox(b, *_counters(self.counter, numbers.cast(UINT64)), key)
         # [2, N] twice -> N groups of words 0, 1, 2, 3.
-        return concat([even.unsqueeze(2), odd.unsqueeze(2)], 2).transpose(1, 0, 2)
+        return concat([even.unsqueeze(2), odd.unsqueeze(2)], 2).transpose(1, 0, 2).cast(INT64)
 
 
 def fractions(words: Expr, dtype: ir.DataType) -> Expr:
@@ -77,7 +78,7 @@ def _low(x: Expr) -> Expr:
 
 def split(x: Expr) -> tuple[Expr, Expr]:
     """Low and high word of uint64 numbers."""
-    return _low(x).cast(INT64), _shift(x, "RIGHT").cast(INT64)
+    return _low(x), _shift(x, "RIGHT")
 
 
 def joined(low: Expr, high: Expr) -> Expr:
@@ -85,25 +86,14 @@ def joined(low: Expr, high: Expr) -> Expr:
     return low.builder.op(std.BitwiseOr, low.cast(UINT64), _shift(high.cast(UINT64), "LEFT"))
 
 
-def _product(words: Expr, factors: Expr) -> tuple[Expr, Expr]:
-    """High and low word of the products, by halves of words: no intermediate result needs more than 49 bits."""
-    b = words.builder
-    half = words.like(2**16)
-    upper = b.op(std.Div, words, half) * factors
-    lower = _and(words, 0xFFFF) * factors
-    high = b.op(std.Div, upper + b.op(std.Div, lower, half), half)
-    return high, _low(_and(upper, 0xFFFF) * half + lower)
-
-
 def _philox(b: Builder, even: Expr, odd: Expr, key: Expr) -> tuple[Expr, Expr]:
     """Ten rounds; even and odd [2, N], key [2, 1]."""
-    factors = b.constant([[number] for number in MULTIPLIERS], INT64)
-    steps = b.constant([[number] for number in KEY_STEPS], INT64)
+    factors, steps = (b.constant([[number] for number in each], UINT64) for each in (MULTIPLIERS, KEY_STEPS))
     swapped = b.ints(1, 0)
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:  # noqa: ARG001
         even, odd, key = states
-        high, low = (part.builder.op(std.Gather, part, swapped, axis=0) for part in _product(even, factors))
+        low, high = split(b.op(std.Gather, even * factors, swapped, axis=0))
         return [_xor(_xor(high, odd), key), low, _low(key + steps)], []
 
     (even, odd, _), _ = b.scan(body, states=[even, odd, key], inputs=[b.ints(*range(ROUNDS))])
@@ -111,13 +101,12 @@ def _philox(b: Builder, even: Expr, odd: Expr, key: Expr) -> tuple[Expr, Expr]:
 
 
 def _counters(start: Expr, numbers: Expr) -> tuple[Expr, Expr]:
-    """The words of start + number, for each number [N], carried over from word to word."""
+    """The words of start + number, for each number [N] in uint64, carried over from word to word."""
     low, high = split(start)
     words = []
     carried = numbers
     for half in range(2):
         for part in (low, high):
-            total = part.slice(half, half + 1, axis=0) + carried
-            words.append(_low(total).unsqueeze(0))
-            carried = total.builder.op(std.Div, total, total.like(2**32))
+            word, carried = split(part.slice(half, half + 1, axis=0) + carried)
+            words.append(word.unsqueeze(0))
     return concat([words[0], words[2]], 0), concat([words[1], words[3]], 0)
