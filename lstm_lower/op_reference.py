@@ -52,6 +52,7 @@ FAMILIES = {
     "fourier": "Fourier transforms",
     "detection": "Detection of objects",
     "images": "Images sampled anew, patches, colours",
+    "morphology": "Greyscale dilation of images",
     "ort_recurrent": "onnxruntime-training: recurrent layers",
     "ort_elementwise": "onnxruntime-training: elementwise",
     "ort_arrays": "onnxruntime-training: indexing and sums",

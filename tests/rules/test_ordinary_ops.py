@@ -84,6 +84,23 @@ def test_oracle_of_images_is_the_derivative(op: str) -> None:
         np.testing.assert_allclose(np.vdot(gradient, direction), difference, rtol=1e-6, atol=1e-7, err_msg=case.id)
 
 
+@pytest.mark.parametrize(("op", "operand"), [("Input", "input"), ("Filter", "filter")])
+def test_oracle_of_dilation_is_the_derivative(op: str, operand: str) -> None:
+    rng, step = np.random.default_rng(3), 1e-6
+    for case in cases("morphology"):
+        if case.op != f"Dilation2DBackprop{op}" or "float64" not in case.what:
+            continue
+        (gradient,), given = oracle_results(case).values(), dict(case.operands)
+        dy, x = np.asarray(given.pop("out_backprop")), np.asarray(given[operand])
+        direction = rng.standard_normal(x.shape)
+        (plus,), (minus,) = (
+            ORACLES["Dilation2D"](**{**given, operand: x + h * direction}, **case.attributes).values()
+            for h in (step, -step)
+        )
+        difference = np.vdot(plus - minus, dy) / (2 * step)
+        np.testing.assert_allclose(np.vdot(gradient, direction), difference, rtol=1e-6, atol=1e-7, err_msg=case.id)
+
+
 @pytest.mark.parametrize("order", range(1, 5))
 def test_oracle_of_polygamma_is_the_derivative_of_the_order_before(order: int) -> None:
     x, step = np.array([-7.2, -1.4, -0.1, 0.3, 1.2, 4, 50]), 1e-6

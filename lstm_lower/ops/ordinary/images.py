@@ -1,7 +1,7 @@
 """Definitions of TensorFlow's ops that sample images anew, cut patches out of them and change their colours.
 
-Signatures: TensorFlow's raw ops of the same names. Symbols: N batch, H x W an image, C channels, P x Q the result's
-pixels, K patches' entries.
+Signatures: TensorFlow's raw ops of the same names. Symbols: N batch, H x W an image, D x H x W a volume, C channels,
+P x Q the result's pixels, K patches' entries.
 """
 
 from __future__ import annotations
@@ -120,17 +120,53 @@ class ScaleAndTranslateGrad(_Weighing):
         output = operand("N H W C")
 
 
-class ExtractImagePatches(OpDef):
-    """Windows that slide over images, each laid out in one row: its rows, columns and channels."""
+class _Patches(OpDef, abstract=True):
+    """Windows that slide over the axes between batch and channels of the only operand."""
 
     class Types:
         T = REAL
 
-    class Inputs:
-        images = operand("N H W C")
-
     class Outputs:
         patches = operand(None)
+
+    @classmethod
+    def axes(cls, attributes: Any) -> list[SpatialAxis]:
+        """How the windows slide along rows, columns and the like."""
+        sizes, strides, padding = (attributes[name] for name in ("ksizes", "strides", "padding"))
+        rates = attributes.get("rates", [1] * len(sizes))
+        return [
+            SpatialAxis(*placed, padding, (0, 0))
+            for placed in zip(sizes[1:-1], strides[1:-1], rates[1:-1], strict=True)
+        ]
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Windows slide over these axes alone."""
+        (images,) = cls.inputs
+        assert images.spec is not None
+        rank = len(images.spec.dims)
+        for name in ("ksizes", "strides", "rates"):
+            given = call.attributes.get(name, [1] * rank)
+            if len(given) != rank or given[0] != 1 or given[-1] != 1 or min(given) < 1:
+                raise call.error(f"attribute {name}", f"{rank} numbers above 0, the first and the last 1", given)
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """A row for each window."""
+        axes, entries = cls.axes(call.attributes), call.sizes.get("C")
+        counts: list[Dim] = []
+        for axis, symbol in zip(axes, "DHW"[-len(axes) :], strict=True):
+            size = call.sizes.get(symbol)
+            counts.append(max(axis.output_size(size), 0) if isinstance(size, int) else None)
+            entries = times(entries, axis.kernel)
+        return [TensorInfo(call.types.get("T"), (call.sizes.get("N"), *counts, entries))]
+
+
+class ExtractImagePatches(_Patches):
+    """Windows that slide over images, each laid out in one row: its rows, columns and channels."""
+
+    class Inputs:
+        images = operand("N H W C")
 
     class Attrs:
         ksizes = attr(list[int])
@@ -138,30 +174,17 @@ class ExtractImagePatches(OpDef):
         rates = attr(list[int])
         padding = attr(str, choices=PADDINGS[:2])
 
-    @classmethod
-    def axes(cls, attributes: Any) -> list[SpatialAxis]:
-        """How the windows slide along rows and columns."""
-        sizes, strides, rates = (attributes[name] for name in ("ksizes", "strides", "rates"))
-        return [SpatialAxis(sizes[axis], strides[axis], rates[axis], attributes["padding"], (0, 0)) for axis in (1, 2)]
 
-    @classmethod
-    def verify(cls, call: Call) -> None:
-        """Windows slide over rows and columns alone."""
-        for name in ("ksizes", "strides", "rates"):
-            given = call.attributes[name]
-            if len(given) != 4 or given[0] != 1 or given[3] != 1 or min(given) < 1:
-                raise call.error(f"attribute {name}", "four numbers above 0, the first and the last 1", given)
+class ExtractVolumePatches(_Patches):
+    """Windows that slide over volumes, each laid out in one row: its slices, rows, columns and channels."""
 
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """A row for each window."""
-        axes, entries = cls.axes(call.attributes), call.sizes.get("C")
-        counts: list[Dim] = []
-        for axis, symbol in zip(axes, "HW", strict=True):
-            size = call.sizes.get(symbol)
-            counts.append(max(axis.output_size(size), 0) if isinstance(size, int) else None)
-            entries = times(entries, axis.kernel)
-        return [TensorInfo(call.types.get("T"), (call.sizes.get("N"), *counts, entries))]
+    class Inputs:
+        input = operand("N D H W C")
+
+    class Attrs:
+        ksizes = attr(list[int])
+        strides = attr(list[int])
+        padding = attr(str, choices=PADDINGS[:2])
 
 
 class ImageProjectiveTransformV2(OpDef):

@@ -16,6 +16,7 @@ from lstm_lower.ops.ordinary.images import (
     AdjustHue,
     AdjustSaturation,
     ExtractImagePatches,
+    ExtractVolumePatches,
     HSVToRGB,
     ImageProjectiveTransformV2,
     ImageProjectiveTransformV3,
@@ -204,15 +205,16 @@ def _windows(image: Expr, at: int, axis: SpatialAxis) -> Expr:
     return b.op(std.Gather, image, starts + b.constant(np.arange(axis.kernel) * axis.dilation, INT64), axis=at)
 
 
-@lowers(ExtractImagePatches, repeatable=True)
-def extract_image_patches(n: Node) -> dict[str, Expr]:
-    """Rows of all windows, and columns of these."""
-    b, rows_and_columns = n.builder, n.op.axes(n.call.attributes)
-    image = _windows(computed(n.moved("images")), 1, rows_and_columns[0])
-    image = _windows(image, 3, rows_and_columns[1]).transpose(0, 1, 3, 2, 4, 5)
-    entries = b.sizes([image.size(5)]) * (rows_and_columns[0].kernel * rows_and_columns[1].kernel)
-    sizes = [b.sizes([image.size(axis)]) for axis in (0, 1, 2)]
-    return {"patches": reshape_to(image, concat([*sizes, entries], 0))}
+@lowers(ExtractImagePatches, ExtractVolumePatches, repeatable=True)
+def extract_patches(n: Node) -> dict[str, Expr]:
+    """Windows along one axis after the other, then all windows, and behind them what they hold."""
+    b, axes = n.builder, n.op.axes(n.call.attributes)
+    image, rank = computed(n.moved(n.op.inputs[0].name)), len(axes)
+    for number, axis in enumerate(axes):
+        image = _windows(image, 1 + 2 * number, axis)
+    image = image.transpose(0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2), 2 * rank + 1)
+    entries = b.sizes([image.size(2 * rank + 1)]) * math.prod(axis.kernel for axis in axes)
+    return {"patches": reshape_to(image, concat([b.sizes([image.size(at)]) for at in range(rank + 1)] + [entries], 0))}
 
 
 def _within(n: Node, places: Expr, size: Expr) -> Expr:

@@ -59,6 +59,12 @@ def _patches() -> Iterator[Case]:
             operands = {"images": draw((2, *size, 3), dtype)}
             what = text(size, kernel, stride, rate, dtype, padding)
             yield Case("ExtractImagePatches", what, {**operands}, {**sizes, "padding": padding})
+    volumes = [((3, 5, 4), (1, 1, 1), (1, 2, 3)), ((4, 5, 6), (2, 3, 2), (3, 2, 1)), ((2, 3, 9), (2, 1, 3), (1, 1, 4))]
+    for (size, kernel, stride), dtype in grid(volumes, ("float64", "int32", "uint8")):
+        for padding in ("SAME", "VALID"):
+            sizes = {"ksizes": [1, *kernel, 1], "strides": [1, *stride, 1], "padding": padding}
+            what = text(size, kernel, stride, dtype, padding)
+            yield Case("ExtractVolumePatches", what, {"input": draw((2, *size, 3), dtype)}, sizes)
 
 
 def _projected() -> Iterator[Case]:

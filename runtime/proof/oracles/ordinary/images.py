@@ -9,6 +9,7 @@ import colorsys
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -151,25 +152,34 @@ def scale_and_translate_grad(
 
 
 @oracle("ExtractImagePatches")
-def extract_image_patches(
-    *, images: npt.ArrayLike, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str
-) -> dict[str, Values]:
+def extract_image_patches(*, images: npt.ArrayLike, **attributes: Any) -> dict[str, Values]:
     """Window by window."""
-    x = wide(images)
-    extents = [(ksizes[axis] - 1) * rates[axis] + 1 for axis in (1, 2)]
-    counts, before = [], []
-    for axis, extent in enumerate(extents, start=1):
-        size, stride = x.shape[axis], strides[axis]
+    return _patches(wide(images), **attributes)
+
+
+@oracle("ExtractVolumePatches")
+def extract_volume_patches(*, input: npt.ArrayLike, **attributes: Any) -> dict[str, Values]:
+    """Window by window."""
+    return _patches(wide(input), rates=[1] * 5, **attributes)
+
+
+def _patches(
+    x: Values, *, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str
+) -> dict[str, Values]:
+    counts, before, within = list[int](), list[tuple[int, int]](), range(1, x.ndim - 1)
+    extents = [(size - 1) * rate + 1 for size, rate in zip(ksizes, rates, strict=True)]
+    for axis in within:
+        size, stride, extent = x.shape[axis], strides[axis], extents[axis]
         count = -(-size // stride) if padding == "SAME" else (size - extent) // stride + 1
         missing = max((count - 1) * stride + extent - size, 0) if padding == "SAME" else 0
         counts.append(count)
         before.append((missing // 2, missing + extent))
     around = np.pad(x, ((0, 0), *before, (0, 0)))
-    patches = np.zeros((len(x), *counts, ksizes[1] * ksizes[2] * x.shape[3]), x.dtype)
-    for p, q in product(*map(range, counts)):
-        first, second = p * strides[1], q * strides[2]
-        window = around[:, first : first + extents[0] : rates[1], second : second + extents[1] : rates[2]]
-        patches[:, p, q] = window.reshape(len(x), -1)
+    patches = np.zeros((len(x), *counts, int(np.prod(ksizes)) * x.shape[-1]), x.dtype)
+    for place in np.ndindex(*counts):
+        starts = [number * strides[axis] for axis, number in zip(within, place, strict=True)]
+        window = [slice(a, a + extents[axis], rates[axis]) for axis, a in zip(within, starts, strict=True)]
+        patches[(slice(None), *place)] = around[(slice(None), *window)].reshape(len(x), -1)
     return {"patches": patches}
 
 

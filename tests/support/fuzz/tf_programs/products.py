@@ -119,15 +119,20 @@ def pooling(scope: Scope) -> None:
     draw = scope.draw
     size = [draw.randint(1, min(3, end)) for end in shape[1:3]]
     strides = [draw.randint(1, 2), draw.randint(1, 2)]
-    op = draw.choice([nn.max_pool2d, nn.avg_pool2d])
-    scope.add(op(x, size, strides, draw.choice(["SAME", "VALID"])))
+    op = draw.choice([nn.max_pool2d, nn.avg_pool2d, nn.dilation2d, nn.erosion2d])
+    padding = draw.choice(["SAME", "VALID"])
+    if op in (nn.max_pool2d, nn.avg_pool2d):
+        scope.add(op(x, size, strides, padding))
+    else:
+        filters, ones = scope.numbers(x, *size, shape[3], scale=0.5), [1, 1, 1, 1]
+        scope.add(op(x, filters, [1, *strides, 1], padding, "NHWC", ones))
 
 
 @idea(1)
 def blocks(scope: Scope) -> None:
     x, shape = image(scope)
     draw = scope.draw
-    match draw.choice(["depth", "batch", "channels", "patches", "local"]):
+    match draw.choice(["depth", "batch", "channels", "patches", "volumes", "local"]):
         case "depth":
             scope.add(nn.space_to_depth(x, 2))
         case "channels":
@@ -138,6 +143,9 @@ def blocks(scope: Scope) -> None:
             scope.add(
                 tf.image.extract_patches(x, [1, 2, 2, 1], [1, 1, 2, 1], [1, 1, 1, 1], draw.choice(["SAME", "VALID"]))
             )
+        case "volumes":
+            volume = tf.expand_dims(x, 1)
+            scope.add(tf.extract_volume_patches(volume, [1, 1, 2, 1, 1], [1, 1, 1, 2, 1], "SAME"))
         case _:
             scope.add(nn.lrn(x, draw.randint(1, 2), 1.2, 0.3, 0.6))
 

@@ -1,0 +1,85 @@
+"""Lowering of greyscale dilation and of its gradients.
+
+What a window that lies on padding alone gives, and where its gradient goes, is what TensorFlow's kernels have
+(tensorflow/core/kernels/dilation_ops.cc): the least number, and the window's start.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from ml_dtypes import finfo
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
+from lstm_lower.ops.ordinary.morphology import Dilation2D, Dilation2DBackpropFilter, Dilation2DBackpropInput
+from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.rows import reshape_to
+from lstm_lower.passes.formulas.sizes import Size, divided, up_to
+from lstm_lower.passes.formulas.spatial import margins
+from lstm_lower.passes.gradients.pullback import pullback
+from lstm_lower.passes.rules.registry import Node, lowers
+
+
+def _places(n: Node, at: int) -> tuple[Expr, Expr]:
+    """Which rows, or columns, each window meets, [windows, kernel]; those beyond are the nearest; which are inside."""
+    b, size = n.builder, n.size("HW"[at])
+    axis = n.op.axes(n.call.attributes, (n.size("R"), n.size("S")))[at]
+    count: Size = divided(size + (axis.stride - 1), axis.stride)
+    if axis.padding == "VALID":
+        count = divided(size - axis.extent, axis.stride) + 1
+    starts = up_to(b, count) * axis.stride - b.sizes([margins(axis, size, count).before])
+    places = starts.unsqueeze(1) + up_to(b, axis.kernel) * axis.dilation
+    bounded = places.minimum(b.sizes([size]) - 1).maximum(0)
+    return bounded, b.op(std.Equal, places, bounded)
+
+
+def _windows(n: Node, image: Expr) -> Expr:
+    """The elements of all windows [N, P, R, Q, S, C]."""
+    rows, columns = (_places(n, at)[0] for at in (0, 1))
+    return n.builder.op(std.Gather, n.builder.op(std.Gather, image, rows, axis=1), columns, axis=3)
+
+
+def _sums(n: Node) -> Expr:
+    """The sums that compete [N, P, R, Q, S, C], and the least number where there is none."""
+    b, dtype = n.builder, n.moved("input").dtype
+    added = _windows(n, computed(n.moved("input"))) + computed(n.moved("filter")).unsqueeze(1)
+    (_, in_rows), (_, in_columns) = (_places(n, at) for at in (0, 1))
+    counts = b.op(std.And, in_rows.unsqueeze(2, 3, 4), in_columns.unsqueeze(2))
+    if not added.dtype.is_floating_point():
+        # Sums of small integers wrap.
+        return b.where(counts, computed(added.cast(dtype)), int(np.iinfo(dtype.numpy()).min))
+    least = float(finfo(dtype.numpy()).min)  # type: ignore[no-untyped-call]
+    counts = b.op(std.And, counts, b.op(std.Not, b.op(std.IsNaN, added)))
+    return b.where(counts, added, least).maximum(least)
+
+
+@lowers(Dilation2D, repeatable=True)
+def dilation(n: Node) -> dict[str, Expr]:
+    """The largest of each window's sums."""
+    return {"output": _sums(n).reduce(std.ReduceMax, (2, 4), keepdims=False).cast(n.moved("input").dtype)}
+
+
+def _shared_out(n: Node) -> Expr:
+    """Each window's gradient at the first of its largest sums, zero at the others [N, P, R, Q, S, C]."""
+    b, sums = n.builder, _sums(n)
+    sizes = b.op(std.Shape, sums)
+    batch, rows, kernel_rows, columns, kernel_columns, channels = (sizes.slice(i, i + 1, axis=0) for i in range(6))
+    flat = b.concat([batch, rows, columns, channels, kernel_rows * kernel_columns], 0)
+    competing = reshape_to(sums.transpose(0, 1, 3, 5, 2, 4), flat)
+    largest = b.op(std.ArgMax, competing, axis=-1, keepdims=1)
+    own = b.op(std.Equal, largest, up_to(b, kernel_rows * kernel_columns))
+    shared = b.where(own, n.out_backprop.unsqueeze(4), 0)
+    shape = b.concat([batch, rows, columns, channels, kernel_rows, kernel_columns], 0)
+    return reshape_to(shared, shape).transpose(0, 1, 4, 2, 5, 3)
+
+
+@lowers(Dilation2DBackpropInput, repeatable=True)
+def dilation_backprop_input(n: Node) -> dict[str, Expr]:
+    """What windows share out, added up at the elements that they meet."""
+    return {"in_backprop": pullback(n.builder, [_windows(n, n.input)], [n.input], [_shared_out(n)])[0]}
+
+
+@lowers(Dilation2DBackpropFilter, repeatable=True)
+def dilation_backprop_filter(n: Node) -> dict[str, Expr]:
+    """What windows share out, added up at the filter's elements."""
+    return {"filter_backprop": _shared_out(n).sum((0, 1, 3))}
