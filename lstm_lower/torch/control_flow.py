@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.torch.hooks import handed_on
 
 Function = Callable[..., Any]
 
@@ -42,16 +43,12 @@ class _Finding(TorchFunctionMode):
     ) -> Any:
         """Looks at operands and results."""
         del types
-        self.read(args, kwargs)
+        for x in tree_leaves((args, kwargs)):
+            if isinstance(x, Tensor) and id(x) not in self._known:
+                self.found[id(x)] = x
         result = func(*args, **(kwargs or {}))
         self._known |= {id(x): x for x in tree_leaves(result) if id(x) not in self.found}
         return result
-
-    def read(self, *values: Any) -> None:
-        """Takes note of tensors that are read."""
-        for x in tree_leaves(values):
-            if isinstance(x, Tensor) and id(x) not in self._known:
-                self.found[id(x)] = x
 
 
 class _Replacing(TorchFunctionMode):
@@ -66,12 +63,8 @@ class _Replacing(TorchFunctionMode):
     ) -> Any:
         """Calls the function of the operands."""
         del types
-        args, kwargs = self.replaced((args, kwargs or {}))
+        args, kwargs = tree_map(lambda x: self._places.get(id(x), x), (args, kwargs or {}))
         return func(*args, **kwargs)
-
-    def replaced(self, values: Any) -> Any:
-        """A nested value with operands in it."""
-        return tree_map(lambda x: self._places.get(id(x), x), values)
 
 
 class _Lifted:
@@ -107,10 +100,9 @@ class _Lifted:
             with disable_proxy_modes_tracing(), mode, finding:
                 within = _OUTER.set((*outer, name))
                 try:
-                    result = function(*operands)
+                    result = tree_map_only(Tensor, handed_on, function(*operands))
                 finally:
                     _OUTER.reset(within)
-            finding.read(result)
             self._specs.append(tree_flatten(result)[1])
         self.captured = tuple(finding.found.values())
         self.functions = [self._lifted(function) for function in functions]
@@ -118,10 +110,8 @@ class _Lifted:
     def _lifted(self, function: Function) -> Function:
         def called(*operands: Any) -> tuple[Any, ...]:
             own, rest = operands[: self._count], operands[self._count :]
-            replacing = _Replacing({id(x): y for x, y in zip(self.captured, rest, strict=True)})
-            with self._mode, replacing:
-                result = function(*own)
-            leaves = tree_leaves(replacing.replaced(result))
+            with self._mode, _Replacing({id(x): y for x, y in zip(self.captured, rest, strict=True)}):
+                leaves = tree_leaves(tree_map_only(Tensor, handed_on, function(*own)))
             # What is handed through needs a value of its own.
             given = {id(x) for x in operands}
             return tuple(x.clone() if isinstance(x, Tensor) and id(x) in given else x for x in leaves)

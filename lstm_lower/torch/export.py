@@ -257,7 +257,7 @@ def write(traced: Traced) -> Exported:
         UnsupportedOpError: PyTorch cannot write it.
     """
     step, program, names = traced.step, traced.program, traced.names
-    with _quiet(), looked_up_once(), logarithms_allowed():
+    with _quiet(), looked_up_once(), logarithms_allowed(), torch.no_grad():
         try:
             exported = torch.onnx.export(
                 program,

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lstm_lower.errors import UnsupportedOpError
@@ -120,6 +121,14 @@ class ResultHooks:
         hooked = apply(x, "a tensor in forward or loss", hooks)
         self._hooked[id(x)] = x, hooks, hooked, hooked._version
         return _Handle()
+
+
+def handed_on(x: Tensor) -> Tensor:
+    """What is to be returned in the place of a tensor: to return it is to read it, behind its hooks."""
+    if has_torch_function((x,)):
+        result: Tensor = handle_torch_function(handed_on, (x,), x)
+        return result
+    return x
 
 
 def _refused(where: str) -> UnsupportedOpError:

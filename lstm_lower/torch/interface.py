@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
-from lstm_lower.torch.hooks import ParameterHooks
+from lstm_lower.torch.hooks import ParameterHooks, handed_on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +214,7 @@ class Step(nn.Module):
                     f"a module's results require real numbers, got '{name}' of {tensor.dtype}; return "
                     "torch.view_as_real of it, or its abs()"
                 )
+        named = [(name, handed_on(tensor)) for name, tensor in named]
         # What is handed through, or returned twice, needs a value of its own to bear a name.
         taken = {id(tensor) for tensor in (*tensors, *self.module.parameters(), *self.module.buffers())}
         for place, (name, tensor) in enumerate(named):
