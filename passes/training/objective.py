@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower import arguments
 from lstm_lower.dims import format_shape
+from lstm_lower.dtypes import type_string
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter
@@ -115,16 +116,19 @@ class ObjectivePass(Pass):
 
     def _made(self, model: ir.Model) -> ir.Value:
         b = Builder(Emitter(self.context.space, model.graph, scope="loss"))
-        predictions = [b.wrap(value) for value in model.graph.outputs]
+        predictions = [b.wrap(self._held(value)) for value in model.graph.outputs]
         if not predictions:
             raise InvalidInputError("loss requires a model with outputs, got none")
         if isinstance(self.loss, (str, Loss)):
             loss = resolve(self.loss)
+            self._check_tensor(predictions[0].value, "a first output")
             self._check_prediction(predictions)
             given = self._inputs(model, b, loss.targets(predictions[0]))
             result = loss(predictions[0], *given)
         else:
             places = self._places(len(predictions))
+            for x in predictions[:places]:
+                self._check_tensor(x.value, "for each target an output")
             given = self._inputs(model, b, [Target(x.dtype, shape_of(x)) for x in predictions[:places]])
             result = self.loss(*predictions, *given)
         if not isinstance(result, Expr):
@@ -138,6 +142,20 @@ class ObjectivePass(Pass):
             if not target.value.uses():
                 model.graph.inputs.remove(target.value)
         return value
+
+    def _held(self, output: ir.Value) -> ir.Value:
+        """An output, or the tensor in it: an optional value that is made of one always has it."""
+        made = self.context.space.facts.maker(output)
+        content = made.operand(0) if isinstance(made, std.MadeOptional) else None
+        return output if content is None else content
+
+    def _check_tensor(self, value: ir.Value, what: str) -> None:
+        kind = self.context.space.facts.type(value)
+        if isinstance(kind, ir.SequenceType | ir.OptionalType):
+            raise InvalidInputError(
+                f"loss requires {what} that is a tensor, got '{value.name}' of {type_string(kind) or 'another type'}; "
+                "give the model outputs that are tensors first, as SequenceAt and OptionalGetElement make them"
+            )
 
     def _check_prediction(self, predictions: Sequence[Expr]) -> None:
         first, *others = predictions

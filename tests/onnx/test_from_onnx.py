@@ -189,3 +189,28 @@ def test_says_what_there_is_in_place_of_weights(text: str, message: str) -> None
 def test_targets_that_a_function_does_not_read_are_no_inputs() -> None:
     step = ll.from_onnx(_model(INDICES), lambda _i, p, _t, t_p: MSE()(p, t_p), "sgd")
     assert [x.name for x in step.graph.input][:2] == ["x", "target_1"]
+
+
+@pytest.mark.parametrize("loss", ["mse", lambda y, target: ((y - target) * (y - target)).sum((0, 1)) / 6.0])
+def test_an_optional_output_is_the_tensor_in_it(loss: Any) -> None:
+    model, data = _model(LAYER), _data(3)
+    (plain,) = ll.Session(ll.from_onnx(model, "mse", what="forward")).run(data, ["loss"]).values()
+    model.graph.node.append(onnx.helper.make_node("Optional", ["y"], ["z"]))
+    wrapped = onnx.helper.make_optional_type_proto(model.graph.output[0].type)
+    model.graph.output[0].CopyFrom(onnx.helper.make_value_info("z", wrapped))
+    result = ll.Trainer(ll.from_onnx(model, loss, "sgd")).step(data, ["z"])
+    assert result.loss == pytest.approx(plain, rel=1e-6)
+    assert result.outputs["z"].shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ("mse", r"loss requires a first output that is a tensor, got 'y' of seq\(tensor\(float\)\); give the model"),
+        (lambda _, target: target.sum(0), "loss requires for each target an output that is a tensor, got 'y' of seq"),
+    ],
+)
+def test_a_sequence_is_no_prediction(loss: Any, message: str) -> None:
+    text = "<ir_version: 8, opset_import: ['' : 18]> m (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x) }"
+    with pytest.raises(ll.InvalidInputError, match=message):
+        ll.from_onnx(_model(text.replace("'", '"')), loss)

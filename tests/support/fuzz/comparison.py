@@ -21,6 +21,7 @@ from lstm_lower.passes.tidy import UniqueNamesPass, VerifyPass
 from lstm_lower.records.model_files import load, to_proto
 from tests.support.fuzz.noise import declared, perturbed, undeclared
 from tests.support.fuzz.runs import evaluated, open_session, run_open
+from tests.support.fuzz.scope import tensor_in
 from tests.support.fuzz.sparse import sparsely_written
 from tests.support.loop_passes import keeping_passes
 
@@ -88,7 +89,7 @@ class Case:
             return to_proto(work)
         if self.target is not None:
             # A model that is made small has fewer.
-            left = {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim}
+            left = {dim.dim_param for value in model.graph.input for dim in tensor_in(value.type).shape.dim}
             given: dict[str, Any] = {"sizes": {name: size for name, size in self.sizes if name in left} or None}
             return ll.lower(model, None, self.schedule, verify_each=self.verify_each, target=self.target, **given)
         if self.opset is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import random
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,14 @@ from tests.support.fuzz import (  # noqa: F401 (they register)
 )
 from tests.support.fuzz.ideas import grow
 from tests.support.fuzz.runs import open_session, run, run_open
-from tests.support.fuzz.scope import Growth, Input, Refused, Scope, Value, imports, type_of
+from tests.support.fuzz.scope import Growth, Input, Refused, Scope, Value, imports, tensor_in, type_of
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
 
 OLDEST = 13
+# From here on there are optional values; so many programs have one as an input.
+OPTIONAL, OPTIONAL_SHARE = 15, 0.06
 # Types of inputs besides the one that most of a program's values have.
 COMMON, RARE = ["int64", "bool", "int32"], ["uint8", "int8", "float16", "float64", "float32", "int64"]
 
@@ -95,6 +98,8 @@ def program(seed: int, *, smooth: bool = False) -> Program:
         _add_input(scope, sizes)
     grow(scope, growth.random.randint(2, 14))
     model = _model(scope, [] if smooth else _asked_shapes(scope))
+    if not smooth:
+        _make_optional(model, growth, random.Random(f"optional {seed}"))
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:
@@ -116,7 +121,7 @@ def with_sizes(program: Program) -> tuple[Program, tuple[tuple[str, int], ...]]:
     named: dict[str, int] = {}
     returned = {value.name for value in model.graph.output}  # and declared once more there, perhaps by a number
     for value in model.graph.input:
-        for dim, size in zip(value.type.tensor_type.shape.dim, program.feeds[0][value.name].shape, strict=True):
+        for dim, size in zip(tensor_in(value.type).shape.dim, program.feeds[0][value.name].shape, strict=True):
             if dim.dim_param and size and value.name not in returned:
                 named[dim.dim_param] = size
             else:
@@ -221,6 +226,23 @@ def _model(scope: Scope, asked: list[str]) -> onnx.ModelProto:
         if growth.chance(0.5):
             model.graph.value_info.extend(inferred.graph.value_info)
     return model
+
+
+def _make_optional(model: onnx.ModelProto, growth: Growth, draw: random.Random) -> None:
+    """Lets an input be an optional value at times, whose tensor a node takes out; from draws of their own."""
+    graph = model.graph
+    needed = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.output}
+    free = [entry for entry in growth.inputs if entry.name not in needed]
+    if growth.opset < OPTIONAL or not free or draw.random() > OPTIONAL_SHARE:
+        return
+    entry = draw.choice(free)
+    tensor, entry.name = entry.name, f"{entry.name}_given"
+    given = next(value for value in graph.input if value.name == tensor)
+    given.CopyFrom(helper.make_value_info(entry.name, helper.make_optional_type_proto(given.type)))
+    graph.node.insert(0, helper.make_node("OptionalGetElement", [entry.name], [tensor], f"{tensor} taken"))
+    if draw.random() < 1 / 2:
+        graph.node.append(helper.make_node("OptionalHasElement", [entry.name], [f"{tensor}_is_given"]))
+        graph.output.append(helper.make_tensor_value_info(f"{tensor}_is_given", onnx.TensorProto.BOOL, []))
 
 
 def _declared(growth: Growth, shape: tuple[int, ...]) -> list[int | str | None]:

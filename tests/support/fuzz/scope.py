@@ -332,6 +332,11 @@ def free_names(node: onnx.NodeProto) -> set[str]:
     return names
 
 
+def tensor_in(type_: onnx.TypeProto) -> onnx.TypeProto.Tensor:
+    """The type of a tensor, by itself or in an optional value."""
+    return type_.optional_type.elem_type.tensor_type if type_.HasField("optional_type") else type_.tensor_type
+
+
 def type_of(sample: Sample, shape: Sequence[int | str | None] | None = None) -> onnx.TypeProto:
     """The type of a sample, its shape as given or its own."""
     if isinstance(sample, list):
