@@ -99,9 +99,10 @@ def lower(
             as they are, with a warning.
         verify_each: verify the graph after every pass.
         trace: collects what every pass did.
-        target: the runtime that the result is for, one of `lstm_lower.passes.targets.table`: `openvino`, `ggml`,
-            `cuda-graph`, `webgpu` or `webgpu-web`. Operators that it lacks are replaced by others, also in models
-            without recurrent ops.
+        target: the runtime that the result is for, one of `lstm_lower.passes.targets.table`: `coreml`, `cuda`,
+            `cuda-graph`, `directml`, `ggml`, `openvino`, `rocm`, `tensorrt`, `webgpu` or `webgpu-web`. Operators that
+            it lacks are replaced by others, also in models without recurrent ops. Without one the result runs on all
+            of onnxruntime's own providers, and is written for its kernels on processors where these want another form.
         sizes: name of an open size of an input -> number. A loop whose length is fixed in this way can be unrolled.
 
     Returns:
@@ -171,7 +172,7 @@ def lowering_passes(
         OrderedScatterPass(),
         BatchStatisticsPass(),
         BernoulliPass(),
-        *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace))] if optimize else []),
+        *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace, on_processors=aim is None))] if optimize else []),
         LeadingStepsPass(),
         *(legalizing_passes(aim) if aim is not None else []),
         Where(_COMPOSITE, RemoveUnreadWeightsPass()),

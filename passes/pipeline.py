@@ -50,6 +50,7 @@ from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimi
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
 from lstm_lower.passes.loops.scalar_broadcasting import ScalarBroadcasting
+from lstm_lower.passes.loops.selection_to_product import SelectionToProduct
 from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.transposed_bodies import TransposedBodies
@@ -91,12 +92,18 @@ class OptimizePass(Pass):
 
     Attributes:
         trace: what every pass did and refused.
+        last: passes that write for kernels what the others know in another form.
     """
 
     preserves = True
 
-    def __init__(self, schedule: str = "auto", *, trace: Trace | None = None) -> None:
+    def __init__(self, schedule: str = "auto", *, trace: Trace | None = None, on_processors: bool = True) -> None:
         """Prepares.
+
+        Args:
+            schedule: how loops run.
+            trace: collects what every pass did.
+            on_processors: whether onnxruntime's kernels for processors run the result.
 
         Raises:
             InvalidInputError: the schedule is not one of the allowed values.
@@ -104,6 +111,9 @@ class OptimizePass(Pass):
         super().__init__()
         self.kind, self.block = parse_schedule(schedule)
         self.trace = trace if trace is not None else Trace()
+        self.last: list[type[LoopPass]] = [ImageStacking, ScalarBroadcasting]
+        if on_processors:
+            self.last.insert(0, SelectionToProduct)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Optimises a model."""
@@ -157,7 +167,7 @@ class OptimizePass(Pass):
         if any(std.Loop.matches(node) for node in all_nodes(model.graph)):
             # Sizes and constants of what was a loop in a Loop's body.
             modified |= self._fixed_point(model, counting)
-        if sum(self._run(model, step(context), 1) for step in (ImageStacking, ScalarBroadcasting)):
+        if sum(self._run(model, step(context), 1) for step in self.last):
             modified = True
             # What they wrote anew: nothing reads the old form now.
             self._run(model, DeadCodeElimination(context), 1)

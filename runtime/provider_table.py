@@ -93,16 +93,17 @@ _CUDA_PRECISIONS = {"float32": {"use_tf32": "0"}, "tf32": {"use_tf32": "1"}}
 
 ROWS = (
     Row("cpu", "CPUExecutionProvider"),
-    Row("cuda", _CUDA, hint=_CUDA_HINT, captures=_CAPTURES, precisions=_CUDA_PRECISIONS, preloads=True),
+    Row("cuda", _CUDA, hint=_CUDA_HINT, target="cuda", captures=_CAPTURES, precisions=_CUDA_PRECISIONS, preloads=True),
     Row(
         "cuda-graph",
         _CUDA,
         hint=_CUDA_HINT,
+        target="cuda",
         captures=_CAPTURES,
         precisions={name: {**options, _CAPTURES[0]: "1"} for name, options in _CUDA_PRECISIONS.items()},
         preloads=True,
     ),
-    Row("tensorrt", "TensorrtExecutionProvider", preloads=True),
+    Row("tensorrt", "TensorrtExecutionProvider", target="tensorrt", preloads=True),
     Row(
         "openvino",
         "OpenVINOExecutionProvider",
@@ -133,9 +134,9 @@ ROWS = (
             driver="on Linux, libvulkan.so.1 and a driver for Vulkan: docs/providers.md",
         ),
     ),
-    Row("directml", "DmlExecutionProvider"),
-    Row("coreml", "CoreMLExecutionProvider"),
-    Row("rocm", "ROCMExecutionProvider"),
+    Row("directml", "DmlExecutionProvider", target="directml"),
+    Row("coreml", "CoreMLExecutionProvider", target="coreml"),
+    Row("rocm", "ROCMExecutionProvider", target="rocm"),
 )
 
 

@@ -33,7 +33,8 @@ TargetOption = Annotated[
     str | None,
     typer.Option(
         "--target",
-        help="Runtime that the result is for: openvino, ggml, cuda-graph, webgpu or webgpu-web [default: any].",
+        help="Runtime that the result is for: cuda, cuda-graph, openvino, ggml, webgpu, webgpu-web, tensorrt, rocm, "
+        "directml or coreml [default: processors; runs on any].",
         show_default=False,
     ),
 ]

@@ -42,7 +42,7 @@ def relu6_grad(n: Node) -> dict[str, Expr]:
 @lowers(LeakyReluGrad)
 def leaky_relu_grad(n: Node) -> dict[str, Expr]:
     """The gradient where the operand is positive, alpha times it elsewhere."""
-    return {"backprops": n.builder.where(n.features > 0, n.gradients, n.gradients * n.alpha)}
+    return {"backprops": n.gradients * n.builder.where(n.features > 0, n.features.like(1), n.alpha)}
 
 
 @lowers(SoftplusGrad)

@@ -26,7 +26,7 @@ def relu_grad(n: Node) -> dict[str, Expr]:
 @lowers(ops.LeakyReluGrad)
 def leaky_relu_grad(n: Node) -> dict[str, Expr]:
     """The gradient where the result is positive, alpha times it elsewhere."""
-    return {"dX": n.builder.where(n.Y > 0, n.dY, n.dY * n.alpha)}
+    return {"dX": n.dY * n.builder.where(n.Y > 0, n.Y.like(1), n.alpha)}
 
 
 @lowers(ops.SigmoidGrad)

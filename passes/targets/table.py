@@ -293,6 +293,9 @@ TARGETS = {
             without=frozenset({ir.DataType.STRING}),
             fixed_sizes=True,
         ),
+        # Nothing is known that they lack. Forms for onnxruntime's kernels on processors, which a model has where no
+        # target is named, would only add kernels here.
+        *(Target(name) for name in ("coreml", "cuda", "directml", "rocm", "tensorrt")),
         _WEBGPU,
         # onnxruntime-web's build with WebGPU is without kernels for float64, on the processor, too.
         dataclasses.replace(

@@ -17,6 +17,7 @@ from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.projection_bias import ProjectionBias
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
 from lstm_lower.passes.loops.scalar_broadcasting import ScalarBroadcasting
+from lstm_lower.passes.loops.selection_to_product import SelectionToProduct
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 
@@ -66,6 +67,9 @@ SMALL = """
 <ir_version: 8, opset_import: ["" : 18]> f (float[N,256,2,2] x, float[256,256,3,3] w) => (float[N,256,4,4] y)
 { y = ConvTranspose(x, w) }"""
 
+CHOICE = """<ir_version: 8, opset_import: ["" : 18]> f (float[N,256] x, float[N,256] y) => (float[N,256] z)
+{ zero = Constant <value = float {0.0}> () c = Less(x, y) z = Where(c, x, zero) }"""
+
 BROKEN = {
     "invariant node": (LoopInvariantCodeMotion, loop("t = Tanh(k) u = Add(s, t) y = Mul(u, x)"), "Tanh"),
     "equal nodes": (
@@ -89,6 +93,7 @@ BROKEN = {
     "sum beside a product": (BiasFusion, FUSED, "ReduceSum"),
     "vector beside a product": (ProjectionBias, PROJECTED, "Add"),
     "small images": (ImageStacking, SMALL, "ConvTranspose"),
+    "choice by a comparison": (SelectionToProduct, CHOICE, "Where"),
     "scalar of too low a rank": (ScalarBroadcasting, SCALAR, "Mul"),
 }
 

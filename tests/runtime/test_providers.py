@@ -18,8 +18,9 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.passes.targets.table import TARGETS
 from lstm_lower.runtime import buffers, provider_plugins, providers
-from lstm_lower.runtime.provider_table import row_of
+from lstm_lower.runtime.provider_table import ROWS, row_of
 from tests.support.command_line import run, succeed
 from tests.support.provider_plugins import PLUGINS, needs, runs_here
 
@@ -193,6 +194,14 @@ def test_cuda_multiplies_with_all_digits() -> None:
     assert row_of("cuda").configure({"device_id": 1}) == {"device_id": 1, "use_tf32": "0"}
     assert row_of("cuda").configure({}, "tf32") == {"use_tf32": "1"}
     assert row_of("CUDAExecutionProvider").configure({"use_tf32": "1"}) == {"use_tf32": "1"}
+
+
+def test_models_are_lowered_for_every_provider_but_the_processor() -> None:
+    assert {row.short for row in ROWS if row.target not in TARGETS} == {"cpu"}
+    for short, target in (("cuda", "cuda"), ("cuda-graph", "cuda-graph")):
+        resolved = [(row_of(short).name, row_of(short).configure({}))]
+        assert providers.target_of(resolved) == target
+        assert providers.target_of(providers.uncaptured(resolved)) == "cuda"
 
 
 def test_what_is_resolved_may_be_resolved_again() -> None:

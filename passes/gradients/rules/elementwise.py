@@ -197,7 +197,7 @@ def _elu(op: std.Elu | std.Celu | std.Selu, n: Adjoint) -> Gradients:
 
 @differentiates(std.LeakyRelu)
 def _leaky_relu(op: std.LeakyRelu, n: Adjoint) -> Gradients:
-    return [n.b.where(n.x() > 0, n.dy, n.dy * op.alpha)]
+    return [n.dy * n.b.where(n.x() > 0, n.dy.like(1), op.alpha)]
 
 
 @differentiates(std.ThresholdedRelu)

@@ -144,7 +144,7 @@ def identity_n(n: Node) -> dict[str, list[Expr]]:
 @lowers(math.LeakyRelu, repeatable=True)
 def leaky_relu(n: Node) -> dict[str, Expr]:
     """A choice by the sign; NaN stays NaN on either side."""
-    return {"activations": n.builder.where(n.features > 0, n.features, n.features * n.alpha)}
+    return {"activations": n.features * n.builder.where(n.features > 0, n.features.like(1), n.alpha)}
 
 
 @lowers(math.Cast, repeatable=True)
