@@ -12,8 +12,10 @@ import numpy as np
 from keras.src.legacy.saving import saving_utils
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
+from lstm_lower.keras.legacy_graphs import FUNCTIONS, PACKAGE, TensorFunction, recalled
 
 _PACKAGE = "tf_keras"
+_SLOPED = "hard_sigmoid"
 _HINTS = ("input_length", "rng_type")
 
 
@@ -76,9 +78,13 @@ def _model(model: Any) -> Any:
             f"model '{model.name}' must be one that Keras 3 can rebuild (functional or sequential, of layers "
             f"that it has), got: {str(error).strip().splitlines()[-1].removeprefix('Exception encountered: ')}"
         ) from error
+    for layer in rebuilt._flatten_layers():
+        if isinstance(layer, keras.layers.Normalization):
+            layer.finalize_state()
     inputs = [_sample(tensor) for tensor in rebuilt.inputs]
     given = inputs[0] if len(inputs) == 1 else inputs
-    results = [keras.tree.flatten(each(given)) for each in (model, rebuilt)]
+    # Layers that augment images do so in tf-keras unless they are told not to.
+    results = [keras.tree.flatten(each(given, training=False)) for each in (model, rebuilt)]
     for old, new in zip(*results, strict=True):
         if not np.allclose(np.asarray(old), np.asarray(new), rtol=1e-3, atol=1e-4):
             raise UnsupportedOpError(f"model '{model.name}' must compute the same in Keras 3, got another result")
@@ -101,6 +107,15 @@ def _config(entry: Any) -> Any:
     if not isinstance(entry, Mapping):
         return entry
     made = {key: _config(value) for key, value in entry.items() if key not in ("build_config", "time_major")}
+    if "input_layers" in made:
+        made = recalled(made)
+    if made.get("class_name") == "Functional":
+        made |= {"class_name": "Model", "module": "keras", "registered_name": None}
+    if made.get("class_name") in FUNCTIONS:
+        own = TensorFunction.__name__
+        made |= {"module": None, "class_name": own, "registered_name": f"{PACKAGE}>{own}"}
+    if _draws_otherwise(made):
+        raise ValueError(f"layer '{made['config']['name']}', whose draws are others in Keras 3: make the model there")
     config, kind = made.get("config"), getattr(keras.layers, str(made.get("class_name")), None)
     if isinstance(config, dict) and kind not in (None, keras.layers.InputLayer):
         before = _settings(getattr(sys.modules[_PACKAGE].layers, kind.__name__, object))
@@ -109,9 +124,28 @@ def _config(entry: Any) -> Any:
             hint = name in _HINTS or name.endswith("_initializer")
             if hint or name not in before or config[name] in (before[name], None):
                 del config[name]
+    if isinstance(config, dict):
+        sloped = {
+            name: _hard_sigmoid for name, value in config.items() if name.endswith("activation") and value == _SLOPED
+        }
+        config |= sloped
     if made.get("class_name") == "BatchNormalization" and isinstance(made["config"]["axis"], list):
         (made["config"]["axis"],) = made["config"]["axis"]
     return made
+
+
+def _draws_otherwise(layer: Mapping[str, Any]) -> bool:
+    """Whether Keras 3 draws for each image what tf-keras draws for all, the other way round, or both flips at once."""
+    kind = layer.get("class_name")
+    return kind in ("RandomContrast", "RandomCrop") or (
+        kind == "RandomFlip" and layer["config"]["mode"] == "horizontal_and_vertical"
+    )
+
+
+@keras.saving.register_keras_serializable(PACKAGE)  # type: ignore[untyped-decorator]
+def _hard_sigmoid(x: Any) -> Any:
+    """Tf-keras' function, which is steeper than Keras 3's."""
+    return keras.ops.clip(x * 0.2 + 0.5, 0, 1)
 
 
 def _hands_on(**settings: Any) -> None:

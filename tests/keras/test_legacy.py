@@ -73,6 +73,74 @@ def test_settings_that_keras_3_has_not_are_left_out_where_they_say_nothing() -> 
     assert ll.from_keras(words, "mse", "sgd").graph.input[0].name == "x"
 
 
+def attended() -> Any:
+    x, memory = old.Input((5, 8)), old.Input((3, 8))
+    h = L.MultiHeadAttention(2, 4)(query=x, value=memory, key=memory, use_causal_mask=True)
+    return old.Model([x, memory], L.Dense(1)(L.GlobalAveragePooling1D()(h)))
+
+
+def decoded() -> Any:
+    """States go from layer to layer."""
+    x, begun = old.Input((5, 8)), old.Input((3, 8))
+    _, a, b, c, d = L.Bidirectional(L.LSTM(3, return_state=True, recurrent_activation="hard_sigmoid"))(x)
+    states = [L.Concatenate()(pair) for pair in ((a, c), (b, d))]
+    return old.Model([x, begun], L.Dense(1)(L.LSTM(6)(begun, initial_state=states)))
+
+
+def nested() -> Any:
+    """Models within a model, called twice, and functions of TensorFlow on tensors."""
+    part, x, other = old.Input((8,)), old.Input((5, 8)), old.Input((3, 8))
+    inner = old.Model(part, L.Dense(4, activation="hard_sigmoid")(part))
+    plain = old.Sequential([old.Input((8,)), L.Dense(4)])
+    pairs = [model(tensor[:, -1]) for model in (inner, plain) for tensor in (x, other)]
+    h = 1.0 - tf.concat(pairs, -1) * tf.nn.softmax(tf.reduce_max(x, 1, keepdims=True)[:, 0, :1])
+    return old.Model([x, other], [L.Dense(1)(h), plain(x[:, 0])[:, :1]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [attended, decoded, nested])
+def test_calls_with_several_tensors_are_rebuilt(make: Callable[[], Any]) -> None:
+    old.utils.set_random_seed(4)
+    made, rng = make(), np.random.default_rng(0)
+    made.compile(old.optimizers.SGD(0.1), "mse", run_eagerly=True)
+    x = [rng.standard_normal((4, *tensor.shape[1:]), np.float32) for tensor in made.inputs]
+    y = [rng.standard_normal((4, 1), np.float32) for _ in made.outputs]
+    step = ll.from_keras(made)
+    names = [entry.name for entry in step.graph.input if entry.name[:2] in ("x/", "y/") or entry.name in ("x", "y")]
+    assert len(names) == len(x) + len(y)
+    trainer = ll.Trainer(step)
+    for _ in range(2):
+        loss = made.train_on_batch(x, y)
+        result = trainer.step(dict(zip(names, [*x, *y], strict=True)))
+        assert result.loss == pytest.approx(float(np.ravel(loss)[0]), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_layers_with_other_functions_or_statistics_are_rebuilt() -> None:
+    """Keras 3's hard sigmoid is less steep; what a Normalization has adapted to is no weight that it reads."""
+    old.utils.set_random_seed(4)
+    made = old.Sequential([old.Input((4, 6, 6, 2)), L.Normalization(), L.ConvLSTM2D(3, 3), L.Flatten(), L.Dense(1)])
+    rng = np.random.default_rng(0)
+    x, y = rng.random((4, 4, 6, 6, 2), np.float32) * 5, rng.random((4, 1), np.float32)
+    made.layers[0].adapt(x)
+    made.compile("sgd", "mse", run_eagerly=True)
+    trainer = ll.Trainer(ll.from_keras(made))
+    for _ in range(2):
+        assert trainer.step({"x": x, "y": y}).loss == pytest.approx(float(made.train_on_batch(x, y)), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_layers_that_augment_images_are_rebuilt_where_they_draw_alike() -> None:
+    images = old.Input((8, 8, 3))
+    layers = [L.RandomRotation(0.2), L.RandomZoom(0.2), L.RandomTranslation(0.1, 0.2), L.RandomBrightness(0.2)]
+    made = old.Sequential([images, *layers, L.RandomFlip("horizontal"), L.Flatten(), L.Dense(1)])
+    assert ll.from_keras(made, "mse", "sgd").graph.input[0].name == "x"
+    for layer in (L.RandomFlip(name="drawn"), L.RandomContrast(0.2, name="drawn"), L.RandomCrop(4, 4, name="drawn")):
+        refused = old.Sequential([images, layer, L.Flatten(), L.Dense(1)])
+        with pytest.raises(ll.UnsupportedOpError, match="got: layer 'drawn', whose draws are others in Keras 3"):
+            ll.from_keras(refused, "mse", "sgd")
+
+
 @pytest.mark.slow
 def test_what_keras_3_cannot_rebuild_is_refused() -> None:
     class Own(old.Model):  # type: ignore[misc]
