@@ -21,6 +21,10 @@ WAY_ON = (
     "loops in loops of TensorFlow 1 share their stacks, those of `tf.compat.v1.enable_control_flow_v2()` have lists of "
     "their own"
 )
+_SAME_STEPS = (
+    "a loop within a loop that runs as often each time, and hands its state on with `tf.where` once it is done, has "
+    "gradients without such lists"
+)
 
 
 @dataclasses.dataclass(eq=False)
@@ -89,7 +93,8 @@ class Packed(TensorList):
         return True
 
     def sizes(self) -> Expr:
-        raise UnsupportedOpError("a list requires elements of one shape where that is asked for, got several")
+        what = "a list requires elements of one shape where that is asked for, got several"
+        raise UnsupportedOpError(f"{what}; {_SAME_STEPS}")
 
     def length(self) -> Expr:
         return self.counts.length() if self.count is None else self.count
@@ -97,7 +102,7 @@ class Packed(TensorList):
     def rows(self) -> Expr:
         raise UnsupportedOpError(
             "elements of different shapes must be read one by one or concatenated, got a reader of all, such as "
-            f"a loop around that carries their list; {WAY_ON}"
+            f"a loop around that carries their list; {_SAME_STEPS}"
         )
 
     @property

@@ -236,3 +236,31 @@ def test_elements_of_other_shapes_in_the_place_of_some(step: int) -> None:
         return half.concat(), half.read(2), *tf.gradients(all_read.concat(), x)
 
     check(build)
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_gradients_of_gradients_through_uneven_inner_loops_name_the_form_that_is_taken(even: bool) -> None:
+    """Inner loops of 1, 2, 3 steps, or of 3 that hand their state on."""
+
+    def step(i: Any, j: Any, b: Any) -> Any:
+        return tf.where(j <= i, tf.sin(b) * b, b) if even else tf.sin(b) * b
+
+    def outer(i: Any, a: Any) -> Any:
+        last = 3 if even else i + 1
+        return i + 1, tf.while_loop(lambda j, _: j < last, lambda j, b: (j + 1, step(i, j, b)), (0, a))[1]
+
+    @tf.function(autograph=False)
+    def second(x: Any) -> Any:
+        with tf.GradientTape() as around, tf.GradientTape() as tape:
+            around.watch(x)
+            tape.watch(x)
+            gradient = tape.gradient(tf.while_loop(lambda i, _: i < 3, outer, (0, x))[1], x)
+        return around.gradient(gradient, x)
+
+    concrete, x = second.get_concrete_function(tf.TensorSpec([3])), np.array([0.3, 0.5, 0.9], np.float32)
+    if not even:
+        with pytest.raises(ll.UnsupportedOpError, match="hands its state on with"):
+            ll.from_tensorflow(concrete)
+        return
+    (result,) = ll.Session(ll.from_tensorflow(concrete)).run({"x": x}).values()
+    np.testing.assert_allclose(result, second(tf.constant(x)), rtol=1e-5)
