@@ -106,7 +106,7 @@ def _where(op: std.Where, n: Adjoint) -> Gradients:
 @differentiates(std.PRelu)
 def _prelu(op: std.PRelu, n: Adjoint) -> Gradients:
     x, positive = n.x(0), n.x(0) > 0
-    return n.b.where(positive, n.dy, n.dy * n.x(1)), n.b.where(positive, 0, n.dy * x)
+    return n.dy * n.b.where(positive, x.like(1), n.x(1)), n.b.where(positive, 0, n.dy * x)
 
 
 @differentiates(std.Clip)
@@ -191,8 +191,9 @@ def _elu(op: std.Elu | std.Celu | std.Selu, n: Adjoint) -> Gradients:
     scale = op.gamma if isinstance(op, std.Selu) else 1.0
     # exp of what is not chosen may not overflow into NaN: 0 * inf.
     below = n.b.where(_at_most(x, 0), x, 0)
-    slope = (below / alpha).exp() if isinstance(op, std.Celu) else below.exp() * alpha
-    return [n.dy * (n.b.where(_at_most(x, 0), slope, 1) * scale)]
+    if isinstance(op, std.Celu):
+        return [n.dy * (below / alpha).exp()]
+    return [n.dy * (below.exp() * n.b.where(_at_most(x, 0), x.like(alpha * scale), scale))]
 
 
 @differentiates(std.LeakyRelu)
