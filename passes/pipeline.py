@@ -34,6 +34,7 @@ from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.loops.image_stacking import ImageStacking
 from lstm_lower.passes.loops.induction_variables import InductionVariables
 from lstm_lower.passes.loops.initial_addition import InitialAddition
+from lstm_lower.passes.loops.kernel_replacement import KernelReplacement
 from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
@@ -113,7 +114,7 @@ class OptimizePass(Pass):
         self.trace = trace if trace is not None else Trace()
         self.last: list[type[LoopPass]] = [ImageStacking, ScalarBroadcasting]
         if on_processors:
-            self.last.insert(0, SelectionToProduct)
+            self.last[:0] = [SelectionToProduct, KernelReplacement]
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Optimises a model."""

@@ -11,6 +11,7 @@ from lstm_lower.passes.loops.bias_fusion import BiasFusion
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.image_stacking import ImageStacking
+from lstm_lower.passes.loops.kernel_replacement import KernelReplacement
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
@@ -70,6 +71,8 @@ SMALL = """
 CHOICE = """<ir_version: 8, opset_import: ["" : 18]> f (float[N,256] x, float[N,256] y) => (float[N,256] z)
 { zero = Constant <value = float {0.0}> () c = Less(x, y) z = Where(c, x, zero) }"""
 
+SLOW = '<ir_version: 8, opset_import: ["" : 18]> f (float[N,256] x) => (float[N,256] y) { y = Softplus(x) }'
+
 BROKEN = {
     "invariant node": (LoopInvariantCodeMotion, loop("t = Tanh(k) u = Add(s, t) y = Mul(u, x)"), "Tanh"),
     "equal nodes": (
@@ -93,6 +96,7 @@ BROKEN = {
     "sum beside a product": (BiasFusion, FUSED, "ReduceSum"),
     "vector beside a product": (ProjectionBias, PROJECTED, "Add"),
     "small images": (ImageStacking, SMALL, "ConvTranspose"),
+    "slow kernel": (KernelReplacement, SLOW, "Softplus"),
     "choice by a comparison": (SelectionToProduct, CHOICE, "Where"),
     "scalar of too low a rank": (ScalarBroadcasting, SCALAR, "Mul"),
 }
