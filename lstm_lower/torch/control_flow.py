@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._guards import detect_fake_mode
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
@@ -97,7 +98,7 @@ class _Lifted:
         self._specs: list[TreeSpec] = []
         finding = _Finding(operands)
         for function in functions:
-            with disable_proxy_modes_tracing(), mode, finding:
+            with disable_proxy_modes_tracing(), _without_new_sizes(operands), mode, finding:
                 within = _OUTER.set((*outer, name))
                 try:
                     result = tree_map_only(Tensor, handed_on, function(*operands))
@@ -121,6 +122,13 @@ class _Lifted:
     def nested(self, results: Sequence[Any], function: int = 0) -> Any:
         """Results as a function gives them."""
         return tree_unflatten(list(results), self._specs[function])
+
+
+def _without_new_sizes(operands: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+    """Forgets sizes that depend on values, as of what a mask selects, which PyTorch looks for in the trace."""
+    fake = detect_fake_mode(operands)
+    sizes = None if fake is None else fake.shape_env
+    return contextlib.nullcontext() if sizes is None else sizes.ignore_fresh_unbacked_symbols()
 
 
 def handlers(mode: TorchFunctionMode) -> dict[Any, Function]:

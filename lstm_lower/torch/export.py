@@ -22,6 +22,7 @@ from lstm_lower.graph.operator_versions import first_version
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.bernoulli import BernoulliPass
 from lstm_lower.passes.fourier import ExactFourierPass
+from lstm_lower.passes.means import MeansOfNothingPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import lacking, only_processor
@@ -287,6 +288,7 @@ def write(traced: Traced) -> Exported:
         read_wide(model)
         translate(model, recurrent.FORMULAS)
         WideningPass()(model)
+        MeansOfNothingPass()(model)
         ExactFourierPass()(model)
         BernoulliPass()(model)
         # The exporter also writes operators that are newer than what it says.

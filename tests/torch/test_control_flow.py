@@ -65,6 +65,28 @@ class Flow(nn.Module):
 
         return scan(step, {"h": x.new_zeros(x.size(0), 3)}, x, dim=1)[1]
 
+    def masked(self, x: Any) -> Any:
+        """Sizes within functions depend on values."""
+
+        def step(carried: Any, part: Any) -> Any:
+            new = carried * 0.5 + part[part > 0].sum() + part
+            return new, new[torch.nonzero(part[:, 0] > 0)[:, 0]].sum(0) * part
+
+        y = torch.cond(x.sum() > 0, lambda y: self.layer(y)[y > 0.5].sum() * y, lambda y: y - y[y < 0].sum(), (x,))
+        parts = scan(step, self.layer(y[:, 0]), self.layer(y), dim=1)[1]
+        return while_loop(lambda n, _: n < 2, lambda n, y: (n + 1, y - y[y > 0].sum()), (torch.tensor(0), parts))[1]
+
+    def masked_plain(self, x: Any) -> Any:
+        y = self.layer(x)[x > 0.5].sum() * x if x.sum() > 0 else x - x[x < 0].sum()
+        carried, parts = self.layer(y[:, 0]), []
+        for part in self.layer(y).unbind(1):
+            carried = carried * 0.5 + part[part > 0].sum() + part
+            parts.append(carried[part[:, 0] > 0].sum(0) * part)
+        y = torch.stack(parts, 1)
+        for _ in range(2):
+            y = y - y[y > 0].sum()
+        return y
+
     def twice(self, x: Any) -> Any:
         """A tensor that is given twice."""
         y = torch.cond(x.sum() > 0, lambda a, b: self.layer(a) * b, lambda a, b: a + self.layer(b), (x, x))
@@ -118,7 +140,7 @@ class Flow(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["cond", "given", "loop", "scan", "twice", "nested"])
+@pytest.mark.parametrize("kind", ["cond", "given", "loop", "scan", "masked", "twice", "nested"])
 def test_gradients_are_those_of_python(kind: str) -> None:
     module = Flow(kind)
     step = ll.from_torch(module, torch.rand(2, 5, 3), "mse", what="gradients")

@@ -12,7 +12,7 @@ def cond(scope: Scope) -> None:
     y = scope.like(x)
     test = scope.choice(f"{x}.sum() > 0", f"{x}.mean() < {y}.mean()", f"{x}.size(0) > 2", f"({x} > 0).all()")
     held = scope.layer(f"nn.Linear({scope.size(x, -1)}, {scope.size(x, -1)})")
-    yes = scope.choice("x * 2", "torch.tanh(x) + y", f"{held}(x)", "x - y.mean()", "x.cumsum(0)")
+    yes = scope.choice("x * 2", "torch.tanh(x) + y", f"{held}(x)", "x - y.mean()", "x.cumsum(0)", "x * y[x > 0].sum()")
     no = scope.choice("x.sin()", "x * y", "-x", f"{held}(x) * y")
     scope.put(f"torch.cond({test}, lambda x, y: {yes}, lambda x, y: {no}, ({x}, {y}))")
 
@@ -25,6 +25,9 @@ def scanned(scope: Scope) -> None:
         "h = torch.tanh(h * 0.5 + s)\n    return h, h * 2",
         "h = h + s\n    return h, s * h.mean()",
         "h = torch.maximum(h, s)\n    return h, h.clone()",
+        "h = h * 0.5 + s[s > 0].sum()\n    return h, h * s",
+        "h = Scaled.apply(h + s, 0.5)\n    return h, h * s",
+        "h = h + s\n    h.register_hook(lambda d: d * 0.5) if h.requires_grad else None\n    return h, h * s",
         "new = torch.where(s > 0, h * 0.9, s)\n    return new, new - h",
     )
     back = scope.choice("", ", reverse=True")
