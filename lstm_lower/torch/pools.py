@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.torch.fractional_pools import FRACTIONAL_POOLS
 
 
 def _of_each_axis(value: Any, dims: int) -> list[Any]:
@@ -175,6 +176,7 @@ def _with_batch(function: Callable[..., Tensor], rank: int) -> Callable[..., Any
 
 
 POOLS: dict[Any, Callable[..., Any]] = {
+    **FRACTIONAL_POOLS,
     torch.max_pool1d: _max_pool(1),
     functional.max_pool1d: _max_pool(1),
     functional.max_pool2d: _max_pool(2),

@@ -108,6 +108,18 @@ GROUPS: dict[str, Callable[..., Any]] = {
         *F.adaptive_max_pool2d(x.unsqueeze(1), (2, 3), return_indices=True),
         F.adaptive_max_pool1d(x.relu(), 2),
     ),
+    "fractional maxima": lambda x: (
+        *F.fractional_max_pool2d(
+            x.unsqueeze(1),
+            2,
+            output_ratio=(0.5, 0.5),
+            return_indices=True,
+            _random_samples=x[:, :1, :2].detach().sigmoid(),
+        ),
+        F.fractional_max_pool3d(
+            torch.stack((x, x * x), 1).unsqueeze(1), (1, 2, 1), (1, 2, 2), _random_samples=x[:, :1].detach().sigmoid()
+        ),
+    ),
     "parts": lambda x: (
         *[part * number for number, part in enumerate(x.chunk(2, 1))],
         *x.tensor_split(3, 1),

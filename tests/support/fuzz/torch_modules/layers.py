@@ -146,7 +146,7 @@ def pooling(scope: Scope) -> None:
     more = [text for text in ("stride=1", "stride=2", "padding=1", "ceil_mode=True") if scope.chance(0.3)]
     if sum("stride" in text for text in more) == 2:
         more.remove("stride=1")
-    match scope.choice("max", "avg", "adaptive_avg", "adaptive_max", "lp", "indices", "unpool"):
+    match scope.choice("max", "avg", "adaptive_avg", "adaptive_max", "lp", "indices", "unpool", "fractional"):
         case "max":
             more += ["dilation=2"] if scope.chance(0.2) else []
             scope.put(f"F.max_pool{dims}d({', '.join([x, str(kernel), *more])})")
@@ -159,6 +159,12 @@ def pooling(scope: Scope) -> None:
             scope.put(f"F.adaptive_max_pool{dims}d({x}, {scope.choice(1, 1, 2, 3)})")
         case "lp":
             scope.put(f"F.lp_pool{dims}d({x}.abs() + 0.1, {scope.choice(1.0, 2.0, 3.0)}, {kernel})")
+        case "fractional":
+            if rank != 4:
+                raise Refused
+            samples = f"torch.linspace(0, 0.9, {x}.shape[0] * {x}.shape[1] * 2).reshape(*{x}.shape[:2], 2)"
+            size = scope.choice("output_size=2", "output_size=(1, 2)", "output_ratio=(0.6, 0.4)")
+            scope.put(f"F.fractional_max_pool2d({x}, {scope.choice(1, 2)}, {size}, _random_samples={samples})")
         case "indices":
             scope.puts(2, f"F.max_pool{dims}d({x}, {kernel}, return_indices=True)")
         case _:
