@@ -8,16 +8,7 @@ from __future__ import annotations
 from lstm_lower.dims import agree
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.ordinary.bases import (
-    ALL,
-    INDEX,
-    REAL,
-    length_of,
-    numbers,
-    result,
-    said,
-    shape_of,
-)
+from lstm_lower.ops.ordinary.bases import ALL, INDEX, ORDERED, REAL, length_of, numbers, result, said, shape_of
 
 
 class SparseToDense(OpDef):
@@ -137,7 +128,16 @@ class SparseReorder(OpDef):
         output_values = operand("N")
 
 
-class SparseSlice(OpDef):
+class _Picked(OpDef, abstract=True):
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """How many elements there are is known at run time only."""
+        rank = call.sizes.get("R")
+        places, values = TensorInfo(DType.INT64, (None, rank)), TensorInfo(call.types.get("T"), (None,))
+        return [places, values, TensorInfo(DType.INT64, (rank,))]
+
+
+class SparseSlice(_Picked):
     """The elements of a sparse array within a box, which becomes an array of its own."""
 
     class Types:
@@ -154,16 +154,6 @@ class SparseSlice(OpDef):
         output_indices = operand(None, "int64")
         output_values = operand(None)
         output_shape = operand("R", "int64")
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """How many elements lie within is known at run time only."""
-        rank = call.sizes.get("R")
-        return [
-            TensorInfo(DType.INT64, (None, rank)),
-            TensorInfo(call.types.get("T"), (None,)),
-            TensorInfo(DType.INT64, (rank,)),
-        ]
 
 
 class SparseSliceGrad(OpDef):
@@ -226,6 +216,47 @@ class SparseConcat(OpDef):
             TensorInfo(call.types.get("T"), (None,)),
             TensorInfo(DType.INT64, (rank,)),
         ]
+
+
+class SparseAdd(_Picked):
+    """Two sparse arrays added, row by row; sums of two elements of less than `thresh` in magnitude are left out."""
+
+    class Types:
+        T = ORDERED
+        Treal = ORDERED
+
+    class Inputs:
+        a_indices = operand("N R", "int64")
+        a_values = operand("N")
+        a_shape = operand("R", "int64")
+        b_indices = operand("M R", "int64")
+        b_values = operand("M")
+        b_shape = operand("R", "int64")
+        thresh = operand("", "Treal")
+
+    class Outputs:
+        sum_indices = operand(None, "int64")
+        sum_values = operand(None)
+        sum_shape = operand("R", "int64")
+
+
+class SparseAddGrad(OpDef):
+    """Gradients of SparseAdd with respect to both arrays' values: zero for elements that were left out."""
+
+    forward = "SparseAdd"
+
+    class Types:
+        T = REAL
+
+    class Inputs:
+        backprop_val_grad = operand("K")
+        a_indices = operand("N R", "int64")
+        b_indices = operand("M R", "int64")
+        sum_indices = operand("K R", "int64")
+
+    class Outputs:
+        a_val_grad = operand("N")
+        b_val_grad = operand("M")
 
 
 class SparseFillEmptyRows(OpDef):

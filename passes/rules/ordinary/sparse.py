@@ -11,6 +11,8 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.ops.ordinary.sparse import (
+    SparseAdd,
+    SparseAddGrad,
     SparseConcat,
     SparseDenseCwiseAdd,
     SparseDenseCwiseDiv,
@@ -141,12 +143,56 @@ def sparse_slice(n: Node) -> dict[str, Expr]:
 @lowers(SparseSliceGrad, repeatable=True)
 def sparse_slice_grad(n: Node) -> dict[str, Expr]:
     """What stands at the same place of the box, if one does."""
-    b, places = n.builder, n.input_indices - n.input_start
-    dy = computed(n.moved("backprop_val_grad"))
-    differ = b.op(std.Not, b.op(std.Equal, places.unsqueeze(1), n.output_indices.unsqueeze(0)))
+    places = n.input_indices - n.input_start
+    return {"val_grad": _standing(computed(n.moved("backprop_val_grad")), n.output_indices, places)}
+
+
+def _standing(values: Expr, where: Expr, places: Expr) -> Expr:
+    """The values that stand at places, zero where none does."""
+    b = places.builder
+    differ = b.op(std.Not, b.op(std.Equal, places.unsqueeze(1), where.unsqueeze(0)))
     pairs = b.op(std.NonZero, differ.cast(INT64).sum(2) < 1)
     own, other = (b.op(std.Gather, pairs, b.constant(side, INT64), axis=0) for side in (0, 1))
-    return {"val_grad": add_rows(b.op(std.Gather, dy, other, axis=0), own, b.op(std.Shape, places).slice(0, 1, axis=0))}
+    return add_rows(b.op(std.Gather, values, other, axis=0), own, b.op(std.Shape, places).slice(0, 1, axis=0))
+
+
+@lowers(SparseAdd, repeatable=True)
+def sparse_add(n: Node) -> dict[str, Expr]:
+    """Elements of both in order, those of equal places added, and small sums left out."""
+    b, dtype = n.builder, n.moved("a_values").dtype
+    both = concat([_ranked(n, side, "a_shape") for side in ("a_indices", "b_indices")], 0)
+    number = _numbered(both, n.a_shape, len(_columns(both)))
+    order = _sorted(number)
+    number, places = (b.op(std.Gather, part, order, axis=0) for part in (number, both))
+    values = b.op(std.Gather, concat([computed(n.moved(f"{side}_values")) for side in "ab"], 0), order, axis=0)
+    # Before the first stands a number that no place has.
+    before = concat([b.ints(-1), number], 0).slice(0, b.op(std.Shape, number), axis=0)
+    begins = number > before
+    owners, first = (
+        b.op(std.CumSum, begins.cast(INT64), b.constant(0, INT64)) - 1,
+        b.op(std.NonZero, begins).reshape(-1),
+    )
+    # Halves are added in float32 and small integers wrap.
+    count = b.op(std.Shape, first)
+    sums = add_rows(values, owners, count).cast(dtype)
+    alone = add_rows(owners * 0 + 1, owners, count) < 2
+    size = computed(sums).abs()
+    small = size < computed(n.moved("thresh"))
+    if size.dtype.is_floating_point():
+        small = b.op(std.Or, small, b.op(std.IsNaN, size))
+    kept = b.op(std.NonZero, b.op(std.Or, alone, b.op(std.Not, small))).reshape(-1)
+    return {
+        "sum_indices": b.op(std.Gather, places, b.op(std.Gather, first, kept, axis=0), axis=0),
+        "sum_values": b.op(std.Gather, sums, kept, axis=0),
+        "sum_shape": b.op(std.Identity, n.a_shape),
+    }
+
+
+@lowers(SparseAddGrad, repeatable=True)
+def sparse_add_grad(n: Node) -> dict[str, Expr]:
+    """What stands at the same place of the sum, if something does."""
+    dy = computed(n.moved("backprop_val_grad"))
+    return {f"{side}_val_grad": _standing(dy, n.sum_indices, n.operand(f"{side}_indices")) for side in "ab"}
 
 
 @lowers(SparseConcat, repeatable=True)

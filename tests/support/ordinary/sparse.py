@@ -37,6 +37,22 @@ def cases() -> Iterator[Case]:
             kept = ((places >= start) & (places < np.add(start, size))).all(1)
             back = {"backprop_val_grad": values[kept], "input_indices": places, "input_start": box["start"]}
             yield Case("SparseSliceGrad", text(what, start), {**back, "output_indices": places[kept] - start})
+        other = np.array([place for number, place in enumerate(np.ndindex(*shape)) if number % 3 < 2], np.int64)
+        for name, mine, theirs in (
+            ("some", places, other),
+            ("none", places[:0], other),
+            ("nothing", places[:0], other[:0]),
+        ):
+            pair = {"a_indices": mine, "a_values": values[: len(mine)], "a_shape": sizes}
+            pair |= {"b_indices": theirs, "b_values": draw((len(theirs),), dtype, "other"), "b_shape": sizes}
+            for least in (0, 3):
+                ends = {**pair, "thresh": np.array(least, dtype)}
+                yield Case("SparseAdd", text(what, name, least), ends, steering=("a_shape", "b_shape"))
+            back = {"backprop_val_grad": pair["b_values"], "a_indices": mine, "b_indices": other[:3]}
+            yield Case("SparseAddGrad", text(what, name), {**back, "sum_indices": theirs}, recorded=False)
+            union = np.unique(np.concatenate([mine, theirs]), axis=0)
+            back = {"backprop_val_grad": draw((len(union),), dtype, "sum"), "a_indices": mine, "b_indices": theirs}
+            yield Case("SparseAddGrad", text(what, name, "all"), {**back, "sum_indices": union})
         for axis in (0, -1):
             lists = {"indices": [places, places[:2], places[:0]], "values": [values, values[:2] * 2, values[:0]]}
             beside = {**lists, "shapes": [sizes] * 3}

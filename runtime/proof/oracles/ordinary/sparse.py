@@ -68,14 +68,52 @@ def sparse_slice_grad(
     output_indices: npt.ArrayLike,
 ) -> dict[str, Values]:
     """By a dictionary of places."""
-    grads = wide(backprop_val_grad)
-    known = {tuple(place): number for number, place in enumerate(np.asarray(output_indices).tolist())}
-    places = (np.asarray(input_indices) - np.asarray(input_start)).tolist()
-    found = np.zeros(len(places), grads.dtype)
-    for number, place in enumerate(places):
-        if tuple(place) in known:
-            found[number] = grads[known[tuple(place)]]
-    return {"val_grad": found}
+    places = np.asarray(input_indices) - np.asarray(input_start)
+    return {"val_grad": _known(wide(backprop_val_grad), output_indices, places)}
+
+
+def _known(values: Values, where: npt.ArrayLike, places: npt.ArrayLike) -> Values:
+    known = dict(zip(map(tuple, np.asarray(where).tolist()), values.tolist(), strict=True))
+    return np.asarray([known.get(tuple(place), 0) for place in np.asarray(places).tolist()], values.dtype)
+
+
+@oracle("SparseAdd")
+def sparse_add(
+    *,
+    a_indices: npt.ArrayLike,
+    a_values: npt.ArrayLike,
+    a_shape: npt.ArrayLike,
+    b_indices: npt.ArrayLike,
+    b_values: npt.ArrayLike,
+    b_shape: npt.ArrayLike,
+    thresh: npt.ArrayLike,
+) -> dict[str, Values]:
+    """By a dictionary of sums, sorted."""
+    parts = [
+        dict(zip(map(tuple, np.asarray(places).tolist()), wide(values), strict=True))
+        for places, values in ((a_indices, a_values), (b_indices, b_values))
+    ]
+    both = {place: parts[0][place] + parts[1][place] for place in parts[0].keys() & parts[1].keys()}
+    sums = {**parts[0], **parts[1], **both}
+    kept = [place for place in sorted(sums) if place not in both or abs(sums[place]) >= wide(thresh)]
+    return {
+        "sum_indices": np.asarray(kept, np.int64).reshape(-1, len(ints(a_shape))),
+        "sum_values": np.asarray([sums[place] for place in kept], wide(a_values).dtype),
+        "sum_shape": np.asarray(a_shape, np.int64),
+    }
+
+
+@oracle("SparseAddGrad")
+def sparse_add_grad(
+    *,
+    backprop_val_grad: npt.ArrayLike,
+    a_indices: npt.ArrayLike,
+    b_indices: npt.ArrayLike,
+    sum_indices: npt.ArrayLike,
+) -> dict[str, Values]:
+    """By a dictionary of places."""
+    found = (_known(wide(backprop_val_grad), sum_indices, places) for places in (a_indices, b_indices))
+    return dict(zip(("a_val_grad", "b_val_grad"), found, strict=True))
 
 
 @oracle("SparseConcat")

@@ -115,6 +115,7 @@ def sparse_rows(scope: Scope) -> None:
         array = tf.sparse.from_dense(x.tensor)
         scope.add(tf.sparse.to_dense(tf.sparse.slice(array, [0, 0], [2, 2])))
         scope.add(tf.sparse.to_dense(tf.sparse.concat(draw.choice([0, 1]), [array, array])))
+        scope.add(tf.sparse.to_dense(tf.sparse.add(array, tf.sparse.from_dense(tf.sin(x.tensor)))))
         return
     combiner = draw.choice(["sum", "mean", "sqrtn"])
     if draw.random() < 1 / 2:
