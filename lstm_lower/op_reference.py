@@ -58,6 +58,8 @@ FAMILIES = {
     "ort_arrays": "onnxruntime-training: indexing and sums",
     "ort_layers": "onnxruntime-training: layers and losses",
     "ort_updates": "onnxruntime-training: accumulators, optimizers",
+    "ort_fused": "onnxruntime's optimizers: fused layers, weights of few bits",
+    "ort_attention": "onnxruntime's optimizers: attention",
 }
 
 _NOTES = {

@@ -23,6 +23,7 @@ from lstm_lower.passes.loops.trip_count import TripCount
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass, StatedDefaultsPass, UniqueNamesPass, VerifyPass
+from lstm_lower.passes.training_graphs import MicrosoftDomainPass
 
 # The first opset whose scatters add, as gradients of elements do that are read more than once. Before it, that takes a
 # matrix of all elements by all places that are read.
@@ -32,6 +33,7 @@ ADDING_SCATTER = 16
 def preparing_passes() -> list[Pass]:
     """The passes that a model goes through before its gradients are added."""
     return [
+        MicrosoftDomainPass(),
         SortPass(),
         VerifyPass(),
         InlineFunctionsPass(),

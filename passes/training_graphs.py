@@ -31,6 +31,18 @@ _IN_PLACE: Mapping[str, Mapping[int, int]] = {
 }
 
 
+class MicrosoftDomainPass(Pass):
+    """Moves those of onnxruntime's operators into its domain that it writes in ONNX's own."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Moves them."""
+        misplaced = [node for node in all_nodes(model.graph) if node.domain == "" and node.op_type in _MISPLACED]
+        for node in misplaced:
+            node.domain = MICROSOFT
+            model.graph.opset_imports.setdefault(MICROSOFT, 1)
+        return ir.passes.PassResult(model, modified=bool(misplaced))
+
+
 class TrainingGraphPass(Pass):
     """Makes a graph of onnxruntime-training one that follows ONNX.
 
@@ -39,12 +51,8 @@ class TrainingGraphPass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Moves operators into their domain and adds outputs."""
-        modified = False
+        modified = MicrosoftDomainPass()(model).modified
         for node in all_nodes(model.graph):
-            if node.domain == "" and node.op_type in _MISPLACED:
-                node.domain = MICROSOFT
-                model.graph.opset_imports.setdefault(MICROSOFT, 1)
-                modified = True
             if node.domain == MICROSOFT and node.op_type in _IN_PLACE:
                 modified |= self._add_outputs(model, node)
             if node.domain == MICROSOFT and node.op_type == LSTMGrad.op_type:

@@ -13,13 +13,17 @@ from lstm_lower.ops.gradients import FLOATS
 MICROSOFT = "com.microsoft"
 
 
-class TrainingOp(OpDef, abstract=True):
-    """An op of onnxruntime-training."""
+class MicrosoftOp(OpDef, abstract=True):
+    """An op of onnxruntime's own."""
 
     domain = MICROSOFT
 
     class Types:
         T = FLOATS
+
+
+class TrainingOp(MicrosoftOp, abstract=True):
+    """An op of onnxruntime-training."""
 
 
 class _OfResult(TrainingOp, abstract=True):

@@ -11,7 +11,7 @@ from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.ort_elementwise import TrainingOp
 
 
-class _Window:
+class Window:
     """Where a window lies on an image."""
 
     auto_pad = attr(str, "NOTSET")
@@ -34,7 +34,7 @@ class ConvGrad(TrainingOp):
         dW = operand("C *W")
         dB = operand("C")
 
-    class Attrs(_Window):
+    class Attrs(Window):
         group = attr(int, 1)
 
 
@@ -51,7 +51,7 @@ class ConvTransposeGrad(TrainingOp):
         dW = operand("*W")
         dB = operand("C")
 
-    class Attrs(_Window):
+    class Attrs(Window):
         group = attr(int, 1)
         output_padding = attr(list[int], [])
         output_shape = attr(list[int], [])
@@ -83,7 +83,7 @@ class MaxPoolGrad(_PoolGrad):
         dY = operand("*S")
         Indices = operand("*S", "int64")
 
-    class Attrs(_Window):
+    class Attrs(Window):
         ceil_mode = attr(int, 0)
         storage_order = attr(int, 0, choices=(0,))
 
@@ -94,7 +94,7 @@ class AveragePoolGrad(_PoolGrad):
     class Inputs:
         dY = operand(None)
 
-    class Attrs(_Window):
+    class Attrs(Window):
         ceil_mode = attr(int, 0)
         count_include_pad = attr(int, 0)
 

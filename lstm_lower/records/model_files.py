@@ -16,8 +16,9 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.copies import detach_names
-from lstm_lower.graph.subgraphs import all_graphs
+from lstm_lower.graph.subgraphs import all_graphs, all_nodes
 from lstm_lower.graph.values import certain_first, declared_shape, stated
+from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.records import others
 from lstm_lower.records.files import PROTOBUF_LIMIT, atomic_path, other_kind, read_whole
 from lstm_lower.records.kinds import is_tensorflow
@@ -77,6 +78,7 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         if plain is not proto:
             loaded.meta[WRITTEN_OUT] = True
         _declare_again(plain, loaded)
+        _import_onnxruntimes(loaded)
         _find_external_data(loaded, base, label)
     except InvalidModelError:
         raise
@@ -87,6 +89,12 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
     if proto is model:
         detach_names(loaded)
     return loaded
+
+
+def _import_onnxruntimes(model: ir.Model) -> None:
+    """Imports onnxruntime's own domain where nodes stand in it: its optimizers forget to, and it loads such files."""
+    if MICROSOFT not in model.opset_imports and any(node.domain == MICROSOFT for node in all_nodes(model.graph)):
+        model.opset_imports[MICROSOFT] = 1
 
 
 def _declare_again(proto: onnx.ModelProto, model: ir.Model) -> None:

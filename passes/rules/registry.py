@@ -136,8 +136,9 @@ class Node:
 
     def get(self, name: str, default: Any) -> Any:
         """An attribute or operand, or the default where the op (or this node) has none of that name."""
-        present = name in self.call.attributes or self._values.get(name) is not None
-        return getattr(self, name) if present else default
+        if name in self.call.attributes:
+            return self._attribute(name)
+        return default if self._values.get(name) is None else self.operand(name)
 
     def variadic(self, name: str) -> list[Expr]:
         """All operands of a variadic name."""

@@ -26,7 +26,8 @@ from lstm_lower.runtime.proof.oracles.registry import oracle
 Function = Callable[..., Any]
 
 
-def _oracles(table: Mapping[type[OpDef], Function]) -> None:
+def register_all(table: Mapping[type[OpDef], Function]) -> None:
+    """Registers a table from ops to functions as oracles."""
     for op, function in table.items():
         _register(op, function)
 
@@ -113,7 +114,7 @@ def _dropout_grad(dY: Values, mask: Values, ratio: Any = 0.5, training_mode: Any
     return np.where(mask, dY / (1 - float(np.ravel(ratio)[0])), 0) if np.ravel(training_mode)[0] else dY
 
 
-_oracles(
+register_all(
     {
         ort_elementwise.ReluGrad: lambda dY, Y: np.where(Y > 0, dY, 0),
         ort_elementwise.LeakyReluGrad: lambda dY, Y, alpha: np.where(Y > 0, dY, alpha * dY),
@@ -200,7 +201,7 @@ def _sum(data: Values, axes: Values, keepdims: int, noop_with_empty_axes: int) -
     return np.asarray(data.sum(tuple(ints(axes)), keepdims=bool(keepdims)))
 
 
-_oracles(
+register_all(
     {
         ort_arrays.BroadcastGradientArgs: _broadcast_axes,
         ort_arrays.GatherGrad: _added(np.take),
@@ -342,7 +343,7 @@ def _cross_entropy_grad(
     return np.asarray((np.exp(log_prob) - (np.expand_dims(label, 1) == classes)) * np.expand_dims(scaled, 1))
 
 
-_oracles(
+register_all(
     {
         ort_layers.ConvGrad: _convolved(std.Conv),
         ort_layers.ConvTransposeGrad: _convolved(std.ConvTranspose),

@@ -1,0 +1,149 @@
+"""Lowering of what onnxruntime's optimizers fuse: layers with what stands around them, and compressed weights."""
+
+from __future__ import annotations
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.opdef import DType
+from lstm_lower.ops import ort_fused as ops
+from lstm_lower.passes.rules.ort_arrays import attributes
+from lstm_lower.passes.rules.registry import Node, lowers
+
+# Activation -> the names of its parameters, in the order in which a convolution has them.
+_ACTIVATIONS: dict[type[std.Standard], tuple[str, ...]] = {
+    std.Elu: ("alpha",),
+    std.HardSigmoid: ("alpha", "beta"),
+    std.LeakyRelu: ("alpha",),
+    std.Relu: (),
+    std.Selu: ("alpha", "gamma"),
+    std.Sigmoid: (),
+    std.Softplus: (),
+    std.Softsign: (),
+    std.Tanh: (),
+    std.ThresholdedRelu: ("alpha",),
+}
+_NAMED = {op.op_type: op for op in _ACTIVATIONS}
+
+
+@lowers(ops.SkipLayerNormalization)
+def skip_layer_normalization(n: Node) -> dict[str, Expr]:
+    """The sum leaves the op, too."""
+    return _normalized(n, _added(n), n.get("beta", None))
+
+
+@lowers(ops.SkipSimplifiedLayerNormalization)
+def skip_simplified_layer_normalization(n: Node) -> dict[str, Expr]:
+    """Without the mean."""
+    total = _added(n)
+    inverse = _inverse_root(total, n.epsilon)
+    return {"output": total * inverse * n.gamma, "inv_std_var": inverse, "input_skip_bias_sum": total}
+
+
+def _added(n: Node) -> Expr:
+    total: Expr = n.operand("input") + n.skip
+    bias: Expr | None = n.get("bias", None)
+    return total if bias is None else total + bias
+
+
+def _inverse_root(x: Expr, epsilon: float) -> Expr:
+    """The inverse of the root mean square of the last axis."""
+    return x.builder.op(std.Reciprocal, ((x * x).reduce(std.ReduceMean, -1) + epsilon).sqrt())
+
+
+def _normalized(n: Node, total: Expr, beta: Expr | None) -> dict[str, Expr]:
+    mean = total.reduce(std.ReduceMean, -1)
+    center = total - mean
+    inverse = _inverse_root(center, n.epsilon)
+    y = center * inverse * n.gamma
+    found = {"mean": mean, "inv_std_var": inverse, "input_skip_bias_sum": total}
+    return {"output": y if beta is None else y + beta, **found}
+
+
+@lowers(ops.EmbedLayerNormalization)
+def embed_layer_normalization(n: Node) -> dict[str, Expr]:
+    """Places count from zero without `position_ids`, and words of the mask are those whose entry is 1."""
+    b, ids, mask = n.builder, n.input_ids, n.get("mask", None)
+    places, segments = n.get("position_ids", None), n.get("segment_ids", None)
+    total = b.op(std.Gather, n.word_embedding, ids, axis=0)
+    if places is None:
+        total = total + n.position_embedding.slice(0, ids.size(1), axis=0)
+    else:
+        total = total + b.op(std.Gather, n.position_embedding, places, axis=0)
+    if segments is not None:
+        total = total + b.op(std.Gather, n.segment_embedding, segments, axis=0)
+    if mask is None:
+        count = b.fill(0, [n.size("B")], DType.INT32)
+    else:
+        one = b.constant(1, DType.INT32)
+        count = b.op(std.Equal, mask, one).cast(DType.INT32).sum(1)
+    return {"output": _normalized(n, total, n.beta)["output"], "mask_index": count, "embedding_sum": total}
+
+
+@lowers(ops.FusedConv)
+def fused_conv(n: Node) -> dict[str, Expr]:
+    """The convolution, what is added to it, the activation."""
+    own = {name: value for name, value in attributes(n).items() if not name.startswith("activation")}
+    y, other = n.builder.op(std.Conv, n.X, n.W, n.get("B", None), **own), n.get("Z", None)
+    y = y if other is None else y + other
+    values = n.activation_params
+    if n.activation == std.Clip.op_type:
+        low, high = (n.builder.constant(value, y.dtype) for value in _as_many(n, 2))
+        return {"Y": n.builder.op(std.Clip, y, low, high)}
+    if not n.activation:
+        return {"Y": y}
+    op = _NAMED[n.activation]
+    names = _ACTIVATIONS[op] if values else ()
+    return {"Y": n.builder.op(op, y, **dict(zip(names, _as_many(n, len(names)), strict=True)))}
+
+
+def _as_many(n: Node, count: int) -> list[float]:
+    values: list[float] = n.activation_params
+    if len(values) != count:
+        raise n.unsupported("activation_params", f"{count} numbers for {n.activation}", values)
+    return values
+
+
+@lowers(ops.FusedGemm)
+def fused_gemm(n: Node) -> dict[str, Expr]:
+    """The product, then the activation with the parameters that the node has."""
+    given = attributes(n)
+    own = {name: value for name, value in given.items() if not name.startswith("activation")}
+    y = n.builder.op(std.Gemm, n.A, n.B, n.get("C", None), **own)
+    if not n.activation:
+        return {"Y": y}
+    if n.activation not in _NAMED:
+        raise n.unsupported("activation", f"one of {sorted(_NAMED)}", repr(n.activation))
+    op = _NAMED[n.activation]
+    named = {name: getattr(n, f"activation_{name}") for name in _ACTIVATIONS[op] if f"activation_{name}" in given}
+    return {"Y": n.builder.op(op, y, **named)}
+
+
+@lowers(ops.MatMulNBits)
+def mat_mul_n_bits(n: Node) -> dict[str, Expr]:
+    """The weight is made anew in each run; a runtime folds it where it is a constant."""
+    if n.get("g_idx", None) is not None:
+        raise n.unsupported("g_idx", "no groups of its own", "some")
+    dtype, count, packed = n.A.dtype, -(-n.K // n.block_size), n.get("zero_points", None)
+    quantized = _numbers(n.moved("B"), n.bits, dtype).reshape(n.N, count, n.block_size)
+    if packed is None:
+        zero: Expr | int = 2 ** (n.bits - 1)
+    elif packed.dtype == DType.UINT8:
+        rows = packed.reshape(n.N, -(-count * n.bits // 8))
+        zero = _numbers(rows, n.bits, dtype).reshape(n.N, -1).slice(0, count, axis=1).unsqueeze(2)
+    else:
+        zero = packed.reshape(n.N, count, 1)
+    blocks = (quantized - zero) * n.scales.reshape(n.N, count, 1)
+    weight = blocks.reshape(n.N, count * n.block_size).slice(0, n.K, axis=1)
+    y, bias = n.A @ weight.mT, n.get("bias", None)
+    return {"Y": y if bias is None else y + bias}
+
+
+def _numbers(packed: Expr, bits: int, dtype: DType) -> Expr:
+    """The numbers in bytes, those in the lowest bits first, on an axis of their own."""
+    parts, rest = [], packed.cast(dtype)
+    for _ in range(8 // bits - 1):
+        # Floats hold bytes exactly, and all runtimes round them down.
+        above = packed.builder.op(std.Floor, rest / 2**bits)
+        parts.append((rest - above * 2**bits).unsqueeze(-1))
+        rest = above
+    return concat([*parts, rest.unsqueeze(-1)], -1)
