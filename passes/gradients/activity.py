@@ -32,10 +32,12 @@ def weights(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
 def learned(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
     """The initializers that count as weights when none are named.
 
-    These are no running statistics of a BatchNormalization, no masks of infinities, and no floats of 8 bits or less,
-    which are what weights became.
+    These are no running statistics of a BatchNormalization, no sines and cosines of a RotaryEmbedding, no masks of
+    infinities, and no floats of 8 bits or less, which are what weights became.
     """
-    kept = {x for node in all_nodes(graph) if std.BatchNormalization.matches(node) for x in node.inputs[3:]}
+    nodes = list(all_nodes(graph))
+    kept = {x for node in nodes if std.BatchNormalization.matches(node) for x in node.inputs[3:]}
+    kept |= {x for node in nodes if std.RotaryEmbedding.matches(node) for x in node.inputs[1:3]}
     found = [x for x in weights(graph, facts) if x not in kept]
     return [x for x in found if (dtype := facts.dtype(x)) is not None and dtype.bitwidth > 8 and _is_finite(x)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat, tanh
+from lstm_lower.graph.expressions import Expr, concat, detached, tanh
 from lstm_lower.opdef import DType
 from lstm_lower.ops import ort_attention as ops
 from lstm_lower.passes.formulas.sizes import Size, up_to
@@ -274,8 +274,10 @@ def rotary_embedding(n: Node) -> dict[str, Expr]:
 
 
 def _angles(n: Node, places: Expr) -> list[Expr]:
-    """Cosines and sines at the places, [B, 1, S, F]."""
-    return [n.builder.op(std.Gather, cache, places, axis=0).unsqueeze(1) for cache in (n.cos_cache, n.sin_cache)]
+    """Cosines and sines at the places, [B, 1, S, F]; tables of a model are no weights."""
+    tables = {name: n.operand(name) for name in ("cos_cache", "sin_cache")}
+    fixed = (detached(x) if n.moved(name).value.is_initializer() else x for name, x in tables.items())
+    return [n.builder.op(std.Gather, x, places, axis=0).unsqueeze(1) for x in fixed]
 
 
 def _turned(x: Expr, angles: list[Expr], size: int, *, interleaved: bool) -> Expr:
