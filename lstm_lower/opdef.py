@@ -104,6 +104,7 @@ class OpDef:
         family: the module that the definition stands in: `block`, `cudnn`, ...
         static_sizes: dimension symbols whose sizes the lowering must know before the run.
         static_operands: operands whose values it must know.
+        stock: whether onnxruntime itself has a kernel for it on every machine.
     """
 
     domain: ClassVar[str] = DOMAIN
@@ -116,6 +117,7 @@ class OpDef:
     family: ClassVar[str] = ""
     static_sizes: ClassVar[tuple[str, ...]] = ()
     static_operands: ClassVar[tuple[str, ...]] = ()
+    stock: ClassVar[bool] = False
 
     class Types:
         """Type variables with their allowed dtypes."""

@@ -76,10 +76,16 @@ class LowerCompositesPass(Pass):
                 raise ir.passes.PostconditionError(f"{node.op_type} '{node_label(node)}' requires lowering, got none")
 
 
-def is_to_lower(model: ir.Model) -> bool:
-    """Whether `lower` has anything to do: there are composite nodes, or a source has imported the model."""
+def is_to_lower(model: ir.Model, *, stock: bool = True) -> bool:
+    """Whether `lower` has anything to do: there are composite nodes, or a source has imported the model.
+
+    Args:
+        model: the model.
+        stock: whether nodes count that onnxruntime has kernels for, too.
+    """
     graphs = [model.graph, *(function.graph for function in model.functions.values())]
-    return origin.METADATA_KEY in model.metadata_props or any(True for graph in graphs for _ in composite_nodes(graph))
+    found = (definition for graph in graphs for _, definition in composite_nodes(graph))
+    return origin.METADATA_KEY in model.metadata_props or any(stock or not definition.stock for definition in found)
 
 
 def unsupported_nodes(model: ir.Model) -> list[str]:

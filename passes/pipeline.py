@@ -177,7 +177,8 @@ class OptimizePass(Pass):
 
     def _note(self, model: ir.Model, *, modified: bool) -> None:
         """Says why a model's loops are as they were."""
-        composites = collections.Counter(node.op_type for node, _ in composite_nodes(model.graph))
+        found = composite_nodes(model.graph)
+        composites = collections.Counter(node.op_type for node, definition in found if not definition.stock)
         if composites:
             counts = ", ".join(f"{count} {op}" for op, count in sorted(composites.items()))
             self.trace.note(f"{counts}: recurrent ops have loops only after lowering; run lower first")

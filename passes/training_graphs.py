@@ -18,10 +18,6 @@ from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.ops.ort_recurrent import LSTMGrad, LSTMTraining
 from lstm_lower.passes.base import Pass
 
-_MISPLACED = frozenset(
-    op.op_type for op in (ort_layers.AveragePoolGrad, ort_layers.MaxPoolGrad, ort_layers.SimplifiedLayerNormalization)
-)
-
 # Operand that is changed in place -> output that has it afterwards, which a node may leave out.
 _IN_PLACE: Mapping[str, Mapping[int, int]] = {
     ort_updates.InPlaceAccumulatorV2.op_type: {0: 1},
@@ -36,7 +32,9 @@ class MicrosoftDomainPass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Moves them."""
-        misplaced = [node for node in all_nodes(model.graph) if node.domain == "" and node.op_type in _MISPLACED]
+        misplaced = [
+            node for node in all_nodes(model.graph) if node.domain == "" and node.op_type in ort_layers.IN_ONNX_DOMAIN
+        ]
         for node in misplaced:
             node.domain = MICROSOFT
             model.graph.opset_imports.setdefault(MICROSOFT, 1)

@@ -14,6 +14,7 @@ from onnx import defs
 
 from lstm_lower.errors import InvalidModelError, requires
 from lstm_lower.graph import standard as std
+from lstm_lower.ops.ort_layers import IN_ONNX_DOMAIN
 from lstm_lower.registry import ONNX_DOMAINS
 
 _FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
@@ -119,7 +120,7 @@ def verify_form(
     function = functions.get(node.op_identifier()) if functions else None
     if function is not None:
         _verify_counts(node, (0, len(function.inputs)), (0, len(function.outputs)))
-    elif node.domain in ONNX_DOMAINS:
+    elif node.domain in ONNX_DOMAINS and node.op_type not in IN_ONNX_DOMAIN:
         form = form_of(node.op_type, node.domain, version)
         if form is None:
             what = f"an operator of {node.domain or 'ai.onnx'} {version}"

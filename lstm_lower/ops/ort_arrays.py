@@ -10,7 +10,7 @@ from lstm_lower.opdef import Call, DType, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.ordinary.bases import count_axis, length_of, numbers, said, shape_of
 from lstm_lower.ops.ordinary.kinds import EVERYTHING
-from lstm_lower.ops.ort_elementwise import TrainingOp
+from lstm_lower.ops.ort_elementwise import MicrosoftOp, TrainingOp
 
 _INDEX = ("int32", "int64")
 
@@ -185,7 +185,7 @@ class ReduceSumTraining(TrainingOp):
         noop_with_empty_axes = attr(int, 0, choices=(0, 1))
 
 
-class FusedMatMul(TrainingOp):
+class FusedMatMul(MicrosoftOp):
     """alpha times the product of matrices, each transposed first where so asked."""
 
     class Inputs:

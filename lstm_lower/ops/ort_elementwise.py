@@ -14,9 +14,10 @@ MICROSOFT = "com.microsoft"
 
 
 class MicrosoftOp(OpDef, abstract=True):
-    """An op of onnxruntime's own."""
+    """An op of onnxruntime's own, of which every build has the kernel."""
 
     domain = MICROSOFT
+    stock = True
 
     class Types:
         T = FLOATS
@@ -24,6 +25,8 @@ class MicrosoftOp(OpDef, abstract=True):
 
 class TrainingOp(MicrosoftOp, abstract=True):
     """An op of onnxruntime-training."""
+
+    stock = False
 
 
 class _OfResult(TrainingOp, abstract=True):
@@ -85,7 +88,7 @@ class LogSoftmaxGrad(_Softmax):
         axis = attr(int, 1)
 
 
-class _Function(TrainingOp, abstract=True):
+class _Function(MicrosoftOp, abstract=True):
     """An activation."""
 
     class Inputs:

@@ -10,6 +10,9 @@ from lstm_lower.opdef import Call, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.ort_elementwise import TrainingOp
 
+# Ops that onnxruntime has in ONNX's own domain, where ONNX has no such ops.
+IN_ONNX_DOMAIN = frozenset({"AveragePoolGrad", "MaxPoolGrad", "SimplifiedLayerNormalization"})
+
 
 class Window:
     """Where a window lies on an image."""
