@@ -148,3 +148,33 @@ class MatMulNBits(MicrosoftOp):
         bits = attr(int, 4, choices=(2, 4, 8))
         accuracy_level = attr(int, 0)
         weight_prepacked = attr(int, 0, choices=(0,))
+
+
+class GatherBlockQuantized(MicrosoftOp):
+    """Rows of a table [V, K] of few bits, as `MatMulNBits` has its weight; L bytes hold a row."""
+
+    class Types:
+        T2 = FLOATS
+        Tind = ("int32", "int64")
+
+    class Inputs:
+        data = operand("V L", "uint8")
+        indices = operand("*I", "Tind", indexes="V")
+        scales = operand("V Q", "T2")
+        zero_points = operand("V Z", "uint8", optional=True)
+
+    class Outputs:
+        output = operand(None, "T2")
+
+    class Attrs:
+        bits = attr(int, 4, choices=(2, 4, 8))
+        block_size = attr(int, 128)
+        gather_axis = attr(int, 0, choices=(0,))
+        quantize_axis = attr(int, 1, choices=(1, -1))
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """As many numbers behind the indices' axes as a row's bytes hold."""
+        places, size = call.operands["indices"].shape, call.sizes.get("L")
+        numbers = size * 8 // call.attributes["bits"] if isinstance(size, int) else None
+        return [TensorInfo(call.types.get("T2"), None if places is None else (*places, numbers))]

@@ -138,6 +138,33 @@ def mat_mul_n_bits(n: Node) -> dict[str, Expr]:
     return {"Y": y if bias is None else y + bias}
 
 
+@lowers(ops.GatherBlockQuantized)
+def gather_block_quantized(n: Node) -> dict[str, Expr]:
+    """Only the rows that are read are unpacked."""
+    b, bytes_, count = n.builder, n.call.sizes.get("L"), n.call.sizes.get("Q")
+    if not isinstance(bytes_, int) or not isinstance(count, int):
+        raise n.unsupported("data", "a table of known size", [bytes_, count])
+    size, rank = bytes_ * 8 // n.bits, len(n.indices.shape or ())
+    if n.indices.shape is None:
+        raise n.unsupported("indices", "a known rank", "none")
+
+    def rows(table: Expr) -> Expr:
+        return b.op(std.Gather, table, n.indices, axis=0)
+
+    def spread(values: Expr) -> Expr:
+        """One number of each block for all numbers of that."""
+        wide = b.op(std.Expand, values.unsqueeze(-1), b.ints(*[1] * (rank + 1), n.block_size))
+        return wide.reshape(*[0] * rank, count * n.block_size).slice(0, size, axis=-1)
+
+    packed, dtype = n.get("zero_points", None), n.scales.dtype
+    numbers = _numbers(rows(n.moved("data")), n.bits, dtype).reshape(*[0] * rank, size)
+    if packed is None:
+        return {"output": (numbers - 2 ** (n.bits - 1)) * spread(rows(n.scales))}
+    points = _numbers(rows(packed), n.bits, dtype)
+    points = points.reshape(*[0] * rank, -1).slice(0, count, axis=-1)
+    return {"output": (numbers - spread(points)) * spread(rows(n.scales))}
+
+
 def _numbers(packed: Expr, bits: int, dtype: DType) -> Expr:
     """The numbers in bytes, those in the lowest bits first, on an axis of their own."""
     parts, rest = [], packed.cast(dtype)

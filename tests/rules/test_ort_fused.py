@@ -77,6 +77,10 @@ def cases() -> list[Case]:
         packed = rng.integers(0, 256, (5, blocks, size * bits // 8), np.uint8)
         return {"A": n(2, 3, inner), "B": packed, "scales": np.abs(n(5, blocks))}
 
+    def table(bits: int, size: int) -> Arrays:
+        data = rng.integers(0, 256, (5, size * bits // 8), np.uint8)
+        return {"data": data, "scales": np.abs(n(5, -(-size // 16)))}
+
     def points(bits: int, blocks: int) -> Arrays:
         return {"zero_points": rng.integers(0, 256, (5, -(-blocks * bits // 8)), np.uint8)}
 
@@ -109,6 +113,17 @@ def cases() -> list[Case]:
         Case("MatMulNBits", {**quantized(8, 16, 32), **points(8, 2)}, {"K": 32, "N": 5, "block_size": 16, "bits": 8}),
         Case("MatMulNBits", {**quantized(4, 32, 40), "bias": n(5)}, {"K": 40, "N": 5, "block_size": 32}),
         Case("MatMulNBits", {**quantized(4, 16, 32), "zero_points": n(5, 2)}, {"K": 32, "N": 5, "block_size": 16}),
+        Case("GatherBlockQuantized", {**table(4, 48), "indices": ints([0, 4], [2, 1])}, {"block_size": 16}),
+        Case(
+            "GatherBlockQuantized",
+            {**table(8, 32), **points(8, 2), "indices": ints([3, -1])},
+            {"block_size": 16, "bits": 8, "quantize_axis": 1},
+        ),
+        Case(
+            "GatherBlockQuantized",
+            {**table(4, 48), **points(4, 3), "indices": np.array([3, 0, 1])},
+            {"block_size": 16},
+        ),
         Case("Attention", layer, two),
         Case("Attention", {**layer, "mask_index": mask}, {**two, "mask_filter_value": -5.0}),
         Case("Attention", {**layer, "mask_index": ints(2, 3)}, {**two, "scale": 0.25}),

@@ -120,8 +120,20 @@ def _mat_mul_n_bits(**given: Any) -> Values:
     return np.asarray(_quantized(packed=zeros is not None and zeros.dtype == np.uint8, **given))
 
 
+def _gathered(data: Values, indices: Values, scales: Values, bits: int, block_size: int, **given: Any) -> Values:
+    zeros, size = given.get("zero_points"), data.shape[1] * 8 // bits
+    table = np.zeros((len(data), size))
+    for row, packed in enumerate(data):
+        points = [2 ** (bits - 1)] * scales.shape[1] if zeros is None else _bits(zeros[row], bits)
+        for place, number in enumerate(_bits(packed, bits)):
+            block = place // block_size
+            table[row, place] = (number - points[block]) * scales[row, block]
+    return np.asarray(table[indices])
+
+
 register_all(
     {
+        ort_fused.GatherBlockQuantized: _gathered,
         ort_fused.SkipLayerNormalization: _skip,
         ort_fused.SkipSimplifiedLayerNormalization: _skip_simplified,
         ort_fused.EmbedLayerNormalization: _embedded,
