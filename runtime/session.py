@@ -190,7 +190,8 @@ def _loadable(
     loaded = run_passes(model, [SortPass(), NameOutputsPass()], lambda _, result: modified.append(result.modified))
     verify_structure(loaded)
     target = provider_names.target_of(providers)
-    if is_to_lower(loaded, stock=target is not None) or (target is not None and _fails_in_runs(loaded, target)):
+    # Kernels that onnxruntime has, providers have as well, or leave to it.
+    if is_to_lower(loaded, stock=False) or (target is not None and _fails_in_runs(loaded, target)):
         lowered = lower(loaded, target=target)
         return lowered, lowered
     if target is not None:

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 import lstm_lower as ll
 from lstm_lower.ops.ort_elementwise import MICROSOFT
+from lstm_lower.runtime.session import _loadable
 
 WORDS, SIZE, HEADS, SHARED, WIDTH, INNER, LAYERS = 12, 32, 4, 2, 16, 48, 2
 BATCH, STEPS = 3, 5
@@ -124,6 +125,12 @@ def test_a_session_leaves_it_to_onnxruntimes_kernels(decoder: onnx.ModelProto, f
     np.testing.assert_array_equal(found.run(feeds)["logits"], logits)
     kept = {node.op_type for node in ll.optimize(decoder).graph.node}
     assert {"SimplifiedLayerNormalization", *FUSED} < kept
+
+
+@pytest.mark.parametrize("provider", ["CUDAExecutionProvider", "OpenVINOExecutionProvider", "ggml"])
+def test_other_providers_leave_it_to_them_too(decoder: onnx.ModelProto, provider: str) -> None:
+    _, loaded = _loadable(decoder, [(provider, {})])
+    assert {node.domain for node in loaded.graph} == {"", MICROSOFT}
 
 
 def test_a_decoder_is_trained(decoder: onnx.ModelProto, feeds: dict[str, Any]) -> None:
