@@ -159,11 +159,11 @@ def _causal(scores: Expr, queries: Expr, keys: Expr) -> Expr:
 
 
 def _kept(n: Node, mask: Expr, k: Expr) -> Expr:
-    """Which keys count, [B, 1, 1 or S, T]: by a mask of ones and zeros, or by where each row of keys ends."""
+    """Which keys count, [B, 1, 1 or S, T]: by a mask that is positive there, or by where each row of keys ends."""
     b, name = n.builder, "mask_index" if n.op is ops.Attention else "key_padding_mask"
     rank = len(_shape(n, name))
     if rank in (2, 3):
-        return (mask.unsqueeze(1, 2) if rank == 2 else mask.unsqueeze(1)).cast(DType.BOOL)
+        return (mask.unsqueeze(1, 2) if rank == 2 else mask.unsqueeze(1)) > 0
     batch, rows = (None if x.shape is None else x.shape[0] for x in (k, mask))
     twice = isinstance(batch, int) and rows == 2 * batch
     if rank == 1 and rows is not None and (rows == batch or twice):

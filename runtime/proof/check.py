@@ -270,7 +270,7 @@ def _original_results(source: ir.Model, feeds: Mapping[str, Array], seed: int) -
     # A session lowers what a source of ours has made, whether that holds composite ops or not.
     plain.metadata_props.pop(origin.METADATA_KEY, None)
     try:
-        if is_to_lower(plain):
+        if is_to_lower(plain, stock=False):
             return _evaluated(plain, feeds, seed), 2
         return [_run(plain, feeds, None, None, level) for level in LEVELS.values()], 1
     except LstmLowerError:

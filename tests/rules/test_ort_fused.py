@@ -128,7 +128,7 @@ def cases() -> list[Case]:
         Case("Attention", {**layer, "mask_index": mask}, {**two, "mask_filter_value": -5.0}),
         Case("Attention", {**layer, "mask_index": ints(2, 3)}, {**two, "scale": 0.25}),
         Case("Attention", {**layer, "mask_index": ints(2, 3, 1, 0)}, two),
-        Case("Attention", {**layer, "mask_index": rng.integers(0, 2, (2, 3, 3), np.int32)}, two),
+        Case("Attention", {**layer, "mask_index": rng.integers(-1, 3, (2, 3, 3), np.int32)}, two),
         Case("Attention", {**layer, "attention_bias": n(1, 2, 3, 3)}, {**two, "unidirectional": 1}),
         Case(
             "Attention",

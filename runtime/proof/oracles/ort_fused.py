@@ -168,7 +168,7 @@ def _masked(mask: Values | None, filtered: float, batch: int) -> Callable[[int, 
         if mask.ndim == 1:
             start = mask[batch + row] if len(mask) == 2 * batch else 0
             return 0.0 if start <= key < mask[row] else filtered
-        return 0.0 if (mask[row, key] if mask.ndim == 2 else mask[row, query, key]) else filtered
+        return 0.0 if (mask[row, key] if mask.ndim == 2 else mask[row, query, key]) > 0 else filtered
 
     return added
 
