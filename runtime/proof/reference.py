@@ -22,7 +22,9 @@ from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
+from lstm_lower.graph.names import Names
 from lstm_lower.graph.structure import STANDARD_DOMAINS
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.verify import verify
 from lstm_lower.opdef import Arranged, OpDef
 from lstm_lower.passes.composites import unsupported_nodes
@@ -30,7 +32,7 @@ from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.passes.tidy import SortPass
+from lstm_lower.passes.tidy import SortPass, VerifyPass
 from lstm_lower.records.model_files import read_all
 from lstm_lower.runtime.proof.mended_operators import MENDED
 from lstm_lower.runtime.proof.oracles import registry
@@ -93,7 +95,8 @@ def _prepared(model: ir.Model) -> ir.Model:
     work = copy_model(model)
     read_all(work)
     SortPass()(work)
-    verify(work)
+    # As `lower` does: wrong declarations of inner values are put right.
+    VerifyPass()(work)
     InlineFunctionsPass()(work)
     missing = unsupported_nodes(work)
     for node, definition in composite_nodes(work.graph):
@@ -106,6 +109,10 @@ def _prepared(model: ir.Model) -> ir.Model:
     # onnx.reference walks a Scan forward along axis 0 only.
     ForwardScansPass()(work)
     verify(work)
+    # Under its empty name an output that is left out would be read as an operand that is.
+    names = Names.of(work)
+    for value in [value for node in all_nodes(work.graph) for value in node.outputs if not value.name]:
+        value.name = names.fresh("unread")
     return work
 
 

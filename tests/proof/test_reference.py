@@ -194,3 +194,27 @@ def test_weights_in_files_of_their_own(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx", **options)
     x = np.arange(4, dtype=np.float32)
     np.testing.assert_array_equal(reference.evaluate(load(tmp_path / "model.onnx"), {"x": x})["y"], [6, 2])
+
+
+def test_an_absent_operand_behind_an_absent_output() -> None:
+    """`onnx.reference` keeps both under the empty name."""
+    outputs = ["sum_of", "", "", "total"]
+    nodes = [
+        helper.make_node("SkipLayerNormalization", ["x", "x", "scale"], outputs, domain="com.microsoft"),
+        helper.make_node("Clip", ["total", "", "top"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in SHAPES.items()]
+    graph = helper.make_graph(nodes, "clipped", values[:3], values[3:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    feeds = {"x": np.float32([[-4, 0, 3]]), "scale": np.ones(3, np.float32), "top": np.float32(2)}
+    np.testing.assert_array_equal(reference.evaluate(load(model), feeds)["y"], [[-8, 0, 2]])
+
+
+SHAPES: dict[str, list[int]] = {"x": [1, 3], "scale": [3], "top": [], "y": [1, 3]}
+
+
+def test_a_wrong_shape_of_an_inner_value() -> None:
+    """Builders of language models declare vectors of one number as single numbers."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]> g (float[4] x) => (float[1] y) <float s>
+        { s = Constant<value = float[1] {3}>()  t = ReduceSum(x)  y = Mul(s, t) }""")
+    np.testing.assert_array_equal(reference.evaluate(load(model), {"x": np.ones(4, np.float32)})["y"], [12])
