@@ -55,7 +55,7 @@ def test_many_are_not_all_named() -> None:
 @pytest.mark.parametrize("value", ["1", 1, True, "true"])
 def test_a_provider_that_captures_has_a_target_of_its_own(value: object) -> None:
     assert providers.target_of([("CUDAExecutionProvider", {"enable_cuda_graph": value})]) == "cuda-graph"
-    assert providers.target_of([("CUDAExecutionProvider", {"enable_cuda_graph": "0"})]) is None
+    assert providers.target_of([("CUDAExecutionProvider", {"enable_cuda_graph": "0"})]) == "cuda"
     assert providers.target_of([("CPUExecutionProvider", {"enable_cuda_graph": value})]) is None
 
 
