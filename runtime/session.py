@@ -180,7 +180,8 @@ def _loadable(
 ) -> tuple[str | os.PathLike[str] | ir.Model, ir.Model]:
     """What onnxruntime can open, and the model in it.
 
-    Composite ops are lowered on the way, for the provider, and so is what it would fail on in a run.
+    Composite ops that onnxruntime has no kernels for are lowered on the way, for the provider, and so is what it would
+    fail on in a run.
 
     Raises:
         UnsupportedOpError: there are ops that cannot be lowered, or that the provider would compute otherwise.

@@ -19,8 +19,7 @@ _LOWEST = -3.4028234663852886e38
 def attention(n: Node) -> dict[str, Expr]:
     """One product makes queries, keys and values."""
     b, bias = n.builder, n.get("bias", None)
-    if n.get("past_sequence_length", None) is not None:
-        raise n.unsupported("past_sequence_length", "past and present of their own", "a buffer for both")
+    _check_absent(n, "past_sequence_length")
     joined = n.operand("input") @ n.weights
     joined = joined if bias is None else joined + bias
     sizes = n.qkv_hidden_sizes or [_width(n, joined) // 3] * 3
@@ -32,16 +31,14 @@ def attention(n: Node) -> dict[str, Expr]:
     past = n.get("past", None)
     if past is not None:
         k, v = (concat([past.slice(i, i + 1, axis=0).squeeze(0), new], 2) for i, new in enumerate((k, v)))
-    results = {"output": _joined(_attended(n, q, k, v, n.get("mask_index", None)), sizes[2])}
+    results = {"output": _joined(_weights(n, q, k, n.get("mask_index", None)) @ v, sizes[2])}
     return {**results, "present": b.concat([k.unsqueeze(0), v.unsqueeze(0)], 0)} if n.used("present") else results
 
 
 @lowers(ops.MultiHeadAttention)
 def multi_head_attention(n: Node) -> dict[str, Expr]:
     """Keys and values of before come first."""
-    for name in ("past_sequence_length", "cache_indirection"):
-        if n.get(name, None) is not None:
-            raise n.unsupported(name, "past and present of their own", "a buffer for both")
+    _check_absent(n, "past_sequence_length", "cache_indirection")
     q, k, v = _three(n)
     past = n.get("past_key", None), n.get("past_value", None)
     k, v = (new if old is None else concat([old, new], 2) for old, new in zip(past, (k, v), strict=True))
@@ -120,8 +117,10 @@ def _joined(x: Expr, size: int | None = None) -> Expr:
     return x.transpose(0, 2, 1, 3).reshape(0, 0, size)
 
 
-def _attended(n: Node, q: Expr, k: Expr, v: Expr, mask: Expr | None) -> Expr:
-    return _weights(n, q, k, mask) @ v
+def _check_absent(n: Node, *names: str) -> None:
+    for name in names:
+        if n.get(name, None) is not None:
+            raise n.unsupported(name, "nothing", "an operand")
 
 
 def _weights(n: Node, q: Expr, k: Expr, mask: Expr | None) -> Expr:
@@ -179,12 +178,13 @@ def _kept(n: Node, mask: Expr, k: Expr) -> Expr:
 @lowers(ops.GroupQueryAttention)
 def group_query_attention(n: Node) -> dict[str, Expr]:
     """Row b has `seqlens_k + 1` keys, of which the last are those of its queries; queries behind them are padding."""
-    for name in ("position_ids", "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight", "query_seqlens"):
-        if n.get(name, None) is not None:
-            raise n.unsupported(name, "nothing", "an operand")
+    _check_absent(n, "position_ids", "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
+    _check_absent(n, "query_seqlens")
+    if n.num_heads % n.kv_num_heads:
+        raise n.unsupported("attribute num_heads", f"a multiple of kv_num_heads = {n.kv_num_heads}", n.num_heads)
     if n.smooth_softmax > 0:
         raise n.unsupported("attribute smooth_softmax", "0", n.smooth_softmax)
-    b, size = n.builder, 0
+    b = n.builder
     q, k, v = _grouped(n)
     size = _width(n, q)
     lengths = n.seqlens_k.reshape(-1, 1).cast(DType.INT64) + 1
@@ -218,6 +218,8 @@ def _grouped(n: Node) -> list[Expr]:
     if key is not None and value is not None:
         others = (_heads(n, "key", x, groups, _width(n, x, "key")) for x in (key, value))
         return [_heads(n, "query", n.query, n.num_heads, width), *others]
+    if width % (n.num_heads + 2 * groups):
+        raise n.unsupported("query", "heads of one size", f"{width} for {n.num_heads + 2 * groups} of them")
     size = width // (n.num_heads + 2 * groups)
     bounds = [0, n.num_heads * size, (n.num_heads + groups) * size, width]
     counts = (n.num_heads, groups, groups)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.opdef import DType
@@ -33,7 +35,9 @@ def skip_layer_normalization(n: Node) -> dict[str, Expr]:
 
 @lowers(ops.SkipSimplifiedLayerNormalization)
 def skip_simplified_layer_normalization(n: Node) -> dict[str, Expr]:
-    """Without the mean."""
+    """Without the mean, which onnxruntime's kernels do not make either."""
+    if n.used("mean"):
+        raise n.unsupported("mean", "nothing that reads it", "a reader")
     total = _added(n)
     inverse = _inverse_root(total, n.epsilon)
     return {"output": total * inverse * n.gamma, "inv_std_var": inverse, "input_skip_bias_sum": total}
@@ -82,8 +86,7 @@ def embed_layer_normalization(n: Node) -> dict[str, Expr]:
 @lowers(ops.FusedConv)
 def fused_conv(n: Node) -> dict[str, Expr]:
     """The convolution, what is added to it, the activation."""
-    own = {name: value for name, value in attributes(n).items() if not name.startswith("activation")}
-    y, other = n.builder.op(std.Conv, n.X, n.W, n.get("B", None), **own), n.get("Z", None)
+    y, other = n.builder.op(std.Conv, n.X, n.W, n.get("B", None), **_of_layer(n)), n.get("Z", None)
     y = y if other is None else y + other
     values = n.activation_params
     if n.activation == std.Clip.op_type:
@@ -94,6 +97,11 @@ def fused_conv(n: Node) -> dict[str, Expr]:
     op = _NAMED[n.activation]
     names = _ACTIVATIONS[op] if values else ()
     return {"Y": n.builder.op(op, y, **dict(zip(names, _as_many(n, len(names)), strict=True)))}
+
+
+def _of_layer(n: Node) -> dict[str, Any]:
+    """The attributes of the layer in front of the activation."""
+    return {name: value for name, value in attributes(n).items() if not name.startswith("activation")}
 
 
 def _as_many(n: Node, count: int) -> list[float]:
@@ -107,8 +115,7 @@ def _as_many(n: Node, count: int) -> list[float]:
 def fused_gemm(n: Node) -> dict[str, Expr]:
     """The product, then the activation with the parameters that the node has."""
     given = attributes(n)
-    own = {name: value for name, value in given.items() if not name.startswith("activation")}
-    y = n.builder.op(std.Gemm, n.A, n.B, n.get("C", None), **own)
+    y = n.builder.op(std.Gemm, n.A, n.B, n.get("C", None), **_of_layer(n))
     if not n.activation:
         return {"Y": y}
     if n.activation not in _NAMED:
@@ -124,12 +131,12 @@ def mat_mul_n_bits(n: Node) -> dict[str, Expr]:
     if n.get("g_idx", None) is not None:
         raise n.unsupported("g_idx", "no groups of its own", "some")
     dtype, count, packed = n.A.dtype, -(-n.K // n.block_size), n.get("zero_points", None)
-    quantized = _numbers(n.moved("B"), n.bits, dtype).reshape(n.N, count, n.block_size)
+    quantized = _numbers(n.moved("B"), n.bits, dtype, 2, n.block_size)
     if packed is None:
         zero: Expr | int = 2 ** (n.bits - 1)
     elif packed.dtype == DType.UINT8:
         rows = packed.reshape(n.N, -(-count * n.bits // 8))
-        zero = _numbers(rows, n.bits, dtype).reshape(n.N, -1).slice(0, count, axis=1).unsqueeze(2)
+        zero = _numbers(rows, n.bits, dtype, 1, count).unsqueeze(2)
     else:
         zero = packed.reshape(n.N, count, 1)
     blocks = (quantized - zero) * n.scales.reshape(n.N, count, 1)
@@ -157,20 +164,20 @@ def gather_block_quantized(n: Node) -> dict[str, Expr]:
         return wide.reshape(*[0] * rank, count * n.block_size).slice(0, size, axis=-1)
 
     packed, dtype = n.get("zero_points", None), n.scales.dtype
-    numbers = _numbers(rows(n.moved("data")), n.bits, dtype).reshape(*[0] * rank, size)
+    numbers = _numbers(rows(n.moved("data")), n.bits, dtype, rank, size)
     if packed is None:
         return {"output": (numbers - 2 ** (n.bits - 1)) * spread(rows(n.scales))}
-    points = _numbers(rows(packed), n.bits, dtype)
-    points = points.reshape(*[0] * rank, -1).slice(0, count, axis=-1)
-    return {"output": (numbers - spread(points)) * spread(rows(n.scales))}
+    points = spread(_numbers(rows(packed), n.bits, dtype, rank, count))
+    return {"output": (numbers - points) * spread(rows(n.scales))}
 
 
-def _numbers(packed: Expr, bits: int, dtype: DType) -> Expr:
-    """The numbers in bytes, those in the lowest bits first, on an axis of their own."""
+def _numbers(packed: Expr, bits: int, dtype: DType, axes: int, count: int) -> Expr:
+    """The first `count` numbers in each row of bytes, the lowest bits first; rows stand along `axes` axes."""
     parts, rest = [], packed.cast(dtype)
     for _ in range(8 // bits - 1):
         # Floats hold bytes exactly, and all runtimes round them down.
         above = packed.builder.op(std.Floor, rest / 2**bits)
         parts.append((rest - above * 2**bits).unsqueeze(-1))
         rest = above
-    return concat([*parts, rest.unsqueeze(-1)], -1)
+    every = concat([*parts, rest.unsqueeze(-1)], -1)
+    return every.reshape(*[0] * axes, -1).slice(0, count, axis=-1)

@@ -336,6 +336,7 @@ def _trained(model: onnx.ModelProto, data: Arrays) -> tuple[list[float], Any]:
         ("FusedGemm", {}, {"activation": "Odd"}, r"activation requires one of \['Elu'"),
         ("MatMulNBits", {"g_idx": np.zeros(32, np.int32)}, {}, "g_idx requires no groups of its own, got some"),
         ("MatMulNBits", {}, {"bits": 3}, r"attribute bits requires one of"),
+        ("GroupQueryAttention", {}, {"kv_num_heads": 3}, "num_heads requires a multiple of kv_num_heads = 3, got 4"),
         ("GroupQueryAttention", {}, {"causal": 0}, r"attribute causal requires one of \[1\], got 0"),
         (
             "GroupQueryAttention",
