@@ -32,7 +32,8 @@ COMMANDS = {
     "forward": "race --op BlockLSTM --threads 2",
     "variants": "race --shape 100,32,256,256 --variant plain --variant peephole --variant v2 --variant half "
     "--variant short --variant dynamic --variant vanishing --against floor --against tensorflow --threads 2",
-    "memory": "race --shape 300,64,512,512 --against tensorflow --schedule auto --schedule scan --memory --threads 2",
+    "memory": "race --shape 300,64,512,512 --against tensorflow "
+    "--schedule auto --schedule chunk:1 --schedule scan --memory --threads 2",
     "cudnn": "race --op CudnnRNN --variant lstm --variant gru --variant lstm-2x2 --variant gru-2x2 "
     "--shape 50,32,128,128 --shape 100,32,256,256 --shape 100,1,256,256 --against floor --against pytorch --threads 2",
     "cudnn_alone": "race --op CudnnRNNBackprop --variant lstm --variant gru --shape 100,1,256,256 --threads 2",

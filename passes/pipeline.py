@@ -39,7 +39,7 @@ from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
-from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
+from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling, SingleStepUnrolling
 from lstm_lower.passes.loops.operand_swapping import OperandSwapping
 from lstm_lower.passes.loops.output_concatenation import OutputConcatenation
 from lstm_lower.passes.loops.product_distribution import ProductDistribution
@@ -139,6 +139,10 @@ class OptimizePass(Pass):
             modified |= self._fixed_point(model, [LoopToScan(context), *counting])
         if not self._flat and scans_of(model.graph):
             modified |= self._fixed_point(model, [FinalValues(context), InitialAddition(context), *cleaning])
+            if self.block == 1:
+                # Before products are divided: nothing leaves a block of one step.
+                modified |= self._run(model, StripMining(context, kind=self.kind, steps=1), 1)
+            modified |= self._fixed_point(model, [SingleStepUnrolling(context), *cleaning])
             # They know products with the weight behind, which lies in front in transposed bodies.
             modified |= self._fixed_point(model, [ProductDistribution(context), ProductFusion(context), *cleaning])
             # Before work leaves the bodies, which then lies as the bodies do.

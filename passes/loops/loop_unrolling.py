@@ -1,7 +1,7 @@
 """Loop unrolling: a loop becomes its steps, one after the other, without control flow.
 
 Precondition: a Scan whose number of steps is known. For targets that have no Scan, or that capture a graph without
-control flow.
+control flow; and for loops of one step, which are that step.
 
 Postcondition: the Scan is gone; the graph holds every step's nodes.
 """
@@ -37,14 +37,25 @@ class NotUnrollable(Exception):  # noqa: N818 (a verdict, not an error)
 class LoopUnrolling(LoopPass):
     """Unrolls loops, after other passes have made their bodies small."""
 
+    # Loops of more steps stay.
+    most_steps: int | None = None
+
     def rewrite(self, loop: Loop) -> bool:
         """Unrolls one loop, where its number of steps is known."""
+        if self.most_steps is not None and not (isinstance(loop.length, int) and loop.length <= self.most_steps):
+            return False
         try:
             unroll(loop)
         except NotUnrollable as reason:
             self.refuse(loop.node, str(reason))
             return False
         return True
+
+
+class SingleStepUnrolling(LoopUnrolling):
+    """Unrolls loops of one step, which cost more than that step."""
+
+    most_steps = 1
 
 
 def unroll(loop: Loop) -> None:
@@ -74,7 +85,7 @@ def unroll(loop: Loop) -> None:
     carried = [state.initial for state in loop.states]
     made: list[list[ir.Value]] = [[] for _ in loop.outputs]
     for step in range(steps):
-        elements = [_element(editor, x, steps - 1 - step if x.reverse else step) for x in loop.inputs]
+        elements = [_element(editor, x, steps - 1 - step if x.reverse else step, steps) for x in loop.inputs]
         results = _copy(loop, editor, [*carried, *elements])
         carried = results[: len(carried)]
         for values, value in zip(made, results[len(carried) :], strict=True):
@@ -86,10 +97,13 @@ def unroll(loop: Loop) -> None:
     detach(loop.node)
 
 
-def _element(editor: Emitter, x: ScanInput, step: int) -> ir.Value:
+def _element(editor: Emitter, x: ScanInput, step: int, steps: int) -> ir.Value:
     rank, shape = editor.facts.rank(x.sequence), editor.facts.shape(x.parameter)
     axis = x.axis if rank is None else x.axis % rank
-    element = editor.op(std.Gather, x.sequence, editor.constant(step), axis=axis, like=x.parameter)
+    if steps == 1:
+        element = editor.squeeze(x.sequence, axis)
+    else:
+        element = editor.op(std.Gather, x.sequence, editor.constant(step), axis=axis, like=x.parameter)
     return element if shape in (None, editor.facts.shape(element)) else editor.state(element, shape)
 
 
@@ -102,7 +116,7 @@ def _stacked(editor: Emitter, output: ScanOutput, values: list[ir.Value]) -> ir.
     parts: list[ir.Value] = []
     for value in reversed(values) if output.reverse else values:
         parts.append(editor.op(std.Unsqueeze, value, editor.ints(axis), like=parts[0] if parts else None))
-    return editor.op(std.Concat, *parts, axis=axis)
+    return editor.concat(parts, axis)
 
 
 def _copy(loop: Loop, editor: Emitter, arguments: list[ir.Value]) -> list[ir.Value]:

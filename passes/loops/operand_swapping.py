@@ -58,8 +58,6 @@ class OperandSwapping(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Orients the products of one loop."""
-        if loop.is_block_loop:
-            return False
         # What is written before the loop cannot read what the body makes, though it be the same at every step.
         modified = hoist_invariant(loop)
         dependence, facts = Dependence(loop), self.facts

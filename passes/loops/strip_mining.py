@@ -3,7 +3,8 @@
 Precondition: any Scan that did not come out of such a division itself. Hoisted and sunk work of the inner loop then
 stops at the block: what it keeps for all steps it keeps for K of them, and a block's intermediates stay in cache.
 Accumulators are added once per block. The number of steps need not be a multiple of K, nor be known: the last block is
-shorter then, and its outputs are padded and cut. A sequence that is another one moved by a step is not made as a whole:
+shorter then, and its outputs are padded and cut. Blocks of one step have no axis of steps: what is kept is kept for one
+step, and outputs are written where they stay. A sequence that is another one moved by a step is not made as a whole:
 a block reads its part of the original.
 
 Postcondition: both Scans are marked, so that other passes leave the blocks together and no later run, also of the saved
@@ -123,7 +124,7 @@ class _Chunking:
         self.facts = loop.facts
         self.names: Names = loop.names
         self.length = loop.length
-        self.is_even = isinstance(self.length, int) and self.length % steps == 0
+        self.is_even = steps == 1 or (isinstance(self.length, int) and self.length % steps == 0)
         self.outside = loop.before("blocks")
         self.graph = ir.Graph([], [], nodes=[], name=self.names.fresh(loop.scope("blocks")))
         stands_for = provenance.sources(loop.node)
@@ -157,6 +158,8 @@ class _Chunking:
         finals, made = list(inner.outputs[: len(states)]), list(inner.outputs[len(states) :])
         if not self.is_even:
             made = [self._padded(value, output) for value, output in zip(made, loop.outputs, strict=True)]
+        if self.steps == 1:
+            made = [self.inside.op(std.Squeeze, value, self.inside.ints(0)) for value in made]
         self.graph.inputs.extend([*states, *(x.parameter for x in fed)])
         self.graph.outputs.extend([*finals, *made])
         return self._outer_loop(fed)
@@ -184,6 +187,10 @@ class _Chunking:
                 return inner.slice(walk.sequence, *bounds, 0)
             block = cut(inner, walk.segments, *bounds)
             return inner.state(block, (self.steps if self.is_even else None, *shape[1:])) if shape else block
+        if self.steps == 1:
+            parameter = self._parameter(walk.sequence.type, None if shape is None else shape[1:])
+            fed.append(_Fed(parameter, walk.sequence, walk.reverse))
+            return inner.unsqueeze(parameter, 0)
         e, count = self.outside, self._count()
         split = self._divided(e, e.unsqueeze(walk.sequence, 0), e.ints(count, self.steps))
         if shape is not None:
@@ -209,8 +216,8 @@ class _Chunking:
     def _number_blocks(self, walks: list[_Walk]) -> _Fed:
         """Numbers of the blocks in the order in which they run, and the bounds of a block of each direction."""
         e, inner, steps = self.outside, self.inside, self.steps
-        if self.is_even:
-            self.total = e.ints(self._count() * steps)
+        if self.is_even and isinstance(self.length, int):
+            self.total = e.ints(self.length)
             numbers = e.constant(np.arange(self._count()))
         else:
             self.total = e.size(walks[0].sequence, 0)
@@ -306,6 +313,8 @@ class _Chunking:
     def _joined(self, e: Emitter, value: ir.Value, output: ScanOutput) -> ir.Value:
         """[blocks, K, ...] as one sequence, without the padding, time on the output's own axis."""
         shape = self.facts.shape(output.step)
+        if self.steps == 1:
+            return self._along_its_axis(e, value, output)
         if shape is not None:
             e.state(value, (None, self.steps, *shape))
         if isinstance(self.length, int):
@@ -323,6 +332,10 @@ class _Chunking:
                 joined = e.slice(joined, 0, self.total, 0)
             if shape is not None:
                 e.state(joined, (self.length, *shape))
+        return self._along_its_axis(e, joined, output)
+
+    def _along_its_axis(self, e: Emitter, joined: ir.Value, output: ScanOutput) -> ir.Value:
+        """A sequence whose time is on axis 0, with it on the output's own axis."""
         if output.axis == 0:
             return joined
         rank = self._rank(output)

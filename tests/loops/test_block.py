@@ -11,6 +11,7 @@ import pytest
 import lstm_lower as ll
 from benchmarks import block
 from benchmarks.block import Case
+from lstm_lower.graph.edit import captures
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.trace import Trace
 from tests.support.loop_checks import assert_same, run
@@ -58,6 +59,17 @@ def test_blocks_hold_an_inner_loop_and_add_once_per_block() -> None:
     assert len(outer) == 1
     inner = [node for node in outer[0].attributes["body"].as_graph() if node.op_type == "Scan"]
     assert len(inner) == 1
+
+
+@pytest.mark.parametrize("variant", ["plain", "peephole"])
+def test_blocks_of_one_step_write_outputs_in_place_and_copy_no_weight(variant: str) -> None:
+    """A Reshape or Transpose behind the loop would copy a whole sequence, one before it a sequence or the weight."""
+    model = lowered(Case("BlockLSTMGrad", (7, 16, 64, 128), variant), "chunk:1")
+    (loop,) = scans_of(model.graph)
+    whole = {value.name for value in model.graph.inputs if len(value.shape or ()) == 3} | {"w"}
+    read = {value.name for value in [*loop.inputs, *captures(loop)] if value is not None}
+    assert whole <= read
+    assert {value.name for value in loop.outputs} >= {"x_grad_out", "w_grad_out"}
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.loops.bias_fusion import BiasFusion
-from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
+from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling, SingleStepUnrolling
 from lstm_lower.passes.loops.operand_swapping import OperandSwapping
 from lstm_lower.passes.loops.projection_bias import ProjectionBias
 from lstm_lower.passes.loops.strip_mining import StripMining
@@ -199,7 +199,14 @@ def check(case: LoopModel, step: LoopPass, *, applies: bool | None = None) -> No
     assert_same(run(case.model, case.feeds, optimised=False), run(after, case.feeds, optimised=False))
 
 
-@pytest.mark.parametrize("step", [StripMining(kind="chunk", steps=2), LoopUnrolling()], ids=lambda step: step.name)
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(pytest.param(StripMining(kind="chunk", steps=steps), id=f"strip-mining-{steps}") for steps in (1, 2)),
+        pytest.param(LoopUnrolling(), id="loop-unrolling"),
+        pytest.param(SingleStepUnrolling(), id="single-step-unrolling"),
+    ],
+)
 @quick
 @given(case=loop_models())
 def test_pass_keeps_results(step: LoopPass, case: LoopModel) -> None:

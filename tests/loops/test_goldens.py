@@ -14,7 +14,7 @@ from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubex
 from lstm_lower.passes.loops.concat_fusion import ConcatFusion
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
-from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling
+from lstm_lower.passes.loops.loop_unrolling import LoopUnrolling, SingleStepUnrolling
 from lstm_lower.passes.loops.operand_swapping import OperandSwapping
 from lstm_lower.passes.loops.product_distribution import ProductDistribution
 from lstm_lower.passes.loops.reassociation import Reassociation
@@ -45,13 +45,13 @@ STEP = {
 ACCUMULATOR = "t = Transpose <perm = [1, 0]> (x) p = MatMul(t, x) u = Add(s, p) y = Neg(x)"
 
 
-def model(step: str, *, batch: int = 2, units: int = 3, square: bool = False) -> ir.Model:
+def model(step: str, *, batch: int = 2, units: int = 3, length: int = 2, square: bool = False) -> ir.Model:
     """A model of one Scan with a body of the given nodes."""
     state = f"float[{units},{units}]" if square else f"float[{batch},{units}]"
     text = f"""
     <ir_version: 8, opset_import: ["" : 18]>
-    loops (float[2,{batch},{units}] sequence, {state} first, float[{units},{units}] w,
-           float[{2 * units},{units}] wide, float[{units}] k) => ({state} last, float[2,{batch},{units}] made)
+    loops (float[{length},{batch},{units}] sequence, {state} first, float[{units},{units}] w,
+           float[{2 * units},{units}] wide, float[{units}] k) => ({state} last, float[{length},{batch},{units}] made)
     {{
       last, made = Scan <num_scan_inputs = 1, body = step ({state} s, float[{batch},{units}] x)
         => ({state} u, float[{batch},{units}] y) {{ {step} }}> (first, sequence)
@@ -94,7 +94,20 @@ def test_reduction_recognition(golden: Golden) -> None:
 
 
 def test_schedule(golden: Golden) -> None:
-    check(golden, model(STEP["strip-mining"]), StripMining(kind="chunk", steps=1))
+    check(golden, model(STEP["strip-mining"], length=4), StripMining(kind="chunk", steps=2))
+
+
+def test_schedule_of_single_steps(golden: Golden) -> None:
+    """A block of one step has no axis of its own: inputs are read, and outputs written, as they are."""
+    work = model(STEP["strip-mining"], length=4)
+    before = dump(work)
+    assert StripMining(kind="chunk", steps=1)(work).modified
+    assert SingleStepUnrolling()(work).modified
+    golden("loop_strip-mining_single", before=before, after=dump(work))
+
+
+def test_single_steps(golden: Golden) -> None:
+    check(golden, model(STEP["loop-unrolling"], length=1), SingleStepUnrolling())
 
 
 MOVED = """

@@ -23,7 +23,7 @@ from tests.support.tensorflow_cases import relative_error
 
 # Seven steps, which neither 3 nor 4 divides.
 STEPS = 7
-SCHEDULES = ["auto", "scan", "unroll", "chunk:3", "chunk:4"]
+SCHEDULES = ["auto", "scan", "unroll", "chunk:1", "chunk:3", "chunk:4"]
 # Attributes, and the number of steps that count.
 VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
     "plain": ({"use_peephole": False}, STEPS),
