@@ -112,23 +112,22 @@ class Builder:
         """Joins expressions along an axis."""
         return parts[0] if len(parts) == 1 else self.op(std.Concat, *parts, axis=axis)
 
-    def fill(self, value: Scalar, sizes: Sequence[int | Expr], dtype: ir.DataType) -> Expr:
-        """A tensor of one value."""
+    def fill(self, value: Scalar, sizes: Sequence[int | Expr] | Expr, dtype: ir.DataType) -> Expr:
+        """A tensor of one value; its sizes one by one, or as a vector."""
         tensor = ir.Tensor(np.asarray([value], dtype.numpy()), dtype=dtype)
+        if isinstance(sizes, Expr):
+            return self.op(std.ConstantOfShape, sizes, value=tensor)
         result = self.op(std.ConstantOfShape, self.sizes(sizes), value=tensor)
-        if any(not isinstance(size, int) for size in sizes):
-            dims: list[Dim | None] = [size if isinstance(size, int) else None for size in sizes]
-            return self.set_shape(result, dims)
-        return result
+        if all(isinstance(size, int) for size in sizes):
+            return result
+        return self.set_shape(result, [size if isinstance(size, int) else None for size in sizes])
 
     def zeros_like(self, other: Expr) -> Expr:
         """Zeros of another expression's shape and dtype."""
         shape = other.shape
-        sizes = [dim for dim in shape if isinstance(dim, int)] if shape is not None else []
-        if shape is not None and len(sizes) == len(shape):
-            return self.fill(0, sizes, other.dtype)
-        tensor = ir.Tensor(np.zeros(1, other.dtype.numpy()), dtype=other.dtype)
-        return self.op(std.ConstantOfShape, self.op(std.Shape, other), value=tensor)
+        sizes = [dim for dim in shape or () if isinstance(dim, int)]
+        known = shape is not None and len(sizes) == len(shape)
+        return self.fill(0, sizes if known else self.op(std.Shape, other), other.dtype)
 
     def where(self, condition: Expr, yes: Expr | Scalar, no: Expr | Scalar) -> Expr:
         """Elementwise choice."""
@@ -214,6 +213,16 @@ class Builder:
         return Builder(Emitter(self.emitter.space, graph, scope=scope, stands_for=stands_for), outer=self)
 
 
+def _operator(op: type[std.Standard]) -> Callable[[Expr, Expr | Scalar], Expr]:
+    """The method behind one of Python's operators."""
+    return lambda self, other: self.builder.op(op, self, self.like(other))
+
+
+def _swapped(op: type[std.Standard]) -> Callable[[Expr, Scalar], Expr]:
+    """The same with a number on the left."""
+    return lambda self, other: self.builder.op(op, self.like(other), self)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Expr:
     """A value of a graph under construction; operators emit nodes.
@@ -252,52 +261,35 @@ class Expr:
         """The operand as an expression; a Python number becomes a constant of this dtype."""
         return other if isinstance(other, Expr) else self.builder.constant(other, self.dtype)
 
-    def _binary(self, op: type[std.Standard], left: Expr | Scalar, right: Expr | Scalar) -> Expr:
-        return self.builder.op(op, self.like(left), self.like(right))
-
-    def __add__(self, other: Expr | Scalar) -> Expr:
-        return self._binary(std.Add, self, other)
-
-    def __radd__(self, other: Scalar) -> Expr:
-        return self._binary(std.Add, other, self)
-
-    def __sub__(self, other: Expr | Scalar) -> Expr:
-        return self._binary(std.Sub, self, other)
-
-    def __rsub__(self, other: Scalar) -> Expr:
-        return self._binary(std.Sub, other, self)
-
-    def __mul__(self, other: Expr | Scalar) -> Expr:
-        return self._binary(std.Mul, self, other)
-
-    def __rmul__(self, other: Scalar) -> Expr:
-        return self._binary(std.Mul, other, self)
-
-    def __truediv__(self, other: Expr | Scalar) -> Expr:
-        return self._binary(std.Div, self, other)
-
-    def __rtruediv__(self, other: Scalar) -> Expr:
-        return self._binary(std.Div, other, self)
+    __add__, __radd__ = _operator(std.Add), _swapped(std.Add)
+    __sub__, __rsub__ = _operator(std.Sub), _swapped(std.Sub)
+    __mul__, __rmul__ = _operator(std.Mul), _swapped(std.Mul)
+    __truediv__, __rtruediv__ = _operator(std.Div), _swapped(std.Div)
+    __pow__, __rpow__ = _operator(std.Pow), _swapped(std.Pow)
+    # Of integers, with the divisor's sign.
+    __mod__ = _operator(std.Mod)
+    __matmul__ = _operator(std.MatMul)
+    __lt__, __le__ = _operator(std.Less), _operator(std.LessOrEqual)
+    __gt__, __ge__ = _operator(std.Greater), _operator(std.GreaterOrEqual)
+    __and__, __or__ = _operator(std.And), _operator(std.Or)
 
     def __neg__(self) -> Expr:
         return self.builder.op(std.Neg, self)
 
-    def __matmul__(self, other: Expr) -> Expr:
-        return self.builder.op(std.MatMul, self, other)
+    def __invert__(self) -> Expr:
+        return self.builder.op(std.Not, self)
 
-    def __lt__(self, other: Expr | Scalar) -> Expr:
-        return self._binary(std.Less, self, other)
-
-    def __gt__(self, other: Expr | Scalar) -> Expr:
-        return self._binary(std.Greater, self, other)
+    def equals(self, other: Expr | Scalar) -> Expr:
+        """Elementwise equality; `==` compares expressions, not their elements."""
+        return self.builder.op(std.Equal, self, self.like(other))
 
     def minimum(self, other: Expr | Scalar) -> Expr:
         """Elementwise minimum."""
-        return self._binary(std.Min, self, other)
+        return self.builder.op(std.Min, self, self.like(other))
 
     def maximum(self, other: Expr | Scalar) -> Expr:
         """Elementwise maximum."""
-        return self._binary(std.Max, self, other)
+        return self.builder.op(std.Max, self, self.like(other))
 
     def sqrt(self) -> Expr:
         """Square root."""
@@ -306,6 +298,14 @@ class Expr:
     def exp(self) -> Expr:
         """Exponential function."""
         return self.builder.op(std.Exp, self)
+
+    def log(self) -> Expr:
+        """Natural logarithm."""
+        return self.builder.op(std.Log, self)
+
+    def floor(self) -> Expr:
+        """The largest integers that are not above."""
+        return self.builder.op(std.Floor, self)
 
     def abs(self) -> Expr:
         """Absolute value."""

@@ -42,7 +42,7 @@ def _branch(t: Translator, op: Op, scope: Scope) -> list[Value]:
     if len(op.regions) == 2:
         key = condition.value
         if condition.dtype != ir.DataType.BOOL:
-            condition = condition.builder.op(std.Not, condition.builder.op(std.Equal, condition, condition.like(0)))
+            condition = ~condition.equals(0)
         sides = [partial(_run, t, region, operands) for region in reversed(op.regions)]
         return _either(t, op, scope, (key, condition), sides)
 
@@ -60,7 +60,7 @@ def _branch(t: Translator, op: Op, scope: Scope) -> list[Value]:
 def _turn(t: Translator, index: Expr) -> tuple[Expr, Expr]:
     """Whether an index is 0, and the index among the cases from 1 on: the same for a branch and for its gradient."""
     if index.value not in t.turns:
-        made = t.turns[index.value] = index.builder.op(std.Equal, index, index.like(0)), index - index.like(1)
+        made = t.turns[index.value] = index.equals(0), index - index.like(1)
         known = t.turns.get(t.origin(index.value), made)
         t.origins.update({a.value: b.value for a, b in zip(made, known, strict=True) if a is not b})
     return t.turns[index.value]

@@ -350,7 +350,7 @@ class Translator:
             if size is None:
                 return None
             if found is not None and found.value is not size.value:
-                one = size.builder.op(std.Equal, size, size.like(1))
+                one = size.equals(1)
                 size = size.builder.where(one, found, size)
             found = size
         return found

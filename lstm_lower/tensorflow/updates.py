@@ -71,7 +71,7 @@ def _by_rows(operands: dict[str, Expr], names: list[str], update: Update) -> dic
         ]
 
     def turn(inner: Builder, number: Expr, states: list[Expr]) -> list[Expr]:
-        chosen = inner.op(std.NonZero, inner.op(std.Equal, turns, number)).reshape(-1)
+        chosen = inner.op(std.NonZero, turns.equals(number)).reshape(-1)
         return rows(states, _gathered(indices, chosen), _gathered(operands[gradient], chosen))
 
     states = [operands[name] for name in names]
@@ -107,7 +107,7 @@ def occurrences(indices: Expr) -> Expr:
     count = b.op(std.Shape, indices)
     ordered, order = b.ops(std.TopK, indices, count, outputs=2, axis=0, largest=0, sorted=1)
     before = b.concat([ordered.slice(0, 1, axis=0) - 1, ordered.slice(0, -1, axis=0)], 0)
-    starts = b.op(std.Not, b.op(std.Equal, ordered, before))
+    starts = ~ordered.equals(before)
     group = b.op(std.CumSum, starts.cast(INT64), b.constant(0, INT64)) - 1
     first = b.op(std.Gather, b.op(std.NonZero, starts).reshape(-1), group, axis=0)
     return b.op(std.ScatterND, indices, order.unsqueeze(1), up_to(b, count) - first)

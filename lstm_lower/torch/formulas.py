@@ -51,9 +51,9 @@ def running_place(n: Traced) -> list[Expr | None]:
         (best, place), (x, number) = carried, inputs
         # Neither is less where one is NaN.
         behind = x < best if largest else x > best
-        new = b.op(std.Not, behind)
+        new = ~behind
         if x.dtype.is_floating_point():
-            new = b.op(std.And, new, b.op(std.Or, b.op(std.IsNaN, x), b.op(std.Not, b.op(std.IsNaN, best))))
+            new = new & (b.op(std.IsNaN, x) | ~b.op(std.IsNaN, best))
         found = b.where(new, number, place)
         return [b.where(new, x, best), found], [found]
 
@@ -74,8 +74,8 @@ def running_log_sum_exp(n: Traced) -> list[Expr | None]:
         (x,) = inputs
         new = detached(most.maximum(x))
         total = total * (most - new).exp() + (x - new).exp()
-        none = b.op(std.Equal, total, total.like(0))
-        logarithm = b.op(std.Log, b.where(none, 1, total))
+        none = total.equals(0)
+        logarithm = b.where(none, 1, total).log()
         return [new, total], [b.where(none, -math.inf, new + logarithm)]
 
     sizes = _sizes_behind(along)

@@ -230,5 +230,5 @@ def _numbers(plan: Expr, number: int, sizes: Expr) -> Expr:
     b = sizes.builder
     linear, square, by_draw, first = (plan.slice(place, place + 1, axis=0) for place in range(4))
     place = up_to(b, b.op(std.ReduceProd, sizes, keepdims=0))
-    part = b.op(std.Mod, place * (linear + square * place) + (by_draw * number + first), b.ints(_PARTS))
+    part = (place * (linear + square * place) + (by_draw * number + first)) % b.ints(_PARTS)
     return b.op(std.Reshape, (2 * part + 1).cast(FLOAT) / (2 * _PARTS), sizes, allowzero=1)

@@ -33,10 +33,10 @@ def householder(n: Traced) -> list[Expr | None]:
         pivot = b.op(std.Gather, column, k, axis=rank - 2).unsqueeze(rank - 2)
         tail = b.where(rows > k, column, 0)
         squares = (tail * tail).sum(rank - 2, keepdims=True)
-        done = b.op(std.Equal, squares, squares.like(0))
+        done = squares.equals(0)
         length = (pivot * pivot + squares).sqrt()
         found = b.where(pivot < 0, length, -length)
-        vector = b.where(b.op(std.Equal, rows, k), 1, tail / b.where(done, 1, pivot - found))
+        vector = b.where(rows.equals(k), 1, tail / b.where(done, 1, pivot - found))
         share = b.where(done, 0, (found - pivot) / b.where(done, 1, found))
         return [_reflected(left, vector, share)], [vector, share]
 
@@ -63,7 +63,7 @@ def _reflected(x: Expr, vector: Expr, share: Expr) -> Expr:
 def _product(like: Expr, vectors: Expr, shares: Expr) -> Expr:
     b = like.builder
     rows, columns = (up_to(b, like.size(axis)) for axis in (-2, -1))
-    unit = b.where(b.op(std.Equal, rows.unsqueeze(1), columns), 1, b.zeros_like(like))
+    unit = b.where(rows.unsqueeze(1).equals(columns), 1, b.zeros_like(like))
     (q,), _ = b.scan(
         lambda carried, inputs: ([_reflected(carried[0], *inputs)], []),
         states=[unit],
@@ -82,11 +82,11 @@ def exponential(n: Traced) -> list[Expr | None]:
     rank = len(matrix.shape or ())
     norm = detached(matrix.abs().sum(rank - 2, keepdims=True).reduce(std.ReduceMax, rank - 1))
     large = norm > 0.5
-    doublings = b.op(std.Ceil, b.op(std.Log, b.where(large, norm, 1)) / math.log(2)) + 1
+    doublings = b.op(std.Ceil, b.where(large, norm, 1).log() / math.log(2)) + 1
     count = b.where(large, doublings.minimum(_SQUARINGS), 0)
-    small = matrix * b.op(std.Pow, count.like(2), -count)
+    small = matrix * 2**-count
     numbers = up_to(b, matrix.size(-1))
-    unit = b.op(std.Equal, numbers.unsqueeze(1), numbers).cast(matrix.dtype)
+    unit = numbers.unsqueeze(1).equals(numbers).cast(matrix.dtype)
     powers = [unit, small]
     while len(powers) <= _BLOCK:
         powers.append(powers[-1] @ small)

@@ -141,7 +141,7 @@ def adding_scatter(view: std.ScatterND, b: Builder) -> list[Expr] | None:
     places = b.op(std.Range, zero, b.constant(count, INT64) if isinstance(count, int) else count.squeeze(0), one)
     flat = numbers.cast(INT64).squeeze(1)
     flat = b.where(flat < 0, flat + count, flat)
-    meant = b.op(std.Equal, places.unsqueeze(1), flat.unsqueeze(0))
+    meant = places.unsqueeze(1).equals(flat.unsqueeze(0))
     mask = meant.unsqueeze(*range(2, 1 + len(rows.shape))) if len(rows.shape) > 1 else meant
     return [data + b.where(mask, rows.unsqueeze(0), 0).sum(1)]
 
@@ -154,7 +154,7 @@ def choice(view: std.Where, b: Builder) -> list[Expr]:
     """
     yes, no = b.wrap(view.yes), b.wrap(view.no)
     zero = b.constant(0, INT64)
-    places = b.op(std.Not, b.wrap(view.condition)).cast(INT64)
+    places = (~b.wrap(view.condition)).cast(INT64)
     for part in (yes, no):
         places = places + b.op(std.Expand, zero, b.op(std.Shape, part))
     whole = b.op(std.Shape, places)

@@ -48,7 +48,7 @@ def _deform_conv(op: std.DeformConv, b: Builder) -> list[Expr]:
     terms = []
     for row, column in itertools.product(*near):
         term = image.at([row[0], column[0]]) * (row[1] * column[1]).unsqueeze(-1)
-        terms.append(b.where(b.op(std.And, row[2], column[2]).unsqueeze(-1), term, 0))
+        terms.append(b.where((row[2] & column[2]).unsqueeze(-1), term, 0))
     sampled = functools.reduce(operator.add, terms)
     if op.mask is not None:
         mask = reshape_to(b.wrap(op.mask).cast(dtype), b.sizes([images, total * places]))
@@ -76,11 +76,10 @@ def _taps(b: Builder, kernel: list[Size], axis: int, dilation: int) -> Expr:
 
 def _around(at: Expr, size: Expr) -> list[tuple[Expr, Expr, Expr]]:
     """The elements before and behind a place, their weights, and whether they are in the image."""
-    b = at.builder
-    floor = b.op(std.Floor, at)
+    floor = at.floor()
     part = at - floor
     found = []
     for place, weight in ((floor, 1 - part), (floor + 1, part)):
-        inside = b.op(std.And, place > -1, place < size)
+        inside = (place > -1) & (place < size)
         found.append((place.maximum(0).minimum(size - 1).cast(INT64), weight, inside))
     return found

@@ -74,9 +74,9 @@ class _Axis:
             return x
         b, last = x.builder, self.size - 1
         if self.op.padding == "reflection":
-            x = b.where(b.op(std.Or, x < self.low, x > self.high), self.inside(x), x)
+            x = b.where((x < self.low) | (x > self.high), self.inside(x), x)
         # As in PyTorch, places on the first and on the last element have no gradient, as those beyond them.
-        before, behind = b.op(std.LessOrEqual, x, x.like(0)), b.op(std.GreaterOrEqual, x, last)
+        before, behind = x <= 0, x >= last
         return b.where(before, 0, b.where(behind, last, x))
 
     def inside(self, x: Expr) -> Expr:
@@ -87,9 +87,9 @@ class _Axis:
         distance = (x - self.low).abs()
         # Of an image of one element all places are that.
         span = span.builder.where(span > 0, span, 1)
-        whole = x.builder.op(std.Floor, distance / span)
+        whole = (distance / span).floor()
         rest = distance - whole * span
-        odd = whole - x.builder.op(std.Floor, whole / 2) * 2 > 0
+        odd = whole - (whole / 2).floor() * 2 > 0
         return x.builder.where(odd, self.high - rest, self.low + rest)
 
     def element(self, x: Expr) -> tuple[Expr, Expr | None]:
@@ -98,7 +98,7 @@ class _Axis:
         found = None if self.op.padding == "zeros" else self.inside(x)
         exists = None
         if found is None:
-            exists = b.op(std.And, x > -1, x < self.size)
+            exists = (x > -1) & (x < self.size)
             found = x
         # Whole numbers are not always that after turning round.
         whole = b.op(std.Round, found).maximum(0).minimum(self.size - 1)
@@ -108,7 +108,7 @@ class _Axis:
         """Whole places near a place, with their weights."""
         if self.op.mode == "nearest":
             return [(x, None)]
-        floor = x.builder.op(std.Floor, x)
+        floor = x.floor()
         part = x - floor
         if self.op.mode == "linear":
             return [(floor, 1 - part), (floor + 1, part)]
@@ -226,7 +226,7 @@ def _roi_align(op: std.RoiAlign, b: Builder) -> list[Expr]:
         found = reshape_to(b.where(exists, found, -math.inf), shape).reduce(std.ReduceMax, [2, 4], keepdims=False)
         found = b.where(number > 0, found, 0)
     else:
-        both_masks = b.op(std.And, within, exists)
+        both_masks = within & exists
         found = reshape_to(b.where(both_masks, functools.reduce(operator.add, terms), 0), shape)
         found = found.sum([2, 4]) / number.maximum(1)
     return [found.transpose(0, 3, 1, 2).cast(x.dtype)]
@@ -274,9 +274,9 @@ def number_of(b: Builder, size: Size, dtype: ir.DataType) -> Expr:
 def _samples(x: Expr, size: Expr) -> tuple[list[tuple[Expr, Expr]], Expr]:
     """The two elements around each place with their weights, and which places lie within one of the image."""
     b = x.builder
-    inside = b.op(std.Not, b.op(std.Or, x < -1, x > size))
+    inside = ~((x < -1) | (x > size))
     x = x.maximum(0)
-    low = b.op(std.Floor, x).minimum(size - 1)
+    low = x.floor().minimum(size - 1)
     x = b.where(x > size - 1, low, x)
     part = x - low
     pairs = [(low, 1 - part), ((low + 1).minimum(size - 1), part)]

@@ -112,7 +112,7 @@ def local_response_normalization(view: std.LRN, b: Builder) -> list[Expr]:
     first, *others = [padded.slice(shift, channels + shift, axis=1) for shift in range(view.size)]
     total = sum(others, first)
     scale = total * (view.alpha / view.size) + view.shift
-    made = x / b.op(std.Pow, scale, scale.like(view.beta))
+    made = x / scale**view.beta
     made = made if whole.shape is not None else b.op(std.Reshape, made, b.op(std.Shape, whole))
     return [made.cast(b.wrap(view.data).dtype)]
 

@@ -48,7 +48,7 @@ def _max_roi_pool(op: std.MaxRoiPool, b: Builder) -> list[Expr]:
 def _rounded(x: Expr) -> Expr:
     """To the nearest whole number, halves away from zero."""
     b = x.builder
-    return b.op(std.Sign, x) * b.op(std.Floor, x.abs() + 0.5)
+    return b.op(std.Sign, x) * (x.abs() + 0.5).floor()
 
 
 class _Side:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.expressions import Expr, tanh
 
 
 def sum_of_squares(x: Expr) -> Expr:
@@ -26,12 +26,12 @@ def log1p_of(x: Expr) -> Expr:
     b = x.builder
     u = 1 + x
     shift = u - 1
-    lost = b.op(std.Equal, shift, shift.like(0))
+    lost = shift.equals(0)
     # Equal where 1 + x is exact, and for an infinite x, whose factor would be no number.
-    factor = b.where(b.op(std.Equal, shift, x), x.like(1), x / b.where(lost, 1, shift))
-    return b.where(lost, x, b.op(std.Log, u) * factor)
+    factor = b.where(shift.equals(x), x.like(1), x / b.where(lost, 1, shift))
+    return b.where(lost, x, u.log() * factor)
 
 
 def expm1_of(x: Expr) -> Expr:
     """exp(x) - 1 = tanh(x / 2) (exp(x) + 1), in which nothing cancels."""
-    return x.builder.op(std.Tanh, x * 0.5) * (x.builder.op(std.Exp, x) + 1)
+    return tanh(x * 0.5) * (x.exp() + 1)

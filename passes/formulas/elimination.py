@@ -38,17 +38,17 @@ def eliminate(matrix: Expr, right: Expr | None, *, pivoting: bool) -> tuple[Expr
 
     def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         (left,), (k,) = carried, inputs
-        here = b.op(std.Equal, rows, k)
+        here = rows.equals(k)
         column = b.op(std.Gather, left, k, axis=rank - 1)
         sign = None
         if pivoting:
             heights = b.where(rows < k, -1, column.abs())
             best = b.op(std.ArgMax, heights, axis=rank - 2, keepdims=1)
-            order = b.where(here, best, b.where(b.op(std.Equal, rows, best), k, rows))
+            order = b.where(here, best, b.where(rows.equals(best), k, rows))
             column = b.op(std.GatherElements, column, order, axis=rank - 2)
             places = b.op(std.Expand, order.unsqueeze(rank - 1), b.op(std.Shape, left))
             left = b.op(std.GatherElements, left, places, axis=rank - 2)
-            sign = b.where(b.op(std.Equal, best.squeeze(rank - 2), k), left.like(1), -1)
+            sign = b.where(best.squeeze(rank - 2).equals(k), left.like(1), -1)
         pivot = b.op(std.Gather, column, k, axis=rank - 2)
         row = b.op(std.Gather, left, k, axis=rank - 2) / pivot.unsqueeze(rank - 2)
         row = row.unsqueeze(rank - 2)

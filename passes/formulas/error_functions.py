@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, detached
 from lstm_lower.passes.formulas.elementary import log1p_of
 
@@ -43,10 +42,6 @@ _CHEBYSHEV = (
 # Below it the series of erf has small terms, and above it 1 - erf is exact.
 _SMALL = 0.5
 _SERIES = [2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1)) for k in range(13)]
-
-
-def _log(x: Expr) -> Expr:
-    return x.builder.op(std.Log, x)
 
 
 def _magnitude(x: Expr) -> Expr:
@@ -109,7 +104,7 @@ def log_ndtr(x: Expr) -> Expr:
     b = x.builder
     low = x < -1
     below, above = b.where(low, x, -1), b.where(low, 0, x)
-    tail = _log(_scaled(below * -math.sqrt(0.5)) * 0.5) - below * below * 0.5
+    tail = (_scaled(below * -math.sqrt(0.5)) * 0.5).log() - below * below * 0.5
     return b.where(low, tail, log1p_of(erfc(above * math.sqrt(0.5)) * -0.5))
 
 
@@ -123,9 +118,9 @@ def _inverse(x: Expr, rest: Expr) -> Expr:
     inside = rest > 0
     small = x.abs() < _SMALL
     near = b.where(small, x, 0.25)
-    far = b.where(b.op(std.And, inside, b.op(std.Not, small)), rest, 0.25)
+    far = b.where(inside & ~small, rest, 0.25)
     c = b.where(small, 1 - near.abs(), far)
-    logarithm = _log(c * (2 - c))
+    logarithm = (c * (2 - c)).log()
     half = 2 / (math.pi * 0.147) + logarithm * 0.5
     start = detached(((half * half - logarithm / 0.147).sqrt() - half).sqrt())
     slope = math.sqrt(math.pi) / 2
@@ -138,7 +133,7 @@ def _inverse(x: Expr, rest: Expr) -> Expr:
 
     low = refined(b.where(near < 0, -start, start), lambda y: (_series(y) - near) * (y * y).exp() * slope)
     high = refined(start, lambda y: (far * (y * y).exp() - _scaled(_magnitude(y))) * slope)
-    high = b.where(inside, high, b.where(b.op(std.Equal, rest, rest.like(0)), math.inf, x.like(math.nan)))
+    high = b.where(inside, high, b.where(rest.equals(0), math.inf, x.like(math.nan)))
     return b.where(small, low, b.where(x < 0, -high, high))
 
 

@@ -96,8 +96,8 @@ def _without_rests(x: Expr, length: Size, made: Size) -> Expr:
     """The frequencies of real numbers with an imaginary part of 0 where it must be: at the first, and at the middle."""
     b = x.builder
     numbers = up_to(b, made)
-    whole = b.op(std.Or, b.op(std.Equal, numbers, numbers.like(0)), b.op(std.Equal, numbers * 2, scalar(b, length)))
-    return b.where(b.op(std.And, whole.unsqueeze(1), b.constant([False, True], ir.DataType.BOOL)), x.like(0), x)
+    whole = numbers.equals(0) | (numbers * 2).equals(scalar(b, length))
+    return b.where(whole.unsqueeze(1) & b.constant([False, True], ir.DataType.BOOL), x.like(0), x)
 
 
 def _of_any_length(x: Expr, length: Size, made: Size, *, inverse: bool) -> Expr:
@@ -116,14 +116,14 @@ def _by_chirp(x: Expr, length: Size, kept: Size, sign: int) -> Expr:
     count = scalar(b, length)
     numbers = up_to(b, length)
     # Squares modulo twice the length are exact, and so the angles in double.
-    squares = b.op(std.Mod, numbers * numbers, count * 2).cast(DOUBLE)
+    squares = ((numbers * numbers) % (count * 2)).cast(DOUBLE)
     angles = squares * (b.constant(math.pi, DOUBLE) / count.cast(DOUBLE))
     cosines, sines = (b.op(made, angles).cast(x.dtype).unsqueeze(1) for made in (std.Cos, std.Sin))
     chirp = b.concat([cosines, sines * float(sign)], axis=1)
     conjugate = b.concat([cosines, sines * float(-sign)], axis=1)
     doubled = (count * 2 - 1).maximum(1).cast(DOUBLE)
-    exponent = b.op(std.Ceil, b.op(std.Log, doubled) / math.log(2))
-    padded = b.op(std.Pow, exponent.like(2.0), exponent).cast(INT64)
+    exponent = b.op(std.Ceil, doubled.log() / math.log(2))
+    padded = (2.0**exponent).cast(INT64)
     rest = b.op(std.Sub, padded, count * 2 - 1).maximum(0).reshape(1)
     zeros = b.op(std.Expand, b.constant(0.0, x.dtype), b.concat([rest, b.ints(2)], axis=0))
     backwards = b.op(std.Gather, conjugate, (count - 1) - up_to(b, _one_less(count)), axis=0)

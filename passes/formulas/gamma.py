@@ -91,7 +91,7 @@ def digamma(x: Expr) -> Expr:
     series = _of(std.Log, w) - 0.5 / w - a.series(*factors) / (w * w)
     steps = functools.reduce(operator.add, [1 / (a.low + step) for step in range(_FROM)])
     result = b.where(a.small, series - steps, series)
-    pole = b.op(std.Equal, a.sine, a.sine.like(0))
+    pole = a.sine.equals(0)
     reflected = b.where(pole, math.nan, result - math.pi * a.cosine / a.sine)
     return b.where(a.mirrored, reflected, result)
 
@@ -120,7 +120,7 @@ def polygamma(x: Expr, order: int) -> Expr:
         coefficients = [
             -math.pi * (low + high) for low, high in zip([*slopes, 0.0, 0.0], [0.0, 0.0, *slopes], strict=True)
         ]
-    cotangent = b.where(b.op(std.Equal, a.sine, a.sine.like(0)), math.inf, a.cosine / a.sine)
+    cotangent = b.where(a.sine.equals(0), math.inf, a.cosine / a.sine)
     *rest, last = coefficients
     polynomial = functools.reduce(
         lambda total, c: total * cotangent + c if c else total * cotangent, reversed(rest), cotangent.like(last)
@@ -138,39 +138,38 @@ def zeta(x: Expr, q: Expr) -> Expr:
     b, double = x.builder, ir.DataType.DOUBLE
     # Beyond, all terms are 0, 1 or infinite.
     power, start = x.cast(double).minimum(1e4), q.cast(double)
-    finite = b.where(b.op(std.And, start > _LEAST, start < math.inf), start, 0)
+    finite = b.where((start > _LEAST) & (start < math.inf), start, 0)
     least = b.op(std.ReduceMin, b.concat([finite.reshape(-1), b.constant([0], double)], 0), keepdims=0)
-    count = _FROM + 1 - b.op(std.Floor, least)
+    count = _FROM + 1 - least.floor()
     steps = b.op(std.Range, b.constant(0, double), count, b.constant(1, double))
     # One axis more, at the end: those of the two operands need not be known.
     minus = -power
-    each = b.op(std.Pow, finite.unsqueeze(-1) + steps, minus.unsqueeze(-1))
+    each = (finite.unsqueeze(-1) + steps) ** minus.unsqueeze(-1)
     end = finite + count
     squares, total, product = end * end, end / (power - 1) + 0.5, power / end
     for k, factor in enumerate(_TERMS, 1):
         total = total + product * factor
         product = product * (power + (2 * k - 1)) * (power + 2 * k) / squares
-    value = b.op(std.ReduceSum, each, b.ints(-1), keepdims=0) + b.op(std.Pow, end, minus) * total
-    whole = b.op(std.Equal, power, b.op(std.Floor, power))
-    even = b.op(std.Equal, power, b.op(std.Floor, power / 2) * 2)
-    none = b.op(std.Or, power < 1, b.op(std.And, start < 0, b.op(std.Not, whole)))
-    none = b.op(std.Or, none, b.op(std.Not, start > _LEAST))
+    value = b.op(std.ReduceSum, each, b.ints(-1), keepdims=0) + end**minus * total
+    whole = power.equals(power.floor())
+    even = power.equals((power / 2).floor() * 2)
+    none = (power < 1) | (start < 0) & ~whole
+    none = none | ~(start > _LEAST)
     value = b.where(none, math.nan, b.where(start < math.inf, value, 0))
-    infinite = b.op(std.And, even, power > 1)
+    infinite = even & (power > 1)
     value = b.where(whole_until_0(start), b.where(infinite, math.inf, power.like(math.nan)), value)
-    return b.where(b.op(std.Equal, power, power.like(1)), math.inf, value).cast(x.dtype)
+    return b.where(power.equals(1), math.inf, value).cast(x.dtype)
 
 
 def whole_until_0(x: Expr) -> Expr:
     """Whether a number is 0, -1, -2, ... or minus infinity."""
-    b = x.builder
-    return b.op(std.And, b.op(std.Not, x > 0), b.op(std.Equal, x, b.op(std.Floor, x)))
+    return ~(x > 0) & x.equals(x.floor())
 
 
 def polygamma_of(order: Expr, x: Expr) -> Expr:
     """The derivatives of digamma of orders from 1 on that are known at run time only, in float64."""
     b = x.builder
-    whole = b.op(std.And, order > 0, b.op(std.Equal, order, b.op(std.Floor, order)))
-    even = b.op(std.Equal, order, b.op(std.Floor, order / 2) * 2)
-    size = b.op(std.Exp, lgamma(order + 1)) * zeta(order + 1, x)
+    whole = (order > 0) & order.equals(order.floor())
+    even = order.equals((order / 2).floor() * 2)
+    size = lgamma(order + 1).exp() * zeta(order + 1, x)
     return b.where(whole, b.where(even, -size, size), math.nan)

@@ -68,7 +68,7 @@ def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
     """The sum as a product with the table of which row belongs to which segment: opset 13 has no adding scatter."""
     b = rows.builder
     numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
-    table = b.op(std.Equal, numbers.unsqueeze(1), ids.unsqueeze(0)).cast(rows.dtype)
+    table = numbers.unsqueeze(1).equals(ids.unsqueeze(0)).cast(rows.dtype)
     if rows.shape is not None and len(rows.shape) == 2:
         return table @ rows
     tail = tail_of(rows, 1)

@@ -68,7 +68,7 @@ def remainder(size: Size, by: Size) -> Size:
     if isinstance(size, int) and isinstance(by, int):
         return size % by
     typed = _expr(by) if isinstance(size, int) else size
-    return typed.builder.op(std.Mod, typed.like(size), typed.like(by))
+    return typed.like(size) % typed.like(by)
 
 
 def scalar(builder: Builder, size: Size) -> Expr:

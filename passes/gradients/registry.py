@@ -220,7 +220,7 @@ def _unbroadcast_at_run_time(gradient: Expr, operand: Expr) -> Expr:
     # The operand's shape from behind: missing axes in front count as one element.
     missing = b.op(std.Sub, b.op(std.Size, shape_of(gradient)), b.op(std.Size, sizes)).reshape(1)
     ones = b.op(std.ConstantOfShape, missing, value=ir.tensor([1], dtype=ir.DataType.INT64))
-    single = b.op(std.Equal, b.concat([ones, sizes], 0), b.ints(1))
+    single = b.concat([ones, sizes], 0).equals(b.ints(1))
     axes = b.op(std.NonZero, single).reshape(-1)
     total = b.op(std.ReduceSum, widened(gradient), axes, keepdims=1, noop_with_empty_axes=1).cast(gradient.dtype)
     return reshaped_like(total, operand)

@@ -79,7 +79,7 @@ def _softplus(x: Expr) -> Expr:
     """As exact as the kernel, element by element: 1 + e is rounded, and what that lost is added to its logarithm."""
     e = (-x.abs()).exp()
     u = e + 1
-    return x.maximum(0) + (x.builder.op(std.Log, u) + (e - (u - 1)) / u)
+    return x.maximum(0) + (u.log() + (e - (u - 1)) / u)
 
 
 _FORMULAS: dict[type[std.Standard], Callable[[Any, Builder], Expr]] = {

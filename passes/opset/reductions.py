@@ -12,8 +12,8 @@ from lstm_lower.passes.opset.registry import Site, before
 
 # What a reduction over no axes at all leaves of the operator: it is applied to each element.
 _ELEMENTWISE: dict[type[std.Standard], Callable[[Expr], Expr]] = {
-    std.ReduceL1: lambda x: x.builder.op(std.Abs, x),
-    std.ReduceL2: lambda x: x.builder.op(std.Abs, x),
+    std.ReduceL1: lambda x: x.abs(),
+    std.ReduceL2: lambda x: x.abs(),
     std.ReduceLogSum: lambda x: _of_numbers(std.Log, x),
     std.ReduceLogSumExp: lambda x: x.builder.op(std.Identity, x),
     std.ReduceMax: lambda x: x.builder.op(std.Identity, x),

@@ -138,7 +138,7 @@ class _Groups:
         ordered.value.type = self.order.value.type = ir.TensorType(_INT64)
         # Without elements the last of the shifted ones is cut off by broadcasting.
         before_ = b.concat([b.ints(-1), ordered.slice(0, -1, axis=0)], axis=0)
-        differs = b.op(std.Not, b.op(std.Equal, ordered, before_))
+        differs = ~ordered.equals(before_)
         self.is_start = differs.cast(_INT64)
         self.starts = b.op(std.NonZero, differs).squeeze(0)
 

@@ -38,7 +38,7 @@ def reshape_allow_zero(site: Site) -> Sequence[Expr] | None:
     empty = {"value": ir.tensor([0], dtype=site.dtype())}
     if sizes is not None:
         return [b.op(std.ConstantOfShape, target, **empty)]
-    no_zero = b.op(std.Equal, b.op(std.Size, b.op(std.NonZero, target)), b.op(std.Size, target))
+    no_zero = b.op(std.Size, b.op(std.NonZero, target)).equals(b.op(std.Size, target))
     return b.branch(
         no_zero,
         lambda then: [then.op(std.Reshape, data, target)],
@@ -117,7 +117,7 @@ def pad_wrapped(site: Site) -> Sequence[Expr] | None:
         first = (-begin).maximum(0)
         left = size - (-end).maximum(0) - first
         places = b.op(std.Range, -begin.maximum(0), left + end.maximum(0), b.constant(1, _INT64))
-        result = b.op(std.Gather, result, b.op(std.Mod, places, left) + first, axis=axis)
+        result = b.op(std.Gather, result, places % left + first, axis=axis)
     return [result]
 
 
@@ -174,5 +174,5 @@ def triangle(site: Site) -> Sequence[Expr]:
     outside = columns < diagonal if site.attribute("upper", 1) else columns > diagonal
     if site.dtype() == ir.DataType.BOOL:
         # onnxruntime has learned to choose between bools only lately.
-        return [b.op(std.And, b.op(std.Not, outside), x)]
+        return [~outside & x]
     return [b.op(std.Where, outside, b.constant(0, site.dtype()), x)]

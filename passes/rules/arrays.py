@@ -76,7 +76,7 @@ def euclidean_norm(n: Node) -> dict[str, Expr]:
     squares = n.input * n.input
     if axes.size:
         squares = squares.sum([int(axis) for axis in axes.reshape(-1)], keepdims=bool(n.keep_dims))
-    return {"output": n.builder.op(std.Sqrt, squares)}
+    return {"output": squares.sqrt()}
 
 
 def _numbers(b: Builder, count: Expr) -> Expr:
@@ -92,7 +92,7 @@ def lin_space(n: Node) -> dict[str, Expr]:
     numbers = _numbers(b, last + 1)
     step = (n.stop - n.start) / last.maximum(1).cast(n.start.dtype)
     values = n.start + numbers.cast(n.start.dtype) * step
-    at_end = b.op(std.And, b.op(std.Equal, numbers, last), last > 0)
+    at_end = numbers.equals(last) & (last > 0)
     return {"output": b.where(at_end, n.stop, values)}
 
 
@@ -125,7 +125,7 @@ def diag(n: Node) -> dict[str, Expr]:
     b = n.builder
     flat = n.diagonal.reshape(-1)
     numbers = _numbers(b, b.op(std.Size, flat))
-    table = b.where(b.op(std.Equal, numbers.unsqueeze(1), numbers.unsqueeze(0)), flat, 0)
+    table = b.where(numbers.unsqueeze(1).equals(numbers.unsqueeze(0)), flat, 0)
     shape = b.op(std.Shape, n.diagonal)
     return {"output": reshape_to(table, concat([shape, shape], 0))}
 
@@ -148,15 +148,15 @@ def in_top_k(n: Node) -> dict[str, Expr]:
     b = n.builder
     scores, targets = n.predictions, n.targets.cast(INT64).unsqueeze(1)
     classes = _numbers(b, b.op(std.Gather, b.op(std.Shape, scores), b.constant(1, INT64), axis=0))
-    hot = b.op(std.Equal, targets, classes)
+    hot = targets.equals(classes)
     score = b.where(hot, scores, 0).sum(1, keepdims=True)
     ahead = (scores > score).cast(INT64).sum(1)
     # A class is missing if none is hot; a comparison with NaN is false.
-    finite = b.op(std.Less, b.op(std.Abs, scores), scores.like(float("inf")))
-    faults = b.op(std.Not, finite).cast(INT64).sum(1)
-    known = b.op(std.And, hot.cast(INT64).sum(1) > 0, faults < 1)
+    finite = scores.abs() < math.inf
+    faults = (~finite).cast(INT64).sum(1)
+    known = (hot.cast(INT64).sum(1) > 0) & (faults < 1)
     k = ahead.like(n.k) if isinstance(n.k, int) else n.k.cast(INT64)
-    return {"precision": b.op(std.And, known, ahead < k)}
+    return {"precision": known & (ahead < k)}
 
 
 @lowers(UniqueV2)
@@ -198,5 +198,5 @@ def cumulative_logsumexp(n: Node) -> dict[str, Expr]:
 def _log_add(x: Expr, y: Expr) -> Expr:
     """log(exp(x) + exp(y)); two infinite numbers have no difference."""
     b = x.builder
-    distance = b.where(b.op(std.Equal, x, y), 0, b.op(std.Abs, x - y))
-    return x.maximum(y) + log1p_of(b.op(std.Exp, -distance))
+    distance = b.where(x.equals(y), 0, (x - y).abs())
+    return x.maximum(y) + log1p_of((-distance).exp())

@@ -58,13 +58,13 @@ def ctc_loss(n: Node) -> dict[str, Expr]:
     possible = total > LOG_ZERO / 2
     counted = lengths > 0
     if n.ignore_longer_outputs_than_inputs:
-        counted = b.op(std.And, counted, b.op(std.LessOrEqual, paths.counts, lengths))
+        counted = counted & (paths.counts <= lengths)
 
     # At each step the states share one probability, that of the labels; their scores are known up to a factor.
     occupation = b.where(possible, b.op(std.Softmax, alphas + betas, axis=2), 0)
     occupied = _by_class(n, paths, occupation)
-    kept = b.op(std.And, active, counted.unsqueeze(0))
-    gradient = b.where(kept, b.op(std.Exp, scores) - occupied, 0)
+    kept = active & counted.unsqueeze(0)
+    gradient = b.where(kept, scores.exp() - occupied, 0)
     infinite = total.like(float("inf"))
     loss = b.where(counted, b.where(possible, -total, infinite), 0).squeeze(1)
     return {"loss": loss, "gradient": gradient}
@@ -103,10 +103,10 @@ def _paths(n: Node, blank: Expr) -> Paths:
     values = n.labels_values.cast(INT64).unsqueeze(1)
     batch = b.sizes([n.size("B")])
     numbers = b.op(std.Range, b.constant(0, INT64), batch.reshape(), b.constant(1, INT64)).unsqueeze(0)
-    member = b.op(std.Equal, rows, numbers)
+    member = rows.equals(numbers)
     kept = _kept(n, rows, values, blank)
     if kept is not None:
-        member = b.op(std.And, member, kept)
+        member = member & kept
     member = member.cast(INT64)
     counts = member.sum(0, keepdims=True).transpose()
     # At least one, so that no axis is empty.
@@ -139,13 +139,13 @@ def paths_of(labels: Expr, counts: Expr, blank: Expr, dtype: ir.DataType, *, mer
     classes = concat([pairs, behind], 1)
     states = b.sizes([labels.size(1)]) * 2 + 1
     places = b.op(std.Range, b.constant(0, INT64), states.reshape(), b.constant(1, INT64)).unsqueeze(0)
-    is_blank = b.op(std.Equal, classes, blank)
-    may_skip = b.op(std.And, b.op(std.Not, is_blank), places > 1)
+    is_blank = classes.equals(blank)
+    may_skip = ~is_blank & (places > 1)
     stay = None
     if merge_repeated:
         # Two equal labels need the blank between them.
         before_last = b.op(std.Pad, classes, b.ints(0, 2, 0, -2))
-        may_skip = b.op(std.And, may_skip, b.op(std.Not, b.op(std.Equal, classes, before_last)))
+        may_skip = may_skip & ~classes.equals(before_last)
     else:
         stay = _log_of(is_blank, dtype)
     return Paths(classes, counts, stay, _log_of(may_skip, dtype), places)
@@ -158,10 +158,10 @@ def _kept(n: Node, rows: Expr, values: Expr, blank: Expr) -> Expr | None:
     if n.preprocess_collapse_repeated:
         # -1 is the row and the class of no label, in front of the first.
         shift = b.ints(1, 0, -1, 0)
-        same_row = b.op(std.Equal, rows, b.op(std.Pad, rows, shift, rows.like(-1)))
-        same_value = b.op(std.Equal, values, b.op(std.Pad, values, shift, values.like(-1)))
-        first = b.op(std.Not, b.op(std.And, same_row, same_value))
-        kept = first if kept is None else b.op(std.And, kept, first)
+        same_row = rows.equals(b.op(std.Pad, rows, shift, rows.like(-1)))
+        same_value = values.equals(b.op(std.Pad, values, shift, values.like(-1)))
+        first = ~(same_row & same_value)
+        kept = first if kept is None else kept & first
     return kept
 
 
@@ -179,10 +179,10 @@ def _log_sum_of(*terms: Expr) -> Expr:
     """The logarithm of the sum of exponentials, elementwise."""
     b = terms[0].builder
     largest = b.op(std.Max, *terms)
-    total = b.op(std.Exp, terms[0] - largest)
+    total = (terms[0] - largest).exp()
     for term in terms[1:]:
-        total = total + b.op(std.Exp, term - largest)
-    return largest + b.op(std.Log, total)
+        total = total + (term - largest).exp()
+    return largest + total.log()
 
 
 def forward(paths: Paths, emissions: Expr, active: Expr) -> tuple[Expr, Expr]:
@@ -203,7 +203,7 @@ def forward(paths: Paths, emissions: Expr, active: Expr) -> tuple[Expr, Expr]:
         return [alpha], [alpha, b.where(running, shift, 0)]
 
     # Before the first step the path stands where one step leads to the first two states only.
-    first = _log_of(b.op(std.Equal, paths.places, paths.places.like(0)), emissions.dtype)
+    first = _log_of(paths.places.equals(0), emissions.dtype)
     start = first + _zeros(b, paths, emissions)
     _, (alphas, shifts) = b.scan(body, states=[start], inputs=[emissions, active])
     return alphas, shifts
@@ -215,9 +215,8 @@ def _zeros(b: Builder, paths: Paths, like: Expr) -> Expr:
 
 def _final(paths: Paths, like: Expr) -> Expr:
     """0 for the two states in which a path may end, the logarithm of zero elsewhere [B, U]."""
-    b = like.builder
     end = paths.counts * 2
-    ends = b.op(std.Or, b.op(std.Equal, paths.places, end), b.op(std.Equal, paths.places, end - 1))
+    ends = paths.places.equals(end) | paths.places.equals(end - 1)
     return _log_of(ends, like.dtype)
 
 
@@ -240,5 +239,5 @@ def _by_class(n: Node, paths: Paths, occupation: Expr) -> Expr:
     """Sums what the states of each class have [T, B, C], as a product with the table of which state is which class."""
     b = n.builder
     numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([n.size("C")]).reshape(), b.constant(1, INT64))
-    table = b.op(std.Equal, paths.classes.unsqueeze(2), numbers).cast(occupation.dtype)
+    table = paths.classes.unsqueeze(2).equals(numbers).cast(occupation.dtype)
     return (occupation.transpose(1, 0, 2) @ table).transpose(1, 0, 2)

@@ -204,7 +204,7 @@ def backward(run: Run, saved: Forward, dy: Expr, dh: Expr, dc: Expr | None) -> B
     if saved.c_prev is not None and saved.c_steps is not None:
         sequences += [saved.c_prev, saved.c_steps]
     if run.running is not None and not cell.keeps_h:
-        sequences.append(b.op(std.Not, run.running).cast(dy.dtype))
+        sequences.append((~run.running).cast(dy.dtype))
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         dh, dc = states[0], states[1] if cell.has_cell else None

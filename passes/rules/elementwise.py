@@ -64,7 +64,7 @@ def snapshot(n: Node) -> dict[str, Expr]:
 
 def _unless_zero(condition: Expr, value: Expr) -> dict[str, Expr]:
     b = value.builder
-    return {"z": b.where(b.op(std.Equal, condition, condition.like(0)), 0, value)}
+    return {"z": b.where(condition.equals(0), 0, value)}
 
 
 @lowers(Xdivy)
@@ -76,7 +76,7 @@ def xdivy(n: Node) -> dict[str, Expr]:
 @lowers(Xlogy)
 def xlogy(n: Node) -> dict[str, Expr]:
     """The product of x and log(y), and 0 where x is 0."""
-    return _unless_zero(n.x, n.x * n.builder.op(std.Log, n.y))
+    return _unless_zero(n.x, n.x * n.y.log())
 
 
 @lowers(Xlog1py)
@@ -106,19 +106,18 @@ def floor_mod(n: Node) -> dict[str, Expr]:
     """C's remainder, moved to y's side of 0; on integers ONNX's remainder has y's sign already."""
     b = n.builder
     if n.x.dtype in _INTEGERS:
-        return {"z": b.op(std.Mod, n.x, n.y)}
+        return {"z": n.x % n.y}
     remainder = _truncated(n)
-    right = b.op(std.Or, b.op(std.Equal, remainder < 0, n.y < 0), b.op(std.Equal, remainder, n.x.like(0)))
+    right = (remainder < 0).equals(n.y < 0) | remainder.equals(0)
     return {"z": b.where(right, remainder, remainder + n.y)}
 
 
 @lowers(FloorDiv)
 def floor_div(n: Node) -> dict[str, Expr]:
     """The quotient, rounded down; on integers ONNX's quotient is exact once the remainder is taken off."""
-    b = n.builder
     if n.x.dtype in _INTEGERS:
-        return {"z": (n.x - b.op(std.Mod, n.x, n.y)) / n.y}
-    return {"z": b.op(std.Floor, n.x / n.y)}
+        return {"z": (n.x - n.x % n.y) / n.y}
+    return {"z": (n.x / n.y).floor()}
 
 
 @lowers(SelectV2)
@@ -131,7 +130,7 @@ def _choice(condition: Expr, x: Expr, y: Expr) -> Expr:
     b = condition.builder
     if x.dtype == ir.DataType.BOOL:
         # onnxruntime has no Where on truth values.
-        return b.op(std.Or, b.op(std.And, condition, x), b.op(std.And, b.op(std.Not, condition), y))
+        return condition & x | ~condition & y
     return b.op(std.Where, condition, computed(x), computed(y))
 
 

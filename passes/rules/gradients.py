@@ -35,7 +35,7 @@ def relu_grad(n: Node) -> dict[str, Expr]:
 @lowers(Relu6Grad)
 def relu6_grad(n: Node) -> dict[str, Expr]:
     """The gradient where the operand lies between 0 and 6."""
-    within = n.builder.op(std.And, n.features > 0, n.features < 6)
+    within = (n.features > 0) & (n.features < 6)
     return {"backprops": n.builder.where(within, n.gradients, 0)}
 
 
@@ -51,13 +51,13 @@ def softplus_grad(n: Node) -> dict[str, Expr]:
 
     Written out: onnxruntime's Sigmoid is exact to an absolute 1e-8 only, which shows where the result is small.
     """
-    return {"backprops": n.gradients / (1 + n.builder.op(std.Exp, -n.features))}
+    return {"backprops": n.gradients / (1 + (-n.features).exp())}
 
 
 @lowers(SoftsignGrad)
 def softsign_grad(n: Node) -> dict[str, Expr]:
     """The gradient over (1 + |x|) squared."""
-    scale = 1 + n.builder.op(std.Abs, n.features)
+    scale = 1 + n.features.abs()
     return {"backprops": n.gradients / scale / scale}
 
 
@@ -106,7 +106,7 @@ def reciprocal_grad(n: Node) -> dict[str, Expr]:
 
 def _unless_zero(n: Node, z: Expr) -> Expr:
     """Zero wherever dy is, as TensorFlow has it, also beside an infinite slope: a root of 0 that nothing depends on."""
-    return n.builder.where(n.builder.op(std.Equal, n.dy, n.builder.zeros_like(n.dy)), 0, z)
+    return n.builder.where(n.dy.equals(n.builder.zeros_like(n.dy)), 0, z)
 
 
 @lowers(PreventGradient)

@@ -54,11 +54,11 @@ def broadcast_gradient_args(n: Node) -> dict[str, Expr]:
     rank_ = lengths[0].maximum(lengths[1])
     padded_ = [concat([_ones(rank_ - length), shape], 0) for shape, length in zip(shapes, lengths, strict=True)]
     # Two shapes are equal when the padded ones are and nothing was padded.
-    differ = b.op(std.Not, b.op(std.Equal, padded_[0], padded_[1])).cast(INT64).sum(0, keepdims=True)
+    differ = (~padded_[0].equals(padded_[1])).cast(INT64).sum(0, keepdims=True)
     unequal = (differ + (lengths[0] - lengths[1]) * (lengths[0] - lengths[1])) > 0
     found = []
     for shape in padded_:
-        chosen = b.op(std.And, b.op(std.Equal, shape, shape.like(1)), unequal)
+        chosen = shape.equals(1) & unequal
         found.append(b.op(std.NonZero, chosen).reshape(-1))
     return {"r0": found[0], "r1": found[1]}
 
@@ -91,7 +91,7 @@ def concat_offset(n: Node) -> dict[str, list[Expr]]:
     axis = n.concat_dim.cast(INT64).reshape(1)
     axis = b.where(axis < 0, axis + length, axis)
     places = b.op(std.Range, b.constant(0, INT64), length.reshape(), b.constant(1, INT64))
-    mask = b.op(std.Equal, places, axis).cast(shapes[0].dtype)
+    mask = places.equals(axis).cast(shapes[0].dtype)
     offsets = [shapes[0] - shapes[0]]
     for shape in shapes[:-1]:
         offsets.append(offsets[-1] + shape * mask)
@@ -120,7 +120,7 @@ def dynamic_stitch(n: Node) -> dict[str, Expr]:
     count = largest(keys)
     targets = b.op(std.Range, b.constant(1, INT64), (count + 1).reshape(), b.constant(1, INT64))
     positions = b.op(std.Range, b.constant(0, INT64), b.op(std.Size, keys), b.constant(1, INT64))
-    match = b.op(std.Equal, targets.unsqueeze(1), keys.unsqueeze(0)).cast(INT64)
+    match = targets.unsqueeze(1).equals(keys.unsqueeze(0)).cast(INT64)
     last = _reduce_max(match * positions, 1)
     return {"merged": b.op(std.Gather, concat([zero_row, values], 0), last, axis=0)}
 

@@ -21,10 +21,10 @@ def softmax_cross_entropy(n: Node) -> dict[str, Expr]:
         # A row of logits, or a single logit, may stand for many.
         logits = logits.builder.op(std.Expand, logits, n.builder.op(std.Shape, n.labels))
     shifted = _shifted(logits)
-    exponentials = n.builder.op(std.Exp, shifted)
+    exponentials = shifted.exp()
     total = exponentials.sum(1, keepdims=True)
     return {
-        "loss": (n.labels * (n.builder.op(std.Log, total) - shifted)).sum(1),
+        "loss": (n.labels * (total.log() - shifted)).sum(1),
         "backprop": exponentials / total - n.labels,
     }
 
@@ -44,15 +44,15 @@ def sparse_softmax_cross_entropy(n: Node) -> dict[str, Expr]:
     classes = n.size("C")
     label = n.labels.unsqueeze(1)
     numbers = b.op(std.Range, label.like(0), _scalar(classes, label), label.like(1))
-    outside = b.op(std.Or, label < 0, b.op(std.GreaterOrEqual, label, _scalar(classes, label)))
+    outside = (label < 0) | (label >= _scalar(classes, label))
     penalty = b.where(outside, n.features.like(float("nan")), 0)
-    hot = b.op(std.Equal, label, numbers)
+    hot = label.equals(numbers)
     shifted = _shifted(n.features)
-    exponentials = b.op(std.Exp, shifted)
+    exponentials = shifted.exp()
     total = exponentials.sum(1, keepdims=True) + penalty
     picked = b.where(hot, shifted, 0).sum(1, keepdims=True)
     return {
-        "loss": (b.op(std.Log, total) - picked).squeeze(1),
+        "loss": (total.log() - picked).squeeze(1),
         "backprop": exponentials / total - hot.cast(shifted.dtype),
     }
 

@@ -54,7 +54,7 @@ class _Channels:
 
 
 def _deviation(n: Node, variance: Expr) -> Expr:
-    return n.builder.op(std.Reciprocal, n.builder.op(std.Sqrt, variance + n.epsilon))
+    return n.builder.op(std.Reciprocal, (variance + n.epsilon).sqrt())
 
 
 @lowers(FusedBatchNorm, FusedBatchNormV2, FusedBatchNormV3)

@@ -170,7 +170,7 @@ def _kept(n: Node, mask: Expr, k: Expr) -> Expr:
         bounds = [x.cast(DType.INT64).unsqueeze(1, 2, 3) for x in (mask.split(2, axis=0) if twice else [mask])]
         kept = places < bounds[0]
         # Behind the ends stand the places where rows begin.
-        return b.op(std.And, kept, b.op(std.Not, places < bounds[1])) if twice else kept
+        return kept & ~(places < bounds[1]) if twice else kept
     got = f"{[rows]} for a batch of {'open size' if batch is None else batch}" if rank == 1 else f"{rank} axes"
     raise n.unsupported(name, "a mask of two or three axes, or as many numbers as the batch has rows, or twice", got)
 

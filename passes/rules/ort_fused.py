@@ -79,7 +79,7 @@ def embed_layer_normalization(n: Node) -> dict[str, Expr]:
         count = b.fill(0, [n.size("B")], DType.INT32)
     else:
         one = b.constant(1, DType.INT32)
-        count = b.op(std.Equal, mask, one).cast(DType.INT32).sum(1)
+        count = mask.equals(one).cast(DType.INT32).sum(1)
     return {"output": _normalized(n, total, n.beta)["output"], "mask_index": count, "embedding_sum": total}
 
 
@@ -176,7 +176,7 @@ def _numbers(packed: Expr, bits: int, dtype: DType, axes: int, count: int) -> Ex
     parts, rest = [], packed.cast(dtype)
     for _ in range(8 // bits - 1):
         # Floats hold bytes exactly, and all runtimes round them down.
-        above = packed.builder.op(std.Floor, rest / 2**bits)
+        above = (rest / 2**bits).floor()
         parts.append((rest - above * 2**bits).unsqueeze(-1))
         rest = above
     every = concat([*parts, rest.unsqueeze(-1)], -1)

@@ -112,10 +112,7 @@ def adam_w_optimizer(n: Node) -> dict[str, Expr]:
     """PyTorch lets weights decay before the step, Hugging Face behind it and has epsilon in another place."""
     rate, step = n.learning_rate, n.step.cast(ir.DataType.DOUBLE)
     # What a mean of `step` numbers that began with 0 has of 1; digits of the difference are lost in float32.
-    share = [
-        (1 - n.builder.op(std.Pow, step.like(base), step) if n.correct_bias else step.like(1)).cast(rate.dtype)
-        for base in (n.alpha, n.beta)
-    ]
+    share = [(1 - base**step if n.correct_bias else step.like(1)).cast(rate.dtype) for base in (n.alpha, n.beta)]
 
     def update(*operands: Expr) -> list[Expr]:
         w, g, first, second, rate, share_1, share_2 = operands

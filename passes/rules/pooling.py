@@ -96,7 +96,7 @@ def max_pool_3d_grad(n: Node) -> dict[str, Expr]:
     taps = math.prod(kernel)
     each = n.builder.constant(np.eye(taps).reshape(taps, 1, *kernel), image.dtype)
     met = slid(image, each, axes, places, 1)
-    chosen = n.builder.where(n.builder.op(std.Equal, met, largest), gradient, 0)
+    chosen = n.builder.where(met.equals(largest), gradient, 0)
     volume = n.builder.op(std.Shape, arranged(n.orig_input, n.data_format, first))
     result = reshape_to(spread(chosen, each, axes, places, 1), volume)
     return {"output": arranged(result, first, n.data_format)}

@@ -86,7 +86,7 @@ def _normal(uniform_numbers: Expr) -> Expr:
     """As many normal numbers as uniform ones, in pairs [N, 2], by Box and Muller's method."""
     pairs = uniform_numbers.reshape(-1, 2)
     b = pairs.builder
-    radius = b.op(std.Sqrt, b.op(std.Log, pairs.slice(0, 1, axis=1).maximum(SMALLEST_FRACTION)) * -2.0)
+    radius = (pairs.slice(0, 1, axis=1).maximum(SMALLEST_FRACTION).log() * -2.0).sqrt()
     angle = pairs.slice(1, 2, axis=1) * (2 * math.pi)
     return concat([b.op(std.Sin, angle), b.op(std.Cos, angle)], 1) * radius
 
@@ -132,7 +132,7 @@ def integers(n: Node) -> dict[str, Expr]:
         numbers = joined(pairs.slice(0, 1, axis=1), pairs.slice(1, 2, axis=1))
     if n.op in (StatelessRandomUniformInt, StatelessRandomUniformIntV2):
         low, high = n.minval.cast(INT64), n.maxval.cast(INT64)
-        remainder = b.op(std.Mod, numbers, (high - low).cast(numbers.dtype))
+        remainder = numbers % (high - low).cast(numbers.dtype)
         numbers = remainder.cast(INT64) + low
     elif dtype == ir.DataType.INT32:
         # A word from 2**31 on stands for a negative number.

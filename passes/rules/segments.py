@@ -71,7 +71,7 @@ def _per_row(values: Expr, rows: Expr) -> Expr:
 
 
 def _scale(counts: Expr, power: float) -> Expr:
-    return counts if power == 1 else counts.builder.op(std.Sqrt, counts)
+    return counts if power == 1 else counts.sqrt()
 
 
 def _sum(rows: Expr, ids: Expr, segments: Size, power: float) -> dict[str, Expr]:
@@ -169,7 +169,7 @@ def extreme_rows(n: Node, operand: str, rows: Expr, ids: Expr, segments: Size, r
     start, first = _neutral(n, reduction, rows.dtype)
     row = b.op(std.ConstantOfShape, concat([b.ints(1), tail_of(rows, 1)], 0), value=first)
     numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
-    member = b.op(std.Equal, numbers.unsqueeze(1), concat([ids, b.ints(-1)], 0).unsqueeze(0))
+    member = numbers.unsqueeze(1).equals(concat([ids, b.ints(-1)], 0).unsqueeze(0))
     member = member.unsqueeze(*range(2, rank + 1)) if rank > 1 else member
     table = b.where(member, concat([rows, row], 0).unsqueeze(0), start)
     return table.reduce(reduction, 1, keepdims=False)

@@ -128,10 +128,8 @@ def _spread(gradient: Expr, position: int, axis: Axis, size: Size) -> Expr:
     distance = (places - first) * (1 if axis.stride > 0 else -1)
     step = abs(axis.stride)
     element = b.op(std.Div, distance, distance.like(step))
-    on_grid = b.op(std.Equal, element * step, distance)
-    valid = b.op(
-        std.And, b.op(std.And, on_grid, b.op(std.GreaterOrEqual, distance, distance.like(0))), element < length
-    )
+    on_grid = (element * step).equals(distance)
+    valid = on_grid & (distance >= 0) & (element < length)
     # The element past the last is a zero, for the places that have none.
     padded = concat([gradient, _zero_slice(gradient, position)], position)
     return b.op(std.Gather, padded, b.where(valid, element, length), axis=position)

@@ -50,15 +50,15 @@ def power(view: std.Pow, b: Builder) -> list[Expr]:
     assert base is not None
     assert exponent is not None
     wide = b.wrap(exponent).cast(DOUBLE) if origin is None else b.wrap(origin)
-    return [b.op(std.Pow, b.wrap(base), wide)]
+    return [b.wrap(base) ** wide]
 
 
 def logarithm(view: std.Log, b: Builder) -> list[Expr]:
     """That of numbers above zero; of zero it is minus infinity, of all else no number."""
     x = b.wrap(view.data)
     above = x > 0.0
-    edge = b.where(b.op(std.Equal, x, x.like(0.0)), x.like(-math.inf), math.nan)
-    return [b.where(above, b.op(std.Log, b.where(above, x, 1.0)), edge)]
+    edge = b.where(x.equals(0.0), x.like(-math.inf), math.nan)
+    return [b.where(above, b.where(above, x, 1.0).log(), edge)]
 
 
 def is_above_zero(view: std.Log) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.formulas.elementary import sum_of_squares
 
@@ -25,7 +24,7 @@ def by_global_norm(gradients: Sequence[Expr], limit: float) -> list[Expr]:
     total = squares[0]
     for square in squares[1:]:
         total = total + square
-    norm = total.builder.op(std.Sqrt, total)
+    norm = total.sqrt()
     # A norm of zero must not divide; beyond the limit the maximum is the norm itself.
     factor = limit / norm.maximum(limit)
     return [gradient * factor.cast(gradient.dtype) for gradient in gradients]

@@ -94,7 +94,7 @@ def _dropped(b: Builder, node: ir.Node, stream: Stream) -> list[Expr]:
     count = b.op(std.ReduceProd, sizes, keepdims=0).reshape(1)
     groups = b.op(std.Div, count + 3, b.ints(4))
     numbers = fractions(stream.words(up_to(b, groups)), FLOAT).slice(0, count, axis=0)
-    kept = b.op(std.GreaterOrEqual, b.op(std.Reshape, numbers, sizes, allowzero=1), ratio)
+    kept = b.op(std.Reshape, numbers, sizes, allowzero=1) >= ratio
     if x.shape is not None:
         kept = b.set_shape(kept, x.shape)
     # Where nothing is kept, no gradient is to be divided by 0; the share of what is kept is else no smaller.

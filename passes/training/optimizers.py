@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 
 _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -133,14 +132,13 @@ class Adam:
         self, weight: Expr, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr
     ) -> tuple[Expr, dict[str, Expr]]:
         """Kingma and Ba, 2014, the form before section 2.1."""
-        b = gradient.builder
-        correction_1 = 1.0 - b.op(std.Pow, step.like(self.beta_1), step)
-        correction_2 = 1.0 - b.op(std.Pow, step.like(self.beta_2), step)
-        rate = (learning_rate * b.op(std.Sqrt, correction_2) / correction_1).cast(weight.dtype)
+        correction_1 = 1.0 - self.beta_1**step
+        correction_2 = 1.0 - self.beta_2**step
+        rate = (learning_rate * correction_2.sqrt() / correction_1).cast(weight.dtype)
         m = slots["m"] * self.beta_1 + gradient * (1.0 - self.beta_1)
         v = slots["v"] * self.beta_2 + gradient * gradient * (1.0 - self.beta_2)
         moved = _decayed(weight, learning_rate.cast(weight.dtype), self.weight_decay) - m * rate / (
-            b.op(std.Sqrt, v) + self.epsilon
+            v.sqrt() + self.epsilon
         )
         return moved, {"m": m, "v": v}
 
@@ -174,7 +172,7 @@ class RMSprop:
     ) -> tuple[Expr, dict[str, Expr]]:
         """S = rho s + (1-rho) g^2; w - lr g / sqrt(s + epsilon)."""
         mean_square = slots["mean_square"] * self.rho + gradient * gradient * (1.0 - self.rho)
-        root = gradient.builder.op(std.Sqrt, mean_square + self.epsilon)
+        root = (mean_square + self.epsilon).sqrt()
         return weight - gradient * learning_rate.cast(weight.dtype) / root, {"mean_square": mean_square}
 
 

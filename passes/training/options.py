@@ -11,7 +11,6 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.training import clipping
@@ -117,7 +116,7 @@ class _Accumulation:
 
         b = step.builder("accumulate")
         following = b.wrap(counter) + 1
-        self.last = b.op(std.Equal, following, following.like(count))
+        self.last = following.equals(count)
         restarted = b.where(self.last, 0, following)
         step.replace_gradients("accumulate", mean)
         b = step.builder("accumulate")

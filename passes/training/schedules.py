@@ -68,11 +68,11 @@ class StepLR:
     gamma: float = 0.1
 
     def rate(self, first: Expr, count: Expr) -> Expr:
-        return first * _power(self.gamma, count.builder.op(std.Floor, count / self.step_size))
+        return first * self.gamma ** (count / self.step_size).floor()
 
     def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
         b = count.builder
-        at_end = b.op(std.Equal, b.op(std.Floor, count / self.step_size) * self.step_size, count)
+        at_end = ((count / self.step_size).floor() * self.step_size).equals(count)
         return b.where(at_end, rate * self.gamma, rate)
 
 
@@ -85,13 +85,13 @@ class MultiStepLR:
 
     def rate(self, first: Expr, count: Expr) -> Expr:
         b = count.builder
-        passed = b.op(std.GreaterOrEqual, count, b.constant([float(it) for it in self.milestones], count.dtype))
-        return first * _power(self.gamma, b.op(std.ReduceSum, passed.cast(count.dtype), keepdims=0))
+        passed = count >= b.constant([float(it) for it in self.milestones], count.dtype)
+        return first * self.gamma ** b.op(std.ReduceSum, passed.cast(count.dtype), keepdims=0)
 
     def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
         b = count.builder
-        reached = b.op(std.Equal, count, b.constant([float(it) for it in self.milestones], count.dtype))
-        return rate * _power(self.gamma, b.op(std.ReduceSum, reached.cast(count.dtype), keepdims=0))
+        reached = count.equals(b.constant([float(it) for it in self.milestones], count.dtype))
+        return rate * self.gamma ** b.op(std.ReduceSum, reached.cast(count.dtype), keepdims=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ class ExponentialLR:
     gamma: float
 
     def rate(self, first: Expr, count: Expr) -> Expr:
-        return first * _power(self.gamma, count)
+        return first * self.gamma**count
 
     def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
         return rate * self.gamma
@@ -120,7 +120,7 @@ class ConstantLR:
         return first * count.builder.where(during, count.like(self.factor), 1.0)
 
     def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
-        at_end = count.builder.op(std.Equal, count, count.like(float(self.total_iters)))
+        at_end = count.equals(float(self.total_iters))
         return count.builder.where(at_end, rate / self.factor, rate)
 
 
@@ -154,11 +154,11 @@ class PolynomialLR:
 
     def rate(self, first: Expr, count: Expr) -> Expr:
         left = 1.0 - count.minimum(self.total_iters) / (self.total_iters or math.inf)
-        return first * left.builder.op(std.Pow, left, left.like(self.power))
+        return first * left**self.power
 
     def following(self, rate: Expr, first: Expr, count: Expr) -> Expr:  # noqa: ARG002
         left = (self.total_iters - count) / (self.total_iters + 1 - count)
-        shrunk = rate * left.builder.op(std.Pow, left, left.like(self.power))
+        shrunk = rate * left**self.power
         return count.builder.where(count > float(self.total_iters), rate, shrunk)
 
 
@@ -181,7 +181,7 @@ class CosineAnnealingLR:
         # At its lowest there is nothing to multiply: up again by the first rate's share.
         up = rate + (first - self.eta_min) * ((1 - math.cos(angle)) / 2)
         since = count - 1 - self.T_max
-        lowest = b.op(std.Equal, b.op(std.Floor, since / (2 * self.T_max)) * (2 * self.T_max), since)
+        lowest = ((since / (2 * self.T_max)).floor() * (2 * self.T_max)).equals(since)
         return b.where(lowest, up, moved)
 
 
@@ -197,12 +197,12 @@ class CosineAnnealingWarmRestarts:
         b = count.builder
         if self.T_mult == 1:
             length = count.like(float(self.T_0))
-            since = count - b.op(std.Floor, count / length) * length
+            since = count - (count / length).floor() * length
         else:
             # A logarithm would be rounded just where a restart is; beyond what a float64 counts there is none.
             starts = [float(self.T_0 * (self.T_mult**n - 1) // (self.T_mult - 1)) for n in range(53)]
             starts = [start for start in starts if start < 2**53]
-            passed = b.op(std.GreaterOrEqual, count, b.constant(starts[1:], count.dtype)).cast(ir.DataType.INT64)
+            passed = (count >= b.constant(starts[1:], count.dtype)).cast(ir.DataType.INT64)
             number = b.op(std.ReduceSum, passed, keepdims=0)
             lengths = [float(self.T_0 * self.T_mult**n) for n in range(len(starts))]
             since = count - b.op(std.Gather, b.constant(starts, count.dtype), number)
@@ -335,12 +335,12 @@ class CyclicLR:
         b = count.builder
         total = self.step_size_up + (self.step_size_up if self.step_size_down is None else self.step_size_down)
         ratio = self.step_size_up / total
-        cycle = b.op(std.Floor, count / total + 1.0)
+        cycle = (count / total + 1.0).floor()
         part = count / total + 1.0 - cycle
         height = b.where(part > ratio, (part - 1.0) / (ratio - 1.0), part / ratio)
         if self.mode == "triangular2":
-            return height * _power(0.5, cycle - 1.0)
-        return height * _power(self.gamma, count) if self.mode == "exp_range" else height
+            return height * 0.5 ** (cycle - 1.0)
+        return height * self.gamma**count if self.mode == "exp_range" else height
 
 
 @dataclasses.dataclass(frozen=True)
@@ -387,7 +387,3 @@ class LambdaLR:
 
     def rate(self, first: Expr, count: Expr) -> Expr:
         return first * self.factor(count)
-
-
-def _power(base: float, exponent: Expr) -> Expr:
-    return exponent.builder.op(std.Pow, exponent.like(base), exponent)

@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, repeated
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.training.optimizers import Optimizer, Slot, resolve, working_dtype
 from lstm_lower.passes.training.schedules import ChainedScheduler, MovesMomentum, Schedule
@@ -86,7 +85,7 @@ class _Rates:
         held = self._step.add_input("scheduled_rate", np.asarray(schedule.present, np.float64))
         now = self._builder.wrap(held) * first
         following = schedule.following(now, first, count + 1)
-        none = self._builder.op(std.Equal, first, first.like(0.0))
+        none = first.equals(0.0)
         kept = self._builder.where(none, self._builder.wrap(held), following / self._builder.where(none, 1.0, first))
         self.kept.append((held, kept))
         return now

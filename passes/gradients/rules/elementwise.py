@@ -64,12 +64,12 @@ def _pow(op: std.Pow, n: Adjoint) -> Gradients:
         if _is_number(power, 2):
             base = n.dy * (x * 2)
         else:
-            slope = power.cast(x.dtype) * n.b.op(std.Pow, x, power - 1)
-            base = n.dy * slope if n.b.facts.uniform(power.value) else n.b.where(_equal(power, 0), 0, n.dy * slope)
+            slope = power.cast(x.dtype) * x ** (power - 1)
+            base = n.dy * slope if n.b.facts.uniform(power.value) else n.b.where(power.equals(0), 0, n.dy * slope)
     if n.needs(1):
         # 0 to the power of -1 is infinite and falls as fast as it can; of other powers of 0 nothing changes.
-        flat = n.b.op(std.And, _equal(x, 0), n.b.op(std.GreaterOrEqual, power, power.like(0)))
-        logarithm = n.b.op(std.Log, n.b.where(flat, 1, x))
+        flat = x.equals(0) & (power >= 0)
+        logarithm = n.b.where(flat, 1, x).log()
         exponent = n.dy * n.b.where(flat, 0, n.y() * logarithm)
     return base, exponent
 
@@ -116,17 +116,17 @@ def _clip(op: std.Clip, n: Adjoint) -> Gradients:
     As in PyTorch NaN belongs to none of them.
     """
     x, low, high = n.x(0), n.given(1), n.given(2)
-    inside = None if low is None else n.b.op(std.GreaterOrEqual, x, low)
+    inside = None if low is None else x >= low
     if high is not None:
-        fits = _at_most(x, high)
-        inside = fits if inside is None else n.b.op(std.And, inside, fits)
+        fits = x <= high
+        inside = fits if inside is None else inside & fits
     dx = n.dy if inside is None else n.b.where(inside, n.dy, 0)
     below = None if low is None else x < low
     above = None if high is None else x > high
     if low is not None and high is not None and (n.needs(1) or n.needs(2)):
         crossed = low > high
-        below = n.b.op(std.And, x < low, n.b.op(std.Not, crossed))
-        above = n.b.op(std.Or, x > high, crossed)
+        below = (x < low) & ~crossed
+        above = (x > high) | crossed
     return dx, *(None if outside is None else n.b.where(outside, n.dy, 0) for outside in (below, above))
 
 
@@ -134,10 +134,6 @@ def _clip(op: std.Clip, n: Adjoint) -> Gradients:
 def _same(op: std.Unary, n: Adjoint) -> Gradients:
     # The walk casts to the operand's dtype.
     return [n.dy]
-
-
-def _at_most(x: Expr, bound: Expr | float) -> Expr:
-    return x.builder.op(std.LessOrEqual, x, x.like(bound))
 
 
 # The gradient of an operand x with result y by that of the result.
@@ -160,7 +156,7 @@ _SLOPES: dict[type[std.Unary], Slope] = {
     std.HardSwish: lambda dy, x, y: _piecewise(dy, x, -3, 3, dy * (x / 3 + 0.5)),
     std.Log: lambda dy, x, y: dy / x,
     std.Reciprocal: lambda dy, x, y: -dy * (y * y),
-    std.Relu: lambda dy, x, y: dy.builder.where(_at_most(y, 0), 0, dy),
+    std.Relu: lambda dy, x, y: dy.builder.where(y <= 0, 0, dy),
     std.Sigmoid: lambda dy, x, y: dy * y * (1 - y),
     std.Sin: lambda dy, x, y: dy * dy.builder.op(std.Cos, x),
     std.Sinh: lambda dy, x, y: dy * dy.builder.op(std.Cosh, x),
@@ -182,7 +178,7 @@ for _view, _slope in _SLOPES.items():
 
 def _piecewise(dy: Expr, x: Expr, low: float, high: float, between: Expr) -> Expr:
     """Nothing up to `low`, all of it from `high` on, and for NaN."""
-    return dy.builder.where(_at_most(x, low), 0, dy.builder.where(x < high, between, dy))
+    return dy.builder.where(x <= low, 0, dy.builder.where(x < high, between, dy))
 
 
 @differentiates(std.Elu, std.Celu, std.Selu)
@@ -190,10 +186,10 @@ def _elu(op: std.Elu | std.Celu | std.Selu, n: Adjoint) -> Gradients:
     x, alpha = n.x(), op.alpha
     scale = op.gamma if isinstance(op, std.Selu) else 1.0
     # exp of what is not chosen may not overflow into NaN: 0 * inf.
-    below = n.b.where(_at_most(x, 0), x, 0)
+    below = n.b.where(x <= 0, x, 0)
     if isinstance(op, std.Celu):
         return [n.dy * (below / alpha).exp()]
-    return [n.dy * (below.exp() * n.b.where(_at_most(x, 0), x.like(alpha * scale), scale))]
+    return [n.dy * (below.exp() * n.b.where(x <= 0, x.like(alpha * scale), scale))]
 
 
 @differentiates(std.LeakyRelu)
@@ -203,12 +199,12 @@ def _leaky_relu(op: std.LeakyRelu, n: Adjoint) -> Gradients:
 
 @differentiates(std.ThresholdedRelu)
 def _thresholded_relu(op: std.ThresholdedRelu, n: Adjoint) -> Gradients:
-    return [n.b.where(_at_most(n.x(), op.alpha), 0, n.dy)]
+    return [n.b.where(n.x() <= op.alpha, 0, n.dy)]
 
 
 @differentiates(std.Shrink)
 def _shrink(op: std.Shrink, n: Adjoint) -> Gradients:
-    return [n.b.where(_at_most(n.x().abs(), op.lambd), 0, n.dy)]
+    return [n.b.where(n.x().abs() <= op.lambd, 0, n.dy)]
 
 
 @differentiates(std.HardSigmoid)
@@ -247,7 +243,3 @@ def _gelu(op: std.Gelu, n: Adjoint) -> Gradients:
     distribution = (n.b.op(std.Erf, x * math.sqrt(0.5)) + 1) * 0.5
     density = (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
     return [n.dy * (distribution + x * density)]
-
-
-def _equal(x: Expr, number: float) -> Expr:
-    return x.builder.op(std.Equal, x, x.like(number))

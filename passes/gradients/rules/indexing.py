@@ -115,7 +115,7 @@ def _products(op: std.Scatter, n: Adjoint) -> Gradients:
     ones = n.b.op(std.Expand, data.like(1), shape_of(data))
     if not n.needs(2):
         return n.dy * _with_operands(n, ones, updates), None, None
-    zero, nothing = n.b.op(std.Equal, updates, updates.like(0)), n.b.zeros_like(data)
+    zero, nothing = updates.equals(0), n.b.zeros_like(data)
     others = n.b.where(zero, 1, updates)
     whole = _with_operands(n, ones, others)
     count = _with_operands(n, nothing, zero.cast(updates.dtype), reduction="add")
@@ -131,8 +131,8 @@ def _extremes(op: std.Scatter, n: Adjoint) -> Gradients:
     """Equal shares of the data and the updates that are the result."""
     data, updates, y = n.x(), n.x(2), n.y()
     dy = widened(n.dy)
-    own = n.b.op(std.Equal, data, y).cast(dy.dtype)
-    theirs = n.b.op(std.Equal, updates, _found(op, n, y)).cast(dy.dtype)
+    own = data.equals(y).cast(dy.dtype)
+    theirs = updates.equals(_found(op, n, y)).cast(dy.dtype)
     shares = dy / _with_operands(n, own, theirs, reduction="add")
     return own * shares, None, theirs * _found(op, n, shares) if n.needs(2) else None
 

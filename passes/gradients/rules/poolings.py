@@ -82,7 +82,7 @@ def _counted(op: std.AveragePool, axis: SpatialAxis, place: Margins, at: int, n:
         counts = ((elements >= first) & (elements < last)).sum(1)
         return n.b.constant(counts.reshape(-1, *behind), n.dy.dtype)
     numbers = up_to(n.b, windows).unsqueeze(1) * axis.stride + (n.b.ints(*taps.tolist()) - before)
-    inside = n.b.op(std.And, n.b.op(std.GreaterOrEqual, numbers, numbers.like(first)), numbers < last)
+    inside = (numbers >= first) & (numbers < last)
     return inside.cast(ir.DataType.INT64).sum(1).reshape(-1, *behind).cast(n.dy.dtype)
 
 
@@ -112,7 +112,7 @@ def _power_slope(x: Expr, p: int) -> Expr:
     if p == 2:
         return x
     sign = x.builder.op(std.Sign, x)
-    return sign if p == 1 else sign * x.builder.op(std.Pow, x.abs(), x.like(p - 1))
+    return sign if p == 1 else sign * x.abs() ** (p - 1)
 
 
 def _norm_slope(y: Expr, power: int) -> Expr | float:
@@ -120,7 +120,7 @@ def _norm_slope(y: Expr, power: int) -> Expr | float:
     if power == 0:
         return 1.0
     safe = y.builder.where(y > 0, y, 1)
-    return y.builder.where(y > 0, y.builder.op(std.Pow, safe, y.like(power)), 0)
+    return y.builder.where(y > 0, safe**power, 0)
 
 
 @differentiates(std.GlobalAveragePool)
@@ -139,7 +139,7 @@ def _global_max_pool(op: std.GlobalMaxPool, n: Adjoint) -> Gradients:
     sizes = n.b.op(std.Shape, x).slice(0, 2, axis=0)
     flat = reshape_to(x, concat([sizes, n.b.op(std.ReduceProd, tail_of(x, 2), keepdims=1)], 0))
     largest = n.b.op(std.ArgMax, flat, axis=2, keepdims=1)
-    chosen = n.b.op(std.Equal, up_to(n.b, flat.size(2)), largest)
+    chosen = up_to(n.b, flat.size(2)).equals(largest)
     return [reshaped_like(n.b.where(chosen, n.dy.reshape(0, 0, 1), 0), x)]
 
 

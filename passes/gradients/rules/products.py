@@ -62,7 +62,7 @@ def _of_open_ranks(n: Adjoint) -> Gradients:
     b = n.b
     sizes = [shape_of(n.x(0)), shape_of(n.x(1))]
     # The number of axes that a vector lacks.
-    lacking = [b.op(std.Equal, b.op(std.Shape, own), b.ints(1)).cast(ir.DataType.INT64) for own in sizes]
+    lacking = [b.op(std.Shape, own).equals(b.ints(1)).cast(ir.DataType.INT64) for own in sizes]
     one = ir.tensor([1], dtype=ir.DataType.INT64)
     ones = [b.op(std.ConstantOfShape, count, value=one) for count in lacking]
     left, right = b.concat([ones[0], sizes[0]], 0), b.concat([sizes[1], ones[1]], 0)

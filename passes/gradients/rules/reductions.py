@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.formulas.rows import INT64, flatten_rows, reshape_to, tail_of
+from lstm_lower.passes.formulas.rows import flatten_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.gradients.registry import (
     Adjoint,
@@ -55,9 +55,7 @@ class _Reduced:
         if self.op.attribute("noop_with_empty_axes", 0):
             return some
         # Without axes all are reduced.
-        return self.n.b.where(
-            self.n.b.op(std.Equal, self.n.b.op(std.Size, axes), self.n.b.constant(0, INT64)), given, some
-        )
+        return self.n.b.where(self.n.b.op(std.Size, axes).equals(0), given, some)
 
     def _given_axes(self) -> Expr | None:
         written = self.op.written_axes
@@ -89,7 +87,7 @@ def count_of(x: Expr, axes: Sequence[int]) -> Expr | float:
 
 def _zero(y: Expr) -> Expr:
     """Whether a norm is zero, which one that is NaN is not."""
-    return y.builder.op(std.Equal, y, y.like(0))
+    return y.equals(0)
 
 
 # Of the operand x, the result y and its gradient dy, both with the reduced axes, the operand's gradient.
@@ -129,9 +127,9 @@ def _extreme(op: std.Reduction, n: Adjoint) -> Gradients:
     """Equal shares of the elements that are the result; NaN, as in PyTorch, where that is NaN and so equals none."""
     reduced, x = _Reduced(op, n), n.x()
     y = reduced.kept(n.y())
-    chosen = n.b.op(std.Equal, x, y)
+    chosen = x.equals(y)
     share = reduced.kept(n.dy) / reduced.total(chosen.cast(n.dy.dtype))
-    return [expanded_like(n.b.where(chosen, share, n.b.where(n.b.op(std.Equal, y, y), 0, y)), x)]
+    return [expanded_like(n.b.where(chosen, share, n.b.where(y.equals(y), 0, y)), x)]
 
 
 @differentiates(std.ReduceProd)

@@ -100,10 +100,10 @@ class _Sampling:
         numbers = up_to(b, self.size)
         first = up_to(b, apart).unsqueeze(1)
         step = b.sizes([apart])
-        comb = b.op(std.Equal, b.op(std.Mod, numbers, step), first).cast(dy.dtype)
+        comb = (numbers % step).equals(first).cast(dy.dtype)
         found = self.of(concat([comb, comb * numbers.cast(dy.dtype)], 0))
         weights, products = (found.slice(*ends, axis=0) for ends in ((0, apart), (apart, 2**31 - 1)))
-        weighs = b.op(std.Not, b.op(std.Equal, weights, weights.like(0)))
+        weighs = ~weights.equals(0)
         about = products / b.where(weighs, weights, 1)
         # Far along, and where weights of one place nearly cancel, the quotient is not exact.
         lead, wide = first.cast(dy.dtype), step.cast(dy.dtype)

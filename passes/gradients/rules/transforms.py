@@ -63,7 +63,7 @@ def _twofold(n: Adjoint, axes: int, length: Size) -> Expr:
     """2 for each frequency that stands for its conjugate too, else 1, along the first of some axes."""
     b = n.b
     numbers = up_to(b, divided(length, 2) + 1)
-    alone = b.op(std.Or, b.op(std.Equal, numbers, numbers.like(0)), b.op(std.Equal, numbers * 2, numbers.like(length)))
+    alone = numbers.equals(0) | (numbers * 2).equals(length)
     weights = b.where(alone, b.constant(1, n.dy.dtype), 2)
     return weights.unsqueeze(*range(1, axes))
 
@@ -116,6 +116,6 @@ def _det(op: std.Det, n: Adjoint) -> Gradients:
     numbers = up_to(b, x.size(-1))
     # Axes from behind: the matrix, and the row and the column of the one.
     there = [numbers.unsqueeze(*range(1, behind + 1)) if behind else numbers for behind in (0, 1, 2, 3)]
-    one = b.op(std.Equal, there[0], there[2]).cast(x.dtype)
-    minors = b.where(b.op(std.Equal, there[1], there[3]), one, x.unsqueeze(-3, -4))
+    one = there[0].equals(there[2]).cast(x.dtype)
+    minors = b.where(there[1].equals(there[3]), one, x.unsqueeze(-3, -4))
     return [reshaped_like(b.op(std.Det, minors) * n.dy.unsqueeze(-1, -2), x)]

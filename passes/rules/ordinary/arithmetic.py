@@ -45,7 +45,7 @@ _INT64, _UINT64 = ir.DataType.INT64, ir.DataType.UINT64
 def truncated(x: Expr) -> Expr:
     """A number without what is behind its point."""
     b = x.builder
-    return b.where(x < 0, b.op(std.Ceil, x), b.op(std.Floor, x))
+    return b.where(x < 0, b.op(std.Ceil, x), x.floor())
 
 
 def _truncate_div(x: Expr, y: Expr) -> Expr:
@@ -53,7 +53,7 @@ def _truncate_div(x: Expr, y: Expr) -> Expr:
 
 
 def _div_no_nan(x: Expr, y: Expr) -> Expr:
-    return x.builder.where(x.builder.op(std.Equal, y, y.like(0)), 0, x / y)
+    return x.builder.where(y.equals(0), 0, x / y)
 
 
 def _squared_difference(x: Expr, y: Expr) -> Expr:
@@ -69,11 +69,11 @@ def _pow(x: Expr, y: Expr) -> Expr:
     """
     b = x.builder
     if x.dtype.is_floating_point():
-        return b.op(std.Pow, x, y)
-    rest = b.where(y < 64, y, 62 + b.op(std.Mod, y, y.like(2)))
+        return x**y
+    rest = b.where(y < 64, y, 62 + y % 2)
     factors = []
     for bit in range(6):
-        odd = b.op(std.Mod, rest, rest.like(2)) > 0
+        odd = rest % 2 > 0
         factors.append(b.where(odd, x, 1))
         if bit < 5:
             x, rest = x * x, rest / 2
@@ -83,9 +83,9 @@ def _pow(x: Expr, y: Expr) -> Expr:
 def atan2(y: Expr, x: Expr) -> Expr:
     """The angle from the nearest axis, whose tangent is at most 1, taken from or added to that of the axis."""
     b = x.builder
-    tall, wide = b.op(std.Abs, y), b.op(std.Abs, x)
+    tall, wide = y.abs(), x.abs()
     # Also of two zeros, and of two infinities, which have no quotient.
-    equal = b.op(std.Equal, tall, wide)
+    equal = tall.equals(wide)
     corner = b.where(tall > 0, tall.like(1), 0)
     tangent = b.where(equal, corner, tall.minimum(wide) / tall.maximum(wide))
     angle = atan(tangent) if x.dtype == ir.DataType.DOUBLE else b.op(std.Atan, tangent)
@@ -96,7 +96,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
 
 def _negative(x: Expr) -> Expr:
     """Whether a number has a minus sign: even a zero may."""
-    return x.builder.op(std.Or, x < 0, 1 / x < 0)
+    return (x < 0) | (1 / x < 0)
 
 
 def _left_shift(x: Expr, y: Expr) -> Expr:
@@ -111,7 +111,7 @@ def _right_shift(x: Expr, y: Expr) -> Expr:
 
 
 def _floor_div(x: Expr, y: Expr) -> Expr:
-    return (x - x.builder.op(std.Mod, x, y)) / y
+    return (x - x % y) / y
 
 
 def _power_of_two(exponent: Expr) -> Expr:

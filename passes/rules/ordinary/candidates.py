@@ -43,7 +43,7 @@ def sampler(n: Node) -> dict[str, Expr]:
     if n.unique:
 
         def missing(found: list[Expr]) -> Expr:
-            return b.op(std.Less, b.op(std.Size, _first(found[0])[0]), tries)
+            return b.op(std.Size, _first(found[0])[0]) < tries
 
         def more(inner: Builder, number: Expr, found: list[Expr]) -> list[Expr]:  # noqa: ARG001
             # A generator of its own: this one's first numbers are others than those that there are.
@@ -64,7 +64,7 @@ def _draws(n: Node, count: Expr, stream: str) -> Expr:
     fractions, classes = drawn(n, count, DOUBLE, stream=stream), n.builder.constant(n.range_max, INT64)
     if n.op is UniformCandidateSampler:
         return places(fractions, classes)
-    powers = n.builder.op(std.Exp, fractions * math.log1p(n.range_max))
+    powers = (fractions * math.log1p(n.range_max)).exp()
     return (powers.cast(INT64) - 1).minimum(n.range_max - 1)
 
 
@@ -82,11 +82,11 @@ def _expected(n: Node, classes: Expr, tries: Expr) -> Expr:
     if n.op is UniformCandidateSampler:
         probability = full(b.op(std.Shape, wide), 1 / n.range_max, DOUBLE)
     else:
-        probability = b.op(std.Log, (wide + 2.0) / (wide + 1.0)) * (1 / math.log1p(n.range_max))
+        probability = ((wide + 2.0) / (wide + 1.0)).log() * (1 / math.log1p(n.range_max))
     often = probability * float(n.num_sampled)
     if n.unique:
-        missed = b.op(std.Exp, b.op(std.Log, 1.0 - probability) * tries.cast(DOUBLE))
-        often = b.where(b.op(std.Equal, tries, tries.like(n.num_sampled)), often, 1.0 - missed)
+        missed = ((1.0 - probability).log() * tries.cast(DOUBLE)).exp()
+        often = b.where(tries.equals(n.num_sampled), often, 1.0 - missed)
     return often.cast(FLOAT)
 
 
@@ -94,7 +94,7 @@ def _expected(n: Node, classes: Expr, tries: Expr) -> Expr:
 def accidental_hits(n: Node) -> dict[str, Expr]:
     """Each true class compared with each sample; of equal samples the last one counts."""
     b = n.builder
-    equal = b.op(std.Equal, n.true_classes.unsqueeze(2), n.sampled_candidates).cast(INT64)
+    equal = n.true_classes.unsqueeze(2).equals(n.sampled_candidates).cast(INT64)
     last = (equal * (up_to(b, n.sampled_candidates.size(0)) + 1)).reduce(std.ReduceMax, 2, keepdims=False)
     found = b.op(std.NonZero, last)
     rows = found.slice(0, 1, axis=0).reshape(-1)

@@ -29,7 +29,7 @@ from lstm_lower.passes.rules.registry import Node, lowers
 
 def is_finite(x: Expr) -> Expr:
     """Whether it is finite: a comparison with NaN does not hold."""
-    return x.builder.op(std.Abs, x) < math.inf
+    return x.abs() < math.inf
 
 
 lowers_by(
@@ -55,16 +55,16 @@ def equal(n: Node) -> dict[str, Expr]:
     x, y = n.call.operands["x"].shape, n.call.operands["y"].shape
     if info.shape == () and (x or y):
         return {"z": n.builder.constant(False, ir.DataType.BOOL)}  # noqa: FBT003
-    return {"z": n.builder.op(std.Equal, widened(n.x), widened(n.y))}
+    return {"z": widened(n.x).equals(widened(n.y))}
 
 
 @lowers(NotEqual, repeatable=True)
 def not_equal(n: Node) -> dict[str, Expr]:
     """The contrary."""
-    return {"z": n.builder.op(std.Not, equal(n)["z"])}
+    return {"z": ~equal(n)["z"]}
 
 
 @lowers(ApproximateEqual, repeatable=True)
 def approximate_equal(n: Node) -> dict[str, Expr]:
     """The distance compared with the tolerance."""
-    return {"z": n.builder.op(std.Abs, n.x - n.y) < n.tolerance}
+    return {"z": (n.x - n.y).abs() < n.tolerance}

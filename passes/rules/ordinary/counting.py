@@ -33,15 +33,14 @@ def bucketize(n: Node) -> dict[str, Expr]:
     b = n.builder
     x = n.input if n.input.dtype == ir.DataType.DOUBLE else n.input.cast(ir.DataType.FLOAT)
     boundaries = b.constant(np.asarray(n.boundaries, np.float32), x.dtype)
-    return {"output": _count(b.op(std.Not, x.unsqueeze(-1) < boundaries))}
+    return {"output": _count(~(x.unsqueeze(-1) < boundaries))}
 
 
 @lowers(LowerBound, UpperBound, repeatable=True)
 def bound(n: Node) -> dict[str, Expr]:
     """Each value compared with its row."""
-    b = n.builder
     row, value = computed(n.moved("sorted_inputs")).unsqueeze(1), computed(n.moved("values")).unsqueeze(2)
-    return {"output": _count(row < value if n.op is LowerBound else b.op(std.Not, value < row))}
+    return {"output": _count(row < value if n.op is LowerBound else ~(value < row))}
 
 
 def _weights(weights: Expr, count: Expr) -> Expr:

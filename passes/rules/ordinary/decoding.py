@@ -20,11 +20,11 @@ def ctc_greedy_decoder(n: Node) -> dict[str, Expr]:
     active = steps < n.sequence_length.cast(_INT64).unsqueeze(0)
     best = b.op(std.ArgMax, n.inputs, axis=2, keepdims=0)
     blank = _size(n, "C").reshape() + n.blank_index if n.blank_index < 0 else b.constant(n.blank_index, _INT64)
-    kept = b.op(std.And, active, b.op(std.Not, b.op(std.Equal, best, blank)))
+    kept = active & ~best.equals(blank)
     if n.merge_repeated:
         # No class is -1, which stands before the first step.
         before = b.op(std.Pad, best, b.ints(1, 0, -1, 0), b.constant(-1, _INT64))
-        kept = b.op(std.And, kept, b.op(std.Not, b.op(std.Equal, best, before)))
+        kept = kept & ~best.equals(before)
     member = kept.cast(_INT64).transpose(1, 0)
     places = b.op(std.NonZero, member).transpose(1, 0)
     before = b.op(std.CumSum, member, b.constant(1, _INT64), exclusive=1)

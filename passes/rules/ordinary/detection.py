@@ -67,7 +67,7 @@ class _Axis:
         many = first * last + up_to(b, made).cast(_FLOAT) * ((end - first) * last / steps)
         # One pixel shows the middle.
         self.places = b.where(made > 1, many, (first + end) * 0.5 * last)
-        within = [b.op(std.Not, x) for x in (self.places < 0, self.places > last)]
+        within = [~x for x in (self.places < 0, self.places > last)]
         self.inside = b.op(std.And, *within)
 
     def pixels(self, places: Expr) -> Expr:
@@ -92,22 +92,21 @@ def _cut(n: Node, image: Expr, rows: Expr, columns: Expr) -> Expr:
 
     if n.method == "nearest":
         # Halves go up.
-        row, column = (b.op(std.Floor, a.places) + _half(a.places).cast(_FLOAT) for a in (y, x))
+        row, column = (a.places.floor() + _half(a.places).cast(_FLOAT) for a in (y, x))
         made = at(row, column)
     else:
-        (top, bottom), (left, right) = ((b.op(std.Floor, a.places), b.op(std.Ceil, a.places)) for a in (y, x))
+        (top, bottom), (left, right) = ((a.places.floor(), b.op(std.Ceil, a.places)) for a in (y, x))
         down, across = behind(y.places - top, 2), behind(x.places - left, 1)
         corners = ((at(row, left), at(row, right)) for row in (top, bottom))
         above, below = (first_one + (second - first_one) * across for first_one, second in corners)
         made = above + (below - above) * down
-    inside = b.op(std.And, behind(y.inside, 2), behind(x.inside, 1))
+    inside = behind(y.inside, 2) & behind(x.inside, 1)
     return b.where(inside, made, n.get("extrapolation_value", 0.0))
 
 
 def _half(places: Expr) -> Expr:
     """Which places lie in the second half of a pixel."""
-    b = places.builder
-    return b.op(std.Not, places - b.op(std.Floor, places) < 0.5)
+    return ~(places - places.floor() < 0.5)
 
 
 @lowers(CropAndResize, repeatable=True)

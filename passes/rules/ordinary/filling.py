@@ -78,7 +78,7 @@ def broadcast_args(n: Node) -> dict[str, Expr]:
     for shape, length in zip(shapes, lengths, strict=True):
         ones = b.op(std.ConstantOfShape, rank - length, value=ir.tensor([1], dtype=INT64))
         padded.append(concat([ones, shape], 0))
-    return {"r0": b.where(b.op(std.Equal, padded[0], padded[0].like(1)), padded[1], padded[0])}
+    return {"r0": b.where(padded[0].equals(1), padded[1], padded[0])}
 
 
 @lowers(Range, repeatable=True)

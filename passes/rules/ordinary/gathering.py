@@ -77,7 +77,7 @@ def one_hot(n: Node) -> dict[str, Expr]:
     if n.axis != -1:
         behind = rank_of(n, "indices", indices) - n.op.place(n.call)
         places = places.unsqueeze(*range(1, behind + 1)) if behind else places
-    hot = b.op(std.Equal, indices.unsqueeze(int(n.axis)), places)
+    hot = indices.unsqueeze(int(n.axis)).equals(places)
     return {"output": b.where(hot, computed(n.moved("on_value")), computed(n.moved("off_value")))}
 
 

@@ -68,7 +68,7 @@ def _cubics(n: Node, images: Expr, axis: int, made: Expr) -> Expr:
         scale = b.where(made > 1, last.cast(_FLOAT) / (made - 1).maximum(1).cast(_FLOAT), scale)
     numbers = _numbers(made, images)
     places = (numbers + 0.5) * scale - 0.5 if squares else numbers * scale
-    below = b.op(std.Floor, places)
+    below = places.floor()
     beyond = b.op(std.Round, (places - below) * 1024.0) / 1024.0
     weights = []
     for step in (-1, 0, 1, 2):
@@ -79,8 +79,8 @@ def _cubics(n: Node, images: Expr, axis: int, made: Expr) -> Expr:
         pixel = below.cast(INT64) + step
         bounded = pixel.maximum(0).minimum(last)
         weight = far if step in (-1, 2) else near
-        weight = b.where(b.op(std.Equal, pixel, bounded), weight, 0.0) if squares else weight
-        here = b.op(std.Equal, bounded.unsqueeze(1), up_to(b, size)).cast(_FLOAT)
+        weight = b.where(pixel.equals(bounded), weight, 0.0) if squares else weight
+        here = bounded.unsqueeze(1).equals(up_to(b, size)).cast(_FLOAT)
         weights.append((weight, here))
     total = sum((weight for weight, _ in weights[1:]), weights[0][0])
     parts = [(weight / total if squares else weight).unsqueeze(1) * here for weight, here in weights]
@@ -174,7 +174,7 @@ def _weighed(n: Node, images: Expr, made: list[Expr]) -> Expr:
         weight = b.where(away > KERNELS[n.kernel_type], 0.0, _KERNELS[n.kernel_type](away))
         total = weight.sum(1, keepdims=True)
         counts = total.abs() > 1000 * float(np.finfo(np.float32).tiny)
-        beyond = b.op(std.Or, places < 0.0, places > length).unsqueeze(1)
+        beyond = ((places < 0.0) | (places > length)).unsqueeze(1)
         weights.append(b.where(beyond, 0.0, weight / b.where(counts, total, 1.0)))
     return _sampled(images, *weights)
 
@@ -225,22 +225,17 @@ def _within(n: Node, places: Expr, size: Expr) -> Expr:
     if n.fill_mode == "REFLECT":
         # Whole turns to the front and back again do not count.
         twice = length * 2.0
-        before = places + twice * _whole(-places / twice)
+        before = places + twice * (-places / twice).floor()
         before = b.where(before < -length, before + twice, -before - 1.0)
-        behind = places - twice * _whole(places / twice)
+        behind = places - twice * (places / twice).floor()
         behind = b.where(behind < length, behind, twice - behind - 1.0)
         places = b.where(places < 0.0, before, b.where(places > last, behind, places))
     if n.fill_mode == "WRAP":
         around = last.maximum(1.0)
-        before = places + length * (_whole(-places / around) + 1.0)
-        behind = places - length * _whole(places / around)
+        before = places + length * ((-places / around).floor() + 1.0)
+        behind = places - length * (places / around).floor()
         places = b.where(places < 0.0, before, b.where(places > last, behind, places))
     return places.maximum(0.0).minimum(last)
-
-
-def _whole(x: Expr) -> Expr:
-    """The whole part of numbers that are not negative."""
-    return x.builder.op(std.Floor, x)
 
 
 @lowers(ImageProjectiveTransformV2, ImageProjectiveTransformV3, repeatable=True)
@@ -258,7 +253,7 @@ def image_projective_transform(n: Node) -> dict[str, Expr]:
         return made
 
     depth = line(6) + 1.0
-    gone = b.op(std.Equal, depth, depth.like(0.0))
+    gone = depth.equals(0.0)
     across, down = (
         _within(n, (line(first) + letters[first + 2]) / b.where(gone, 1.0, depth), size.reshape())
         for first, size in ((0, width), (3, height))
@@ -269,20 +264,17 @@ def image_projective_transform(n: Node) -> dict[str, Expr]:
     starts = (up_to(b, count) * (height * width)).unsqueeze(1, 2)
 
     def read(row: Expr, column: Expr) -> Expr:
-        inside = [
-            b.op(std.And, b.op(std.Not, at < 0.0), at < size.cast(_FLOAT))
-            for at, size in ((row, height), (column, width))
-        ]
+        inside = [~(at < 0.0) & (at < size.cast(_FLOAT)) for at, size in ((row, height), (column, width))]
         inside_both = b.op(std.And, *inside)
         at = [b.where(inside_both, x, 0.0).cast(INT64) for x in (row, column)]
         pixels = b.op(std.Gather, flat, starts + at[0] * width + at[1], axis=0)
-        seen = b.op(std.And, inside_both, b.op(std.Not, gone)).unsqueeze(3)
+        seen = (inside_both & ~gone).unsqueeze(3)
         return b.where(seen, pixels, fill)
 
     if n.interpolation == "NEAREST":
         made_image = read(_rounded(down), _rounded(across))
     else:
-        top, left = b.op(std.Floor, down), b.op(std.Floor, across)
+        top, left = down.floor(), across.floor()
         bottom, right = top + 1.0, left + 1.0
 
         def share(part: Expr) -> Expr:
@@ -299,7 +291,7 @@ def image_projective_transform(n: Node) -> dict[str, Expr]:
 def _rounded(x: Expr) -> Expr:
     """The nearest whole number, halves away from zero."""
     b = x.builder
-    return b.op(std.Sign, x) * b.op(std.Floor, x.abs() + 0.5)
+    return b.op(std.Sign, x) * (x.abs() + 0.5).floor()
 
 
 def _channels(pixels: Expr) -> list[Expr]:
@@ -315,9 +307,9 @@ def _hue(rgb: Expr) -> list[Expr]:
     saturation = b.where(value > 0.0, extent / b.where(value > 0.0, value, 1.0), 0.0)
     sixth = rgb.like(1.0) / (b.where(extent > 0.0, extent, 1.0) * 6.0)
     hue = b.where(
-        b.op(std.Equal, red, value),
+        red.equals(value),
         (green - blue) * sixth,
-        b.where(b.op(std.Equal, green, value), (blue - red) * sixth + 2 / 6, (red - green) * sixth + 4 / 6),
+        b.where(green.equals(value), (blue - red) * sixth + 2 / 6, (red - green) * sixth + 4 / 6),
     )
     hue = b.where(extent > 0.0, hue, 0.0)
     return [b.where(hue < 0.0, hue + 1.0, hue), saturation, value]
@@ -347,7 +339,7 @@ def adjust_hue(n: Node) -> dict[str, Expr]:
     """Turned, and back to less than once round."""
     hue, saturation, value = _hue(n.images)
     turned = hue + n.delta
-    return {"output": _coloured(turned - _whole(turned), saturation, value)}
+    return {"output": _coloured(turned - turned.floor(), saturation, value)}
 
 
 @lowers(AdjustSaturation, repeatable=True)

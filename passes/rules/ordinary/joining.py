@@ -74,6 +74,6 @@ def dynamic_partition(n: Node) -> dict[str, list[Expr]]:
     groups = n.partitions if rank == 1 else n.partitions.reshape(-1)
     found = []
     for number in range(int(n.num_partitions)):
-        places = b.op(std.NonZero, b.op(std.Equal, groups, groups.like(number))).reshape(-1)
+        places = b.op(std.NonZero, groups.equals(number)).reshape(-1)
         found.append(b.op(std.Gather, rows, places, axis=0))
     return {"outputs": found}

@@ -25,7 +25,7 @@ def _same(x: Expr) -> Expr:
 
 def _sigmoid(x: Expr) -> Expr:
     """Written out: onnxruntime's Sigmoid is exact to an absolute 1e-8 only, which shows where the result is small."""
-    return x.builder.op(std.Reciprocal, 1 + x.builder.op(std.Exp, -x))
+    return x.builder.op(std.Reciprocal, 1 + (-x).exp())
 
 
 def _rounded(x: Expr) -> Expr:
@@ -64,7 +64,7 @@ def _selu(x: Expr) -> Expr:
 
 
 def _softplus(x: Expr) -> Expr:
-    return transcendental.log_of_one_and(x.builder.op(std.Exp, -x.builder.op(std.Abs, x))) + x.maximum(0)
+    return transcendental.log_of_one_and((-x.abs()).exp()) + x.maximum(0)
 
 
 lowers_by(
@@ -76,7 +76,7 @@ lowers_by(
         math.Square: lambda x: x * x,
         math.Invert: _invert,
         math.Sqrt: standard(std.Sqrt),
-        math.Rsqrt: lambda x: x.builder.op(std.Reciprocal, x.builder.op(std.Sqrt, x)),
+        math.Rsqrt: lambda x: x.builder.op(std.Reciprocal, x.sqrt()),
         math.Reciprocal: standard(std.Reciprocal),
         math.Exp: standard(std.Exp),
         math.Log: standard(std.Log),
@@ -107,7 +107,7 @@ lowers_by(
         math.Elu: _or_in_float64(std.Elu, _elu),
         math.Selu: _or_in_float64(std.Selu, _selu),
         math.Softplus: _or_in_float64(std.Softplus, _softplus),
-        math.Softsign: lambda x: x / (1 + x.builder.op(std.Abs, x)),
+        math.Softsign: lambda x: x / (1 + x.abs()),
         passing.Identity: _same,
         passing.RefIdentity: _same,
         passing.StopGradient: detached,

@@ -77,7 +77,7 @@ class Band:
         b = diagonals.builder
         row, column = up_to(b, self.rows).unsqueeze(1), up_to(b, self.columns)
         diagonal = column - row
-        inside = b.op(std.And, diagonal > self.low - 1, diagonal < self.high + 1)
+        inside = (diagonal > self.low - 1) & (diagonal < self.high + 1)
         place = row.minimum(column) + self.offset(diagonal)
         if self.low != self.high:
             place = place + (self.high - diagonal) * b.sizes([diagonals.size(-1)])
@@ -98,7 +98,7 @@ def matrix_diag(n: Node) -> dict[str, Expr]:
     """The diagonal where row and column are the same."""
     b, x = n.builder, computed(n.moved("diagonal"))
     numbers = up_to(b, x.size(-1))
-    same = b.op(std.Equal, numbers.unsqueeze(1), numbers)
+    same = numbers.unsqueeze(1).equals(numbers)
     return {"output": b.where(same, x.unsqueeze(-1), 0)}
 
 
@@ -141,8 +141,8 @@ def matrix_diag_part(n: Node) -> dict[str, Expr]:
     diagonal = b.constant([[k] for k in range(band.high, band.low - 1, -1)], INT64)
     place = up_to(b, band.longest) - band.offset(diagonal)
     row, column = place - diagonal.minimum(0), place + diagonal.maximum(0)
-    within = b.op(std.And, row < b.sizes([rows]), column < b.sizes([columns]))
-    valid = b.op(std.And, place > -1, within)
+    within = (row < b.sizes([rows])) & (column < b.sizes([columns]))
+    valid = (place > -1) & within
     number = b.where(valid, row * b.sizes([columns]) + column, 0)
     if band.low == band.high:
         number, valid = number.squeeze(0), valid.squeeze(0)
@@ -160,7 +160,7 @@ def matrix_band_part(n: Node) -> dict[str, Expr]:
     kept = []
     for name, distance in (("num_lower", row - column), ("num_upper", column - row)):
         most = getattr(n, name).cast(INT64)
-        kept.append(b.op(std.Or, most < 0, b.op(std.LessOrEqual, distance, most)))
+        kept.append((most < 0) | (distance <= most))
     band = b.where(b.op(std.And, *kept), x, 0)
     return {"band": band if x.shape is None else b.set_shape(band, x.shape)}
 

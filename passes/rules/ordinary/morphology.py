@@ -30,7 +30,7 @@ def _places(n: Node, at: int) -> tuple[Expr, Expr]:
     starts = up_to(b, count) * axis.stride - b.sizes([margins(axis, size, count).before])
     places = starts.unsqueeze(1) + up_to(b, axis.kernel) * axis.dilation
     bounded = places.minimum(b.sizes([size]) - 1).maximum(0)
-    return bounded, b.op(std.Equal, places, bounded)
+    return bounded, places.equals(bounded)
 
 
 def _windows(n: Node, image: Expr) -> Expr:
@@ -44,12 +44,12 @@ def _sums(n: Node) -> Expr:
     b, dtype = n.builder, n.moved("input").dtype
     added = _windows(n, computed(n.moved("input"))) + computed(n.moved("filter")).unsqueeze(1)
     (_, in_rows), (_, in_columns) = (_places(n, at) for at in (0, 1))
-    counts = b.op(std.And, in_rows.unsqueeze(2, 3, 4), in_columns.unsqueeze(2))
+    counts = in_rows.unsqueeze(2, 3, 4) & in_columns.unsqueeze(2)
     if not added.dtype.is_floating_point():
         # Sums of small integers wrap.
         return b.where(counts, computed(added.cast(dtype)), int(np.iinfo(dtype.numpy()).min))
     least = float(finfo(dtype.numpy()).min)  # type: ignore[no-untyped-call]
-    counts = b.op(std.And, counts, b.op(std.Not, b.op(std.IsNaN, added)))
+    counts = counts & ~b.op(std.IsNaN, added)
     return b.where(counts, added, least).maximum(least)
 
 
@@ -67,7 +67,7 @@ def _shared_out(n: Node) -> Expr:
     flat = b.concat([batch, rows, columns, channels, kernel_rows * kernel_columns], 0)
     competing = reshape_to(sums.transpose(0, 1, 3, 5, 2, 4), flat)
     largest = b.op(std.ArgMax, competing, axis=-1, keepdims=1)
-    own = b.op(std.Equal, largest, up_to(b, kernel_rows * kernel_columns))
+    own = largest.equals(up_to(b, kernel_rows * kernel_columns))
     shared = b.where(own, n.out_backprop.unsqueeze(4), 0)
     shape = b.concat([batch, rows, columns, channels, kernel_rows, kernel_columns], 0)
     return reshape_to(shared, shape).transpose(0, 1, 4, 2, 5, 3)

@@ -83,7 +83,7 @@ def _nearest(n: Node, images: Expr, sizes: Sequence[Expr]) -> Expr:
     """Chosen rows, and chosen columns of these."""
     for number, made in enumerate(sizes, start=1):
         axis = _Axis(n, images, made, number)
-        places = n.builder.op(std.Floor, axis.places + 0.5 if n.align_corners else axis.places)
+        places = (axis.places + 0.5 if n.align_corners else axis.places).floor()
         images = n.builder.op(std.Gather, images, axis.pixels(places), axis=number)
     return images
 
@@ -94,7 +94,7 @@ def _bilinear(n: Node, images: Expr, sizes: Sequence[Expr]) -> Expr:
     for number in (2, 1):
         axis = _Axis(n, images, sizes[number - 1], number)
         places = axis.places - 0.5 if n.half_pixel_centers else axis.places
-        below = b.op(std.Floor, places)
+        below = places.floor()
         first, second = (
             b.op(std.Gather, images, axis.pixels(whole), axis=number) for whole in (below, b.op(std.Ceil, places))
         )

@@ -94,7 +94,7 @@ def _on_diagonals(x: Expr, labels: tuple[str, ...], wanted: tuple[str, ...]) -> 
             numbers.reshape(*(-1 if place == own else 1 for place in range(len(wanted))))
             for own in (first[wanted[axis]], axis)
         )
-        spread = b.where(b.op(std.Equal, rows, columns), spread, 0)
+        spread = b.where(rows.equals(columns), spread, 0)
     return spread
 
 

@@ -52,10 +52,10 @@ class _Grid:
     def of(cls, n: Node) -> _Grid:
         b, fixed = n.builder, n.op in (FakeQuantWithMinMaxArgs, FakeQuantWithMinMaxArgsGradient)
         least, most = (b.constant(end, _FLOAT) for end in (n.min, n.max)) if fixed else (n.min, n.max)
-        empty = b.op(std.And, b.op(std.Equal, least, least.like(0)), b.op(std.Equal, most, most.like(0)))
+        empty = least.equals(0) & most.equals(0)
         first, last = int(n.narrow_range), 2**n.num_bits - 1
         step = b.where(empty, 1, (most - least) / (last - first))
-        zero = b.op(std.Floor, (first - least / step).maximum(first).minimum(last) + 0.5)
+        zero = ((first - least / step).maximum(first).minimum(last) + 0.5).floor()
         return cls((first - zero) * step, (last - zero) * step, step, empty)
 
 
@@ -64,9 +64,9 @@ def rounded(n: Node) -> dict[str, Expr]:
     """The nearest number of the grid."""
     b, grid = n.builder, _Grid.of(n)
     inverse = b.op(std.Reciprocal, grid.step)
-    zero = b.op(std.Floor, 0.5 - grid.low * inverse)
+    zero = (0.5 - grid.low * inverse).floor()
     inside = n.inputs.minimum(grid.high).maximum(grid.low)
-    steps = b.op(std.Floor, (inside - grid.low) * inverse - zero + 0.5)
+    steps = ((inside - grid.low) * inverse - zero + 0.5).floor()
     return {"outputs": b.where(grid.empty, 0, steps * grid.step)}
 
 
@@ -74,16 +74,16 @@ def rounded(n: Node) -> dict[str, Expr]:
 def fixed_gradient(n: Node) -> dict[str, Expr]:
     """Of the identity on the grid's range."""
     below, above = _beyond(n, _Grid.of(n))
-    return {"backprops": n.builder.where(n.builder.op(std.Or, below, above), 0, n.gradients)}
+    return {"backprops": n.builder.where(below | above, 0, n.gradients)}
 
 
 @lowers(FakeQuantWithMinMaxVarsGradient, FakeQuantWithMinMaxVarsPerChannelGradient, repeatable=True)
 def gradient(n: Node) -> dict[str, Expr]:
     """Of the identity on the grid's range, and of its ends beyond."""
     b, dy, grid = n.builder, n.gradients, _Grid.of(n)
-    below, above = (b.op(std.And, side, b.op(std.Not, grid.empty)) for side in _beyond(n, grid))
+    below, above = (side & ~grid.empty for side in _beyond(n, grid))
     return {
-        "backprops_wrt_input": b.where(b.op(std.Or, below, above), 0, dy),
+        "backprops_wrt_input": b.where(below | above, 0, dy),
         "backprop_wrt_min": _total(n, b.where(below, dy, 0)),
         "backprop_wrt_max": _total(n, b.where(above, dy, 0)),
     }
@@ -147,14 +147,14 @@ def quantized_and_dequantized(n: Node) -> dict[str, Expr]:
         x = x.minimum(most).maximum(least)
     x = x * b.where(lower, by_least, by_most)
     half_up = n.get("round_mode", "") == "HALF_UP"
-    return {"output": (b.op(std.Floor, x + 0.5) if half_up else b.op(std.Round, x)) * step}
+    return {"output": ((x + 0.5).floor() if half_up else b.op(std.Round, x)) * step}
 
 
 @lowers(QuantizeAndDequantizeV4Grad, repeatable=True)
 def quantized_and_dequantized_grad(n: Node) -> dict[str, Expr]:
     """Of the identity on the range."""
     b, x = n.builder, n.input
-    within = [b.op(std.Not, x < _along_axis(n, n.input_min)), b.op(std.Not, x > _along_axis(n, n.input_max))]
+    within = [~(x < _along_axis(n, n.input_min)), ~(x > _along_axis(n, n.input_max))]
     nothing = {f"input_{end}_backprop": b.zeros_like(n.operand(f"input_{end}")) for end in ("min", "max")}
-    inside = b.op(std.And, b.op(std.And, *within), b.op(std.Not, b.op(std.IsNaN, x)))
+    inside = b.op(std.And, *within) & ~b.op(std.IsNaN, x)
     return {"input_backprop": n.gradients * inside.cast(x.dtype), **nothing}

@@ -37,7 +37,7 @@ def _added(zeros: Expr, places: Expr, values: Expr) -> Expr:
     b = zeros.builder
     if b.opset >= 16:
         return b.op(std.ScatterND, zeros, places.unsqueeze(1), values, reduction="add")
-    here = b.op(std.Equal, up_to(b, b.op(std.Shape, zeros)).unsqueeze(1), places.unsqueeze(0))
+    here = up_to(b, b.op(std.Shape, zeros)).unsqueeze(1).equals(places.unsqueeze(0))
     return zeros + (here.cast(INT64) * values.unsqueeze(0)).sum(1)
 
 
@@ -142,7 +142,7 @@ def ragged_range(n: Node) -> dict[str, Expr]:
         lengths = b.op(std.Ceil, ((limit - start) / step).abs()).cast(INT64)
     else:
         lengths = (((limit - start).abs() + step.abs()).cast(INT64) - 1) / step.abs().cast(INT64)
-    forward = b.op(std.Equal, b.op(std.Sign, limit - start), b.op(std.Sign, step))
+    forward = b.op(std.Sign, limit - start).equals(b.op(std.Sign, step))
     splits = _splits_of(b.where(forward, lengths, 0))
     owners = _owners(splits)
     first, by = (b.op(std.Gather, x, owners, axis=0) for x in (start, step))

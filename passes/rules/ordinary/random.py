@@ -73,7 +73,7 @@ def uniform(n: Node) -> dict[str, Expr]:
     numbers = drawn(n, n.shape.cast(INT64), _precise(dtype))
     if dtype in _BITS:
         parts = 2.0 ** _BITS[dtype]
-        numbers = n.builder.op(std.Floor, numbers * parts) * (1 / parts)
+        numbers = (numbers * parts).floor() * (1 / parts)
     return {"output": numbers.cast(dtype)}
 
 
@@ -118,11 +118,11 @@ def gamma(n: Node) -> dict[str, Expr]:
     cube = x / (d * 9.0).sqrt() + 1.0
     v = cube * cube * cube
     uniform_numbers = drawn(n, every, alpha.dtype, stream="accepted").maximum(_LEAST)
-    log_v = b.op(std.Log, v.maximum(_LEAST))
-    accepted = b.op(std.And, v > 0.0, b.op(std.Log, uniform_numbers) < x * x * 0.5 + d - d * v + d * log_v)
+    log_v = v.maximum(_LEAST).log()
+    accepted = (v > 0.0) & (uniform_numbers.log() < x * x * 0.5 + d - d * v + d * log_v)
     numbers = _first(v, accepted) * d
-    power = b.op(std.Log, drawn(n, sizes, alpha.dtype, stream="below").maximum(_LEAST)) / alpha
-    return {"output": b.where(alpha < 1.0, numbers * b.op(std.Exp, power), numbers).cast(dtype)}
+    power = drawn(n, sizes, alpha.dtype, stream="below").maximum(_LEAST).log() / alpha
+    return {"output": b.where(alpha < 1.0, numbers * power.exp(), numbers).cast(dtype)}
 
 
 @lowers(RandomUniformInt)
@@ -163,8 +163,8 @@ def sampled(logits: Expr, fractions: Expr) -> Expr:
     b, wide = logits.builder, logits.cast(DOUBLE)
     finite = wide.abs() < float("inf")
     largest = b.where(finite, wide, -1.7e308).reduce(std.ReduceMax, 1)
-    weights = b.where(finite, b.op(std.Exp, wide - largest), 0.0)
+    weights = b.where(finite, (wide - largest).exp(), 0.0)
     cumulative = b.op(std.CumSum, weights, b.constant(1, INT64))
     sought = fractions * cumulative.slice(-1, 1 << 62, axis=1)
-    passed = b.op(std.Not, sought.unsqueeze(2) < cumulative.unsqueeze(1))
+    passed = ~(sought.unsqueeze(2) < cumulative.unsqueeze(1))
     return passed.cast(INT64).sum(2)

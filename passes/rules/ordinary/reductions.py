@@ -142,10 +142,10 @@ def extreme(n: Node) -> dict[str, Expr]:
 @lowers(All, Any, repeatable=True)
 def quantified(n: Node) -> dict[str, Expr]:
     """Counts those that hold, or that do not."""
-    b, every = n.builder, n.op is All
-    x = b.op(std.Not, n.input) if every else n.input
+    _b, every = n.builder, n.op is All
+    x = ~n.input if every else n.input
     found = reduced(n, std.ReduceSum, x.cast(ir.DataType.INT32)) > 0
-    return {"output": b.op(std.Not, found) if every else found}
+    return {"output": ~found if every else found}
 
 
 @lowers(ArgMax, ArgMin, repeatable=True)

@@ -30,7 +30,7 @@ def where(n: Node) -> dict[str, Expr]:
     b, x = n.builder, n.moved("condition")
     if x.dtype.name != "BOOL":
         x = computed(x)
-        x = b.op(std.Not, b.op(std.Equal, x, x.like(0)))
+        x = ~x.equals(0)
     if x.shape == ():
         count = x.cast(INT64).reshape(1)
         return {"index": full(b.sizes([count, 0]), 0, INT64)}
@@ -53,7 +53,7 @@ def list_diff(n: Node) -> dict[str, Expr]:
         # The order of axes in the gradient of a product along some of them; a Transpose has it as an attribute.
         kept = np.flatnonzero(~np.isin(known, others))
         return {"out": b.constant(known[kept], x.dtype), "idx": b.constant(kept, INT64)}
-    equal = b.op(std.Equal, x.unsqueeze(1), y.unsqueeze(0)).cast(INT64).sum(1)
+    equal = x.unsqueeze(1).equals(y.unsqueeze(0)).cast(INT64).sum(1)
     places = b.op(std.NonZero, equal < 1).reshape(-1)
     return {"out": b.op(std.Gather, x, places, axis=0), "idx": places}
 

@@ -6,7 +6,6 @@ import math
 
 import onnx_ir as ir
 
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.ordinary.special import Polygamma, Zeta
 from lstm_lower.passes.formulas import gamma
@@ -27,7 +26,7 @@ def polygamma(n: Node) -> dict[str, Expr]:
         # The order may have more axes than the operand.
         value = (gamma.polygamma(x, first) if first else gamma.digamma(x)) + b.zeros_like(order)
     else:
-        value = b.where(b.op(std.Equal, order, order.like(0)), gamma.digamma(x), gamma.polygamma_of(order, x))
-    odd = b.op(std.And, order > 0, b.op(std.Equal, order, b.op(std.Floor, order / 2) * 2 + 1))
+        value = b.where(order.equals(0), gamma.digamma(x), gamma.polygamma_of(order, x))
+    odd = (order > 0) & order.equals((order / 2).floor() * 2 + 1)
     at_pole = b.where(odd, math.inf, order.like(math.nan))
     return {"z": b.where(gamma.whole_until_0(x), at_pole, value).cast(n.x.dtype)}

@@ -36,7 +36,7 @@ def matrix_inverse(n: Node) -> dict[str, Expr]:
     b = n.builder
     rank_of(n, "input", n.input)
     numbers = up_to(b, n.input.size(-1))
-    identity = b.op(std.Equal, numbers, numbers.unsqueeze(1)).cast(n.input.dtype) + b.zeros_like(n.input)
+    identity = numbers.equals(numbers.unsqueeze(1)).cast(n.input.dtype) + b.zeros_like(n.input)
     return {"output": _solved(_transposed(n.input, where=n.adjoint), identity)}
 
 
@@ -83,7 +83,7 @@ def log_matrix_determinant(n: Node) -> dict[str, Expr]:
     b = n.builder
     rank_of(n, "input", n.input)
     pivots, _ = elimination.eliminate(n.input, None, pivoting=True)
-    logarithm = b.op(std.Log, pivots.abs())
+    logarithm = pivots.abs().log()
     return {
         "sign": _over_pivots(std.ReduceProd, b.op(std.Sign, pivots)),
         "log_abs_determinant": _over_pivots(std.ReduceSum, logarithm),

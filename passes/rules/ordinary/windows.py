@@ -97,10 +97,10 @@ def max_pool_with_argmax(n: Node) -> dict[str, Expr]:
     largest, where = window_maxima(n, _axes(n, "ksize"), arranged(n.input, "NHWC", "NCHW"))
     rows, columns, channels = (b.sizes([n.size(symbol)]) for symbol in "HWC")
     area = rows * columns
-    plane, place = where / area, b.op(std.Mod, where, area)
+    plane, place = where / area, where % area
     if n.include_batch_in_index:
         place = plane / channels * area + place
-    place = place * channels + b.op(std.Mod, plane, channels)
+    place = place * channels + plane % channels
     return {"output": arranged(largest, "NCHW", "NHWC"), "argmax": arranged(place, "NCHW", "NHWC").cast(n.Targmax)}
 
 

@@ -98,7 +98,7 @@ class NLL(_OfClasses):
         if not numbers.dtype.is_integer():
             raise InvalidInputError(f"{type(self).__name__} requires class numbers as target, got {numbers.dtype}")
         numbers = numbers.cast(INT64)
-        ignored = b.op(std.Equal, numbers, numbers.like(self.ignore_index))
+        ignored = numbers.equals(self.ignore_index)
         # Any class that there is stands for those that do not count.
         numbers = b.where(ignored, 0, numbers)
         picked = b.op(std.GatherElements, scores, numbers.unsqueeze(axis), axis=axis).squeeze(axis)
@@ -190,5 +190,5 @@ class MultiMargin(_OfClasses):
         if weight is not None:
             each = each * b.op(std.Gather, weight, number)
         classes = b.sizes([prediction.size(axis)]).reshape()
-        own = b.op(std.Equal, number, b.op(std.Range, classes.like(0), classes, classes.like(1)))
+        own = number.equals(b.op(std.Range, classes.like(0), classes, classes.like(1)))
         return self.reduced(b.where(own, 0.0, each).sum(axis) / classes.cast(prediction.dtype))

@@ -105,14 +105,14 @@ class BCE(Loss):
         bounded = -(y * _bounded_log(edge) + (1.0 - y) * _bounded_log(1.0 - edge))
         each = b.where(
             inner,
-            -(y * b.op(std.Log, p) + (1.0 - y) * b.op(std.Log, 1.0 - p)),
+            -(y * p.log() + (1.0 - y) * (1.0 - p).log()),
             bounded + (x - edge) * ((edge - detached(y)) / SMALLEST),
         )
         return self.reduced(weighted(each, weights_of("BCE", "weight", self.weight)))
 
 
 def _bounded_log(x: Expr) -> Expr:
-    return x.builder.op(std.Log, x).maximum(LOG_OF_ZERO)
+    return x.log().maximum(LOG_OF_ZERO)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -152,7 +152,7 @@ def _softplus(x: Expr) -> Expr:
     if x.dtype != ir.DataType.DOUBLE:
         return b.op(std.Softplus, x)
     most = detached(x.maximum(0.0))
-    return most + b.op(std.Log, b.op(std.Exp, x - most) + b.op(std.Exp, -most))
+    return most + ((x - most).exp() + (-most).exp()).log()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -172,8 +172,8 @@ class KLDiv(Loss):
     def value(self, prediction: Expr, *targets: Expr) -> Expr:
         x, y = prediction, targets[0]
         b = x.builder
-        logarithm = y if self.log_target else b.op(std.Log, b.where(y > 0, y, 1.0))
-        each = (b.op(std.Exp, y) if self.log_target else y) * (logarithm - x)
+        logarithm = y if self.log_target else b.where(y > 0, y, 1.0).log()
+        each = (y.exp() if self.log_target else y) * (logarithm - x)
         if self.reduction != "batchmean":
             return self.reduced(each)
         rows = b.sizes([x.size(0)]).reshape().cast(x.dtype)
@@ -201,10 +201,10 @@ class PoissonNLL(Loss):
     def value(self, prediction: Expr, *targets: Expr) -> Expr:
         x, y = prediction, targets[0]
         b = x.builder
-        each = b.op(std.Exp, x) - y * x if self.log_input else x - y * b.op(std.Log, x + self.eps)
+        each = x.exp() - y * x if self.log_input else x - y * (x + self.eps).log()
         if self.full:
             above = b.where(y > 1, y, 1.0)
-            stirling = above * b.op(std.Log, above) - above + 0.5 * b.op(std.Log, above * (2 * math.pi))
+            stirling = above * above.log() - above + 0.5 * (above * (2 * math.pi)).log()
             each = each + b.where(y > 1, stirling, 0.0)
         return self.reduced(each)
 
@@ -229,5 +229,5 @@ class HingeEmbedding(Loss):
         below = self.margin - x
         # At the margin itself the slope is -1, as in PyTorch.
         apart = b.where(below < 0, 0.0, below)
-        near = b.where(b.op(std.Equal, y, y.like(-1)), 0.0, x)
-        return self.reduced(near + b.where(b.op(std.Equal, y, y.like(1)), 0.0, apart))
+        near = b.where(y.equals(-1), 0.0, x)
+        return self.reduced(near + b.where(y.equals(1), 0.0, apart))

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.training.optimizers import Optimizer, Slot
 
@@ -80,8 +79,3 @@ class Descent(TorchOptimizer):
 def within(number: float | Expr, other: Expr) -> float | Expr:
     """A number as an operand beside another one."""
     return number.cast(other.dtype) if isinstance(number, Expr) else number
-
-
-def power(base: float | Expr, exponent: Expr) -> Expr:
-    """A power of a number or a scalar, in the dtype of the exponent."""
-    return exponent.builder.op(std.Pow, exponent.like(base), exponent)

@@ -9,7 +9,7 @@ from typing import Self
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.training.optimizers import Slot
-from lstm_lower.passes.training.torch_optimizers.base import Descent, TorchOptimizer, Updated, power, within
+from lstm_lower.passes.training.torch_optimizers.base import Descent, TorchOptimizer, Updated, within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ class ASGD(TorchOptimizer):
         new = weight * (1.0 - rate * self.lambd).cast(weight.dtype) - wanted * rate.cast(weight.dtype)
         share = b.where(step > 1, 1.0 / (step - (1 + self.t0)).maximum(1.0), 1.0)
         mean = slots["ax"] + (new - slots["ax"]) * share.cast(weight.dtype)
-        following = learning_rate / power(1.0 + learning_rate * step * self.lambd, step.like(self.alpha))
+        following = learning_rate / (1.0 + learning_rate * step * self.lambd) ** self.alpha
         return new, {"ax": b.where(share < 1, mean, new), "eta": following.cast(weight.dtype)}
 
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.training.optimizers import Slot
-from lstm_lower.passes.training.torch_optimizers.base import Descent, Updated, power, within
+from lstm_lower.passes.training.torch_optimizers.base import Descent, Updated, within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _Moments(Descent):
 
     def corrections(self, step: Expr) -> tuple[Expr, Expr]:
         """What the means of the first steps lack."""
-        first, second = (1.0 - power(beta, step) for beta in self.betas)
+        first, second = (1.0 - beta**step for beta in self.betas)
         return first, second
 
     def root(self, square: Expr, correction: Expr) -> Expr:
@@ -105,7 +105,7 @@ class NAdam(_Moments):
         return (*super().slots, Slot("mu_product", 1.0, scalar=True))
 
     def _momentum(self, step: Expr) -> Expr:
-        return (1.0 - 0.5 * power(0.96, step * self.momentum_decay)) * self.betas[0]
+        return (1.0 - 0.5 * 0.96 ** (step * self.momentum_decay)) * self.betas[0]
 
     def change(self, gradient: Expr, slots: Mapping[str, Expr], learning_rate: Expr, step: Expr) -> Updated:
         m, v = self.moments(gradient, slots)
@@ -161,5 +161,5 @@ class Adamax(_Moments):
         first, second = self.betas
         m = slots["exp_avg"] * within(first, gradient) + gradient * within(1.0 - first, gradient)
         largest = (slots["exp_inf"] * second).maximum(gradient.abs() + self.eps)
-        rate = learning_rate / (1.0 - power(first, step))
+        rate = learning_rate / (1.0 - first**step)
         return m * rate.cast(m.dtype) / largest, {"exp_avg": m, "exp_inf": largest}
