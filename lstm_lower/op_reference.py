@@ -47,7 +47,7 @@ FAMILIES = {
     "bits": "Bit patterns",
     "quantization": "Simulated quantization",
     "special": "Special functions",
-    "systems": "Systems of equations and determinants",
+    "systems": "Systems of equations, determinants, factors of matrices",
     "complex_numbers": "Complex numbers",
     "fourier": "Fourier transforms",
     "detection": "Detection of objects",

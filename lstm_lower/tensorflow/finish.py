@@ -105,9 +105,10 @@ def _set_initial_values(made: Made, weights: str | None) -> str:
         is_step = any(pair.output is not None for pair in made.states)
         weights = "inputs" if missing or is_step else "initializers"
         if missing:
+            drawn = f"; outputs=['{made.initializer}'] imports what draws them" if made.initializer else ""
             warnings.warn(
                 f"{made.label}: no values of {some(missing)} were found: they are inputs that each run must be fed, "
-                "unless a checkpoint is named that has them",
+                f"unless a checkpoint is named that has them{drawn}",
                 MissingValuesWarning,
                 stacklevel=5,
             )

@@ -32,7 +32,7 @@ from lstm_lower.tensorflow.graph import label, split_name, tensor_name
 from lstm_lower.tensorflow.interface import Interface, Resolver
 from lstm_lower.tensorflow.regions import BRANCH, LOOP, Aliases, Region
 from lstm_lower.tensorflow.sources import Array, Source, Variable
-from lstm_lower.tensorflow.state import REFERENCES, VARIABLES
+from lstm_lower.tensorflow.state import REFERENCES, VARIABLES, initializer_of, initializes
 from lstm_lower.tensorflow.tensor_types import Shape, Sizes, merged_shape, tensor_type
 from lstm_lower.tensorflow.translator import HANDLERS, Scope, Translator
 from lstm_lower.tensorflow.values import Cell, Handle
@@ -54,6 +54,7 @@ class Made:
         scalars: inputs whose rank nothing tells, taken as scalars.
         loss: the output that a training step minimises, where that is certain.
         sources: inputs that take the place of an input pipeline, which nobody asked for, and the ops that they are of.
+        initializer: what gives variables without a value their first ones, where the graph has it.
     """
 
     label: str
@@ -64,6 +65,7 @@ class Made:
     scalars: list[str]
     loss: str | None
     sources: list[str]
+    initializer: str | None
 
 
 class OpenRankError(InvalidInputError):
@@ -236,6 +238,7 @@ class ModelBuilder:
     def _variables(self, region: Region) -> dict[Cell, tuple[str, ir.Value]]:
         """A cell for each variable of the graph, and the value that it starts with."""
         present = {op.name for op in _all_ops(region)}
+        first = {op.inputs[0] for op in region.ops if initializes(op)}
         known = dict(self.source.variables)
         for name, node in self.nodes.items():
             if node.op in VARIABLES and name not in known:
@@ -263,7 +266,8 @@ class ModelBuilder:
                 )
             value = self._value(public, dtype, shape)
             self.t.variables[name] = cell
-            self.scope.cells[cell] = Expr(self.t.root, value)
+            start = self.scope.cells[cell] = Expr(self.t.root, value)
+            cell.unset = start if f"{name}:0" in first else None
             self.records[cell] = variable
             found[cell] = public, value
         return found
@@ -315,7 +319,10 @@ class ModelBuilder:
         graph.inputs.extend(ordered)
         makers = {x: self.nodes[split_name(tensor)[0]].op for x, tensor in self.interface.sources.items()}
         sources = [f"{public} ({op})" for public, op in makers.items() if public not in unread]
-        return Made(self.source.label, t.model, list(inputs), values, pairs, self.scalars, self._loss(pairs), sources)
+        missing = [pair.variable or "" for pair in pairs if pair.input in values and values[pair.input] is None]
+        initializer = initializer_of(self.nodes, missing) if missing else None
+        loss = self._loss(pairs)
+        return Made(self.source.label, t.model, list(inputs), values, pairs, self.scalars, loss, sources, initializer)
 
     def _loss(self, pairs: Sequence[StatePair]) -> str | None:
         """Of the scalars asked for of a training step the one called loss, the one recorded as one, or the only one."""

@@ -6,6 +6,7 @@ comes first.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -16,6 +17,7 @@ from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.opdef import DOMAIN, definition
+from lstm_lower.tensorflow.graph import split_name
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.translator import WRITES, Scope, Translator, handles
 from lstm_lower.tensorflow.values import INT64, Cell, Handle, Value
@@ -25,6 +27,8 @@ VARIABLES = (*REFERENCES, "VarHandleOp")
 
 # What an assignment does with the old value.
 _ASSIGNMENTS = {"Assign": None, "AssignAdd": "AddV2", "AssignSub": "Sub"}
+# Of these a variable's initializer is one.
+_FIRST = ("Assign", "AssignVariableOp")
 
 # What changes a list in place.
 _LISTS = ("StackPush", "StackPushV2", "StackPop", "StackPopV2", "TensorArrayWriteV3", "TensorArrayScatterV3",
@@ -83,9 +87,30 @@ def _read(t: Translator, op: Op, scope: Scope) -> Value:
     return scope.read(cell_of(t, op.inputs[0], scope, op))
 
 
-@handles("DisableCopyOnRead", "DestroyResourceOp", "VarIsInitializedOp", "IsVariableInitialized")
-def _initialized(t: Translator, op: Op, scope: Scope) -> Value:  # noqa: ARG001
-    return t.root.constant(True, ir.DataType.BOOL)  # noqa: FBT003
+@handles("DisableCopyOnRead", "DestroyResourceOp")
+def _nothing(t: Translator, op: Op, scope: Scope) -> Value:  # noqa: ARG001
+    return None
+
+
+@handles("VarIsInitializedOp", "IsVariableInitialized")
+def _initialized(t: Translator, op: Op, scope: Scope) -> Value:
+    cell = cell_of(t, op.inputs[0], scope, op)
+    return t.root.constant(cell.unset is None or scope.read(cell) is not cell.unset, ir.DataType.BOOL)
+
+
+def initializes(op: Op) -> bool:
+    """Whether an op gives a variable its first value: TensorFlow names it after the variable."""
+    return op.op in _FIRST and op.name == f"{op.inputs[0].rpartition(':')[0]}/Assign"
+
+
+def initializer_of(nodes: Mapping[str, Any], variables: Iterable[str]) -> str | None:
+    """The group of initializers alone that gives all these variables their first values; `None` if there is none."""
+    wanted = {f"{name}/Assign" for name in variables}
+    for name, node in nodes.items():
+        first = {split_name(waited)[0] for waited in node.input}
+        if node.op == "NoOp" and wanted <= first and all(x in nodes and nodes[x].op in _FIRST for x in first):
+            return name
+    return None
 
 
 @handles("VariableShape")

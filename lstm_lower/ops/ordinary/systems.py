@@ -1,11 +1,11 @@
-"""Definitions of TensorFlow's ops on square matrices, the last two axes of an array: equations and determinants.
+"""Definitions of TensorFlow's ops on matrices, the last two axes of an array: equations, determinants, factors.
 
 Signatures: TensorFlow's raw ops of the same names.
 """
 
 from __future__ import annotations
 
-from lstm_lower.dims import agree, broadcast_shapes
+from lstm_lower.dims import Dim, agree, broadcast_shapes
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS
 
@@ -107,3 +107,42 @@ class MatrixTriangularSolve(OpDef):
             what = f"axes before the last two that broadcast with {list(matrix)} (matrix)"
             raise call.error("rhs", what, f"shape {list(rhs)}")
         return [TensorInfo(call.types.get("T"), (*batch, *rhs[-2:]))]
+
+
+class Qr(OpDef):
+    """Orthonormal columns q and an upper triangle r with q r = input, by reflections; signs are LAPACK's.
+
+    Of a matrix of m rows and n columns q has m columns where `full_matrices`, else the smaller of m and n.
+    """
+
+    class Types:
+        T = FLOATS[2:]
+
+    class Inputs:
+        input = operand(None)
+
+    class Outputs:
+        q = operand(None)
+        r = operand(None)
+
+    class Attrs:
+        full_matrices = attr(bool, False)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """The operand holds matrices."""
+        cls.output_infos(call)
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """Shapes of the two factors."""
+        shape, dtype = call.operands["input"].shape, call.types.get("T")
+        if shape is None:
+            return [TensorInfo(dtype, None), TensorInfo(dtype, None)]
+        if len(shape) < 2:
+            raise call.error("input", "rank 2 or more", f"rank {len(shape)}")
+        *batch, rows, columns = shape
+        inner: Dim | None = rows
+        if not call.attributes["full_matrices"] and rows != columns:
+            inner = min(rows, columns) if isinstance(rows, int) and isinstance(columns, int) else None
+        return [TensorInfo(dtype, (*batch, rows, inner)), TensorInfo(dtype, (*batch, inner, columns))]

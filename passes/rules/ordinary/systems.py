@@ -1,4 +1,4 @@
-"""Lowering of systems of equations and determinants, by elimination."""
+"""Lowering of systems of equations and determinants by elimination, and of factors by reflections."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from lstm_lower.ops.ordinary.systems import (
     MatrixInverse,
     MatrixSolve,
     MatrixTriangularSolve,
+    Qr,
 )
-from lstm_lower.passes.formulas import elimination
+from lstm_lower.passes.formulas import elimination, reflections
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -95,3 +96,11 @@ def _over_pivots(reduction: type[std.Standard], pivots: Expr) -> Expr:
     axes = {"axes": [0]} if reduction is std.ReduceProd and b.opset < 18 else {}
     operands = () if axes else (b.ints(0),)
     return b.op(reduction, pivots, *operands, keepdims=0, **axes)
+
+
+@lowers(Qr, repeatable=True)
+def qr(n: Node) -> dict[str, Expr]:
+    """Householder's reflections."""
+    rank_of(n, "input", n.input)
+    q, r = reflections.qr(n.input, full=n.full_matrices)
+    return {"q": q, "r": r}

@@ -41,3 +41,10 @@ def cases() -> Iterator[Case]:
     for first, second in (((3, 3), (2, 4, 3, 2)), ((4, 1, 3, 3), (2, 3, 1)), ((2, 3, 3), (3, 2))):
         operands = {"matrix": _matrix(first, "float32", positive=True), "rhs": draw(second, "float32", "right")}
         yield Case("MatrixTriangularSolve", text(first, second), {**operands})
+    for shape, dtype, full in product((*SHAPES, (5, 2), (2, 7, 3), (2, 5), (3, 1)), DTYPES, (False, True)):
+        x = draw(shape, dtype, "factors")
+        yield Case("Qr", text(shape, dtype, full), {"input": x}, {"full_matrices": full})
+    # Columns that are zero below the diagonal keep their signs; what is underneath has those of both kinds.
+    x = np.triu(draw((5, 4), "float32", "factors"))
+    x[3:, 2] = draw((2,), "float32", "below")
+    yield Case("Qr", "zeros", {"input": np.stack([x, -x, np.eye(5, 4, dtype=np.float32)])})

@@ -52,3 +52,10 @@ def matrix_triangular_solve(
     """The solution for one triangle."""
     triangle = np.tril(wide(matrix)) if lower else np.triu(wide(matrix))
     return {"output": np.linalg.solve(_oriented(triangle, adjoint=adjoint), wide(rhs))}
+
+
+@oracle("Qr")
+def qr(*, input: npt.ArrayLike, full_matrices: bool = False) -> dict[str, Values]:
+    """LAPACK's factors."""
+    q, r = np.linalg.qr(wide(input), mode="complete" if full_matrices else "reduced")
+    return {"q": q, "r": r}
