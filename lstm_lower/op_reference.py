@@ -37,7 +37,7 @@ FAMILIES = {
     "sparse": "Sparse arrays",
     "ragged": "Ragged arrays",
     "sorting": "Searching and sorting",
-    "decoding": "Decoding",
+    "decoding": "Decoding, edit distances",
     "counting": "Counting and bucketizing",
     "matrices": "Matrix diagonals",
     "convolution": "Gradients of convolutions",

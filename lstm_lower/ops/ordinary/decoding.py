@@ -1,4 +1,4 @@
-"""Definitions of TensorFlow's ops that read label sequences off the scores of a recurrent model.
+"""Definitions of TensorFlow's ops that read label sequences off the scores of a recurrent model, and compare them.
 
 Signatures: TensorFlow's raw ops of the same names. Symbols: T time steps, B batch, C classes.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.opdef import DType as D
+from lstm_lower.ops.ordinary.bases import REAL, said
 
 
 class CTCGreedyDecoder(OpDef):
@@ -45,3 +46,45 @@ class CTCGreedyDecoder(OpDef):
         batch, dtype = call.sizes.get("B"), call.types["T"]
         known = [(D.INT64, (None, 2)), (D.INT64, (None,)), (D.INT64, (2,)), (dtype, (batch, 1))]
         return [TensorInfo(*info) for info in known]
+
+
+class EditDistance(OpDef):
+    """How many insertions, deletions and replacements make one sequence of each pair into the other.
+
+    The elements along the last axis of a sparse array are a sequence, wherever they stand. Where `normalize`, the
+    number is divided by the length of the true sequence: infinite if that is empty and the other is not, 0 if both are.
+    """
+
+    class Types:
+        T = REAL
+
+    class Inputs:
+        hypothesis_indices = operand("N R", "int64")
+        hypothesis_values = operand("N")
+        hypothesis_shape = operand("R", "int64")
+        truth_indices = operand("M R", "int64")
+        truth_values = operand("M")
+        truth_shape = operand("R", "int64")
+
+    class Outputs:
+        output = operand(None, "float32")
+
+    class Attrs:
+        normalize = attr(bool, True)
+
+    @classmethod
+    def verify(cls, call: Call) -> None:
+        """Sequences lie along the last of several axes."""
+        rank = call.sizes.get("R")
+        if isinstance(rank, int) and rank < 2:
+            raise call.error("hypothesis_shape", "2 sizes or more", rank)
+
+    @classmethod
+    def output_infos(cls, call: Call) -> list[TensorInfo]:
+        """The larger of both sizes along all axes but the last."""
+        rank, known = call.sizes.get("R"), [said(call, name) for name in ("hypothesis_shape", "truth_shape")]
+        if not isinstance(rank, int):
+            return [TensorInfo(D.FLOAT, None)]
+        pairs = zip(*(sizes or [None] * rank for sizes in known), strict=True)
+        sizes = [max(a, b) if isinstance(a, int) and isinstance(b, int) else None for a, b in pairs]
+        return [TensorInfo(D.FLOAT, tuple(sizes[:-1]))]

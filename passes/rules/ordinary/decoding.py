@@ -1,4 +1,4 @@
-"""Lowering of the ops that read label sequences off scores."""
+"""Lowering of the ops that read label sequences off scores, and compare them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
-from lstm_lower.ops.ordinary.decoding import CTCGreedyDecoder
+from lstm_lower.ops.ordinary.decoding import CTCGreedyDecoder, EditDistance
+from lstm_lower.passes.formulas.kernels import computed
+from lstm_lower.passes.formulas.rows import add_rows, largest, reshape_to
+from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.passes.rules.ordinary.sparse import numbered, ranked
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _INT64 = ir.DataType.INT64
@@ -37,6 +41,60 @@ def ctc_greedy_decoder(n: Node) -> dict[str, Expr]:
         "decoded_shape": concat([batch, longest], 0),
         "log_probability": -score.sum(0).unsqueeze(1),
     }
+
+
+@lowers(EditDistance, repeatable=True)
+def edit_distance(n: Node) -> dict[str, Expr]:
+    """The table of distances between beginnings, one diagonal of all tables at a time.
+
+    On diagonal d stand the distances between the first d - j elements of the hypothesis and the first j of the truth.
+    Source: Wagner and Fischer, The String-to-String Correction Problem, 1974.
+    """
+    b, rank = n.builder, ranked(n, "truth_indices", "truth_shape").size(1)
+    assert isinstance(rank, int)
+    leading = n.hypothesis_shape.maximum(n.truth_shape).slice(0, rank - 1, axis=0)
+    hypothesis, length = _sequences(n, "hypothesis", leading, before=0)
+    truth, size = _sequences(n, "truth", leading, before=1)
+    longest = b.op(std.Shape, hypothesis).slice(1, 2, axis=0) - 1
+    width = b.op(std.Shape, truth).slice(1, 2, axis=0)
+    numbers, ends = up_to(b, width), length + size
+    earlier, at_end = (numbers - 1).maximum(0), size.unsqueeze(1)
+
+    def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
+        (before, last, found), (d,) = carried, inputs
+        opposite = b.op(std.Gather, hypothesis, (d - numbers - 1).maximum(0).minimum(longest), axis=1)
+        differs = (~opposite.equals(truth)).cast(_INT64)
+        replaced = b.op(std.Gather, before, earlier, axis=1) + differs
+        changed = last.minimum(b.op(std.Gather, last, earlier, axis=1)) + 1
+        # Nothing becomes a beginning by as many insertions as that is long.
+        alone = numbers.equals(0) | numbers.equals(d)
+        row = b.where(alone, d, replaced.minimum(changed))
+        here = b.op(std.GatherElements, row, at_end, axis=1).squeeze(1)
+        return [last, row, b.where(ends.equals(d), here, found)], []
+
+    start = truth.cast(_INT64) * 0
+    diagonals = up_to(b, longest + width)
+    (_, _, found), _ = b.scan(body, states=[start, start, b.zeros_like(ends)], inputs=[diagonals])
+    distance = found.cast(ir.DataType.FLOAT)
+    if n.normalize:
+        distance = b.where(found.equals(0), 0, distance / size.cast(ir.DataType.FLOAT))
+    return {"output": reshape_to(distance, leading)}
+
+
+def _sequences(n: Node, side: str, leading: Expr, *, before: int) -> tuple[Expr, Expr]:
+    """Sequences [count, longest + 1] and their lengths [count]; `before` places are left free at their beginnings."""
+    b, places = n.builder, ranked(n, f"{side}_indices", f"{side}_shape")
+    values, rank = computed(n.moved(f"{side}_values")), places.size(1)
+    assert isinstance(rank, int)
+    count = b.op(std.ReduceProd, leading, keepdims=1)
+    owner = numbered(places, n.hypothesis_shape.maximum(n.truth_shape), rank - 1)
+    lengths = add_rows(b.zeros_like(owner) + 1, owner, count)
+    starts = b.op(std.CumSum, lengths, b.constant(0, _INT64), exclusive=1)
+    position = up_to(b, b.op(std.Shape, owner)) - b.op(std.Gather, starts, owner, axis=0)
+    width = largest(concat([b.ints(0), lengths], 0)) + 1
+    flat = b.fill(0, count * width, values.dtype)
+    flat = b.op(std.ScatterND, flat, (owner * width + position + before).unsqueeze(1), values)
+    return reshape_to(flat, concat([count, width], 0)), lengths
 
 
 def _size(n: Node, symbol: str) -> Expr:

@@ -73,7 +73,7 @@ def _columns(indices: Expr) -> list[Expr]:
     return [b.op(std.Gather, indices, b.constant(axis, INT64), axis=1) for axis in range(rank)]
 
 
-def _ranked(n: Node, indices: str, shape: str) -> Expr:
+def ranked(n: Node, indices: str, shape: str) -> Expr:
     """An operand of places, one in each row, of a known number of axes."""
     places, rank = n.operand(indices), n.call.sizes.get("R")
     if not isinstance(rank, int):
@@ -81,7 +81,7 @@ def _ranked(n: Node, indices: str, shape: str) -> Expr:
     return n.builder.set_shape(n.builder.op(std.Identity, places), [None, rank])
 
 
-def _numbered(places: Expr, shape: Expr, axes: int) -> Expr:
+def numbered(places: Expr, shape: Expr, axes: int) -> Expr:
     """The number of each place among all along the first axes."""
     columns, sizes = _columns(places)[:axes], [shape.slice(axis, axis + 1, axis=0) for axis in range(axes)]
     return row_numbers(columns, sizes) if columns else places.slice(0, 1, axis=1).reshape(-1) * 0
@@ -98,7 +98,7 @@ def _sorted(keys: Expr) -> Expr:
 @lowers(SparseReshape, repeatable=True)
 def sparse_reshape(n: Node) -> dict[str, Expr]:
     """Places numbered through, and numbers taken apart again."""
-    b, places, made = n.builder, _ranked(n, "input_indices", "input_shape"), n.call.sizes.get("S")
+    b, places, made = n.builder, ranked(n, "input_indices", "input_shape"), n.call.sizes.get("S")
     if not isinstance(made, int):
         raise n.unsupported("new_shape", "a known length", "an unknown one")
     rank = n.call.sizes["R"]
@@ -107,7 +107,7 @@ def sparse_reshape(n: Node) -> dict[str, Expr]:
     # One size of -1 makes the product negative.
     rest = b.op(std.ReduceProd, n.new_shape, keepdims=1).abs().maximum(1)
     shape = b.where(n.new_shape < 0, total / rest, n.new_shape)
-    left, columns = _numbered(places, n.input_shape, rank), list[Expr]()
+    left, columns = numbered(places, n.input_shape, rank), list[Expr]()
     for axis in reversed(range(made)):
         size = shape.slice(axis, axis + 1, axis=0).maximum(1)
         columns.insert(0, (b.op(std.Mod, left, size) if axis else left).unsqueeze(1))
@@ -118,8 +118,8 @@ def sparse_reshape(n: Node) -> dict[str, Expr]:
 @lowers(SparseReorder, repeatable=True)
 def sparse_reorder(n: Node) -> dict[str, Expr]:
     """By the number of each place."""
-    b, places = n.builder, _ranked(n, "input_indices", "input_shape")
-    order = _sorted(_numbered(places, n.input_shape, len(_columns(places))))
+    b, places = n.builder, ranked(n, "input_indices", "input_shape")
+    order = _sorted(numbered(places, n.input_shape, len(_columns(places))))
     return {
         "output_indices": b.op(std.Gather, places, order, axis=0),
         "output_values": b.op(std.Gather, n.moved("input_values"), order, axis=0),
@@ -130,7 +130,7 @@ def sparse_reorder(n: Node) -> dict[str, Expr]:
 def sparse_slice(n: Node) -> dict[str, Expr]:
     """Elements whose place lies in the box along every axis, counted from its corner."""
     b, start, size = n.builder, n.operand("start"), n.operand("size")
-    places = _ranked(n, "indices", "shape") - start
+    places = ranked(n, "indices", "shape") - start
     outside = b.op(std.Or, places < 0, b.op(std.Not, places < size)).cast(INT64).sum(1)
     inside = b.op(std.NonZero, outside < 1).reshape(-1)
     return {
@@ -160,8 +160,8 @@ def _standing(values: Expr, where: Expr, places: Expr) -> Expr:
 def sparse_add(n: Node) -> dict[str, Expr]:
     """Elements of both in order, those of equal places added, and small sums left out."""
     b, dtype = n.builder, n.moved("a_values").dtype
-    both = concat([_ranked(n, side, "a_shape") for side in ("a_indices", "b_indices")], 0)
-    number = _numbered(both, n.a_shape, len(_columns(both)))
+    both = concat([ranked(n, side, "a_shape") for side in ("a_indices", "b_indices")], 0)
+    number = numbered(both, n.a_shape, len(_columns(both)))
     order = _sorted(number)
     number, places = (b.op(std.Gather, part, order, axis=0) for part in (number, both))
     values = b.op(std.Gather, concat([computed(n.moved(f"{side}_values")) for side in "ab"], 0), order, axis=0)
@@ -210,7 +210,7 @@ def sparse_concat(n: Node) -> dict[str, Expr]:
     sizes = b.where(b.op(std.Equal, unit, b.ints(1)), before, shapes[0])
     joined, values = b.set_shape(concat(moved, 0), [None, rank]), concat(n.all_moved("values"), 0)
     if axis:
-        order = _sorted(_numbered(joined, sizes, rank))
+        order = _sorted(numbered(joined, sizes, rank))
         joined, values = (b.op(std.Gather, part, order, axis=0) for part in (joined, values))
     return {"output_indices": joined, "output_values": values, "output_shape": sizes}
 
@@ -218,7 +218,7 @@ def sparse_concat(n: Node) -> dict[str, Expr]:
 @lowers(SparseFillEmptyRows, repeatable=True)
 def sparse_fill_empty_rows(n: Node) -> dict[str, Expr]:
     """Elements for empty rows behind all others, and then rows in order."""
-    b, places, values = n.builder, _ranked(n, "indices", "dense_shape"), movable(n.moved("values"))
+    b, places, values = n.builder, ranked(n, "indices", "dense_shape"), movable(n.moved("values"))
     rows = n.dense_shape.slice(0, 1, axis=0)
     owners, count = places.slice(0, 1, axis=1).reshape(-1), b.op(std.Shape, n.moved("values"))
     empty = add_rows(b.op(std.ConstantOfShape, count, value=ir.tensor([1], dtype=INT64)), owners, rows) < 1
@@ -257,7 +257,7 @@ def sparse_fill_empty_rows_grad(n: Node) -> dict[str, Expr]:
 @lowers(SparseReduceSum, repeatable=True)
 def sparse_reduce_sum(n: Node) -> dict[str, Expr]:
     """Elements added at their places along the axes that are left."""
-    b, places, kept = n.builder, _ranked(n, "input_indices", "input_shape"), n.op.kept(n.call)
+    b, places, kept = n.builder, ranked(n, "input_indices", "input_shape"), n.op.kept(n.call)
     n.fixed("reduction_axes")
     columns, values = _columns(places), computed(n.moved("input_values"))
     sizes = [n.input_shape.slice(axis, axis + 1, axis=0) for axis in range(len(columns))]
@@ -272,9 +272,9 @@ def sparse_reduce_sum(n: Node) -> dict[str, Expr]:
 @lowers(SparseSoftmax, repeatable=True)
 def sparse_softmax(n: Node) -> dict[str, Expr]:
     """Exponential functions over their sums, row by row."""
-    b, places, values = n.builder, _ranked(n, "sp_indices", "sp_shape"), n.sp_values
+    b, places, values = n.builder, ranked(n, "sp_indices", "sp_shape"), n.sp_values
     axes = len(_columns(places)) - 1
-    owner = _numbered(places, n.sp_shape, axes)
+    owner = numbered(places, n.sp_shape, axes)
     rows = b.op(std.ReduceProd, n.sp_shape.slice(0, axes, axis=0), keepdims=1)
     if b.opset >= 18:
         least = b.op(std.ConstantOfShape, rows, value=ir.tensor([-np.inf], dtype=values.dtype))
@@ -288,7 +288,7 @@ def sparse_softmax(n: Node) -> dict[str, Expr]:
 @lowers(SparseDenseCwiseAdd, SparseDenseCwiseMul, SparseDenseCwiseDiv, repeatable=True)
 def sparse_dense_cwise(n: Node) -> dict[str, Expr]:
     """With the elements that the dense array has there."""
-    b, places = n.builder, _ranked(n, "sp_indices", "sp_shape")
+    b, places = n.builder, ranked(n, "sp_indices", "sp_shape")
     values, dense = computed(n.moved("sp_values")), computed(n.moved("dense"))
     there = b.op(std.GatherND, expanded(dense, n.sp_shape), places)
     if n.op is SparseDenseCwiseDiv:

@@ -1,4 +1,4 @@
-"""Cases of the ops that read label sequences off scores."""
+"""Cases of the ops that read label sequences off scores, and compare them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tests.support.gradient_cases import rng_of
-from tests.support.ordinary.case import Case, text
+from tests.support.gradient_cases import Operands, rng_of
+from tests.support.ordinary.case import FLOATS, Case, draw, grid, text
 
 
 def cases() -> Iterator[Case]:
@@ -32,3 +32,30 @@ def cases() -> Iterator[Case]:
     yield Case("CTCGreedyDecoder", "blanks", {"inputs": blanks, "sequence_length": lengths})
     # Of equal scores the first one counts.
     yield Case("CTCGreedyDecoder", "ties", {"inputs": 0 * blanks, "sequence_length": lengths}, {"merge_repeated": True})
+    # Shapes of both sides, of which one may have more sequences; and how many of their elements there are.
+    forms = [
+        ((4, 6), (4, 5), 0.6),
+        ((2, 3), (5, 1), 0.5),
+        ((1, 1), (1, 1), 1.0),
+        ((3, 4), (3, 7), 1.0),
+        ((2, 2, 9), (2, 3, 8), 0.7),
+    ]
+    for (first, second, part), dtype in grid(forms, (*FLOATS, "int32", "int64", "int8", "uint8", "int16"), "int32"):
+        operands = _sparse("hypothesis", first, dtype, part) | _sparse("truth", second, dtype, part)
+        for normalize in (True, False):
+            what = text(first, second, dtype, normalize)
+            yield Case("EditDistance", what, {**operands}, {"normalize": normalize}, steering=STEERING)
+    for name, parts in (("no-hypothesis", (0, 1)), ("no-truth", (1, 0)), ("nothing", (0, 0))):
+        both = _sparse("hypothesis", (2, 3), "int64", parts[0]) | _sparse("truth", (2, 3), "int64", parts[1])
+        yield Case("EditDistance", name, both, steering=STEERING)
+
+
+STEERING = ("hypothesis_shape", "truth_shape")
+
+
+def _sparse(side: str, shape: tuple[int, ...], dtype: str, part: float) -> Operands:
+    """A part of the elements of an array of few different values."""
+    kept = rng_of(side, shape, part).random(shape) < part
+    places = np.argwhere(kept)
+    values = np.abs(draw((len(places),), "int64", side) % 3).astype(draw((), dtype).dtype)
+    return {f"{side}_indices": places, f"{side}_values": values, f"{side}_shape": np.array(shape, np.int64)}
