@@ -79,13 +79,13 @@ def _rewrite(scatter: std.ScatterND, b: Builder) -> None:
     rows = flatten_rows(updates, leading) if leading else updates.unsqueeze(0)
     tail = rank - depth
     number = number.unsqueeze(*range(1, 1 + tail)) if tail else number
-    where = b.op(std.Expand, number, b.op(std.Shape, rows))
+    where = b.op(std.Expand, number, rows.sizes())
     # onnxruntime combines no halves; float32 holds all of them and rounds once.
     kind = data.dtype
     wide = ir.DataType.FLOAT if kind in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) else kind
     table, rows = table.cast(wide), rows.cast(wide)
     total = b.op(std.ScatterElements, table, where, rows, axis=0, reduction=scatter.reduction).cast(kind)
-    result = reshape_to(total, b.op(std.Shape, data)) if depth > 1 else total
+    result = reshape_to(total, data.sizes()) if depth > 1 else total
     b.set_shape(result, data.shape)
     b.emitter.replace(scatter.output, result.value)
     detach(scatter.node)
@@ -99,6 +99,6 @@ def _row_numbers(data: Expr, indices: Expr, depth: int) -> Expr:
         return indices.reshape(-1)
     places, sizes = [], [data.size(axis) for axis in range(depth)]
     for axis, size in enumerate(sizes):
-        place = b.op(std.Gather, indices, b.constant(axis, INT64), axis=-1).reshape(-1)
+        place = indices.take(axis, axis=-1).reshape(-1)
         places.append(b.where(place < 0, place + size, place))
     return row_numbers(places, sizes)

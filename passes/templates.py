@@ -94,7 +94,7 @@ class Template:
 
     def repeat(self, node: ir.Node, builder: Builder) -> Replacements:
         """Emits the template's nodes for another composite node of the same signature."""
-        names, facts, scope = builder.names, builder.facts, builder.scope
+        names, facts, scope = builder.names, builder.facts, builder.emitter.scope
         values = list(node.inputs)
         made: list[ir.Node] = []
         for step in self.steps:

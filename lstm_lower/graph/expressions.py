@@ -59,11 +59,6 @@ class Builder:
         return self.emitter.facts
 
     @property
-    def scope(self) -> str:
-        """What names of nodes begin with."""
-        return self.emitter.scope
-
-    @property
     def nodes(self) -> list[ir.Node]:
         """The nodes emitted so far, in order."""
         return self.emitter.emitted
@@ -88,11 +83,7 @@ class Builder:
         return [Expr(target, value) for value in node.outputs]
 
     def _innermost(self, inputs: Sequence[Expr | None]) -> Builder:
-        target = self
-        for operand in inputs:
-            if operand is not None and operand.builder.depth > target.depth:
-                target = operand.builder
-        return target
+        return max([self, *(x.builder for x in inputs if x is not None)], key=lambda builder: builder.depth)
 
     def constant(self, value: Any, dtype: ir.DataType) -> Expr:
         """A constant; equal ones are shared. It is added to the outermost graph and captured by loop bodies."""
@@ -127,7 +118,7 @@ class Builder:
         shape = other.shape
         sizes = [dim for dim in shape or () if isinstance(dim, int)]
         known = shape is not None and len(sizes) == len(shape)
-        return self.fill(0, sizes if known else self.op(std.Shape, other), other.dtype)
+        return self.fill(0, sizes if known else other.sizes(), other.dtype)
 
     def where(self, condition: Expr, yes: Expr | Scalar, no: Expr | Scalar) -> Expr:
         """Elementwise choice."""
@@ -200,14 +191,14 @@ class Builder:
 
     def parameter(self, like: Expr, role: str, shape: Sequence[Dim] | None) -> Expr:
         """An input of the graph under construction."""
-        value = ir.Value(name=self.names.fresh(f"{self.scope}/{role}"), type=ir.TensorType(like.dtype))
+        value = ir.Value(name=self.names.fresh(f"{self.emitter.scope}/{role}"), type=ir.TensorType(like.dtype))
         if shape is not None:
             self.emitter.state(value, shape)
         return Expr(self, value)
 
     def inner(self, role: str) -> Builder:
         """Emits into a new graph, a body or a branch."""
-        scope = f"{self.scope}/{role}"
+        scope = f"{self.emitter.scope}/{role}"
         graph = ir.Graph([], [], nodes=[], name=self.names.fresh(scope))
         stands_for = self.emitter.stands_for
         return Builder(Emitter(self.emitter.space, graph, scope=scope, stands_for=stands_for), outer=self)
@@ -351,13 +342,21 @@ class Expr:
         dim = None if shape is None else shape[axis]
         if isinstance(dim, int):
             return dim
-        return self.builder.op(std.Gather, self.builder.op(std.Shape, self), self.builder.ints(axis), axis=0)
+        return self.sizes().take(self.builder.ints(axis))
+
+    def sizes(self) -> Expr:
+        """All sizes, an int64 vector."""
+        return self.builder.op(std.Shape, self)
+
+    def take(self, places: int | Expr, *, axis: int = 0) -> Expr:
+        """Elements along an axis, in whose place the axes of the places come: none for one place."""
+        places = self.builder.constant(places, ir.DataType.INT64) if isinstance(places, int) else places
+        return self.builder.op(std.Gather, self, places, axis=axis)
 
     def slice(self, start: int | Expr, end: int | Expr, *, axis: int) -> Expr:
         """Elements `start` to `end` (exclusive) along an axis."""
         b = self.builder
-        bounds = [b.ints(bound) if isinstance(bound, int) else bound for bound in (start, end)]
-        return b.op(std.Slice, self, *bounds, b.ints(axis))
+        return b.op(std.Slice, self, b.sizes([start]), b.sizes([end]), b.ints(axis))
 
     def split(self, count: int, *, axis: int, size: int | Expr | None = None) -> list[Expr]:
         """Divides an axis into `count` equal parts, each of a given size or of what follows."""

@@ -165,9 +165,7 @@ class CarriedLists:
         numbers = element.reshape(-1)
         number = len(self.further)
         self.further.append((start, state, b.concat([numbers, state] if backwards else [state, numbers], 0)))
-        counts, shapes = (
-            self._pushed(found, parameter) for found in (b.op(std.Shape, numbers).reshape(), b.op(std.Shape, element))
-        )
+        counts, shapes = (self._pushed(found, parameter) for found in (numbers.sizes().reshape(), element.sizes()))
         return Packed(Later(lambda: Rows(self.tensors[number])), counts, shapes, self._known(element.shape))
 
     def _known(self, shape: Sequence[Any] | None) -> tuple[Any, ...] | None:
@@ -281,7 +279,7 @@ def _joined(before: TensorList, put: Put, rows: Expr, count: Expr, first: Expr, 
             rows = rows + old.slice(first.reshape(1), end.reshape(1), axis=0)
         parts = [old.slice(0, first.reshape(1), axis=0), rows, old.slice(end.reshape(1), END, axis=0)]
         return _of_length(b.concat(parts, 0), total)
-    sizes = b.op(std.Shape, rows).slice(1, END, axis=0)
+    sizes = rows.sizes().slice(1, END, axis=0)
     parts = [rows]
     if first.entries != (0,):
         parts.insert(0, before.zeros(first, sizes))

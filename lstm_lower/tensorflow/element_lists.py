@@ -46,7 +46,7 @@ class TensorList(abc.ABC):
     def get(self, index: Expr) -> Value:
         """One element."""
         rows = self.rows()
-        return rows.builder.op(std.Gather, rows, index, axis=0)
+        return rows.take(index)
 
     def pop(self, reader: Builder) -> tuple[Value, TensorList]:
         """The last element, read by a builder, and the list without it."""
@@ -61,7 +61,7 @@ class TensorList(abc.ABC):
         """The list with another element at a place, or with one added to what is there; `grows` as in `Put`."""
         rows, row = (self.resized(_reaching(self.length(), index)) if grows else self).rows(), row_of(element)
         if add:
-            row = row + rows.builder.op(std.Gather, rows, index.reshape(1), axis=0)
+            row = row + rows.take(index.reshape(1))
         return Rows(rows.builder.op(std.ScatterND, rows, index.reshape(1, 1), row))
 
     def plus(self, other: TensorList) -> TensorList:
@@ -76,7 +76,7 @@ class TensorList(abc.ABC):
             return self
         rows = self.rows()
         b = rows.builder
-        sizes = b.op(std.Shape, rows).slice(1, END, axis=0)
+        sizes = rows.sizes().slice(1, END, axis=0)
         missing = (count - self.length()).maximum(0)
         zero = ir.Tensor(np.zeros(1, rows.dtype.numpy()), dtype=rows.dtype)
         more = b.op(std.ConstantOfShape, b.concat([missing.reshape(1), sizes], 0), value=zero)
@@ -106,7 +106,7 @@ class TensorList(abc.ABC):
     def sizes(self) -> Expr:
         """The elements' shape, an int64 vector."""
         rows = self.rows()
-        return rows.builder.op(std.Shape, rows).slice(1, END, axis=0)
+        return rows.sizes().slice(1, END, axis=0)
 
 
 def _reaching(length: Expr, index: Expr) -> Expr:
@@ -321,7 +321,7 @@ class Put(TensorList):
         row = row_of(self.element)
         if isinstance(base, Fresh):
             known = base.element_shape is not None
-            sizes = base.sizes() if known else row.builder.op(std.Shape, row).slice(1, END, axis=0)
+            sizes = base.sizes() if known else row.sizes().slice(1, END, axis=0)
             base = Rows(base.zeros(self.length(), sizes))
         return TensorList.put(base, self.index, self.element, add=self.add).rows()
 

@@ -113,7 +113,7 @@ class Packed(TensorList):
         numbers, counts = self.numbers.rows(), self.counts.rows()
         b = counts.builder
         ends = b.op(std.CumSum, counts, b.constant(0, INT64))
-        end, count = (x.builder.op(std.Gather, x, index.reshape(1), axis=0) for x in (ends, counts))
+        end, count = (x.take(index.reshape(1)) for x in (ends, counts))
         return self._shaped(numbers.slice(end - count, end, axis=0), self.shapes.get(index), self.known)
 
     def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
@@ -123,9 +123,7 @@ class Packed(TensorList):
         """The elements as one tensor, of which its reader knows that they are of one shape."""
         shapes = self.shapes.rows()
         b = shapes.builder
-        return self._shaped(
-            self.numbers.rows(), b.concat([b.op(std.Shape, shapes).slice(0, 1, axis=0), self._largest()], 0)
-        )
+        return self._shaped(self.numbers.rows(), b.concat([shapes.sizes().slice(0, 1, axis=0), self._largest()], 0))
 
     def spliced(self, first: Expr, end: Expr, numbers: Expr) -> Rows:
         """The numbers, with others in the place of those of the elements from one place to another."""
@@ -148,7 +146,7 @@ class Packed(TensorList):
         if self.known is not None and all(isinstance(size, int) for size in self.known[1:]):
             none = b.ints(0, *self.known[1:])
         else:
-            none = b.op(std.Expand, b.ints(0), b.op(std.Shape, shapes).slice(1, END, axis=0))
+            none = b.op(std.Expand, b.ints(0), shapes.sizes().slice(1, END, axis=0))
         return b.concat([shapes, none.unsqueeze(0)], 0).reduce(std.ReduceMax, 0, keepdims=False)
 
     @staticmethod
@@ -163,7 +161,7 @@ def _reshaped(numbers: Expr, sizes: Expr) -> Expr:
     if b.opset >= 14:
         return reshape_to(numbers, sizes)
     least = sizes.maximum(1)
-    missing = b.op(std.ReduceProd, least, keepdims=1) - b.op(std.Shape, numbers)
+    missing = b.op(std.ReduceProd, least, keepdims=1) - numbers.sizes()
     whole = b.op(std.Reshape, b.concat([numbers, zeros(b, numbers.dtype, missing)], 0), least)
     return b.op(std.Slice, whole, b.zeros_like(sizes), sizes)
 
@@ -175,10 +173,10 @@ def packed(held: TensorList) -> Packed:
         return found
     rows = found.rows()
     b = rows.builder
-    sizes = b.op(std.Shape, rows)
+    sizes = rows.sizes()
     count, shape = sizes.slice(0, 1, axis=0), sizes.slice(1, END, axis=0)
     counts = b.op(std.Expand, b.op(std.ReduceProd, shape, keepdims=1), count)
-    shapes = b.op(std.Expand, shape.unsqueeze(0), b.concat([count, b.op(std.Shape, shape)], 0))
+    shapes = b.op(std.Expand, shape.unsqueeze(0), b.concat([count, shape.sizes()], 0))
     return Packed(Rows(rows.reshape(-1)), Rows(counts), Rows(shapes), None if rows.shape is None else rows.shape[1:])
 
 

@@ -64,7 +64,7 @@ def gather(held: TensorList, indices: Expr) -> Expr:
         return stacked(held)
     # Where all are gathered, they are of one shape.
     rows = stacked(held) if _is_range_backwards(indices, held.length()) else held.rows()
-    return rows.builder.op(std.Gather, rows, indices, axis=0)
+    return rows.take(indices)
 
 
 def scatter(
@@ -92,7 +92,7 @@ def scatter(
             return Rows(stacked(held) + values)
         raise UnsupportedOpError("a TensorArray must be new where it is written whole, got one in use")
     b = values.builder
-    sizes = b.op(std.Shape, values).slice(1, END, axis=0)
+    sizes = values.sizes().slice(1, END, axis=0)
     if held.empty or grows:
         # Without indices the largest is -1, as behind a list of none.
         largest = b.op(std.ReduceMax, b.concat([b.ints(-1), indices.cast(INT64)], 0), keepdims=0)
@@ -119,10 +119,10 @@ def joined(held: TensorList) -> list[Expr]:
     elements = _elements(found)
     if elements:
         b = elements[0].builder
-        return [b.concat(elements, 0), b.concat([b.op(std.Shape, x).slice(0, 1, axis=0) for x in elements], 0)]
+        return [b.concat(elements, 0), b.concat([x.sizes().slice(0, 1, axis=0) for x in elements], 0)]
     rows = held.rows()
     b = rows.builder
-    sizes = b.op(std.Shape, rows)
+    sizes = rows.sizes()
     joined = b.op(std.Reshape, rows, b.concat([b.ints(-1), sizes.slice(2, END, axis=0)], 0))
     lengths = b.op(std.Expand, sizes.slice(1, 2, axis=0), sizes.slice(0, 1, axis=0))
     return [joined, lengths]
@@ -148,12 +148,12 @@ def _elements(held: TensorList) -> list[Expr] | None:
 def divided(values: Expr, lengths: Expr) -> TensorList:
     """Elements that stand one behind another."""
     b = values.builder
-    tail = b.op(std.Shape, values).slice(1, END, axis=0)
+    tail = values.sizes().slice(1, END, axis=0)
     if _are_equal(lengths):
-        return Rows(b.op(std.Reshape, values, b.concat([b.op(std.Shape, lengths), b.ints(-1), tail], 0)))
+        return Rows(b.op(std.Reshape, values, b.concat([lengths.sizes(), b.ints(-1), tail], 0)))
     sizes = lengths.cast(INT64)
     counts = sizes * b.op(std.ReduceProd, tail, keepdims=1)
-    tails = b.op(std.Expand, tail.unsqueeze(0), b.concat([b.op(std.Shape, sizes), b.op(std.Shape, tail)], 0))
+    tails = b.op(std.Expand, tail.unsqueeze(0), b.concat([sizes.sizes(), tail.sizes()], 0))
     shapes = b.concat([sizes.unsqueeze(1), tails], 1)
     known = None if values.shape is None else (None, *values.shape[1:])
     return Packed(Rows(values.reshape(-1)), Rows(counts), Rows(shapes), known)

@@ -8,8 +8,9 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.tensorflow.element_lists import TensorList, row_of
-from lstm_lower.tensorflow.values import INT64, Value
+from lstm_lower.tensorflow.values import Value
 
 
 @dataclasses.dataclass(eq=False)
@@ -25,7 +26,7 @@ class Repeated(TensorList):
     def rows(self) -> Expr:
         b = self.count.builder
         row = row_of(self.element)
-        sizes = b.op(std.Shape, self.element)
+        sizes = self.element.sizes()
         return b.op(std.Expand, row, b.concat([self.count.reshape(1), sizes], 0))
 
     def get(self, index: Expr) -> Value:  # noqa: ARG002
@@ -46,7 +47,7 @@ class Numbers(TensorList):
 
     def rows(self) -> Expr:
         b = self.count.builder
-        places = b.op(std.Range, b.constant(0, INT64), self.count, b.constant(1, INT64))
+        places = up_to(b, self.count)
         return (self.start + places * self.step).cast(self.dtype)
 
     def get(self, index: Expr) -> Value:

@@ -25,8 +25,8 @@ def _rows(t: Translator, op: Op, scope: Scope) -> Value:
     kind = op.op.rpartition("Scatter")[2]
     b = old.builder
     if updates.shape == () and indices.shape != ():
-        tail = b.op(std.Shape, old).slice(1, 1 << 62, axis=0)
-        updates = b.op(std.Expand, updates, b.concat([b.op(std.Shape, indices), tail], 0))
+        tail = old.sizes().slice(1, 1 << 62, axis=0)
+        updates = b.op(std.Expand, updates, b.concat([indices.sizes(), tail], 0))
     if kind in ("Mul", "Div"):
         rows = b.sizes([old.size(0)]).reshape()
         # What several updates of a row do is the same as what their product does.
@@ -51,12 +51,12 @@ def _slice(t: Translator, op: Op, scope: Scope) -> Value:
     old = tensor_of(cell, scope, op)
     *bounds, value = (t.tensor(name, scope, op) for name in op.inputs[1:5])
     b = old.builder
-    shape = b.op(std.Shape, old)
+    shape = old.sizes()
     numbers = reshape_to(up_to(b, b.op(std.ReduceProd, shape, keepdims=1)), shape)
     if old.shape is not None:
         b.set_shape(numbers, old.shape)
     masks = {name: op.attr[name].i for name in _MASKS if name in op.attr}
     chosen: Expr = emitted(t, "StridedSlice", [numbers, *bounds], op, scope, **masks)
-    values = b.op(std.Expand, value, b.op(std.Shape, chosen)).reshape(-1)
+    values = b.op(std.Expand, value, chosen.sizes()).reshape(-1)
     changed = b.op(std.ScatterND, old.reshape(-1), chosen.cast(INT64).reshape(-1, 1), values)
     return write(op, scope, cell, reshape_to(changed, shape))

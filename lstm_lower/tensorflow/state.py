@@ -14,7 +14,6 @@ import onnx_ir as ir
 from lstm_lower.dims import agree
 from lstm_lower.dtypes import dtype_name
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.tensorflow.graph import split_name
@@ -116,7 +115,7 @@ def initializer_of(nodes: Mapping[str, Any], variables: Iterable[str]) -> str | 
 @handles("VariableShape")
 def _shape(t: Translator, op: Op, scope: Scope) -> Value:
     value = tensor_of(cell_of(t, op.inputs[0], scope, op), scope, op)
-    shape = value.builder.op(std.Shape, value)
+    shape = value.sizes()
     return shape if op.attr["out_type"].type == 9 else shape.cast(ir.DataType.INT32)
 
 

@@ -330,7 +330,7 @@ class Translator:
             if place[0].builder.depth:
                 return self._broadcast_size(*place)
             b = place[0].builder
-            self._sizes[dim] = b.op(std.Gather, b.op(std.Shape, place[0]), b.ints(place[1]), axis=0)
+            self._sizes[dim] = place[0].sizes().take(b.ints(place[1]))
         return self._sizes[dim]
 
     def _broadcast_size(self, expr: Expr, axis: int) -> Expr | None:
@@ -359,7 +359,7 @@ class Translator:
         """A tensor's shape, an int64 vector; computed outside of loops where it is the same in each step."""
         sizes = None if expr.shape is None else [self.size(dim) for dim in expr.shape]
         if not expr.builder.depth or sizes is None or None in sizes:
-            return expr.builder.op(std.Shape, expr)
+            return expr.sizes()
         return self.root.concat([size for size in sizes if size is not None], 0) if sizes else self.root.ints()
 
     def constant(self, array: np.ndarray[Any, Any], dtype: ir.DataType, name: str) -> Expr:

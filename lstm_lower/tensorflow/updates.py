@@ -84,7 +84,7 @@ def _by_rows(operands: dict[str, Expr], names: list[str], update: Update) -> dic
 
 
 def _gathered(x: Expr, places: Expr) -> Expr:
-    return x.builder.op(std.Gather, x, places, axis=0)
+    return x.take(places)
 
 
 def _distinct(indices: Expr) -> bool:
@@ -104,10 +104,10 @@ def _distinct(indices: Expr) -> bool:
 def occurrences(indices: Expr) -> Expr:
     """Of each entry, how many equal ones stand before it; sorted, they are neighbours."""
     b = indices.builder
-    count = b.op(std.Shape, indices)
+    count = indices.sizes()
     ordered, order = b.ops(std.TopK, indices, count, outputs=2, axis=0, largest=0, sorted=1)
     before = b.concat([ordered.slice(0, 1, axis=0) - 1, ordered.slice(0, -1, axis=0)], 0)
     starts = ~ordered.equals(before)
     group = b.op(std.CumSum, starts.cast(INT64), b.constant(0, INT64)) - 1
-    first = b.op(std.Gather, b.op(std.NonZero, starts).reshape(-1), group, axis=0)
+    first = b.op(std.NonZero, starts).reshape(-1).take(group)
     return b.op(std.ScatterND, indices, order.unsqueeze(1), up_to(b, count) - first)

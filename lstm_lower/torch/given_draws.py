@@ -212,13 +212,13 @@ def _given(view: std.Standard | None, b: Builder, draw: Callable[[Expr], Expr]) 
         return sizes, [passed.cast(dtype).sum(2)]
     if isinstance(view, std.Dropout):
         x = b.wrap(view.data)
-        sizes = b.op(std.Shape, x)
+        sizes = x.sizes()
         share = 1 - (b.constant(0.5, FLOAT) if view.ratio is None else b.wrap(view.ratio).cast(FLOAT))
         kept = draw(sizes) < share
         return sizes, [b.where(kept, x / share.cast(x.dtype), 0), kept]
     assert isinstance(view, std.Random)
     like = view.operand(0)
-    sizes = b.ints(*view.attribute("shape", ())) if like is None else b.op(std.Shape, b.wrap(like))
+    sizes = b.ints(*view.attribute("shape", ())) if like is None else b.wrap(like).sizes()
     numbers = draw(sizes).cast(ir.DataType(view.attribute("dtype", None) or view.dtype() or FLOAT))
     if isinstance(view, (std.RandomUniform, std.RandomUniformLike)):
         low = view.attribute("low", 0.0)

@@ -29,8 +29,8 @@ def householder(n: Traced) -> list[Expr | None]:
 
     def reduce(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         (left,), (k,) = carried, inputs
-        column = b.op(std.Gather, left, k, axis=rank - 1)
-        pivot = b.op(std.Gather, column, k, axis=rank - 2).unsqueeze(rank - 2)
+        column = left.take(k, axis=rank - 1)
+        pivot = column.take(k, axis=rank - 2).unsqueeze(rank - 2)
         tail = b.where(rows > k, column, 0)
         squares = (tail * tail).sum(rank - 2, keepdims=True)
         done = squares.equals(0)

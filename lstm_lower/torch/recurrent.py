@@ -15,6 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr, concat, detached, sigmoid, tanh
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.driver import run_passes
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch import formulas
 from lstm_lower.torch.nodes import Formula, Traced
 
@@ -140,7 +141,7 @@ def _projected_layer(
     steps = b.sizes([x.size(0)]).reshape()
     running = None
     if lengths is not None:
-        numbers = b.op(std.Range, steps.like(0), steps, steps.like(1)).unsqueeze(1, 2)
+        numbers = up_to(b, steps).unsqueeze(1, 2)
         running = numbers < lengths.cast(INT64).unsqueeze(0, 2)
     outputs, hiddens, memories = [], [], []
     for index, cell in enumerate(cells):
@@ -185,7 +186,7 @@ def _places(b: Builder, steps: Expr, lengths: Expr) -> tuple[Expr, Expr]:
         steps: number of steps, a scalar.
         lengths: of each sequence [B].
     """
-    numbers = b.op(std.Range, steps.like(0), steps, steps.like(1)).unsqueeze(1)
+    numbers = up_to(b, steps).unsqueeze(1)
     inside = numbers < lengths.unsqueeze(0)
     return b.op(std.NonZero, inside).transpose(), inside.cast(INT64).sum(1)
 
@@ -217,7 +218,7 @@ def steps(n: Traced) -> list[Expr | None]:
     pads = concat([b.ints(*[0] * rank), missing, b.ints(*[0] * (rank - 1))], 0)
     x = b.op(std.Pad, x, pads).slice(0, total, axis=0)
     end = total.reshape()
-    inside = b.op(std.Range, end.like(0), end, end.like(1)).unsqueeze(1) < lengths.unsqueeze(0)
+    inside = up_to(b, end).unsqueeze(1) < lengths.unsqueeze(0)
     return [b.where(inside.unsqueeze(*range(2, rank)) if rank > 2 else inside, x, n.attribute("padding"))]
 
 

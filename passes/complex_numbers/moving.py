@@ -112,7 +112,7 @@ def _gather_elements(view: std.GatherElements, p: Parts) -> Results:
 def _twice(b: Builder, indices: ir.Value) -> Expr:
     """Indices of elements, for either part of each."""
     wrapped = b.wrap(indices)
-    return b.op(std.Expand, wrapped.unsqueeze(-1), b.concat([b.op(std.Shape, wrapped), b.ints(2)], 0))
+    return b.op(std.Expand, wrapped.unsqueeze(-1), b.concat([wrapped.sizes(), b.ints(2)], 0))
 
 
 @by_parts(std.Split)
@@ -171,7 +171,7 @@ def _where(view: std.Where, p: Parts) -> Results:
 
 @by_parts(std.Shape)
 def _shape(view: std.Shape, p: Parts) -> Results:
-    sizes = p.builder.op(std.Shape, p.of(view.data)).slice(0, -1, axis=0)
+    sizes = p.of(view.data).sizes().slice(0, -1, axis=0)
     if view.bounds == slice(0, None):
         return [sizes]
     return [sizes.slice(view.bounds.start, 2**31 - 1 if view.bounds.stop is None else view.bounds.stop, axis=0)]

@@ -12,6 +12,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.decompositions.registry import decomposes
+from lstm_lower.passes.formulas.sizes import up_to
 
 INT64 = ir.DataType.INT64
 # As many parts as onnxruntime's kernels for GPUs take as arguments; lists of more are copied to the device first.
@@ -23,7 +24,7 @@ def size(view: std.Size, b: Builder) -> list[Expr]:
     """The product of all sizes; of a scalar, which has none, one."""
     if view.rank() == 0:
         return [b.constant(1, INT64)]
-    return [b.op(std.Shape, b.wrap(view.data)).reduce(std.ReduceProd, 0, keepdims=False)]
+    return [b.wrap(view.data).sizes().reduce(std.ReduceProd, 0, keepdims=False)]
 
 
 @decomposes(std.BitCast)
@@ -137,8 +138,7 @@ def adding_scatter(view: std.ScatterND, b: Builder) -> list[Expr] | None:
     if len(numbers.shape) != 2 or numbers.shape[1] != 1:
         return None
     count = data.size(0)
-    zero, one = b.constant(0, INT64), b.constant(1, INT64)
-    places = b.op(std.Range, zero, b.constant(count, INT64) if isinstance(count, int) else count.squeeze(0), one)
+    places = up_to(b, count)
     flat = numbers.cast(INT64).squeeze(1)
     flat = b.where(flat < 0, flat + count, flat)
     meant = places.unsqueeze(1).equals(flat.unsqueeze(0))
@@ -156,8 +156,8 @@ def choice(view: std.Where, b: Builder) -> list[Expr]:
     zero = b.constant(0, INT64)
     places = (~b.wrap(view.condition)).cast(INT64)
     for part in (yes, no):
-        places = places + b.op(std.Expand, zero, b.op(std.Shape, part))
-    whole = b.op(std.Shape, places)
+        places = places + b.op(std.Expand, zero, part.sizes())
+    whole = places.sizes()
     both = b.concat([b.op(std.Expand, part, whole).unsqueeze(0) for part in (yes, no)], 0)
     return [b.op(std.GatherElements, both, places.unsqueeze(0), axis=0).squeeze(0)]
 

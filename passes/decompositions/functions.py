@@ -26,7 +26,9 @@ def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr | None]
     if schema is None or any(attribute.is_ref() for attribute in node.attributes.values()):
         return None
     # A body may take over the node's own graphs, in which names of the function would hide what they read from outside.
-    outside = {value: _named(value, builder.names.fresh(f"{builder.scope}/{value.name}")) for value in captures(node)}
+    outside = {
+        value: _named(value, builder.names.fresh(f"{builder.emitter.scope}/{value.name}")) for value in captures(node)
+    }
     proto = _body(Copier(outside).nodes([node])[0] if outside else node, node, schema, version, builder.facts)
     if proto is None:
         return None
@@ -47,7 +49,7 @@ def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr | None]
     copier = Copier(
         dict(zip(function.inputs, [*node.inputs, *missing, *outside], strict=True)),
         attributes={attribute.name: attribute for attribute in defaults} | dict(node.attributes),
-        name=lambda name: builder.names.fresh(f"{builder.scope}/{name or node.op_type}"),
+        name=lambda name: builder.names.fresh(f"{builder.emitter.scope}/{name or node.op_type}"),
     )
     emitted = copier.nodes(function)
     builder.emitter.place(*emitted)

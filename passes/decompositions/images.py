@@ -189,7 +189,7 @@ def _affine_grid(op: std.AffineGrid, b: Builder) -> list[Expr]:
         even = even.unsqueeze(*range(1, behind + 1)) if behind else even
         parts.append(b.op(std.Expand, even, b.sizes(sizes[2:])).reshape(-1, 1))
     # The grid tells of the last axis first.
-    ones = b.op(std.Expand, theta.like(1), b.op(std.Shape, parts[0]))
+    ones = b.op(std.Expand, theta.like(1), parts[0].sizes())
     places = b.concat([*reversed(parts), ones], 1)
     return [reshape_to(places @ theta.transpose(0, 2, 1), b.sizes([sizes[0], *sizes[2:], rows]))]
 
@@ -199,7 +199,7 @@ def _roi_align(op: std.RoiAlign, b: Builder) -> list[Expr]:
     """The mean, or the largest weighted element, of samples at even distances in each bin of a region."""
     x, rois = b.wrap(op.data), b.wrap(op.rois)
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
-    maps = b.op(std.Gather, x.cast(dtype), b.wrap(op.batches), axis=0)
+    maps = x.cast(dtype).take(b.wrap(op.batches))
     image = Image(maps)
     bounds = rois.cast(dtype) * op.scale - (0.5 if op.coordinates == "half_pixel" else 0)
     sides = [_Side(op, bounds, axis, number_of(b, maps.size(axis + 2), dtype)) for axis in (0, 1)]
@@ -261,7 +261,7 @@ class _Side:
         bin_ = b.constant([[i] for i in range(bins)], bounds.dtype)
         places = start.unsqueeze(2) + (bin_ + part) * (length / bins).unsqueeze(2)
         flat_sizes = b.sizes([bounds.size(0), self.most * bins])
-        there = b.op(std.Expand, numbers < number, b.op(std.Shape, places))
+        there = b.op(std.Expand, numbers < number, places.sizes())
         self.exists = reshape_to(there, flat_sizes)
         self.near, self.within = _samples(reshape_to(places, flat_sizes), size)
 
@@ -297,7 +297,7 @@ def _stft(op: std.STFT, b: Builder) -> list[Expr]:
         signal = signal.unsqueeze(2)
     frames = divided(signal.size(1) - length, step) + 1
     places = (up_to(b, frames) * step).unsqueeze(1) + up_to(b, length).unsqueeze(0)
-    framed = b.op(std.Gather, signal, places, axis=1)
+    framed = signal.take(places, axis=1)
     framed = framed if window is None else framed * window.cast(framed.dtype).unsqueeze(1)
     if b.opset >= 20:
         return [b.op(std.DFT, framed, None, b.constant(2, INT64), onesided=op.onesided)]

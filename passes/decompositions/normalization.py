@@ -59,7 +59,7 @@ def group_normalization(view: std.GroupNormalization, b: Builder) -> list[Expr]:
     normal = _normal(x.reshape(0, view.num_groups, -1), [2], view.epsilon)
     if view.of_groups:
         normal = normal * scale.unsqueeze(1) + bias.unsqueeze(1)
-    result = b.op(std.Reshape, normal, b.op(std.Shape, x))
+    result = b.op(std.Reshape, normal, x.sizes())
     if x.shape is not None:
         b.set_shape(result, x.shape)
     if not view.of_groups:
@@ -113,7 +113,7 @@ def local_response_normalization(view: std.LRN, b: Builder) -> list[Expr]:
     total = sum(others, first)
     scale = total * (view.alpha / view.size) + view.shift
     made = x / scale**view.beta
-    made = made if whole.shape is not None else b.op(std.Reshape, made, b.op(std.Shape, whole))
+    made = made if whole.shape is not None else b.op(std.Reshape, made, whole.sizes())
     return [made.cast(b.wrap(view.data).dtype)]
 
 

@@ -21,7 +21,7 @@ def _max_roi_pool(op: std.MaxRoiPool, b: Builder) -> list[Expr]:
     x, rois = b.wrap(op.data), b.wrap(op.rois)
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
     of = rois.slice(0, 1, axis=1).squeeze(1).cast(INT64)
-    maps = b.op(std.Gather, x, of, axis=0)
+    maps = x.take(of)
     corners = _rounded(rois.slice(1, 5, axis=1).cast(dtype) * op.scale)
     sides = [_Side(corners, axis, op.bins[axis], number_of(b, maps.size(axis + 2), dtype)) for axis in (0, 1)]
     sizes = [rois.size(0), op.bins[0], sides[0].most, op.bins[1], sides[1].most]

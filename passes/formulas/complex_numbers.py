@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
@@ -29,8 +28,7 @@ def conjugate(x: Expr) -> Expr:
 
 def each(parts: Expr) -> Number:
     """The real and the imaginary part, out of a last axis of two."""
-    b = parts.builder
-    real, imaginary = (b.op(std.Gather, parts, b.constant(part, ir.DataType.INT64), axis=-1) for part in (0, 1))
+    real, imaginary = (parts.take(part, axis=-1) for part in (0, 1))
     return real, imaginary
 
 

@@ -8,6 +8,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Dim
+from lstm_lower.passes.formulas.sizes import up_to
 
 
 def running_steps(lengths: Expr, steps: int | Expr) -> Expr:
@@ -23,8 +24,7 @@ def running_steps(lengths: Expr, steps: int | Expr) -> Expr:
     if isinstance(steps, int):
         times = b.constant(list(range(steps)), ir.DataType.INT32)
     else:
-        zero, one = (b.constant(value, ir.DataType.INT32) for value in (0, 1))
-        times = b.op(std.Range, zero, steps.cast(ir.DataType.INT32).squeeze(0), one)
+        times = up_to(b, steps.cast(ir.DataType.INT32))
     return times.unsqueeze(1, 2) < lengths.unsqueeze(0, 2)
 
 

@@ -17,8 +17,8 @@ def cholesky(matrix: Expr) -> Expr:
 
     def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         (left,), (k,) = carried, inputs
-        column = b.op(std.Gather, left, k, axis=rank - 1)
-        pivot = b.op(std.Gather, column, k, axis=rank - 2).unsqueeze(rank - 2)
+        column = left.take(k, axis=rank - 1)
+        pivot = column.take(k, axis=rank - 2).unsqueeze(rank - 2)
         column = b.where(rows < k, 0, column / pivot.sqrt())
         return [left - column.unsqueeze(rank - 1) * column.unsqueeze(rank - 2)], [column]
 
@@ -39,18 +39,18 @@ def eliminate(matrix: Expr, right: Expr | None, *, pivoting: bool) -> tuple[Expr
     def body(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         (left,), (k,) = carried, inputs
         here = rows.equals(k)
-        column = b.op(std.Gather, left, k, axis=rank - 1)
+        column = left.take(k, axis=rank - 1)
         sign = None
         if pivoting:
             heights = b.where(rows < k, -1, column.abs())
             best = b.op(std.ArgMax, heights, axis=rank - 2, keepdims=1)
             order = b.where(here, best, b.where(rows.equals(best), k, rows))
             column = b.op(std.GatherElements, column, order, axis=rank - 2)
-            places = b.op(std.Expand, order.unsqueeze(rank - 1), b.op(std.Shape, left))
+            places = b.op(std.Expand, order.unsqueeze(rank - 1), left.sizes())
             left = b.op(std.GatherElements, left, places, axis=rank - 2)
             sign = b.where(best.squeeze(rank - 2).equals(k), left.like(1), -1)
-        pivot = b.op(std.Gather, column, k, axis=rank - 2)
-        row = b.op(std.Gather, left, k, axis=rank - 2) / pivot.unsqueeze(rank - 2)
+        pivot = column.take(k, axis=rank - 2)
+        row = left.take(k, axis=rank - 2) / pivot.unsqueeze(rank - 2)
         row = row.unsqueeze(rank - 2)
         left = b.where(here.unsqueeze(1), row, left - column.unsqueeze(rank - 1) * row)
         return [left], [pivot if sign is None else pivot * sign]
@@ -68,9 +68,9 @@ def triangular_solve(matrix: Expr, right: Expr, *, lower: bool) -> Expr:
     backwards = numbers.builder.sizes([matrix.size(-1)]) - 1 - numbers
     if not lower:
         for axis in (rank - 2, rank - 1):
-            matrix = b.op(std.Gather, matrix, backwards, axis=axis)
-        right = b.op(std.Gather, right, backwards, axis=rank - 2)
+            matrix = matrix.take(backwards, axis=axis)
+        right = right.take(backwards, axis=rank - 2)
     triangle = b.where(numbers > numbers.unsqueeze(1), 0, matrix)
     _, solved = eliminate(triangle, right, pivoting=False)
     assert solved is not None
-    return solved if lower else b.op(std.Gather, solved, backwards, axis=rank - 2)
+    return solved if lower else solved.take(backwards, axis=rank - 2)

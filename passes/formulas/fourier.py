@@ -88,7 +88,7 @@ def _mirrored(x: Expr, length: Size) -> Expr:
     """All frequencies of a real signal of which half are given: the others are conjugates."""
     b, axis = x.builder, len(x.shape or ()) - 2
     numbers = (up_to(b, divided(length - 1, 2)) * -1) + scalar(b, divided(length - 1, 2))
-    others = b.op(std.Gather, x, numbers, axis=axis)
+    others = x.take(numbers, axis=axis)
     return b.concat([x, others * b.constant([1, -1], x.dtype)], axis=axis)
 
 
@@ -126,7 +126,7 @@ def _by_chirp(x: Expr, length: Size, kept: Size, sign: int) -> Expr:
     padded = (2.0**exponent).cast(INT64)
     rest = b.op(std.Sub, padded, count * 2 - 1).maximum(0).reshape(1)
     zeros = b.op(std.Expand, b.constant(0.0, x.dtype), b.concat([rest, b.ints(2)], axis=0))
-    backwards = b.op(std.Gather, conjugate, (count - 1) - up_to(b, _one_less(count)), axis=0)
+    backwards = conjugate.take((count - 1) - up_to(b, _one_less(count)))
     filter_ = b.concat([conjugate, zeros, backwards], axis=0)
     turned = x * chirp if x.size(axis + 1) == 1 else _product(x, chirp)
     whole = _filled(turned, axis, 0, padded.reshape(1) - turned.size(axis))

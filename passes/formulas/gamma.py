@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.sizes import up_to
 
 # B[2k] / (2k (2k - 1)), of Bernoulli's numbers, for k = 1, 2, ...: the series of lgamma. That of digamma has another
 # factor of 2k - 1.
@@ -141,7 +142,7 @@ def zeta(x: Expr, q: Expr) -> Expr:
     finite = b.where((start > _LEAST) & (start < math.inf), start, 0)
     least = b.op(std.ReduceMin, b.concat([finite.reshape(-1), b.constant([0], double)], 0), keepdims=0)
     count = _FROM + 1 - least.floor()
-    steps = b.op(std.Range, b.constant(0, double), count, b.constant(1, double))
+    steps = up_to(b, count)
     # One axis more, at the end: those of the two operands need not be known.
     minus = -power
     each = (finite.unsqueeze(-1) + steps) ** minus.unsqueeze(-1)

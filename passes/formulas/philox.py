@@ -93,7 +93,7 @@ def _philox(b: Builder, even: Expr, odd: Expr, key: Expr) -> tuple[Expr, Expr]:
 
     def body(states: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:  # noqa: ARG001
         even, odd, key = states
-        low, high = split(b.op(std.Gather, even * factors, swapped, axis=0))
+        low, high = split((even * factors).take(swapped))
         return [_xor(_xor(high, odd), key), low, _low(key + steps)], []
 
     (even, odd, _), _ = b.scan(body, states=[even, odd, key], inputs=[b.ints(*range(ROUNDS))])

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
-from lstm_lower.passes.formulas.sizes import Size
+from lstm_lower.passes.formulas.sizes import Size, up_to
 
 INT64 = ir.DataType.INT64
 
@@ -26,7 +26,7 @@ def flatten_rows(values: Expr, rank: int) -> Expr:
     if rank == 1:
         return values
     b = values.builder
-    leading = b.op(std.Shape, values)
+    leading = values.sizes()
     count = b.op(std.ReduceProd, leading.slice(0, rank, axis=0), keepdims=1) if rank else b.ints(1)
     return reshape_to(values, concat([count, tail_of(values, rank)], 0))
 
@@ -42,7 +42,7 @@ def tail_of(values: Expr, start: int) -> Expr:
     b = values.builder
     if values.shape is not None and all(isinstance(size, int) for size in values.shape[start:]):
         return b.ints(*[size for size in values.shape[start:] if isinstance(size, int)])
-    return b.op(std.Shape, values).slice(start, 2**31 - 1, axis=0)
+    return values.sizes().slice(start, 2**31 - 1, axis=0)
 
 
 def largest(vector: Expr) -> Expr:
@@ -55,11 +55,7 @@ def add_rows(rows: Expr, ids: Expr, segments: Size) -> Expr:
     b = rows.builder
     if b.opset < 16:
         return _segment_product(rows, ids, segments)
-    zeros = b.op(
-        std.ConstantOfShape,
-        concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0),
-        value=ir.tensor([0], dtype=rows.dtype),
-    )
+    zeros = b.fill(0, concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0), rows.dtype)
     total = b.op(std.ScatterND, zeros, ids.unsqueeze(1), rows, reduction="add")
     return total.slice(0, segments, axis=0)
 
@@ -67,13 +63,13 @@ def add_rows(rows: Expr, ids: Expr, segments: Size) -> Expr:
 def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
     """The sum as a product with the table of which row belongs to which segment: opset 13 has no adding scatter."""
     b = rows.builder
-    numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
+    numbers = up_to(b, segments)
     table = numbers.unsqueeze(1).equals(ids.unsqueeze(0)).cast(rows.dtype)
     if rows.shape is not None and len(rows.shape) == 2:
         return table @ rows
     tail = tail_of(rows, 1)
     # Of no rows nothing tells how wide they are.
-    matrix = reshape_to(rows, concat([b.op(std.Shape, ids), b.op(std.ReduceProd, tail, keepdims=1)], 0))
+    matrix = reshape_to(rows, concat([ids.sizes(), b.op(std.ReduceProd, tail, keepdims=1)], 0))
     return reshape_to(table @ matrix, concat([b.sizes([segments]), tail], 0))
 
 

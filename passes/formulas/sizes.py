@@ -79,9 +79,9 @@ def scalar(builder: Builder, size: Size) -> Expr:
 
 
 def up_to(builder: Builder, size: Size) -> Expr:
-    """The numbers 0, 1, ... below a size."""
-    ends = [builder.constant(end, ir.DataType.INT64) for end in (0, 1)]
-    return builder.op(std.Range, ends[0], scalar(builder, size), ends[1])
+    """The numbers 0, 1, ... below a size, in its dtype."""
+    end = scalar(builder, size)
+    return builder.op(std.Range, end.like(0), end, end.like(1))
 
 
 def _expr(size: Size) -> Expr:

@@ -176,7 +176,7 @@ def shape_of(x: Expr) -> Expr:
     shape = x.shape
     if shape is not None and all(isinstance(dim, int) for dim in shape):
         return x.builder.ints(*[dim for dim in shape if isinstance(dim, int)])
-    return x.builder.op(std.Shape, x)
+    return x.sizes()
 
 
 def reshaped_like(x: Expr, like: Expr) -> Expr:
@@ -219,7 +219,7 @@ def _unbroadcast_at_run_time(gradient: Expr, operand: Expr) -> Expr:
     sizes = shape_of(operand)
     # The operand's shape from behind: missing axes in front count as one element.
     missing = b.op(std.Sub, b.op(std.Size, shape_of(gradient)), b.op(std.Size, sizes)).reshape(1)
-    ones = b.op(std.ConstantOfShape, missing, value=ir.tensor([1], dtype=ir.DataType.INT64))
+    ones = b.fill(1, missing, ir.DataType.INT64)
     single = b.concat([ones, sizes], 0).equals(b.ints(1))
     axes = b.op(std.NonZero, single).reshape(-1)
     total = b.op(std.ReduceSum, widened(gradient), axes, keepdims=1, noop_with_empty_axes=1).cast(gradient.dtype)

@@ -88,8 +88,9 @@ class Handing:
 
     def _hand_shape(self, reader: ir.Node, forward: ir.Graph, handed: Callable[[ir.Value], ir.Value]) -> None:
         """Lets the forward body find a shape that the backward one reads."""
-        shape = Emitter(self.backward.emitter.space, forward, scope=self.backward.scope).again(reader, reader.inputs)
-        replace(reader.outputs[0], handed(shape.outputs[0]), self.backward.emitter.space)
+        own = self.backward.emitter
+        shape = Emitter(own.space, forward, scope=own.scope).again(reader, reader.inputs)
+        replace(reader.outputs[0], handed(shape.outputs[0]), own.space)
         detach(reader)
 
     def _copy(self, node: ir.Node) -> None:

@@ -92,9 +92,9 @@ class Pieces:
     def read(self, b: Builder, step: Expr) -> Expr:
         """The value of one step, given by number."""
         place = step.reshape(1)
-        start, end = (b.op(std.Gather, ends, place, axis=0) for ends in (self.starts, self.ends))
+        start, end = (ends.take(place) for ends in (self.starts, self.ends))
         given = self.shapes
-        shape = given.read(b, step) if isinstance(given, Pieces) else b.op(std.Gather, given, step, axis=0)
+        shape = given.read(b, step) if isinstance(given, Pieces) else given.take(step)
         piece = b.op(std.Slice, self.flat, start, end, b.ints(0))
         found, known = b.op(std.Reshape, piece, shape, allowzero=1), b.facts.shape(self.like)
         # A size by name or identity would be taken for the same in every step.
@@ -177,7 +177,7 @@ class ForwardSteps:
         node, body, b = self.op.node, self.op.body, self.b
         inner = Builder(Emitter(b.emitter.space, body, scope=f"{node.name}/saved"))
         made = inner.wrap(value)
-        shape = inner.op(std.Shape, made)
+        shape = made.sizes()
         flat = self._joined(made.reshape(-1), inner)
         shapes: Expr | Pieces
         if made.shape is None:

@@ -258,7 +258,7 @@ class _Rolling:
                 b.emitter.replace(value, final.value)
                 continue
             place = len(values) - 1 - step if self.reverse else step
-            element = b.op(std.Gather, sequence, b.constant(place, ir.DataType.INT64), axis=0)
+            element = sequence.take(place)
             b.emitter.replace(value, element.value)
 
     def _join(self, node: ir.Node, values: list[ir.Value], sequence: Expr) -> None:

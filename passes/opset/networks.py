@@ -65,7 +65,7 @@ def group_normalization(site: Site) -> Sequence[Expr]:
     grouped = x.reshape(0, site.attribute("num_groups"), -1)
     epsilon = site.attribute("epsilon", 1e-5)
     normal = b.op(std.InstanceNormalization, grouped, site.input(1), site.input(2), epsilon=epsilon)
-    return [b.op(std.Reshape, normal, b.op(std.Shape, x))]
+    return [b.op(std.Reshape, normal, x.sizes())]
 
 
 @before(14, std.GRU, std.LSTM, std.RNN)
@@ -176,7 +176,7 @@ def quantize_type(site: Site) -> None:
     site.drop("output_dtype")
     if not site.has(2) and dtype != _D.UINT8:
         zero = ir.tensor([0], dtype=dtype)
-        zeros = site.builder.op(std.ConstantOfShape, site.builder.op(std.Shape, site.input(1)), value=zero)
+        zeros = site.builder.op(std.ConstantOfShape, site.input(1).sizes(), value=zero)
         site.set_inputs(site.input(0), site.input(1), zeros)
 
 

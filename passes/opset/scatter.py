@@ -10,6 +10,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.values import stated
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.opset.registry import Site, before
 
 _INT64 = ir.DataType.INT64
@@ -47,7 +48,7 @@ def _written_out(site: Site) -> Sequence[Expr]:
         indices = _coordinates(site, indices)
         depth, rank = site.rank(), site.rank() + 1
     if rank != 2:
-        rest = site.builder.op(std.Shape, data).slice(depth, END, axis=0)
+        rest = data.sizes().slice(depth, END, axis=0)
         updates = site.builder.op(std.Reshape, updates, site.builder.concat([site.builder.ints(-1), rest], axis=0))
         indices = indices.reshape(-1, depth)
     return [_scatter(site.builder, data, indices, updates, depth, _COMBINE[reduction])]
@@ -57,14 +58,14 @@ def _coordinates(site: Site, indices: Expr) -> Expr:
     """The full index [..., rank] in `data` of every element of ScatterElements' `indices`."""
     b, rank = site.builder, site.rank()
     axis = site.attribute("axis", 0) % rank
-    sizes = b.op(std.Shape, indices)
+    sizes = indices.sizes()
     parts = []
     for place in range(rank):
         if place == axis:
             part = indices.cast(_INT64)
         else:
-            size = b.op(std.Gather, sizes, b.constant(place, _INT64))
-            steps = b.op(std.Range, b.constant(0, _INT64), size, b.constant(1, _INT64))
+            size = sizes.take(place)
+            steps = up_to(b, size)
             others = [other for other in range(rank) if other != place]
             part = b.op(std.Expand, steps.unsqueeze(*others) if others else steps, sizes)
         parts.append(part.unsqueeze(rank))
@@ -86,36 +87,35 @@ def _scatter(b: Builder, data: Expr, indices: Expr, updates: Expr, depth: int, c
         depth: leading axes of `data` that are indexed.
         combine: operator that combines the old value with an update.
     """
-    sizes = b.op(std.Shape, data).slice(0, depth, axis=0)
+    sizes = data.sizes().slice(0, depth, axis=0)
     indices = b.where(indices < 0, indices + sizes, indices)
     place = indices.slice(0, 1, axis=1)
     for axis in range(1, depth):
         place = place * sizes.slice(axis, axis + 1, axis=0) + indices.slice(axis, axis + 1, axis=1)
     place = place.reshape(-1)
-    count = b.op(std.Shape, place)
+    count = place.sizes()
 
     by_place = _Groups(b, place, count)
-    one_of_each = b.op(std.Gather, indices, b.op(std.Gather, by_place.order, by_place.starts))
-    step = b.constant(1, _INT64)
-    position = b.op(std.Range, b.constant(0, _INT64), count.squeeze(0), step)
+    one_of_each = indices.take(by_place.order.take(by_place.starts))
+    position = up_to(b, count)
     # Every sorted element's number of its group, and how many of the group stand before it.
     group = b.op(std.CumSum, by_place.is_start, b.constant(0, _INT64)) - 1
-    round_ = position - b.op(std.Gather, by_place.starts, group)
+    round_ = position - by_place.starts.take(group)
 
     by_round = _Groups(b, round_, count)
-    group = b.op(std.Gather, group, by_round.order)
-    updates = b.op(std.Gather, updates, b.op(std.Gather, by_place.order, by_round.order))
+    group = group.take(by_round.order)
+    updates = updates.take(by_place.order.take(by_round.order))
     bounds = b.concat([by_round.starts, count], axis=0)
-    rounds = b.op(std.Shape, by_round.starts).squeeze(0)
+    rounds = by_round.starts.sizes().squeeze(0)
     values = b.op(std.GatherND, data, one_of_each)
 
     inner = b.inner("round")
     index = _parameter(inner, "index", _INT64, ())
     condition = _parameter(inner, "condition", ir.DataType.BOOL, ())
     carried = _parameter(inner, "values", data.dtype, None)
-    first, last = (inner.op(std.Gather, bounds, number).unsqueeze(0) for number in (index, index + 1))
+    first, last = (bounds.take(number).unsqueeze(0) for number in (index, index + 1))
     now = group.slice(first, last, axis=0)
-    new = inner.op(combine, inner.op(std.Gather, carried, now), updates.slice(first, last, axis=0))
+    new = inner.op(combine, carried.take(now), updates.slice(first, last, axis=0))
     after = inner.op(std.ScatterND, carried, now.unsqueeze(1), new)
     body = inner.emitter.graph
     body.inputs.extend([index.value, condition.value, carried.value])
@@ -145,7 +145,7 @@ class _Groups:
 
 def _parameter(builder: Builder, role: str, dtype: ir.DataType, shape: tuple[int, ...] | None) -> Expr:
     value = ir.Value(
-        name=builder.names.fresh(f"{builder.scope}/{role}"),
+        name=builder.names.fresh(f"{builder.emitter.scope}/{role}"),
         type=ir.TensorType(dtype),
         shape=None if shape is None else stated(shape),
     )

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.opset.registry import Site, before
 
 _INT64 = ir.DataType.INT64
@@ -23,7 +24,7 @@ def shape_bounds(site: Site) -> Sequence[Expr] | None:
     site.drop("end")
     if start == 0 and end is None:
         return None
-    return [site.builder.op(std.Shape, site.input(0)).slice(start, END if end is None else end, axis=0)]
+    return [site.input(0).sizes().slice(start, END if end is None else end, axis=0)]
 
 
 @before(14, std.Reshape)
@@ -77,7 +78,7 @@ def split_count(site: Site) -> Sequence[Expr] | None:
 
 def length(x: Expr, axis: int) -> Expr:
     """The size along an axis that may be counted from the end, as an int64 tensor of shape [1]."""
-    return x.builder.op(std.Gather, x.builder.op(std.Shape, x), x.builder.ints(axis), axis=0)
+    return x.sizes().take(x.builder.ints(axis))
 
 
 @before(18, std.Pad)
@@ -93,9 +94,9 @@ def pad_axes(site: Site) -> None:
         everywhere = b.ints(*full.reshape(-1).tolist())
     else:
         axes = site.input(3).cast(_INT64)
-        rank = b.op(std.Shape, b.op(std.Shape, x)) if x.shape is None else b.ints(len(x.shape))
+        rank = x.sizes().sizes() if x.shape is None else b.ints(len(x.shape))
         axes = b.where(axes < 0, axes + rank, axes)
-        zeros = b.op(std.ConstantOfShape, rank + rank, value=ir.tensor([0], dtype=_INT64))
+        zeros = b.fill(0, rank + rank, _INT64)
         everywhere = b.op(std.ScatterElements, zeros, b.concat([axes, axes + rank], axis=0), pads, axis=0)
     site.set_inputs(x, everywhere, site.input(2) if site.has(2) else None)
 
@@ -112,12 +113,12 @@ def pad_wrapped(site: Site) -> Sequence[Expr] | None:
             "axes", f"a constant for mode wrap below opset 19 (the model is moved to {site.target})", "no constant"
         )
     for position, axis in enumerate(int(axis) for axis in known.reshape(-1)):
-        begin, end = (b.op(std.Gather, pads, b.constant(index, _INT64)) for index in (position, position + known.size))
-        size = b.op(std.Gather, b.op(std.Shape, result), b.constant(axis, _INT64))
+        begin, end = (pads.take(index) for index in (position, position + known.size))
+        size = result.sizes().take(axis)
         first = (-begin).maximum(0)
         left = size - (-end).maximum(0) - first
         places = b.op(std.Range, -begin.maximum(0), left + end.maximum(0), b.constant(1, _INT64))
-        result = b.op(std.Gather, result, places % left + first, axis=axis)
+        result = result.take(places % left + first, axis=axis)
     return [result]
 
 
@@ -139,7 +140,7 @@ def resize_axes(site: Site) -> None:
         ones = b.constant([1] * rank, ir.DataType.FLOAT)
         scales = b.op(std.ScatterElements, ones, b.ints(*axes), scales, axis=0)
     if sizes is not None:
-        sizes = b.op(std.ScatterElements, b.op(std.Shape, x), b.ints(*axes), sizes, axis=0)
+        sizes = b.op(std.ScatterElements, x.sizes(), b.ints(*axes), sizes, axis=0)
     site.drop("axes")
     site.set_inputs(x, region, scales, sizes)
 
@@ -163,9 +164,8 @@ def identity(site: Site) -> Sequence[Expr] | None:
 def triangle(site: Site) -> Sequence[Expr]:
     """Row `r` of the upper triangle holds the columns from `r + k`, of the lower one those up to it."""
     x, b = site.input(0), site.builder
-    zero, one = b.constant(0, _INT64), b.constant(1, _INT64)
-    shape = b.op(std.Shape, x)
-    rows, columns = (b.op(std.Range, zero, b.op(std.Gather, shape, b.constant(axis, _INT64)), one) for axis in (-2, -1))
+    shape = x.sizes()
+    rows, columns = (up_to(b, shape.take(axis)) for axis in (-2, -1))
     diagonal = rows.unsqueeze(1)
     if site.has(1):
         # Any tensor of one element will do for k.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr, concat
+from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.ops.arrays import (
     CumulativeLogsumexp,
     Diag,
@@ -26,6 +26,7 @@ from lstm_lower.ops.arrays import (
 )
 from lstm_lower.passes.formulas.elementary import log1p_of
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to, row_numbers
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
 
@@ -38,7 +39,7 @@ def scatter_nd(n: Node) -> dict[str, Expr]:
     if updates.dtype == ir.DataType.BOOL:
         updates = updates.cast(ir.DataType.INT32)
     if b.opset >= 16:
-        zeros = b.op(std.ConstantOfShape, shape, value=ir.tensor([0], dtype=updates.dtype))
+        zeros = b.fill(0, shape, updates.dtype)
         return {"output": b.op(std.ScatterND, zeros, n.indices.cast(INT64), updates, reduction="add")}
     updates, places, rows = numbered_rows(n, "indices", updates, shape, before=16)
     return {"output": reshape_to(add_rows(updates, places, rows), shape)}
@@ -57,14 +58,13 @@ def numbered_rows(n: Node, operand: str, updates: Expr, shape: Expr, *, before: 
     Returns:
         The updates as rows, the number of the row that each one changes, and how many rows there are.
     """
-    b = n.builder
     indices = getattr(n, operand).cast(INT64)
     depth = indices.size(-1)
     if not isinstance(depth, int) or not depth:
         got = "an unknown one" if depth else "0"
         raise n.unsupported(operand, f"a known size of the last axis, at least 1 (before opset {before})", got)
     sizes = [shape.slice(axis, axis + 1, axis=0) for axis in range(depth)]
-    places = [b.op(std.Gather, indices, b.constant(axis, INT64), axis=-1).reshape(-1) for axis in range(depth)]
+    places = [indices.take(axis, axis=-1).reshape(-1) for axis in range(depth)]
     rows = flatten_rows(updates, rank_of(n, operand, indices) - 1)
     return rows, row_numbers(places, sizes), functools.reduce(operator.mul, sizes)
 
@@ -79,17 +79,12 @@ def euclidean_norm(n: Node) -> dict[str, Expr]:
     return {"output": squares.sqrt()}
 
 
-def _numbers(b: Builder, count: Expr) -> Expr:
-    """0, 1, ... up to a count of shape [] or [1]."""
-    return b.op(std.Range, b.constant(0, INT64), count.reshape(), b.constant(1, INT64))
-
-
 @lowers(LinSpace)
 def lin_space(n: Node) -> dict[str, Expr]:
     """Steps from start on; the last number is stop itself, unless it is the only one."""
     b = n.builder
     last = n.num.cast(INT64) - 1
-    numbers = _numbers(b, last + 1)
+    numbers = up_to(b, last + 1)
     step = (n.stop - n.start) / last.maximum(1).cast(n.start.dtype)
     values = n.start + numbers.cast(n.start.dtype) * step
     at_end = numbers.equals(last) & (last > 0)
@@ -101,7 +96,7 @@ def rank(n: Node) -> dict[str, Expr]:
     """The length of the shape."""
     if n.input.shape is not None:
         return {"output": n.builder.constant(len(n.input.shape), ir.DataType.INT32)}
-    return {"output": n.builder.op(std.Size, n.builder.op(std.Shape, n.input)).cast(ir.DataType.INT32)}
+    return {"output": n.builder.op(std.Size, n.input.sizes()).cast(ir.DataType.INT32)}
 
 
 @lowers(Reverse)
@@ -124,9 +119,9 @@ def diag(n: Node) -> dict[str, Expr]:
     """The flattened operand where row and column are the same."""
     b = n.builder
     flat = n.diagonal.reshape(-1)
-    numbers = _numbers(b, b.op(std.Size, flat))
+    numbers = up_to(b, b.op(std.Size, flat))
     table = b.where(numbers.unsqueeze(1).equals(numbers.unsqueeze(0)), flat, 0)
-    shape = b.op(std.Shape, n.diagonal)
+    shape = n.diagonal.sizes()
     return {"output": reshape_to(table, concat([shape, shape], 0))}
 
 
@@ -134,12 +129,12 @@ def diag(n: Node) -> dict[str, Expr]:
 def diag_part(n: Node) -> dict[str, Expr]:
     """Every (size + 1)-th element."""
     b = n.builder
-    shape = b.op(std.Shape, n.input)
-    half = b.op(std.Div, b.op(std.Shape, shape), b.ints(2)) if n.input.shape is None else len(n.input.shape) // 2
+    shape = n.input.sizes()
+    half = b.op(std.Div, shape.sizes(), b.ints(2)) if n.input.shape is None else len(n.input.shape) // 2
     shape = shape.slice(0, half, axis=0)
     size = b.op(std.ReduceProd, shape, keepdims=1)
-    places = _numbers(b, size) * (size + 1)
-    return {"diagonal": reshape_to(b.op(std.Gather, n.input.reshape(-1), places, axis=0), shape)}
+    places = up_to(b, size) * (size + 1)
+    return {"diagonal": reshape_to(n.input.reshape(-1).take(places), shape)}
 
 
 @lowers(InTopK, InTopKV2)
@@ -147,7 +142,7 @@ def in_top_k(n: Node) -> dict[str, Expr]:
     """Counts the classes ahead of the target, where all are finite and the target is one of them."""
     b = n.builder
     scores, targets = n.predictions, n.targets.cast(INT64).unsqueeze(1)
-    classes = _numbers(b, b.op(std.Gather, b.op(std.Shape, scores), b.constant(1, INT64), axis=0))
+    classes = up_to(b, scores.sizes().take(1))
     hot = targets.equals(classes)
     score = b.where(hot, scores, 0).sum(1, keepdims=True)
     ahead = (scores > score).cast(INT64).sum(1)

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr, concat
 from lstm_lower.ops.losses import CTCLoss, CTCLossV2
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.registry import Node, lowers
 
 INT64 = ir.DataType.INT64
@@ -73,7 +74,7 @@ def ctc_loss(n: Node) -> dict[str, Expr]:
 def emissions_of(scores: Expr, paths: Paths) -> Expr:
     """The score of each state's class at each step [T, B, U], from those of all classes [T, B, C]."""
     b = scores.builder
-    shape = concat([b.sizes([scores.size(0)]), b.op(std.Shape, paths.classes)], 0)
+    shape = concat([b.sizes([scores.size(0)]), paths.classes.sizes()], 0)
     return b.op(std.GatherElements, scores, b.op(std.Expand, paths.classes.unsqueeze(0), shape), axis=2)
 
 
@@ -92,9 +93,7 @@ def total_of(paths: Paths, alphas: Expr, shifts: Expr) -> tuple[Expr, Expr]:
 
 def _step_numbers(n: Node) -> Expr:
     """The number of each step, [T, 1, 1]."""
-    b = n.builder
-    steps = b.sizes([n.size("T")]).reshape()
-    return b.op(std.Range, b.constant(0, INT64), steps, b.constant(1, INT64)).unsqueeze(1, 2)
+    return up_to(n.builder, n.size("T")).unsqueeze(1, 2)
 
 
 def _paths(n: Node, blank: Expr) -> Paths:
@@ -102,7 +101,7 @@ def _paths(n: Node, blank: Expr) -> Paths:
     rows = n.labels_indices.slice(0, 1, axis=1)
     values = n.labels_values.cast(INT64).unsqueeze(1)
     batch = b.sizes([n.size("B")])
-    numbers = b.op(std.Range, b.constant(0, INT64), batch.reshape(), b.constant(1, INT64)).unsqueeze(0)
+    numbers = up_to(b, batch).unsqueeze(0)
     member = rows.equals(numbers)
     kept = _kept(n, rows, values, blank)
     if kept is not None:
@@ -134,11 +133,11 @@ def paths_of(labels: Expr, counts: Expr, blank: Expr, dtype: ir.DataType, *, mer
     """
     b = labels.builder
     each = labels.unsqueeze(2)
-    pairs = concat([b.op(std.Expand, blank, b.op(std.Shape, each)), each], 2).reshape(0, -1)
+    pairs = concat([b.op(std.Expand, blank, each.sizes()), each], 2).reshape(0, -1)
     behind = b.op(std.Expand, blank, concat([b.sizes([labels.size(0)]), b.ints(1)], 0))
     classes = concat([pairs, behind], 1)
     states = b.sizes([labels.size(1)]) * 2 + 1
-    places = b.op(std.Range, b.constant(0, INT64), states.reshape(), b.constant(1, INT64)).unsqueeze(0)
+    places = up_to(b, states).unsqueeze(0)
     is_blank = classes.equals(blank)
     may_skip = ~is_blank & (places > 1)
     stay = None
@@ -210,7 +209,7 @@ def forward(paths: Paths, emissions: Expr, active: Expr) -> tuple[Expr, Expr]:
 
 
 def _zeros(b: Builder, paths: Paths, like: Expr) -> Expr:
-    return b.op(std.ConstantOfShape, b.op(std.Shape, paths.classes), value=ir.tensor([0], dtype=like.dtype))
+    return b.fill(0, paths.classes.sizes(), like.dtype)
 
 
 def _final(paths: Paths, like: Expr) -> Expr:
@@ -238,6 +237,6 @@ def _backward(paths: Paths, emissions: Expr, final: Expr, before_last: Expr) -> 
 def _by_class(n: Node, paths: Paths, occupation: Expr) -> Expr:
     """Sums what the states of each class have [T, B, C], as a product with the table of which state is which class."""
     b = n.builder
-    numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([n.size("C")]).reshape(), b.constant(1, INT64))
+    numbers = up_to(b, n.size("C"))
     table = paths.classes.unsqueeze(2).equals(numbers).cast(occupation.dtype)
     return (occupation.transpose(1, 0, 2) @ table).transpose(1, 0, 2)

@@ -140,15 +140,15 @@ def _rows(condition: Expr, x: Expr) -> Expr:
     if x.shape is not None:
         added = range(1, len(x.shape))
         return condition.unsqueeze(*added) if added else condition
-    ones = b.op(std.ConstantOfShape, b.op(std.Shape, b.op(std.Shape, x)) - 1, value=_ONE)
+    ones = b.op(std.ConstantOfShape, x.sizes().sizes() - 1, value=_ONE)
     return b.op(std.Reshape, condition, b.concat([b.ints(-1), ones], 0))
 
 
 def _filled(condition: Expr, x: Expr) -> Expr:
     """A condition of unknown rank with axes of size 1 behind: it may be a scalar, one entry a row, or as large as x."""
     b = condition.builder
-    sizes = b.op(std.Shape, condition)
-    ones = b.op(std.ConstantOfShape, b.op(std.Shape, b.op(std.Shape, x)) - b.op(std.Shape, sizes), value=_ONE)
+    sizes = condition.sizes()
+    ones = b.op(std.ConstantOfShape, x.sizes().sizes() - sizes.sizes(), value=_ONE)
     return b.op(std.Reshape, condition, b.concat([sizes, ones], 0))
 
 

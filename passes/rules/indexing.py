@@ -24,7 +24,7 @@ from lstm_lower.passes.formulas.rows import (
     padded,
     tail_of,
 )
-from lstm_lower.passes.formulas.sizes import Size, entries
+from lstm_lower.passes.formulas.sizes import Size, entries, up_to
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
@@ -50,7 +50,7 @@ def broadcast_gradient_args(n: Node) -> dict[str, Expr]:
             axes = [[axis for axis, size in enumerate(sizes) if size == 1 and first != second] for sizes in padded]
             return {"r0": b.ints(*axes[0]), "r1": b.ints(*axes[1])}
     shapes = [n.s0.cast(INT64), n.s1.cast(INT64)]
-    lengths = [b.op(std.Shape, shape) for shape in shapes]
+    lengths = [shape.sizes() for shape in shapes]
     rank_ = lengths[0].maximum(lengths[1])
     padded_ = [concat([_ones(rank_ - length), shape], 0) for shape, length in zip(shapes, lengths, strict=True)]
     # Two shapes are equal when the padded ones are and nothing was padded.
@@ -71,7 +71,7 @@ def _ones(length: Expr) -> Expr:
 @lowers(ShapeN)
 def shape_n(n: Node) -> dict[str, list[Expr]]:
     """A Shape for each operand."""
-    return {"output": [n.builder.op(std.Shape, operand) for operand in n.variadic("input")]}
+    return {"output": [operand.sizes() for operand in n.variadic("input")]}
 
 
 @lowers(ConcatOffset)
@@ -87,10 +87,10 @@ def concat_offset(n: Node) -> dict[str, list[Expr]]:
             rows = np.zeros((len(along), len(known[0] or ())), np.int64)
             rows[:, place[0]] = starts
             return {"offset": [b.constant(row, shapes[0].dtype) for row in rows]}
-    length = b.op(std.Shape, shapes[0])
+    length = shapes[0].sizes()
     axis = n.concat_dim.cast(INT64).reshape(1)
     axis = b.where(axis < 0, axis + length, axis)
-    places = b.op(std.Range, b.constant(0, INT64), length.reshape(), b.constant(1, INT64))
+    places = up_to(b, length)
     mask = places.equals(axis).cast(shapes[0].dtype)
     offsets = [shapes[0] - shapes[0]]
     for shape in shapes[:-1]:
@@ -114,15 +114,13 @@ def dynamic_stitch(n: Node) -> dict[str, Expr]:
     index, values = concat(flat, 0), concat(rows, 0)
     # The 0 in front stands for the row of zeros, and gives an empty set of indices a largest one.
     keys = concat([b.ints(0), index + 1], 0)
-    zero_row = b.op(
-        std.ConstantOfShape, concat([b.ints(1), tail_of(values, 1)], 0), value=ir.tensor([0], dtype=values.dtype)
-    )
+    zero_row = b.fill(0, concat([b.ints(1), tail_of(values, 1)], 0), values.dtype)
     count = largest(keys)
     targets = b.op(std.Range, b.constant(1, INT64), (count + 1).reshape(), b.constant(1, INT64))
-    positions = b.op(std.Range, b.constant(0, INT64), b.op(std.Size, keys), b.constant(1, INT64))
+    positions = up_to(b, b.op(std.Size, keys))
     match = targets.unsqueeze(1).equals(keys.unsqueeze(0)).cast(INT64)
     last = _reduce_max(match * positions, 1)
-    return {"merged": b.op(std.Gather, concat([zero_row, values], 0), last, axis=0)}
+    return {"merged": concat([zero_row, values], 0).take(last)}
 
 
 def _reduce_max(x: Expr, axis: int) -> Expr:

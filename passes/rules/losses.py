@@ -5,6 +5,7 @@ from __future__ import annotations
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
@@ -19,7 +20,7 @@ def softmax_cross_entropy(n: Node) -> dict[str, Expr]:
     logits = n.features
     if not _same_shape(logits, n.labels):
         # A row of logits, or a single logit, may stand for many.
-        logits = logits.builder.op(std.Expand, logits, n.builder.op(std.Shape, n.labels))
+        logits = logits.builder.op(std.Expand, logits, n.labels.sizes())
     shifted = _shifted(logits)
     exponentials = shifted.exp()
     total = exponentials.sum(1, keepdims=True)
@@ -43,7 +44,7 @@ def sparse_softmax_cross_entropy(n: Node) -> dict[str, Expr]:
     b = n.builder
     classes = n.size("C")
     label = n.labels.unsqueeze(1)
-    numbers = b.op(std.Range, label.like(0), _scalar(classes, label), label.like(1))
+    numbers = up_to(b, _scalar(classes, label))
     outside = (label < 0) | (label >= _scalar(classes, label))
     penalty = b.where(outside, n.features.like(float("nan")), 0)
     hot = label.equals(numbers)

@@ -35,9 +35,7 @@ class _Channels:
         sizes = [image.size(axis) for axis in self._over]
         if all(isinstance(size, int) for size in sizes):
             return image.like(math.prod(size for size in sizes if isinstance(size, int)))
-        shape = image.builder.op(
-            std.Gather, image.builder.op(std.Shape, image), image.builder.ints(*self._over), axis=0
-        )
+        shape = image.sizes().take(image.builder.ints(*self._over))
         return image.builder.op(std.ReduceProd, shape, keepdims=0).cast(image.dtype)
 
     def total(self, image: Expr) -> Expr:

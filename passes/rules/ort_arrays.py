@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import onnx_ir as ir
-
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.opdef import OpDef
@@ -27,7 +25,7 @@ _LOOKING: dict[type[OpDef], tuple[type[std.Standard], tuple[str, ...]]] = {
 
 def zeros(n: Node, sizes: Expr) -> Expr:
     """Zeros of a shape, which stand for an operand of which nothing but the shape matters."""
-    return n.builder.op(std.ConstantOfShape, sizes, value=ir.tensor([0], dtype=n.dY.dtype))
+    return n.builder.fill(0, sizes, n.dY.dtype)
 
 
 @lowers(*_LOOKING)

@@ -279,7 +279,7 @@ def _angles(n: Node, places: Expr) -> list[Expr]:
     """Cosines and sines at the places, [B, 1, S, F]; tables of a model are no weights."""
     tables = {name: n.operand(name) for name in ("cos_cache", "sin_cache")}
     fixed = (detached(x) if n.moved(name).value.is_initializer() else x for name, x in tables.items())
-    return [n.builder.op(std.Gather, x, places, axis=0).unsqueeze(1) for x in fixed]
+    return [x.take(places).unsqueeze(1) for x in fixed]
 
 
 def _turned(x: Expr, angles: list[Expr], size: int, *, interleaved: bool) -> Expr:

@@ -68,13 +68,13 @@ def embed_layer_normalization(n: Node) -> dict[str, Expr]:
     """Places count from zero without `position_ids`, and words of the mask are those whose entry is 1."""
     b, ids, mask = n.builder, n.input_ids, n.get("mask", None)
     places, segments = n.get("position_ids", None), n.get("segment_ids", None)
-    total = b.op(std.Gather, n.word_embedding, ids, axis=0)
+    total = n.word_embedding.take(ids)
     if places is None:
         total = total + n.position_embedding.slice(0, ids.size(1), axis=0)
     else:
-        total = total + b.op(std.Gather, n.position_embedding, places, axis=0)
+        total = total + n.position_embedding.take(places)
     if segments is not None:
-        total = total + b.op(std.Gather, n.segment_embedding, segments, axis=0)
+        total = total + n.segment_embedding.take(segments)
     if mask is None:
         count = b.fill(0, [n.size("B")], DType.INT32)
     else:
@@ -156,7 +156,7 @@ def gather_block_quantized(n: Node) -> dict[str, Expr]:
         raise n.unsupported("indices", "a known rank", "none")
 
     def rows(table: Expr) -> Expr:
-        return b.op(std.Gather, table, n.indices, axis=0)
+        return table.take(n.indices)
 
     def spread(values: Expr) -> Expr:
         """One number of each block for all numbers of that."""

@@ -166,8 +166,8 @@ def _cross_entropy(n: Node, scores: Expr, labels: Expr, weights: Expr | None) ->
     chosen = ~labels.equals(ignored)
     classes = up_to(b, scores.size(1)).cast(labels.dtype).unsqueeze(*range(1, len(scores.shape) - 1))
     found = b.where(classes.equals(labels.unsqueeze(1)), log_prob, 0).sum(1)
-    weight = b.op(std.Expand, scores.like(1), b.op(std.Shape, labels))
-    weight = weight if weights is None else b.op(std.Gather, weights, b.where(chosen, labels, 0), axis=0)
+    weight = b.op(std.Expand, scores.like(1), labels.sizes())
+    weight = weight if weights is None else weights.take(b.where(chosen, labels, 0))
     weight = b.where(chosen, weight, 0)
     loss = -(found * weight)
     if n.reduction != "none":

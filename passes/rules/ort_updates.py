@@ -70,7 +70,7 @@ def _mapped(n: Node, sequences: Sequence[Expr], shared: Sequence[Expr], formula:
         )
     scalars = [x.reshape() for x in shared]
     # A map's body knows nothing of what is around it, constants neither.
-    graph = ir.Graph([], [], nodes=[], name=b.names.fresh(f"{b.scope}/update"))
+    graph = ir.Graph([], [], nodes=[], name=b.names.fresh(f"{b.emitter.scope}/update"))
     inner = Builder(Emitter(b.emitter.space, graph, scope=str(graph.name)))
     elements = [inner.wrap(_parameter(inner, f"element_{i}", ir.DataType.FLOAT, None)) for i in range(len(sequences))]
     numbers = [inner.wrap(_parameter(inner, "number", x.dtype, ())) for x in scalars]
@@ -81,7 +81,7 @@ def _mapped(n: Node, sequences: Sequence[Expr], shared: Sequence[Expr], formula:
 
 
 def _parameter(inner: Builder, name: str, dtype: ir.DataType, shape: Sequence[int] | None) -> ir.Value:
-    return inner.emitter.space.value(f"{inner.scope}/{name}", ir.TensorType(dtype), shape)
+    return inner.emitter.space.value(f"{inner.emitter.scope}/{name}", ir.TensorType(dtype), shape)
 
 
 def _done(n: Node) -> Expr:

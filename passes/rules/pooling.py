@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
@@ -21,7 +20,7 @@ from lstm_lower.ops.pooling import (
     MaxPoolGradWithArgmax,
 )
 from lstm_lower.passes.formulas.rows import INT64, reshape_to, tail_of
-from lstm_lower.passes.formulas.sizes import Size, entries
+from lstm_lower.passes.formulas.sizes import Size, entries, up_to
 from lstm_lower.passes.formulas.spatial import Margins, arranged, channels_first, margins, padded, slid, spread
 from lstm_lower.passes.rules.registry import Node, lowers
 from lstm_lower.passes.rules.spatial import check_float32, window_margins, window_maxima
@@ -50,7 +49,7 @@ def max_pool_grad_with_argmax(n: Node) -> dict[str, Expr]:
     b, places = n.builder, n.argmax.cast(INT64)
     if not n.include_batch_in_index:
         count = b.sizes([n.size("N")]).reshape()
-        numbers = b.op(std.Range, b.constant(0, INT64), count, b.constant(1, INT64))
+        numbers = up_to(b, count)
         each = b.op(std.ReduceProd, tail_of(n.input, 1), keepdims=1)
         places = places + (numbers * each).unsqueeze(1, 2, 3)
     return {"output": _added(n, n.input, places, n.grad)}
@@ -62,10 +61,10 @@ def _added(n: Node, image: Expr, places: Expr, gradient: Expr) -> Expr:
     overlap = any(axis.kernel > axis.stride for axis in _axes(n))
     if overlap and b.opset < 16:
         raise n.unsupported("attribute strides", "windows that do not overlap (before opset 16)", n.strides)
-    flat = b.op(std.ConstantOfShape, b.op(std.Size, image).reshape(1), value=ir.tensor([0], dtype=image.dtype))
+    flat = b.fill(0, b.op(std.Size, image).reshape(1), image.dtype)
     adding = {"reduction": "add"} if overlap else {}
     total = b.op(std.ScatterElements, flat, places.reshape(-1), gradient.reshape(-1), axis=0, **adding)
-    result = reshape_to(total, b.op(std.Shape, image))
+    result = reshape_to(total, image.sizes())
     if image.shape is not None:
         b.set_shape(result, image.shape)
     return result
@@ -76,7 +75,7 @@ def max_pool_grad_grad(n: Node) -> dict[str, Expr]:
     """Pools again to learn the places of the largest elements, and gathers from there."""
     first = channels_first(n.data_format)
     _, where = window_maxima(n, _axes(n), arranged(n.orig_input, n.data_format, first))
-    met = n.builder.op(std.Gather, arranged(n.grad, n.data_format, first).reshape(-1), where, axis=0)
+    met = arranged(n.grad, n.data_format, first).reshape(-1).take(where)
     return {"output": arranged(met, first, n.data_format)}
 
 
@@ -97,7 +96,7 @@ def max_pool_3d_grad(n: Node) -> dict[str, Expr]:
     each = n.builder.constant(np.eye(taps).reshape(taps, 1, *kernel), image.dtype)
     met = slid(image, each, axes, places, 1)
     chosen = n.builder.where(met.equals(largest), gradient, 0)
-    volume = n.builder.op(std.Shape, arranged(n.orig_input, n.data_format, first))
+    volume = arranged(n.orig_input, n.data_format, first).sizes()
     result = reshape_to(spread(chosen, each, axes, places, 1), volume)
     return {"output": arranged(result, first, n.data_format)}
 
@@ -139,6 +138,6 @@ def _elements(n: Node, axis: SpatialAxis, place: Margins, size: Size, windows: S
         starts = [number * axis.stride - place.before for number in range(windows)]
         return b.constant([min(start + axis.kernel, size) - max(start, 0) for start in starts], dtype)
     count = b.sizes([windows]).reshape()
-    start = b.op(std.Range, b.constant(0, INT64), count, b.constant(1, INT64)) * axis.stride - b.sizes([place.before])
+    start = up_to(b, count) * axis.stride - b.sizes([place.before])
     end: Expr = (start + axis.kernel).minimum(b.sizes([size]))
     return (end - start.maximum(0)).cast(dtype)

@@ -34,7 +34,7 @@ from lstm_lower.ops.segments import (
     UnsortedSegmentProd,
 )
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, largest, tail_of
-from lstm_lower.passes.formulas.sizes import Size
+from lstm_lower.passes.formulas.sizes import Size, up_to
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
 
@@ -56,7 +56,7 @@ def _given_number(n: Node, operand: str) -> Size:
 def _row_counts(ids: Expr, segments: Size, dtype: ir.DataType) -> Expr:
     """The number of rows of each segment, at least 1, as [S]."""
     b = ids.builder
-    ones = b.op(std.ConstantOfShape, b.op(std.Shape, ids), value=ir.tensor([1], dtype=dtype))
+    ones = b.fill(1, ids.sizes(), dtype)
     return add_rows(ones.unsqueeze(1), ids, segments).reshape(-1).maximum(1)
 
 
@@ -65,8 +65,8 @@ def _per_row(values: Expr, rows: Expr) -> Expr:
     b = values.builder
     if rows.shape is not None:
         return values.unsqueeze(*range(1, len(rows.shape))) if len(rows.shape) > 1 else values
-    rank = b.op(std.Size, b.op(std.Shape, rows)).reshape(1)
-    ones = b.op(std.ConstantOfShape, rank - 1, value=ir.tensor([1], dtype=INT64))
+    rank = b.op(std.Size, rows.sizes()).reshape(1)
+    ones = b.fill(1, rank - 1, INT64)
     return b.op(std.Reshape, values, concat([b.ints(-1), ones], 0))
 
 
@@ -117,7 +117,7 @@ def sparse_segment_sum(n: Node) -> dict[str, Expr]:
     """Rows picked, added, and divided by a power of their number."""
     ids = n.segment_ids.cast(INT64)
     segments = _given_number(n, "num_segments") if "num_segments" in n.call.operands else _last_number(n, ids)
-    return _sum(n.builder.op(std.Gather, n.data, n.indices, axis=0), ids, segments, _POWERS[n.op])
+    return _sum(n.data.take(n.indices), ids, segments, _POWERS[n.op])
 
 
 @lowers(SparseSegmentSumGrad, SparseSegmentMeanGrad, SparseSegmentSqrtNGrad)
@@ -134,17 +134,18 @@ def sparse_segment_rows(n: Node) -> dict[str, Expr]:
     for value in (unique, places):
         value.value.type = ir.TensorType(INT64)
         b.set_shape(value, [None])
-    output = add_rows(_shares(n), places, b.op(std.Shape, unique))
+    output = add_rows(_shares(n), places, unique.sizes())
     return {"output": output, "sorted_unique_indices": unique}
 
 
 def _shares(n: Node) -> Expr:
     """Each row's share of its segment's gradient."""
-    ids, gradient, power = n.segment_ids.cast(INT64), n.grad, _POWERS[n.op]
+    gradient: Expr = n.grad
+    ids, power = n.segment_ids.cast(INT64), _POWERS[n.op]
     if power:
         counts = _row_counts(ids, gradient.size(0), gradient.dtype)
         gradient = gradient / _per_row(_scale(counts, power), gradient)
-    return n.builder.op(std.Gather, gradient, ids, axis=0)
+    return gradient.take(ids)
 
 
 def _extreme(n: Node, rows: Expr, ids: Expr, segments: Size) -> Expr:
@@ -168,7 +169,7 @@ def extreme_rows(n: Node, operand: str, rows: Expr, ids: Expr, segments: Size, r
     rank = rank_of(n, operand, rows)
     start, first = _neutral(n, reduction, rows.dtype)
     row = b.op(std.ConstantOfShape, concat([b.ints(1), tail_of(rows, 1)], 0), value=first)
-    numbers = b.op(std.Range, b.constant(0, INT64), b.sizes([segments]).reshape(), b.constant(1, INT64))
+    numbers = up_to(b, segments)
     member = numbers.unsqueeze(1).equals(concat([ids, b.ints(-1)], 0).unsqueeze(0))
     member = member.unsqueeze(*range(2, rank + 1)) if rank > 1 else member
     table = b.where(member, concat([rows, row], 0).unsqueeze(0), start)
@@ -212,7 +213,7 @@ def segment_extreme(n: Node) -> dict[str, Expr]:
     segments = _last_number(n, ids)
     result = _extreme(n, n.data, ids, segments)
     if n.op is not SegmentProd:
-        ones = b.op(std.ConstantOfShape, b.op(std.Shape, ids), value=ir.tensor([1], dtype=n.data.dtype))
+        ones = b.fill(1, ids.sizes(), n.data.dtype)
         filled = add_rows(ones.unsqueeze(1), ids, segments).reshape(-1) > 0
         result = b.where(_per_row(filled, n.data), result, 0)
     return {"output": result}

@@ -9,8 +9,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.ops.indexing import StridedSliceGrad
 from lstm_lower.passes.formulas.kernels import computed
-from lstm_lower.passes.formulas.rows import INT64
-from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end
+from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, up_to
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
@@ -124,7 +123,7 @@ def _spread(gradient: Expr, position: int, axis: Axis, size: Size) -> Expr:
     if axis.begin is not None:
         begin = from_end(axis.begin, size)
         first = at_most(at_least(begin, 0), size) if axis.stride > 0 else at_most(at_least(begin, -1), size - 1)
-    places = b.op(std.Range, b.constant(0, INT64), b.sizes([size]).reshape(), b.constant(1, INT64))
+    places = up_to(b, size)
     distance = (places - first) * (1 if axis.stride > 0 else -1)
     step = abs(axis.stride)
     element = b.op(std.Div, distance, distance.like(step))
@@ -132,7 +131,7 @@ def _spread(gradient: Expr, position: int, axis: Axis, size: Size) -> Expr:
     valid = on_grid & (distance >= 0) & (element < length)
     # The element past the last is a zero, for the places that have none.
     padded = concat([gradient, _zero_slice(gradient, position)], position)
-    return b.op(std.Gather, padded, b.where(valid, element, length), axis=position)
+    return padded.take(b.where(valid, element, length), axis=position)
 
 
 def _zero_slice(x: Expr, axis: int) -> Expr:

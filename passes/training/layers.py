@@ -90,7 +90,7 @@ def _dropped(b: Builder, node: ir.Node, stream: Stream) -> list[Expr]:
     assert data is not None
     x = b.wrap(data)
     ratio = b.constant(0.5, FLOAT) if given is None else b.wrap(given).cast(FLOAT)
-    sizes = b.op(std.Shape, x)
+    sizes = x.sizes()
     count = b.op(std.ReduceProd, sizes, keepdims=0).reshape(1)
     groups = b.op(std.Div, count + 3, b.ints(4))
     numbers = fractions(stream.words(up_to(b, groups)), FLOAT).slice(0, count, axis=0)

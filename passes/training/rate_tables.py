@@ -9,7 +9,6 @@ import re
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 
 # How the node that reads a table is called, so that errors of any runtime say what is wrong.
@@ -55,7 +54,7 @@ class RateTable:
         b = count.builder
         end = self.start + len(table)
         index = (count - self.start).cast(ir.DataType.INT64)
-        entry = b.op(std.Gather, b.constant(np.asarray(table), count.dtype), index)
+        entry = b.constant(np.asarray(table), count.dtype).take(index)
         reader = entry.value.producer()
         assert reader is not None
         reader.name = b.names.fresh(f"{_NAME.format(end)}/{reader.op_type}")

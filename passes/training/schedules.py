@@ -205,8 +205,8 @@ class CosineAnnealingWarmRestarts:
             passed = (count >= b.constant(starts[1:], count.dtype)).cast(ir.DataType.INT64)
             number = b.op(std.ReduceSum, passed, keepdims=0)
             lengths = [float(self.T_0 * self.T_mult**n) for n in range(len(starts))]
-            since = count - b.op(std.Gather, b.constant(starts, count.dtype), number)
-            length = b.op(std.Gather, b.constant(lengths, count.dtype), number)
+            since = count - b.constant(starts, count.dtype).take(number)
+            length = b.constant(lengths, count.dtype).take(number)
         wave = b.op(std.Cos, since * math.pi / length)
         return (first - self.eta_min) * ((wave + 1) * 0.5) + self.eta_min
 

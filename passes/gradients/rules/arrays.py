@@ -91,7 +91,7 @@ def _spread(n: Adjoint, dx: Expr, axis: int, size: Size, position: int) -> Expr:
     places = b.op(std.Slice, up_to(b, size), bounds[0], bounds[1], b.ints(0), bounds[2])
     nothing = b.op(std.Expand, b.sizes([length]), b.sizes([size]))
     element = b.op(std.ScatterElements, nothing, places, up_to(b, length), axis=0)
-    return b.op(std.Gather, padded(dx, axis, 0, 1), element, axis=axis)
+    return padded(dx, axis, 0, 1).take(element, axis=axis)
 
 
 @differentiates(std.Gather)

@@ -198,7 +198,7 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
     last = steps - 1
 
     def read(b: Builder, sequence: ir.Value, step: ir.Value) -> Expr:
-        element = b.op(std.Gather, b.wrap(sequence), last - b.wrap(iteration.value), axis=0)
+        element = b.wrap(sequence).take(last - b.wrap(iteration.value))
         shape = n.b.facts.shape(step)
         return element if shape is None else b.set_shape(element, shape)
 

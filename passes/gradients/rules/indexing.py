@@ -39,7 +39,7 @@ def _gather_nd(op: std.GatherND, n: Adjoint) -> Gradients:
     count = n.b.op(std.ReduceProd, sizes, keepdims=1)
     numbers = reshape_to(up_to(n.b, count), sizes)
     found = n.b.op(std.GatherND, numbers, indices, batch_dims=op.batch_dims).reshape(-1)
-    rows = reshape_to(n.dy, n.b.concat([n.b.op(std.Shape, found), tail_of(x, leading)], 0))
+    rows = reshape_to(n.dy, n.b.concat([found.sizes(), tail_of(x, leading)], 0))
     return [reshaped_like(add_rows(widened(rows), found, count).cast(x.dtype), x)]
 
 

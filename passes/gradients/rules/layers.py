@@ -28,7 +28,7 @@ def _dequantize(op: std.DequantizeLinear, n: Adjoint) -> Gradients:
     if not n.needs(1):
         return []
     scale = n.x(1)
-    whole = n.b.op(std.Expand, scale.like(1), n.b.op(std.Shape, scale))
+    whole = n.b.op(std.Expand, scale.like(1), scale.sizes())
     steps = n.again([op.data, whole, op.zero_point])
     slope = n.dy * steps
     if n.rank(1) == 0:

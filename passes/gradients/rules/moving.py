@@ -51,8 +51,8 @@ def around(x: Expr, axis: Size) -> list[Size]:
         parts = [[x.size(i) for i in axes] for axes in (range(axis), range(axis + 1, len(shape)))]
         before, behind = (functools.reduce(operator.mul, sizes, 1) for sizes in parts)
         return [before, x.size(axis), behind]
-    sizes = b.op(std.Shape, x)
-    at = from_end(axis, b.op(std.Shape, sizes))
+    sizes = x.sizes()
+    at = from_end(axis, sizes.sizes())
     ends = [sizes.slice(0, at, axis=0), sizes.slice(at + 1, END, axis=0)]
     # A product of no sizes is refused by some runtimes.
     products = [b.op(std.ReduceProd, b.concat([b.ints(1), part], 0), keepdims=1) for part in ends]

@@ -49,7 +49,7 @@ def _max_pool(op: std.MaxPool, n: Adjoint) -> Gradients:
     if overlap and n.b.opset < 16:
         total = add_rows(dy.unsqueeze(1), where, size)
     else:
-        zeros = n.b.op(std.ConstantOfShape, size, value=ir.tensor([0], dtype=dy.dtype))
+        zeros = n.b.fill(0, size, dy.dtype)
         adding = {"reduction": "add"} if overlap else {}
         total = n.b.op(std.ScatterElements, zeros, where, dy, axis=0, **adding)
     return [reshaped_like(total, x)]
@@ -136,7 +136,7 @@ def _global_average_pool(op: std.GlobalAveragePool, n: Adjoint) -> Gradients:
 def _global_max_pool(op: std.GlobalMaxPool, n: Adjoint) -> Gradients:
     x = n.x()
     # No -1: of a batch without images onnxruntime could not tell it.
-    sizes = n.b.op(std.Shape, x).slice(0, 2, axis=0)
+    sizes = x.sizes().slice(0, 2, axis=0)
     flat = reshape_to(x, concat([sizes, n.b.op(std.ReduceProd, tail_of(x, 2), keepdims=1)], 0))
     largest = n.b.op(std.ArgMax, flat, axis=2, keepdims=1)
     chosen = up_to(n.b, flat.size(2)).equals(largest)
@@ -148,7 +148,7 @@ def _max_unpool(op: std.MaxUnpool, n: Adjoint) -> Gradients:
     """What stands where the elements were put."""
     if op.target is not None:
         return [_put_back(op, n)]
-    taken = n.b.op(std.Gather, n.dy.reshape(-1), n.x(1).reshape(-1), axis=0)
+    taken = n.dy.reshape(-1).take(n.x(1).reshape(-1))
     return [reshaped_like(taken, n.x())]
 
 

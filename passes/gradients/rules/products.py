@@ -62,12 +62,12 @@ def _of_open_ranks(n: Adjoint) -> Gradients:
     b = n.b
     sizes = [shape_of(n.x(0)), shape_of(n.x(1))]
     # The number of axes that a vector lacks.
-    lacking = [b.op(std.Shape, own).equals(b.ints(1)).cast(ir.DataType.INT64) for own in sizes]
+    lacking = [own.sizes().equals(b.ints(1)).cast(ir.DataType.INT64) for own in sizes]
     one = ir.tensor([1], dtype=ir.DataType.INT64)
     ones = [b.op(std.ConstantOfShape, count, value=one) for count in lacking]
     left, right = b.concat([ones[0], sizes[0]], 0), b.concat([sizes[1], ones[1]], 0)
     made = shape_of(n.dy)
-    batches = made.slice(0, b.op(std.Shape, made) - 2 + lacking[0] + lacking[1], axis=0)
+    batches = made.slice(0, made.sizes() - 2 + lacking[0] + lacking[1], axis=0)
     product = b.concat([batches, left.slice(-2, -1, axis=0), right.slice(-1, END, axis=0)], 0)
     x, y, dy = (reshape_to(*pair) for pair in ((n.x(0), left), (n.x(1), right), (n.dy, product)))
     dx = reshaped_like(unbroadcast(dy @ _swapped_at_run_time(y), x), n.x(0)) if n.needs(0) else None

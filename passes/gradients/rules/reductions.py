@@ -44,13 +44,13 @@ class _Reduced:
     def _kept_sizes(self) -> Expr:
         """The operand's sizes with 1 in place of those that are reduced."""
         sizes = shape_of(self.n.x())
-        rank = self.n.b.op(std.Shape, sizes)
+        rank = sizes.sizes()
         given = self.n.b.op(std.Expand, self.n.b.ints(1), rank)
         axes = self._given_axes()
         if axes is None:
             return given
         numbers = self.n.b.where(axes < 0, axes + rank, axes)
-        ones = self.n.b.op(std.Expand, self.n.b.ints(1), self.n.b.op(std.Shape, numbers))
+        ones = self.n.b.op(std.Expand, self.n.b.ints(1), numbers.sizes())
         some = self.n.b.op(std.ScatterElements, sizes, numbers, ones, axis=0)
         if self.op.attribute("noop_with_empty_axes", 0):
             return some
@@ -153,7 +153,7 @@ def _rows(reduced: _Reduced, n: Adjoint) -> tuple[Callable[[Expr], Expr], Callab
 
     def back(rows: Expr) -> Expr:
         sizes = shape_of(n.x())
-        whole = reshape_to(rows, n.b.op(std.Gather, sizes, n.b.ints(*order), axis=0))
+        whole = reshape_to(rows, sizes.take(n.b.ints(*order)))
         turned = sorted(range(rank), key=order.__getitem__)
         return reshaped_like(n.b.wrap(n.b.emitter.transpose(whole.value, turned)), n.x())
 
@@ -169,7 +169,7 @@ def _sorted_rows(reduced: _Reduced, n: Adjoint) -> tuple[Callable[[Expr], Expr],
     sizes = b.concat([count, size / count.maximum(1)], 0)
 
     def forth(v: Expr) -> Expr:
-        return reshape_to(b.op(std.Gather, v.reshape(-1), order, axis=0), sizes).transpose(1, 0)
+        return reshape_to(v.reshape(-1).take(order), sizes).transpose(1, 0)
 
     def back(rows: Expr) -> Expr:
         flat = rows.transpose(1, 0).reshape(-1)

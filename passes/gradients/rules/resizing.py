@@ -113,7 +113,7 @@ class _Sampling:
         rows = b.wrap(b.emitter.move_axis(dy.value, self.axis, 0, rank))
         parts = weights.unsqueeze(*range(2, rank + 1)) * rows if rank > 1 else weights * rows
         ids = places.reshape(-1)
-        parts = reshape_to(parts, concat([b.op(std.Shape, ids), tail_of(rows, 1)], 0))
+        parts = reshape_to(parts, concat([ids.sizes(), tail_of(rows, 1)], 0))
         total = add_rows(parts, ids, self.size)
         return b.wrap(b.emitter.move_axis(total.value, 0, self.axis, rank))
 

@@ -85,7 +85,7 @@ def _col2im(op: std.Col2Im, n: Adjoint) -> Gradients:
         size = block.slice(axis, axis + 1, axis=0)
         count = divided(dx.size(at) - (size - 1) * dilations[axis] - 1, strides[axis]) + 1
         places = up_to(n.b, size) * dilations[axis]
-        dx = n.b.op(std.Gather, dx, places.unsqueeze(1) + up_to(n.b, count) * strides[axis], axis=at)
+        dx = dx.take(places.unsqueeze(1) + up_to(n.b, count) * strides[axis], axis=at)
         sizes += [size, count]
     order = [0, 1, *range(2, 2 + 2 * axes, 2), *range(3, 3 + 2 * axes, 2)]
     return [reshaped_like(dx.transpose(*order), n.x())]

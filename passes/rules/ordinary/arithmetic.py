@@ -116,7 +116,7 @@ def _floor_div(x: Expr, y: Expr) -> Expr:
 
 def _power_of_two(exponent: Expr) -> Expr:
     table = exponent.builder.ints(*(2**power for power in range(63)), -(2**63))
-    return exponent.builder.op(std.Gather, table, exponent, axis=0)
+    return table.take(exponent)
 
 
 lowers_by(

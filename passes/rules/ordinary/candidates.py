@@ -29,7 +29,7 @@ def all_classes(n: Node) -> dict[str, Expr]:
     b = n.builder
     return {
         "sampled_candidates": up_to(b, n.num_sampled),
-        "true_expected_count": full(b.op(std.Shape, n.true_classes), 1, FLOAT),
+        "true_expected_count": full(n.true_classes.sizes(), 1, FLOAT),
         "sampled_expected_count": full(b.ints(n.num_sampled), 1, FLOAT),
     }
 
@@ -47,11 +47,11 @@ def sampler(n: Node) -> dict[str, Expr]:
 
         def more(inner: Builder, number: Expr, found: list[Expr]) -> list[Expr]:  # noqa: ARG001
             # A generator of its own: this one's first numbers are others than those that there are.
-            return [inner.concat([found[0], _draws(n, inner.op(std.Shape, found[0]), "again")], 0)]
+            return [inner.concat([found[0], _draws(n, found[0].sizes(), "again")], 0)]
 
         different, at = _first(repeat_while(b, missing, samples, more))
         samples = b.set_shape(different.slice(0, n.num_sampled, axis=0), [n.num_sampled])
-        tries = b.op(std.Gather, at, b.constant(n.num_sampled - 1, INT64), axis=0) + 1
+        tries = at.take(n.num_sampled - 1) + 1
     return {
         "sampled_candidates": samples,
         "true_expected_count": _expected(n, n.true_classes, tries),
@@ -80,7 +80,7 @@ def _expected(n: Node, classes: Expr, tries: Expr) -> Expr:
     """How often classes are expected among the samples."""
     b, wide = n.builder, classes.cast(DOUBLE)
     if n.op is UniformCandidateSampler:
-        probability = full(b.op(std.Shape, wide), 1 / n.range_max, DOUBLE)
+        probability = full(wide.sizes(), 1 / n.range_max, DOUBLE)
     else:
         probability = ((wide + 2.0) / (wide + 1.0)).log() * (1 / math.log1p(n.range_max))
     often = probability * float(n.num_sampled)
@@ -99,5 +99,5 @@ def accidental_hits(n: Node) -> dict[str, Expr]:
     found = b.op(std.NonZero, last)
     rows = found.slice(0, 1, axis=0).reshape(-1)
     ids = b.op(std.GatherND, last, found.transpose(1, 0)) - 1
-    lowest = full(b.op(std.Shape, ids), float(np.finfo(np.float32).min), FLOAT)
+    lowest = full(ids.sizes(), float(np.finfo(np.float32).min), FLOAT)
     return {"indices": rows.cast(ir.DataType.INT32), "ids": ids, "weights": lowest}

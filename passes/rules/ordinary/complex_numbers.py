@@ -24,7 +24,7 @@ def complex_(n: Node) -> dict[str, Expr]:
     """Side by side, once they have one shape."""
     real, imaginary, b = n.real, n.imag, n.builder
     if real.shape is None or real.shape != imaginary.shape:
-        real, imaginary = (b.op(std.Expand, x, b.op(std.Shape, y)) for x, y in ((real, imaginary), (imaginary, real)))
+        real, imaginary = (b.op(std.Expand, x, y.sizes()) for x, y in ((real, imaginary), (imaginary, real)))
     return {"out": of_parts(joined(real, imaginary))}
 
 

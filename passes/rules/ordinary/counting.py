@@ -63,7 +63,7 @@ def bincount(n: Node) -> dict[str, Expr]:
 
 def _added(n: Node, numbers: Expr, weights: Expr, size: Size) -> Expr:
     b = n.builder
-    values = _weights(weights, b.op(std.Shape, numbers))
+    values = _weights(weights, numbers.sizes())
     return add_rows(values.unsqueeze(1), numbers.minimum(b.sizes([size])), size).reshape(-1)
 
 
@@ -78,7 +78,7 @@ def dense_bincount(n: Node) -> dict[str, Expr]:
         rows = x.size(0)
         numbers = x.minimum(size) + (up_to(b, rows) * (size + 1)).unsqueeze(1)
         flat = numbers.reshape(-1)
-        values = _weights(n.weights, b.op(std.Shape, flat))
+        values = _weights(n.weights, flat.sizes())
         table = add_rows(values.unsqueeze(1), flat, (size + 1) * b.sizes([rows]))
         output = reshape_to(table, b.sizes([rows, size + 1])).slice(0, size, axis=1)
     return {"output": (output > 0).cast(output.dtype) if n.binary_output else output}
@@ -94,6 +94,6 @@ def histogram_fixed_width(n: Node) -> dict[str, Expr]:
     places = beyond.cast(double) / ((end - start).cast(double) / bins.cast(double))
     missing = b.op(std.IsNaN, places)
     places = b.where(missing, 0.0, places).minimum((bins - 1).cast(double)).cast(INT64)
-    ones = full(b.op(std.Shape, places), 1, INT64)
+    ones = full(places.sizes(), 1, INT64)
     counts = add_rows(ones.unsqueeze(1), b.where(missing, bins, places), bins)
     return {"out": counts.reshape(-1).cast(n.dtype)}

@@ -20,7 +20,7 @@ _INT64 = ir.DataType.INT64
 def ctc_greedy_decoder(n: Node) -> dict[str, Expr]:
     """All steps at once; the place of a label in its row is the number of labels before it."""
     b, batch = n.builder, _size(n, "B")
-    steps = b.op(std.Range, b.constant(0, _INT64), _size(n, "T").reshape(), b.constant(1, _INT64)).unsqueeze(1)
+    steps = up_to(b, _size(n, "T")).unsqueeze(1)
     active = steps < n.sequence_length.cast(_INT64).unsqueeze(0)
     best = b.op(std.ArgMax, n.inputs, axis=2, keepdims=0)
     blank = _size(n, "C").reshape() + n.blank_index if n.blank_index < 0 else b.constant(n.blank_index, _INT64)

@@ -42,8 +42,8 @@ def non_max_suppression(n: Node) -> dict[str, Expr]:
     thresholds = [scores.like(n.get(name, least)).reshape(1) for name in ("iou_threshold", "score_threshold")]
     places = b.op(std.NonMaxSuppression, n.boxes.unsqueeze(0), scores.unsqueeze(0, 1), most, *thresholds)
     chosen = places.slice(2, 3, axis=1).reshape(-1)
-    count = b.op(std.Shape, chosen)
-    found = {"selected_indices": chosen, "selected_scores": b.op(std.Gather, scores, chosen, axis=0)}
+    count = chosen.sizes()
+    found = {"selected_indices": chosen, "selected_scores": scores.take(chosen)}
     if n.get("pad_to_max_output_size", False):
         behind = b.concat([b.ints(0), most - count], 0)
         found = {name: b.op(std.Pad, x, behind) for name, x in found.items()}
@@ -85,7 +85,7 @@ def _cut(n: Node, image: Expr, rows: Expr, columns: Expr) -> Expr:
 
     def at(row: Expr, column: Expr) -> Expr:
         row_starts = (first + y.pixels(row)) * width
-        return b.op(std.Gather, flat, row_starts.unsqueeze(2) + x.pixels(column).unsqueeze(1), axis=0)
+        return flat.take(row_starts.unsqueeze(2) + x.pixels(column).unsqueeze(1))
 
     def behind(share: Expr, axis: int) -> Expr:
         return share.unsqueeze(axis, 3)
@@ -112,8 +112,7 @@ def _half(places: Expr) -> Expr:
 @lowers(CropAndResize, repeatable=True)
 def crop_and_resize(n: Node) -> dict[str, Expr]:
     """Cut out in float32."""
-    b = n.builder
-    sizes = [b.op(std.Gather, wide(n.crop_size), b.constant(at, INT64), axis=0) for at in (0, 1)]
+    sizes = [wide(n.crop_size).take(at) for at in (0, 1)]
     return {"crops": _cut(n, n.image.cast(_FLOAT), *sizes)}
 
 
@@ -125,7 +124,7 @@ def _made(n: Node) -> list[Expr]:
 def crop_and_resize_grad_image(n: Node) -> dict[str, Expr]:
     """Each pixel's gradient, shared out among those that it was made from."""
     b = n.builder
-    image = b.op(std.ConstantOfShape, wide(n.image_size), value=ir.tensor([0], dtype=_FLOAT))
+    image = b.fill(0, wide(n.image_size), _FLOAT)
     channels = n.grads.shape
     image = b.set_shape(image, [None, None, None, None if channels is None else channels[3]])
     return {"output": pullback(b, [_cut(n, image, *_made(n))], [image], [n.grads])[0].cast(n.T)}

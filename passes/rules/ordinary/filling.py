@@ -48,7 +48,7 @@ def like(n: Node) -> dict[str, Expr]:
     """Filled in the shape of x."""
     b, x, value = n.builder, n.moved("x"), 1 if n.op is OnesLike else 0
     known = [size for size in x.shape or () if isinstance(size, int)]
-    sizes = b.ints(*known) if x.shape is not None and len(known) == len(x.shape) else b.op(std.Shape, x)
+    sizes = b.ints(*known) if x.shape is not None and len(known) == len(x.shape) else x.sizes()
     return {"y": full(sizes, value, x.dtype)}
 
 
@@ -72,11 +72,11 @@ def broadcast_args(n: Node) -> dict[str, Expr]:
     if known is not None and all(isinstance(size, int) for size in known):
         return {"r0": b.constant(list(known), n.s0.dtype)}
     shapes = [wide(n.s0), wide(n.s1)]
-    lengths = [b.op(std.Shape, shape) for shape in shapes]
+    lengths = [shape.sizes() for shape in shapes]
     rank = lengths[0].maximum(lengths[1])
     padded = []
     for shape, length in zip(shapes, lengths, strict=True):
-        ones = b.op(std.ConstantOfShape, rank - length, value=ir.tensor([1], dtype=INT64))
+        ones = b.fill(1, rank - length, INT64)
         padded.append(concat([ones, shape], 0))
     return {"r0": b.where(padded[0].equals(1), padded[1], padded[0])}
 

@@ -38,7 +38,7 @@ def _indices(n: Node) -> Expr:
 @lowers(Gather, repeatable=True)
 def gather(n: Node) -> dict[str, Expr]:
     """A Gather of rows."""
-    return {"output": n.builder.op(std.Gather, n.moved("params"), _indices(n), axis=0)}
+    return {"output": n.moved("params").take(_indices(n))}
 
 
 @lowers(GatherV2, repeatable=True)
@@ -47,7 +47,7 @@ def gather_v2(n: Node) -> dict[str, Expr]:
     b, x = n.builder, n.moved("params")
     along = int(n.fixed("axis").reshape(-1)[0])
     if not n.batch_dims:
-        return {"output": b.op(std.Gather, x, _indices(n), axis=along)}
+        return {"output": x.take(_indices(n), axis=along)}
     rank, ranks = rank_of(n, "params", x), rank_of(n, "indices", n.indices)
     axis, batch = n.op.places(n.call)
     order = [*range(batch), axis, *(other for other in range(batch, rank) if other != axis)]
@@ -65,8 +65,8 @@ def gather_nd(n: Node) -> dict[str, Expr]:
     b, x, indices = n.builder, n.moved("params"), wide(n.indices)
     if n.call.sizes.get("D") != 0:
         return {"output": b.op(std.GatherND, x, indices)}
-    leading = b.op(std.Shape, indices).slice(0, -1, axis=0)
-    return {"output": expanded(x, concat([leading, b.op(std.Shape, x)], 0))}
+    leading = indices.sizes().slice(0, -1, axis=0)
+    return {"output": expanded(x, concat([leading, x.sizes()], 0))}
 
 
 @lowers(OneHot, repeatable=True)
@@ -114,7 +114,7 @@ def added(n: Node, indices: str, tensor: Expr, updates: Expr) -> Expr:
     b = n.builder
     if b.opset >= 16:
         return b.op(std.ScatterND, tensor, wide(getattr(n, indices)), updates, reduction="add")
-    shape = b.op(std.Shape, tensor)
+    shape = tensor.sizes()
     values, places, rows = numbered_rows(n, indices, updates, shape, before=16)
     return tensor + reshape_to(add_rows(values, places, rows), shape)
 
@@ -127,7 +127,7 @@ def tensor_scatter_extreme(n: Node) -> dict[str, Expr]:
     name = "max" if largest else "min"
     if b.opset >= 18:
         return {"output": b.op(std.ScatterND, tensor, wide(n.indices), updates, reduction=name)}
-    shape = b.op(std.Shape, tensor)
+    shape = tensor.sizes()
     values, places, segments = numbered_rows(n, "indices", updates, shape, before=18)
     depth = n.call.sizes["D"]
     assert isinstance(depth, int)

@@ -40,7 +40,7 @@ _FLOAT = ir.DataType.FLOAT
 
 
 def _entry(vector: Expr, at: int) -> Expr:
-    return vector.builder.op(std.Gather, vector, vector.builder.constant(at, INT64), axis=0)
+    return vector.take(at)
 
 
 def _sampled(images: Expr, rows: Expr, columns: Expr) -> Expr:
@@ -202,7 +202,7 @@ def _windows(image: Expr, at: int, axis: SpatialAxis) -> Expr:
     place = margins(axis, size, count)
     image = padded(image, at, place.before, at_least(place.after, 0))
     starts = up_to(b, count).unsqueeze(1) * axis.stride
-    return b.op(std.Gather, image, starts + b.constant(np.arange(axis.kernel) * axis.dilation, INT64), axis=at)
+    return image.take(starts + b.constant(np.arange(axis.kernel) * axis.dilation, INT64), axis=at)
 
 
 @lowers(ExtractImagePatches, ExtractVolumePatches, repeatable=True)
@@ -267,7 +267,7 @@ def image_projective_transform(n: Node) -> dict[str, Expr]:
         inside = [~(at < 0.0) & (at < size.cast(_FLOAT)) for at, size in ((row, height), (column, width))]
         inside_both = b.op(std.And, *inside)
         at = [b.where(inside_both, x, 0.0).cast(INT64) for x in (row, column)]
-        pixels = b.op(std.Gather, flat, starts + at[0] * width + at[1], axis=0)
+        pixels = flat.take(starts + at[0] * width + at[1])
         seen = (inside_both & ~gone).unsqueeze(3)
         return b.where(seen, pixels, fill)
 

@@ -6,7 +6,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.graph.values import Entry
 from lstm_lower.ops.ordinary.joining import Concat, ConcatV2, DynamicPartition, Pack, Split, SplitV, Unpack
-from lstm_lower.passes.formulas.rows import INT64, flatten_rows
+from lstm_lower.passes.formulas.rows import flatten_rows
 from lstm_lower.passes.formulas.sizes import Size, entries, wide
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -60,9 +60,9 @@ def split_v(n: Node) -> dict[str, list[Expr]]:
 @lowers(Unpack, repeatable=True)
 def unpack(n: Node) -> dict[str, list[Expr]]:
     """A Gather for each."""
-    b, x = n.builder, n.moved("value")
+    x = n.moved("value")
     numbers = range(int(n.num))
-    return {"output": [b.op(std.Gather, x, b.constant(i, INT64), axis=int(n.axis)) for i in numbers]}
+    return {"output": [x.take(i, axis=int(n.axis)) for i in numbers]}
 
 
 @lowers(DynamicPartition, repeatable=True)
@@ -75,5 +75,5 @@ def dynamic_partition(n: Node) -> dict[str, list[Expr]]:
     found = []
     for number in range(int(n.num_partitions)):
         places = b.op(std.NonZero, groups.equals(number)).reshape(-1)
-        found.append(b.op(std.Gather, rows, places, axis=0))
+        found.append(rows.take(places))
     return {"outputs": found}

@@ -82,7 +82,7 @@ class Band:
         if self.low != self.high:
             place = place + (self.high - diagonal) * b.sizes([diagonals.size(-1)])
             diagonals = _in_rows(diagonals)
-        return b.op(std.Gather, diagonals, b.where(inside, place, 0), axis=-1), inside
+        return diagonals.take(b.where(inside, place, 0), axis=-1), inside
 
 
 def _in_rows(x: Expr) -> Expr:
@@ -146,7 +146,7 @@ def matrix_diag_part(n: Node) -> dict[str, Expr]:
     number = b.where(valid, row * b.sizes([columns]) + column, 0)
     if band.low == band.high:
         number, valid = number.squeeze(0), valid.squeeze(0)
-    found = b.op(std.Gather, _in_rows(x), number, axis=-1)
+    found = _in_rows(x).take(number, axis=-1)
     if "padding_value" in n.call.operands and band.low != band.high:
         found = b.where(valid, found, computed(n.moved("padding_value")).reshape())
     return {"diagonal": found}
@@ -170,5 +170,5 @@ def cross(n: Node) -> dict[str, Expr]:
     """The products of each two other coordinates."""
     b = n.builder
     orders = b.ints(1, 2, 0), b.ints(2, 0, 1)
-    a, c = ([b.op(std.Gather, computed(n.moved(name)), order, axis=-1) for order in orders] for name in ("a", "b"))
+    a, c = ([computed(n.moved(name)).take(order, axis=-1) for order in orders] for name in ("a", "b"))
     return {"product": a[0] * c[1] - a[1] * c[0]}

@@ -36,7 +36,7 @@ def _places(n: Node, at: int) -> tuple[Expr, Expr]:
 def _windows(n: Node, image: Expr) -> Expr:
     """The elements of all windows [N, P, R, Q, S, C]."""
     rows, columns = (_places(n, at)[0] for at in (0, 1))
-    return n.builder.op(std.Gather, n.builder.op(std.Gather, image, rows, axis=1), columns, axis=3)
+    return image.take(rows, axis=1).take(columns, axis=3)
 
 
 def _sums(n: Node) -> Expr:
@@ -62,7 +62,7 @@ def dilation(n: Node) -> dict[str, Expr]:
 def _shared_out(n: Node) -> Expr:
     """Each window's gradient at the first of its largest sums, zero at the others [N, P, R, Q, S, C]."""
     b, sums = n.builder, _sums(n)
-    sizes = b.op(std.Shape, sums)
+    sizes = sums.sizes()
     batch, rows, kernel_rows, columns, kernel_columns, channels = (sizes.slice(i, i + 1, axis=0) for i in range(6))
     flat = b.concat([batch, rows, columns, channels, kernel_rows * kernel_columns], 0)
     competing = reshape_to(sums.transpose(0, 1, 3, 5, 2, 4), flat)

@@ -21,7 +21,7 @@ from lstm_lower.ops.ordinary.moving import (
 from lstm_lower.passes.formulas.complex_numbers import conjugate
 from lstm_lower.passes.formulas.kernels import computed, movable
 from lstm_lower.passes.formulas.rows import INT64
-from lstm_lower.passes.formulas.sizes import Size, at_least, entries, remainder, wide
+from lstm_lower.passes.formulas.sizes import Size, at_least, entries, remainder, up_to, wide
 from lstm_lower.passes.rules.arrays import turned
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.registry import Node, lowers
@@ -56,16 +56,16 @@ def _permuted_at_run_time(n: Node, x: Expr) -> Expr:
     rank = (order.shape or (None,))[0]
     if not isinstance(rank, int):
         raise n.unsupported("perm", "a constant or a known number of axes", "neither")
-    shape = b.op(std.Shape, x)
-    sizes = b.op(std.Gather, shape, order, axis=0)
+    shape = x.sizes()
+    sizes = shape.take(order)
     behind = [b.op(std.ReduceProd, shape.slice(axis + 1, END, axis=0), keepdims=1) for axis in range(rank)]
-    strides = b.op(std.Gather, concat(behind, 0), order, axis=0)
+    strides = concat(behind, 0).take(order)
     places = b.constant(0, INT64)
     for axis in range(rank):
-        size, stride = (b.op(std.Gather, x, b.constant(axis, INT64), axis=0) for x in (sizes, strides))
-        steps = b.op(std.Range, b.constant(0, INT64), size, b.constant(1, INT64)) * stride
+        size, stride = (x.take(axis) for x in (sizes, strides))
+        steps = up_to(b, size) * stride
         places = places + steps.reshape(-1, *[1] * (rank - 1 - axis))
-    return b.set_shape(b.op(std.Gather, x.reshape(-1), places, axis=0), [None] * rank)
+    return b.set_shape(x.reshape(-1).take(places), [None] * rank)
 
 
 @lowers(Pad, PadV2, repeatable=True)

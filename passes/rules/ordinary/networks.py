@@ -20,6 +20,7 @@ from lstm_lower.ops.ordinary.networks import (
     ResizeNearestNeighborGrad,
     Softmax,
 )
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.formulas.spatial import arranged
 from lstm_lower.passes.gradients.pullback import pullback
 from lstm_lower.passes.rules.ordinary.tables import lowers_by, widened
@@ -60,7 +61,7 @@ class _Axis:
         b = n.builder
         size = b.sizes([images.size(axis)]).reshape()
         self.last = size - 1
-        numbers = b.op(std.Range, b.constant(0, _INT64), made, b.constant(1, _INT64)).cast(_FLOAT)
+        numbers = up_to(b, made).cast(_FLOAT)
         scale = size.cast(_FLOAT) / made.cast(_FLOAT)
         if n.align_corners:
             # Of one pixel there is no distance between the corners.
@@ -75,8 +76,7 @@ class _Axis:
 
 def _sizes(n: Node) -> list[Expr]:
     """Rows and columns that the operand `size` holds, as scalars."""
-    b = n.builder
-    return [b.op(std.Gather, n.operand("size"), b.constant(at, _INT64), axis=0).cast(_INT64) for at in (0, 1)]
+    return [n.operand("size").take(at).cast(_INT64) for at in (0, 1)]
 
 
 def _nearest(n: Node, images: Expr, sizes: Sequence[Expr]) -> Expr:
@@ -84,7 +84,7 @@ def _nearest(n: Node, images: Expr, sizes: Sequence[Expr]) -> Expr:
     for number, made in enumerate(sizes, start=1):
         axis = _Axis(n, images, made, number)
         places = (axis.places + 0.5 if n.align_corners else axis.places).floor()
-        images = n.builder.op(std.Gather, images, axis.pixels(places), axis=number)
+        images = images.take(axis.pixels(places), axis=number)
     return images
 
 
@@ -95,9 +95,7 @@ def _bilinear(n: Node, images: Expr, sizes: Sequence[Expr]) -> Expr:
         axis = _Axis(n, images, sizes[number - 1], number)
         places = axis.places - 0.5 if n.half_pixel_centers else axis.places
         below = places.floor()
-        first, second = (
-            b.op(std.Gather, images, axis.pixels(whole), axis=number) for whole in (below, b.op(std.Ceil, places))
-        )
+        first, second = (images.take(axis.pixels(whole), axis=number) for whole in (below, b.op(std.Ceil, places)))
         share = (places - below).unsqueeze(*range(1, 4 - number))
         images = first + (second - first) * share
     return images
@@ -114,7 +112,7 @@ def resize_nearest_neighbor_grad(n: Node) -> dict[str, Expr]:
     """Each pixel's gradient, added to that of the pixel that it was."""
     b, grads = n.builder, n.grads
     shape = b.concat([b.sizes([grads.size(0)]), n.operand("size").cast(_INT64), b.sizes([grads.size(3)])], 0)
-    images = b.op(std.ConstantOfShape, shape, value=ir.tensor([0], dtype=grads.dtype))
+    images = b.fill(0, shape, grads.dtype)
     images = b.set_shape(images, [None, None, None, None])
     made = [b.sizes([grads.size(axis)]).reshape() for axis in (1, 2)]
     return {"output": pullback(b, [_nearest(n, images, made)], [images], [grads])[0]}

@@ -28,7 +28,7 @@ def _owners(splits: Expr) -> Expr:
     total = splits.slice(-1, 2**62, axis=0)
     # One more place, for rows that begin where the last value ends.
     marks = full(total + 1, 0, INT64)
-    ones = full(b.op(std.Shape, ends), 1, INT64)
+    ones = full(ends.sizes(), 1, INT64)
     began = b.op(std.CumSum, _added(marks, ends, ones), b.constant(0, INT64))
     return began.slice(0, total, axis=0)
 
@@ -37,7 +37,7 @@ def _added(zeros: Expr, places: Expr, values: Expr) -> Expr:
     b = zeros.builder
     if b.opset >= 16:
         return b.op(std.ScatterND, zeros, places.unsqueeze(1), values, reduction="add")
-    here = up_to(b, b.op(std.Shape, zeros)).unsqueeze(1).equals(places.unsqueeze(0))
+    here = up_to(b, zeros.sizes()).unsqueeze(1).equals(places.unsqueeze(0))
     return zeros + (here.cast(INT64) * values.unsqueeze(0)).sum(1)
 
 
@@ -48,7 +48,7 @@ def _begun(splits: Expr) -> Expr:
 def _places(starts: Expr, owners: Expr) -> Expr:
     """How far each value stands behind the beginning of its row."""
     b = owners.builder
-    return up_to(b, b.op(std.Shape, owners)) - b.op(std.Gather, starts, owners, axis=0)
+    return up_to(b, owners.sizes()) - starts.take(owners)
 
 
 def _splits_of(lengths: Expr) -> Expr:
@@ -58,17 +58,16 @@ def _splits_of(lengths: Expr) -> Expr:
 
 def _splits_by(owners: Expr, rows: Expr) -> Expr:
     """Splits from the row of each value."""
-    b = owners.builder
-    ones = full(b.op(std.Shape, owners), 1, INT64)
+    ones = full(owners.sizes(), 1, INT64)
     return _splits_of(_added(full(rows, 0, INT64), owners, ones))
 
 
 def _coordinates(levels: Sequence[Expr], owners: Sequence[Expr | None]) -> list[Expr]:
     """The place of each value along the outermost axis and along that of each level of splits."""
-    b, found = levels[0].builder, list[Expr]()
+    found = list[Expr]()
     for splits, known in zip(levels, owners, strict=True):
         row = _owners(splits) if known is None else known
-        found = [b.op(std.Gather, place, row, axis=0) for place in found] or [row]
+        found = [place.take(row) for place in found] or [row]
         found.append(_places(_begun(splits), row))
     return found
 
@@ -81,7 +80,7 @@ def _longest(splits: Expr) -> Expr:
 
 
 def _count(splits: Expr) -> Expr:
-    return splits.builder.op(std.Shape, splits) - 1
+    return splits.sizes() - 1
 
 
 @lowers(RaggedTensorToTensor, repeatable=True)
@@ -135,7 +134,7 @@ def ragged_range(n: Node) -> dict[str, Expr]:
     b = n.builder
     operands = [computed(n.operand(name)) for name in ("starts", "limits", "deltas")]
     ranks = [rank_of(n, name, x) for name, x in zip(("starts", "limits", "deltas"), operands, strict=True)]
-    rows = [b.op(std.Shape, x) for x, rank in zip(operands, ranks, strict=True) if rank]
+    rows = [x.sizes() for x, rank in zip(operands, ranks, strict=True) if rank]
     start, limit, step = (expanded(x, rows[0] if rows else b.ints(1)) for x in operands)
     kind = start.dtype
     if kind.is_floating_point():
@@ -145,22 +144,22 @@ def ragged_range(n: Node) -> dict[str, Expr]:
     forward = b.op(std.Sign, limit - start).equals(b.op(std.Sign, step))
     splits = _splits_of(b.where(forward, lengths, 0))
     owners = _owners(splits)
-    first, by = (b.op(std.Gather, x, owners, axis=0) for x in (start, step))
+    first, by = (x.take(owners) for x in (start, step))
     return {"rt_nested_splits": splits, "rt_dense_values": first + by * _places(_begun(splits), owners).cast(kind)}
 
 
 @lowers(RaggedGather, repeatable=True)
 def ragged_gather(n: Node) -> dict[str, Sequence[Expr] | Expr]:
     """From each level to the next: the rows that are asked for, one behind another."""
-    b, wanted, made = n.builder, wide(n.indices), []
+    wanted, made = wide(n.indices), []
     for given in n.variadic("params_nested_splits"):
         splits = wide(given)
-        start, end = (b.op(std.Gather, splits, wanted + behind, axis=0) for behind in (0, 1))
+        start, end = (splits.take(wanted + behind) for behind in (0, 1))
         made.append(_splits_of(end - start))
         owners = _owners(made[-1])
-        wanted = _places(_begun(made[-1]), owners) + b.op(std.Gather, start, owners, axis=0)
+        wanted = _places(_begun(made[-1]), owners) + start.take(owners)
     kind = n.variadic("params_nested_splits")[0].dtype
-    values = b.op(std.Gather, n.moved("params_dense_values"), wanted, axis=0)
+    values = n.moved("params_dense_values").take(wanted)
     return {"output_nested_splits": [splits.cast(kind) for splits in made], "output_dense_values": values}
 
 
@@ -173,7 +172,7 @@ def ragged_tensor_to_sparse(n: Node) -> dict[str, Expr]:
     inner = tail_of(values, 1)
     if rank > 1:
         sizes = [inner.slice(axis, axis + 1, axis=0) for axis in range(rank - 1)]
-        grid = concat([b.op(std.Shape, places[0]), inner], 0)
+        grid = concat([places[0].sizes(), inner], 0)
         places = [expanded(place.unsqueeze(*range(1, rank)), grid) for place in places]
         for axis, size in enumerate(sizes, start=1):
             along = up_to(b, size)

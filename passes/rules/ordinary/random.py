@@ -110,7 +110,7 @@ def gamma(n: Node) -> dict[str, Expr]:
     b = n.builder
     dtype = n.moved("alpha").dtype
     alpha = n.alpha if n.alpha.dtype == DOUBLE else n.alpha.cast(FLOAT)
-    sizes = concat([n.shape.cast(INT64), b.op(std.Shape, alpha)], 0)
+    sizes = concat([n.shape.cast(INT64), alpha.sizes()], 0)
     every = concat([b.ints(_ATTEMPTS), sizes], 0)
     raised = b.where(alpha < 1.0, alpha + 1.0, alpha)
     d = raised - 1 / 3
@@ -145,7 +145,7 @@ def shuffle(n: Node) -> dict[str, Expr]:
     b, value = n.builder, n.moved("value")
     count = b.sizes([value.size(0)])
     _, order = b.ops(std.TopK, drawn(n, count, DOUBLE), count, outputs=2, axis=0)
-    return {"output": b.op(std.Gather, value, order, axis=0)}
+    return {"output": value.take(order)}
 
 
 @lowers(Multinomial)

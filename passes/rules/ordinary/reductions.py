@@ -49,7 +49,7 @@ def reduced(n: Node, op: type[std.Reduction], x: Expr) -> Expr:
         raise n.unsupported("axis", what, "a value known at run time only")
     along = n.axis.cast(_INT64)
     along = along if along.shape is not None and len(along.shape) == 1 else along.reshape(-1)
-    along = along + b.where(along < 0, b.op(std.Size, b.op(std.Shape, x)), 0)
+    along = along + b.where(along < 0, b.op(std.Size, x.sizes()), 0)
     return b.op(op, x, along, keepdims=int(keep), noop_with_empty_axes=1)
 
 

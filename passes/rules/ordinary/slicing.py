@@ -75,7 +75,7 @@ def strided_slice(n: Node) -> dict[str, Expr]:
     x = _cut(x, cuts, steps)
     for position, axis in reversed(list(enumerate(axes))):
         if axis.index and axis.begin is not None:
-            x = b.op(std.Gather, x, scalar(b, axis.begin), axis=position)
+            x = x.take(scalar(b, axis.begin), axis=position)
     return {"output": x.unsqueeze(*added) if added else x}
 
 

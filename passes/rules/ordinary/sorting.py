@@ -55,7 +55,7 @@ def list_diff(n: Node) -> dict[str, Expr]:
         return {"out": b.constant(known[kept], x.dtype), "idx": b.constant(kept, INT64)}
     equal = x.unsqueeze(1).equals(y.unsqueeze(0)).cast(INT64).sum(1)
     places = b.op(std.NonZero, equal < 1).reshape(-1)
-    return {"out": b.op(std.Gather, x, places, axis=0), "idx": places}
+    return {"out": x.take(places), "idx": places}
 
 
 @lowers(TopK, TopKV2, repeatable=True)
@@ -72,4 +72,4 @@ def nth_element(n: Node) -> dict[str, Expr]:
     """The last of the n + 1 smallest or largest."""
     b, number = n.builder, wide(n.n)
     values, _ = b.ops(std.TopK, computed(n.moved("input")), number.reshape(1) + 1, outputs=2, largest=int(n.reverse))
-    return {"values": b.op(std.Gather, values, number, axis=-1)}
+    return {"values": values.take(number, axis=-1)}

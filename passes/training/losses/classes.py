@@ -11,6 +11,7 @@ from typing import Any, Literal
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.training.losses.base import (
     INT64,
     Array,
@@ -106,7 +107,7 @@ class NLL(_OfClasses):
         factors = b.where(ignored, scores.like(0), 1.0)
         each = -picked
         if weight is not None:
-            weights = b.op(std.Gather, weight, numbers)
+            weights = weight.take(numbers)
             factors = factors * weights
             each = each * weights
         if smoothing:
@@ -188,7 +189,7 @@ class MultiMargin(_OfClasses):
         each = excess * excess if self.p == 2 else excess
         weight = self.class_weights(prediction)
         if weight is not None:
-            each = each * b.op(std.Gather, weight, number)
+            each = each * weight.take(number)
         classes = b.sizes([prediction.size(axis)]).reshape()
-        own = number.equals(b.op(std.Range, classes.like(0), classes, classes.like(1)))
+        own = number.equals(up_to(b, classes))
         return self.reduced(b.where(own, 0.0, each).sum(axis) / classes.cast(prediction.dtype))

@@ -8,6 +8,7 @@ from typing import ClassVar
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules import ctc
 from lstm_lower.passes.training.losses.base import INT64, Loss, Target, shape_of
 
@@ -46,13 +47,13 @@ class CTC(Loss):
         if len(shape_of(labels)) == 1:
             labels = _padded(labels, counts)
         width = b.sizes([labels.size(1)]).reshape()
-        inside = b.op(std.Range, width.like(0), width, width.like(1)).unsqueeze(0) < counts
+        inside = up_to(b, width).unsqueeze(0) < counts
         # Padding may be no class at all.
         labels = b.where(inside, labels, self.blank)
         paths = ctc.paths_of(labels, counts, b.constant(self.blank, INT64), prediction.dtype)
         emissions = ctc.emissions_of(prediction, paths)
         length = b.sizes([prediction.size(0)]).reshape()
-        numbers = b.op(std.Range, length.like(0), length, length.like(1)).unsqueeze(1, 2)
+        numbers = up_to(b, length).unsqueeze(1, 2)
         total, _ = ctc.total_of(paths, *ctc.forward(paths, emissions, numbers < steps.unsqueeze(0)))
         impossible = prediction.like(0.0 if self.zero_infinity else float("inf"))
         each = b.where(total > ctc.LOG_ZERO / 2, -total, impossible)
@@ -66,6 +67,6 @@ def _padded(labels: Expr, counts: Expr) -> Expr:
     b = labels.builder
     starts = b.op(std.CumSum, counts, b.constant(0, INT64), exclusive=1)
     longest = b.op(std.ReduceMax, counts, keepdims=0).maximum(1)
-    places = starts + b.op(std.Range, longest.like(0), longest, longest.like(1)).unsqueeze(0)
+    places = starts + up_to(b, longest).unsqueeze(0)
     last = b.sizes([labels.size(0)]) - 1
-    return b.op(std.Gather, labels, places.minimum(last))
+    return labels.take(places.minimum(last))
