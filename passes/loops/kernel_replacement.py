@@ -21,53 +21,32 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.expressions import Builder, Expr, tanh
-from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
+from lstm_lower.passes.loops.views.base import SitesOnGraphs
 
 # Elements; with fewer, the nodes that are added take as long as they save.
 LEAST = 1 << 13
 
 
-class KernelReplacement(OnGraphs, LoopPass):
+class KernelReplacement(SitesOnGraphs[std.Standard]):
     """Writes operators with slow kernels in others."""
 
-    def graph(self, graph: ir.Graph) -> bool:
-        """Rewrites those of a graph and its subgraphs."""
-        modified = False
-        for node in list(graph):
-            for subgraph in subgraphs_of(node):
-                modified |= self.graph(subgraph)
-            view = _slow(node, self.facts)
-            if view is not None:
-                b = Builder(Emitter(self.context.space, graph, before=node, scope=node.name or "kernel"))
-                b.emitter.replace(view.output, _FORMULAS[type(view)](view, b).value)
-                detach(node)
-                modified = True
-        return modified
+    promise = "to be written in other operators"
 
-    def ensures(self, model: ir.Model) -> None:
-        """No slow kernel has much to do.
+    def site(self, node: ir.Node) -> std.Standard | None:
+        """An operator that has much to do."""
+        facts = self.facts
+        view = facts.view(node)
+        if type(view) not in _FORMULAS or view is None or view.dtype() != ir.DataType.FLOAT:
+            return None
+        if isinstance(view, std.PRelu) and facts.elements(view.operand(1), unknown=LEAST) != 1:
+            return None
+        return view if facts.elements(view.output) >= LEAST else None
 
-        Raises:
-            ir.passes.PostconditionError: one has.
-        """
-        super().ensures(model)
-        for node in all_nodes(model.graph):
-            if _slow(node, self.facts) is not None:
-                raise self.broken(node, "to be written in other operators")
-
-
-def _slow(node: ir.Node, facts: Facts) -> std.Standard | None:
-    view = facts.view(node)
-    if type(view) not in _FORMULAS or view is None or view.dtype() != ir.DataType.FLOAT:
-        return None
-    if isinstance(view, std.PRelu) and facts.elements(view.operand(1), unknown=LEAST) != 1:
-        return None
-    return view if facts.elements(view.output) >= LEAST else None
+    def write(self, node: ir.Node, site: std.Standard) -> None:
+        """Puts the formula in its place."""
+        b = Builder.before(node, self.context.space)
+        b.emitter.replace(site.output, _FORMULAS[type(site)](site, b).value)
 
 
 def _prelu(view: std.PRelu, b: Builder) -> Expr:

@@ -22,11 +22,9 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
-from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
+from lstm_lower.passes.loops.views.base import SitesOnGraphs
 
 # Elements; with fewer, the nodes that are added take as long as they save.
 LEAST = 1 << 13
@@ -51,55 +49,32 @@ class _Selection:
     inverted: bool
 
 
-class SelectionToProduct(OnGraphs, LoopPass):
+class SelectionToProduct(SitesOnGraphs[_Selection]):
     """Writes selections whose branch cannot be foretold as products."""
 
-    def graph(self, graph: ir.Graph) -> bool:
-        """Rewrites those of a graph and its subgraphs."""
-        modified = False
-        for node in list(graph):
-            for subgraph in subgraphs_of(node):
-                modified |= self.graph(subgraph)
-            found = _selection(node, self.facts)
-            if found is not None:
-                self._rewrite(found)
-                modified = True
-        return modified
+    promise = "to be a product"
 
-    def ensures(self, model: ir.Model) -> None:
-        """No large selection by a comparison is left.
-
-        Raises:
-            ir.passes.PostconditionError: one is.
-        """
-        super().ensures(model)
-        for node in all_nodes(model.graph):
-            if _selection(node, self.facts) is not None:
-                raise self.broken(node, "to be a product")
-
-    def _rewrite(self, selection: _Selection) -> None:
-        node, numbers = selection.op.node, selection.numbers
-        assert node.graph is not None
-        e = Emitter(self.context.space, node.graph, before=node, scope=node.name or "selection")
-        condition = selection.op.condition
-        other = e.op(std.Not, condition)
-        kept, dropped = (other, condition) if selection.inverted else (condition, other)
-        product = e.op(std.Mul, numbers, e.op(std.Cast, kept, to=self.facts.dtype(numbers)))
-        lost = e.op(std.And, e.op(std.IsNaN, product), dropped)
-        e.replace(selection.op.output, e.op(std.Where, lost, selection.zero, product))
-        detach(node)
-
-
-def _selection(node: ir.Node, facts: Facts) -> _Selection | None:
-    op = std.Where.of(node, facts)
-    if op is None or facts.dtype(op.output) not in _FLOATS or facts.elements(op.output) < LEAST:
+    def site(self, node: ir.Node) -> _Selection | None:
+        """A large selection by a comparison."""
+        facts = self.facts
+        op = std.Where.of(node, facts)
+        if op is None or facts.dtype(op.output) not in _FLOATS or facts.elements(op.output) < LEAST:
+            return None
+        if not facts.same_shape(op.condition, op.output) or not _is_unforeseeable(op.condition, facts):
+            return None
+        for numbers, zero, inverted in ((op.yes, op.no, False), (op.no, op.yes, True)):
+            if facts.uniform(zero) == 0.0 and facts.same_shape(numbers, op.output):
+                return _Selection(op, numbers, zero, inverted)
         return None
-    if not facts.same_shape(op.condition, op.output) or not _is_unforeseeable(op.condition, facts):
-        return None
-    for numbers, zero, inverted in ((op.yes, op.no, False), (op.no, op.yes, True)):
-        if facts.uniform(zero) == 0.0 and facts.same_shape(numbers, op.output):
-            return _Selection(op, numbers, zero, inverted)
-    return None
+
+    def write(self, node: ir.Node, site: _Selection) -> None:
+        """Multiplies by the condition."""
+        b = Builder.before(node, self.context.space)
+        numbers, condition = b.wrap(site.numbers), b.wrap(site.op.condition)
+        kept, dropped = (~condition, condition) if site.inverted else (condition, ~condition)
+        product = numbers * kept.cast(numbers.dtype)
+        lost = b.op(std.IsNaN, product) & dropped
+        b.emitter.replace(site.op.output, b.where(lost, b.wrap(site.zero), product).value)
 
 
 def _is_unforeseeable(condition: ir.Value, facts: Facts) -> bool:
