@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 Results = list[Any]
 Feeds = Mapping[str, Any]
 
-SCHEDULES = ("auto", "scan", "unroll", "chunk:2", "chunk:3")
+SCHEDULES = ("auto", "scan", "unroll", "chunk:1", "chunk:2", "chunk:3")
 
 # Seconds of processor time that a program of a few dozen nodes may take; a pass that does not end would take longer.
 SLOW = 30.0

@@ -61,7 +61,7 @@ class Incoming:
             raise Skipped from error
 
     def schedule(self) -> str:
-        return self.draw.choice(["auto", "scan", "unroll", "chunk:2"])
+        return self.draw.choice(["auto", "scan", "unroll", "chunk:1", "chunk:2"])
 
 
 Entrance = Callable[[Incoming], object]

@@ -24,7 +24,7 @@ from tests.support.fuzz.tf_programs.scope import Array
 
 # Of programs that hold float32 somewhere, and of others.
 COARSE, FINE = 2e-5, 1e-9
-SCHEDULES = ("auto", "auto", "auto", "scan", "unroll", "chunk:2")
+SCHEDULES = ("auto", "auto", "auto", "scan", "unroll", "chunk:1", "chunk:2")
 Stage = Callable[[str], None]
 
 
