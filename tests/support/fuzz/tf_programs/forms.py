@@ -275,7 +275,10 @@ def _graph(made: Program, folder: Path, wide: bool, start: Mapping[str, Array] |
                     train = [_optimizer(made).apply_gradients(pairs, name="train")]
         variables = v1.global_variables()
         saver = v1.train.Saver(variables) if variables else None
-        session = v1.Session(graph=graph)
+        # TensorFlow's graph optimizer computes some reads of a variable anew, behind its next assignment (seed 6036).
+        config = v1.ConfigProto()
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        session = v1.Session(graph=graph, config=config)
         session.run(v1.global_variables_initializer())
         for variable in variables:
             if start and variable.op.name in start:
