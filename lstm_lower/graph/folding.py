@@ -258,6 +258,24 @@ def _reduce_sum(op: std.ReduceSum, operands: Operands) -> Array | None:
     return np.asarray(data.sum(tuple(axes), keepdims=bool(op.keepdims), dtype=data.dtype))
 
 
+@folds(std.ReduceMax)
+def _reduce_max(op: std.ReduceMax, operands: Operands) -> Array | None:
+    return _extreme(op, operands[0], np.max)
+
+
+@folds(std.ReduceMin)
+def _reduce_min(op: std.ReduceMin, operands: Operands) -> Array | None:
+    return _extreme(op, operands[0], np.min)
+
+
+def _extreme(op: std.Reduction, data: Array | None, function: Callable[..., Any]) -> Array | None:
+    """Of integers: NaN among numbers is taken differently by different runtimes, and so are no numbers."""
+    axes = op.axes
+    if data is None or axes is None or data.dtype.kind not in "iu" or not data.size:
+        return None
+    return np.asarray(function(data, axis=tuple(axes), keepdims=bool(op.keepdims)))
+
+
 @folds(std.NonZero)
 def _places(_: std.NonZero, operands: Operands) -> Array | None:
     data = operands[0]

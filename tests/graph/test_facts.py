@@ -181,6 +181,23 @@ def test_a_product_beyond_the_integers_is_not_known() -> None:
     assert Facts.of(found).constant(found.graph.outputs[0]) is None
 
 
+@pytest.mark.parametrize(("dtype", "keepdims"), [("int32", 0), ("int64", 1), ("uint8", 0)])
+@pytest.mark.parametrize("axes", ["{0}", "{1}", "{0, -1}", "{}"])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+def test_extremes_of_integers_are_those_of_onnxruntime(op: str, axes: str, dtype: str, keepdims: int) -> None:
+    """TensorFlow asks for the longest and the shortest of constant lengths before each step of `static_rnn`."""
+    constants = f"{dtype}[2,3] x = {{4, 2, 9, 7, 2, 8}}, int64[{axes.count(',') + (axes != '{}')}] axes = {axes}"
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+    e () => ({dtype} y) <{constants}> {{ y = {op} <keepdims = {keepdims}> (x, axes) }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    found = ir.from_proto(model)
+    folded = Facts.of(found).constant(found.graph.outputs[0])
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert folded is not None
+    np.testing.assert_array_equal(folded, session.run(None, {})[0])
+
+
 @pytest.mark.parametrize("divisor", [2, 3, -3, 2**63 - 1, -(2**63)])
 def test_quotients_of_extreme_integers_round_towards_zero(divisor: int) -> None:
     dividends = [-(2**63), -(2**63) + 1, -7, 7, 2**63 - 1]
