@@ -35,6 +35,7 @@ FAMILIES = {
     "slicing": "Slices",
     "gathering": "Gathering and updating by index",
     "sparse": "Sparse arrays",
+    "sparse_reductions": "Reductions of sparse arrays",
     "ragged": "Ragged arrays",
     "sorting": "Searching and sorting",
     "decoding": "Decoding, edit distances",

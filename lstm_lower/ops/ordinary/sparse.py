@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from lstm_lower.dims import agree
 from lstm_lower.opdef import Call, DType, OpDef, TensorInfo, attr, operand
-from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.ordinary.bases import ALL, INDEX, ORDERED, REAL, length_of, numbers, result, said, shape_of
+from lstm_lower.ops.ordinary.bases import ALL, INDEX, ORDERED, REAL, numbers, result, said, shape_of
 
 
 class SparseToDense(OpDef):
@@ -307,60 +306,6 @@ class SparseFillEmptyRowsGrad(OpDef):
     class Outputs:
         d_values = operand("N")
         d_default_value = operand("")
-
-
-class SparseReduceSum(OpDef):
-    """Sums of a sparse array's elements along some axes."""
-
-    static_operands = ("reduction_axes",)
-
-    class Types:
-        T = REAL
-
-    class Inputs:
-        input_indices = operand("N R", "int64")
-        input_values = operand("N")
-        input_shape = operand("R", "int64")
-        reduction_axes = operand(None, "int32")
-
-    class Outputs:
-        output = operand(None)
-
-    class Attrs:
-        keep_dims = attr(bool, False)
-
-    @classmethod
-    def kept(cls, call: Call) -> list[int] | None:
-        """The axes that are left, where that is known."""
-        axes, rank = numbers(call, "reduction_axes"), length_of(call, "input_shape")
-        if axes is None or rank is None:
-            return None
-        return [axis for axis in range(rank) if axis not in {axis % rank for axis in axes}]
-
-    @classmethod
-    def output_infos(cls, call: Call) -> list[TensorInfo]:
-        """The sizes of what is left."""
-        kept, sizes, rank = cls.kept(call), said(call, "input_shape"), length_of(call, "input_shape")
-        if kept is None or sizes is None or rank is None:
-            return result(call, None)
-        if call.attributes["keep_dims"]:
-            return result(call, [sizes[axis] if axis in kept else 1 for axis in range(rank)])
-        return result(call, [sizes[axis] for axis in kept])
-
-
-class SparseSoftmax(OpDef):
-    """The softmax over each row's elements, as if there were no others; rows are along the last axis."""
-
-    class Types:
-        T = FLOATS[2:]
-
-    class Inputs:
-        sp_indices = operand("N R", "int64")
-        sp_values = operand("N")
-        sp_shape = operand("R", "int64")
-
-    class Outputs:
-        output = operand("N")
 
 
 class _WithDense(OpDef, abstract=True):

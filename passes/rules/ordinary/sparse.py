@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-
-import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -19,24 +15,21 @@ from lstm_lower.ops.ordinary.sparse import (
     SparseDenseCwiseMul,
     SparseFillEmptyRows,
     SparseFillEmptyRowsGrad,
-    SparseReduceSum,
     SparseReorder,
     SparseReshape,
     SparseSlice,
     SparseSliceGrad,
-    SparseSoftmax,
     SparseTensorDenseAdd,
     SparseTensorDenseMatMul,
     SparseToDense,
 )
 from lstm_lower.passes.formulas.kernels import computed, movable
-from lstm_lower.passes.formulas.rows import INT64, add_rows, reshape_to, row_numbers
+from lstm_lower.passes.formulas.rows import INT64, add_rows, row_numbers
 from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.rules.indexing import rank_of
 from lstm_lower.passes.rules.ordinary.filling import expanded
 from lstm_lower.passes.rules.ordinary.gathering import added
 from lstm_lower.passes.rules.registry import Node, lowers
-from lstm_lower.passes.rules.segments import extreme_rows
 
 
 @lowers(SparseToDense, repeatable=True)
@@ -66,7 +59,7 @@ def sparse_tensor_dense_matmul(n: Node) -> dict[str, Expr]:
     return {"product": add_rows(n.a_values.unsqueeze(1) * b.op(std.Gather, dense, other, axis=0), own, rows)}
 
 
-def _columns(indices: Expr) -> list[Expr]:
+def columns_of(indices: Expr) -> list[Expr]:
     """The places along each axis; the number of axes is known."""
     b, rank = indices.builder, indices.size(1)
     assert isinstance(rank, int)
@@ -83,7 +76,7 @@ def ranked(n: Node, indices: str, shape: str) -> Expr:
 
 def numbered(places: Expr, shape: Expr, axes: int) -> Expr:
     """The number of each place among all along the first axes."""
-    columns, sizes = _columns(places)[:axes], [shape.slice(axis, axis + 1, axis=0) for axis in range(axes)]
+    columns, sizes = columns_of(places)[:axes], [shape.slice(axis, axis + 1, axis=0) for axis in range(axes)]
     return row_numbers(columns, sizes) if columns else places.slice(0, 1, axis=1).reshape(-1) * 0
 
 
@@ -119,7 +112,7 @@ def sparse_reshape(n: Node) -> dict[str, Expr]:
 def sparse_reorder(n: Node) -> dict[str, Expr]:
     """By the number of each place."""
     b, places = n.builder, ranked(n, "input_indices", "input_shape")
-    order = _sorted(numbered(places, n.input_shape, len(_columns(places))))
+    order = _sorted(numbered(places, n.input_shape, len(columns_of(places))))
     return {
         "output_indices": b.op(std.Gather, places, order, axis=0),
         "output_values": b.op(std.Gather, n.moved("input_values"), order, axis=0),
@@ -161,7 +154,7 @@ def sparse_add(n: Node) -> dict[str, Expr]:
     """Elements of both in order, those of equal places added, and small sums left out."""
     b, dtype = n.builder, n.moved("a_values").dtype
     both = concat([ranked(n, side, "a_shape") for side in ("a_indices", "b_indices")], 0)
-    number = numbered(both, n.a_shape, len(_columns(both)))
+    number = numbered(both, n.a_shape, len(columns_of(both)))
     order = _sorted(number)
     number, places = (b.op(std.Gather, part, order, axis=0) for part in (number, both))
     values = b.op(std.Gather, concat([computed(n.moved(f"{side}_values")) for side in "ab"], 0), order, axis=0)
@@ -252,37 +245,6 @@ def sparse_fill_empty_rows_grad(n: Node) -> dict[str, Expr]:
     zeros = b.op(std.ConstantOfShape, b.op(std.Shape, n.reverse_index_map), value=ir.tensor([0], dtype=dy.dtype))
     rest = b.op(std.ScatterND, dy, n.reverse_index_map.unsqueeze(1), zeros)
     return {"d_values": b.op(std.Gather, dy, n.reverse_index_map, axis=0), "d_default_value": rest.sum(0)}
-
-
-@lowers(SparseReduceSum, repeatable=True)
-def sparse_reduce_sum(n: Node) -> dict[str, Expr]:
-    """Elements added at their places along the axes that are left."""
-    b, places, kept = n.builder, ranked(n, "input_indices", "input_shape"), n.op.kept(n.call)
-    n.fixed("reduction_axes")
-    columns, values = _columns(places), computed(n.moved("input_values"))
-    sizes = [n.input_shape.slice(axis, axis + 1, axis=0) for axis in range(len(columns))]
-    left = [columns[axis] for axis in kept]
-    number = row_numbers(left, [sizes[axis] for axis in kept]) if left else columns[0] * 0
-    rows = functools.reduce(operator.mul, [sizes[axis] for axis in kept], b.ints(1))
-    shape = [sizes[axis] if axis in kept else b.ints(1) for axis in range(len(columns)) if axis in kept or n.keep_dims]
-    made = add_rows(values, number, rows)
-    return {"output": reshape_to(made, concat(shape, 0)) if shape else made.reshape()}
-
-
-@lowers(SparseSoftmax, repeatable=True)
-def sparse_softmax(n: Node) -> dict[str, Expr]:
-    """Exponential functions over their sums, row by row."""
-    b, places, values = n.builder, ranked(n, "sp_indices", "sp_shape"), n.sp_values
-    axes = len(_columns(places)) - 1
-    owner = numbered(places, n.sp_shape, axes)
-    rows = b.op(std.ReduceProd, n.sp_shape.slice(0, axes, axis=0), keepdims=1)
-    if b.opset >= 18:
-        least = b.op(std.ConstantOfShape, rows, value=ir.tensor([-np.inf], dtype=values.dtype))
-        most = b.op(std.ScatterND, least, owner.unsqueeze(1), values, reduction="max")
-    else:
-        most = extreme_rows(n, "sp_values", values, owner, rows, std.ReduceMax)
-    powers = (values - b.op(std.Gather, most, owner, axis=0)).exp()
-    return {"output": powers / b.op(std.Gather, add_rows(powers, owner, rows), owner, axis=0)}
 
 
 @lowers(SparseDenseCwiseAdd, SparseDenseCwiseMul, SparseDenseCwiseDiv, repeatable=True)

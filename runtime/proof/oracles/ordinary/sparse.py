@@ -177,38 +177,14 @@ def sparse_fill_empty_rows_grad(*, reverse_index_map: npt.ArrayLike, grad_values
     return {"d_values": dy[went], "d_default_value": np.asarray(rest.sum(dtype=dy.dtype))}
 
 
-def _dense(indices: npt.ArrayLike, values: Values, shape: npt.ArrayLike) -> Values:
+def dense_of(indices: npt.ArrayLike, values: Values, shape: npt.ArrayLike) -> Values:
+    """The array written out."""
     made = np.zeros(ints(shape), values.dtype)
     np.add.at(made, tuple(np.asarray(indices).T), values)
     return made
 
 
-@oracle("SparseReduceSum")
-def sparse_reduce_sum(
-    *,
-    input_indices: npt.ArrayLike,
-    input_values: npt.ArrayLike,
-    input_shape: npt.ArrayLike,
-    reduction_axes: npt.ArrayLike,
-    keep_dims: bool = False,
-) -> dict[str, Values]:
-    """The sum of the array written out."""
-    made, axes = _dense(input_indices, wide(input_values), input_shape), tuple(ints(reduction_axes))
-    return {"output": np.asarray(made.sum(axes, keepdims=keep_dims, dtype=made.dtype))}
-
-
-@oracle("SparseSoftmax")
-def sparse_softmax(
-    *, sp_indices: npt.ArrayLike, sp_values: npt.ArrayLike, sp_shape: npt.ArrayLike
-) -> dict[str, Values]:
-    """Element by element, over those of the same row."""
-    places, values = np.asarray(sp_indices)[:, :-1], wide(sp_values)
-    same = (places[:, None] == places[None]).all(-1)
-    powers = np.where(same, values[None] - values[:, None], -np.inf)
-    return {"output": 1 / np.exp(powers).sum(1)}
-
-
-def _with_dense(function: Callable[..., Any]) -> Callable[..., dict[str, Values]]:
+def _withdense_of(function: Callable[..., Any]) -> Callable[..., dict[str, Values]]:
     def evaluate(
         *, sp_indices: npt.ArrayLike, sp_values: npt.ArrayLike, sp_shape: npt.ArrayLike, dense: npt.ArrayLike
     ) -> dict[str, Values]:
@@ -223,4 +199,4 @@ for _op, _function in {
     "SparseDenseCwiseMul": operator.mul,
     "SparseDenseCwiseDiv": lambda x, y: x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype),
 }.items():
-    oracle(_op)(_with_dense(_function))
+    oracle(_op)(_withdense_of(_function))
