@@ -7,16 +7,11 @@ from __future__ import annotations
 
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS
-from lstm_lower.ops.ordinary.bases import REAL, length_of, numbers, result, said
+from lstm_lower.ops.ordinary.bases import ORDERED, REAL, length_of, numbers, result, said
 
 
-class SparseReduceSum(OpDef):
-    """Sums of a sparse array's elements along some axes."""
-
+class _Reduction(OpDef, abstract=True):
     static_operands = ("reduction_axes",)
-
-    class Types:
-        T = REAL
 
     class Inputs:
         input_indices = operand("N R", "int64")
@@ -47,6 +42,20 @@ class SparseReduceSum(OpDef):
         if call.attributes["keep_dims"]:
             return result(call, [sizes[axis] if axis in kept else 1 for axis in range(rank)])
         return result(call, [sizes[axis] for axis in kept])
+
+
+class SparseReduceSum(_Reduction):
+    """Sums of a sparse array's elements along some axes."""
+
+    class Types:
+        T = REAL
+
+
+class SparseReduceMax(_Reduction):
+    """The largest of a sparse array's elements along some axes, of those that are there; 0 where there are none."""
+
+    class Types:
+        T = ORDERED
 
 
 class SparseSoftmax(OpDef):

@@ -66,7 +66,8 @@ def cases() -> Iterator[Case]:
                 operands = {**given, "input_indices": places, "input_values": values}
                 operands |= {"reduction_axes": np.array(axes, np.int32)}
                 known = ("reduction_axes",), ("input_shape",)
-                yield Case("SparseReduceSum", text(what, axes, kept), {**operands}, {"keep_dims": kept}, *known)
+                for op in ("SparseReduceSum", "SparseReduceMax"):
+                    yield Case(op, text(what, axes, kept), {**operands}, {"keep_dims": kept}, *known)
         operands = {"sp_indices": places, "sp_values": values, "sp_shape": sizes}
         if dtype.startswith("float"):
             yield Case("SparseSoftmax", what, {**operands}, steering=("sp_shape",), recorded=len(shape) > 1)
@@ -76,6 +77,12 @@ def cases() -> Iterator[Case]:
                 other = np.where(other == 0, np.ones_like(other), np.abs(other))
                 positive = {**operands, "sp_values": np.abs(values), "dense": other}
                 yield Case(f"SparseDenseCwise{op}", text(what, dense), {**positive}, steering=("sp_shape",))
+    lowest = np.array([-np.inf, -2, np.inf, -1], np.float32)
+    for name, count in (("infinite", 4), ("none", 0)):
+        operands = {"input_indices": np.array([[0, 1], [2, 0], [3, 1], [3, 2]], np.int64)[:count]}
+        operands |= {"input_values": lowest[:count], "input_shape": np.array([5, 3], np.int64)}
+        operands |= {"reduction_axes": np.array([1], np.int32)}
+        yield Case("SparseReduceMax", name, operands, {}, ("reduction_axes",), ("input_shape",))
     for old, new in (((5, 3), [15]), ((2, 3, 4), [-1, 6]), ((2, 3, 4), [4, -1, 3]), ((4,), [2, 1, 2])):
         operands = {"input_indices": _places(old), "input_shape": np.array(old, np.int64)}
         yield Case(

@@ -24,6 +24,28 @@ def sparse_reduce_sum(
     return {"output": np.asarray(made.sum(axes, keepdims=keep_dims, dtype=made.dtype))}
 
 
+@oracle("SparseReduceMax")
+def sparse_reduce_max(
+    *,
+    input_indices: npt.ArrayLike,
+    input_values: npt.ArrayLike,
+    input_shape: npt.ArrayLike,
+    reduction_axes: npt.ArrayLike,
+    keep_dims: bool = False,
+) -> dict[str, Values]:
+    """Element by element, into what is there so far."""
+    values, sizes = wide(input_values), list(ints(input_shape))
+    axes = {int(axis) % len(sizes) for axis in ints(reduction_axes)}
+    found: dict[tuple[int, ...], Values] = {}
+    for place, value in zip(np.asarray(input_indices), values, strict=True):
+        key = tuple(0 if axis in axes else int(at) for axis, at in enumerate(place))
+        found[key] = max(found.get(key, value), value)
+    output = np.zeros([1 if axis in axes else size for axis, size in enumerate(sizes)], values.dtype)
+    for key, value in found.items():
+        output[key] = value
+    return {"output": output if keep_dims else output.squeeze(tuple(axes))}
+
+
 @oracle("SparseSoftmax")
 def sparse_softmax(
     *, sp_indices: npt.ArrayLike, sp_values: npt.ArrayLike, sp_shape: npt.ArrayLike
