@@ -12,20 +12,30 @@ import keras
 
 from lstm_lower.errors import InvalidInputError
 
+_CALLING = "Exception encountered when calling"
+
 
 def first_line(error: BaseException) -> str:
-    """The first line of Keras' message that tells something."""
+    """The first line of Keras' message that tells something, without TensorFlow's advice on graphs."""
+    lines = _lines(error)
+    telling = [line for line in lines if not line.startswith(_CALLING)]
+    line = (telling or lines or [type(error).__name__])[0]
+    return line.partition(" You can attempt the following resolutions")[0].rstrip(".")
+
+
+def _lines(error: BaseException) -> list[str]:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith("Exception encountered when calling")]
-    return (telling or lines or [type(error).__name__])[0].rstrip(".")
+    return [line.strip() for line in plain.splitlines() if line.strip()]
 
 
 def told(error: Exception) -> str:
     """What Keras raised unexpectedly on a model, for `explained`."""
+    calling = next((line for line in _lines(error) if line.startswith(_CALLING)), "")
+    where = calling.removeprefix(_CALLING).strip(" .")
     return (
-        f"a model that Keras can trace, got {type(error).__name__}: {first_line(error)}; model(x) on a batch of data "
-        "shows where"
+        f"a model that Keras can trace, got {type(error).__name__}{f' in {where}' if where else ''}: "
+        f"{first_line(error)}; if a layer needs a size that the model leaves open, give it in keras.Input; "
+        "otherwise model(x) on a batch of data shows where"
     )
 
 

@@ -13,13 +13,12 @@ import keras
 import onnx
 import onnx_ir as ir
 import tensorflow as tf
-from keras.src.backend import numpy as keras_numpy
 
 from lstm_lower.arguments import explained
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.keras import arguments, evaluation, legacy, objective, operands, optimizers, own_steps
 from lstm_lower.keras.traced_step import TracedStep
-from lstm_lower.keras.tracing import as_loops
+from lstm_lower.keras.tracing import as_loops, in_our_form
 from lstm_lower.records import names as recorded_names
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import Role, TrainingState
@@ -149,7 +148,7 @@ def _exported(
     held = [variable.numpy() for variable in model.variables]
     function = tf.function(traced, input_signature=specs, autograph=False)
     try:
-        with as_loops(model), replaced(keras_numpy, "argmax", _argmax):
+        with as_loops(model), in_our_form():
             concrete = function.get_concrete_function()
     finally:
         for variable, value in zip(model.variables, held, strict=True):
@@ -169,15 +168,6 @@ def _check(model: keras.Model) -> None:
                 f"importer and onnxruntime's CPU kernels lack bfloat16, got '{layer.dtype_policy.name}'; its weights "
                 "are float32 all the same: build the model with another policy and set_weights"
             )
-
-
-def _argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> tf.Tensor:
-    """Keras' own looks at the bits of each number, to tell 0 from -0."""
-    x = tf.convert_to_tensor(x)
-    if axis is None:
-        return tf.argmax(tf.reshape(x, [-1]), output_type=tf.int32)
-    found = tf.argmax(x, axis, output_type=tf.int32)
-    return tf.expand_dims(found, axis) if keepdims else found
 
 
 def _names(variables: Sequence[Any]) -> dict[int, str]:

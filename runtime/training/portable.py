@@ -95,6 +95,8 @@ class Portable(abc.ABC):
     def to_keras(self, model: Any) -> None:
         """Copies weights and what layers keep into a Keras model.
 
+        A weight that neither training nor evaluation reads is not in the step, and stays as it is in the model.
+
         Args:
             model: the model that the step was made of, the same one loaded from a file, or built anew by the same code,
                 where Keras numbers layers on.
@@ -103,7 +105,7 @@ class Portable(abc.ABC):
             InvalidInputError: it is not certain which variable is which, or one has another shape; nothing is changed.
             UnsupportedOpError: it is not certain how the step is evaluated, and so what belongs to the model.
         """
-        weights.copy_into_keras(model, self.weights())
+        weights.copy_into_keras(model, self.weights(), weights.recorded(self.model))
 
     def save_weights(self, path: str | os.PathLike[str]) -> None:
         """Writes weights and what layers keep as safetensors, without the optimizer's state.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def names_of(step: ir.Model, state: TrainingState) -> dict[str, str]:
     Raises:
         UnsupportedOpError: it is not certain how the step is evaluated.
     """
-    if own := recorded_names.parse(step.metadata_props, recorded_names.VARIABLES):
+    if own := recorded(step):
         return {pair.input: _name(pair) for pair in state.pairs if pair.variable in own}
     read = {str(value.name) for value in evaluation_of(step).graph.inputs}
     found = {pair.input: _name(pair) for pair in state.pairs if pair.role == "weight" or pair.input in read}
@@ -42,6 +42,11 @@ def names_of(step: ir.Model, state: TrainingState) -> dict[str, str]:
         if pair.role == "counter" and _scope(_name(pair)) in layers:
             found[pair.input] = _name(pair)
     return found
+
+
+def recorded(step: ir.Model) -> frozenset[str]:
+    """What Keras calls the weights of the model that a step was made of; nothing for a step of other origin."""
+    return recorded_names.parse(step.metadata_props, recorded_names.VARIABLES)
 
 
 def _name(pair: StatePair) -> str:
@@ -93,13 +98,16 @@ def load(path: str | os.PathLike[str], names: Sequence[Sequence[str]]) -> dict[s
     return arrays
 
 
-def copy_into_keras(model: Any, values: Mapping[str, Array]) -> None:
+def copy_into_keras(model: Any, values: Mapping[str, Array], names: Collection[str] = ()) -> None:
     """Copies values into the variables of a Keras model.
+
+    A variable that the step does not have, because nothing that it computes reads it, stays as it is.
 
     Args:
         model: a built Keras 3 model: the one that the step was made of, one that was loaded, or one built anew by the
             same code, whose layers Keras numbers on.
         values: by Keras' path of each variable.
+        names: the paths of all variables that the model had, where they are recorded.
 
     Raises:
         InvalidInputError: it is no such model, or it is not certain which variable is which; nothing is changed.
@@ -107,13 +115,15 @@ def copy_into_keras(model: Any, values: Mapping[str, Array]) -> None:
     variables = list(getattr(model, "weights", ()))
     if not variables or not all(hasattr(variable, "path") and hasattr(variable, "assign") for variable in variables):
         raise InvalidInputError(f"to_keras requires a built Keras 3 model with weights, got {model!r}")
-    sources = _matched(_numbered([str(variable.path) for variable in variables]), list(values))
-    for variable, source in zip(variables, sources, strict=True):
+    known = list(dict.fromkeys([*values, *names]))
+    sources = _matched(_numbered([str(variable.path) for variable in variables]), known)
+    found = [(variable, source) for variable, source in zip(variables, sources, strict=True) if source in values]
+    for variable, source in found:
         if tuple(variable.shape) != values[source].shape:
             raise InvalidInputError(
                 f"model requires '{variable.path}' of shape {list(values[source].shape)}, got {list(variable.shape)}"
             )
-    for variable, source in zip(variables, sources, strict=True):
+    for variable, source in found:
         variable.assign(values[source])
 
 

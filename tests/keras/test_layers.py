@@ -191,6 +191,30 @@ def test_stateful_layers_carry_their_state_on() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic"])
+def test_pictures_of_any_size_are_enlarged(interpolation: str) -> None:
+    layers = [L.Conv2D(3, 3), L.UpSampling2D(2, interpolation=interpolation), L.Conv2D(1, 3)]
+    model = keras.Sequential([keras.Input((None, None, 2)), *layers])
+    trainer = ll.Trainer(ll.from_keras(model, "mse", keras.optimizers.SGD(0.05)))
+    model.compile(keras.optimizers.SGD(0.05), "mse", run_eagerly=True)  # Keras cannot trace it for a second size
+    rng = np.random.default_rng(2)
+    for rows, height, width in ((2, 5, 6), (3, 8, 4)):
+        x = rng.standard_normal((rows, height, width, 2)).astype(np.float32)
+        y = rng.standard_normal((rows, 2 * height - 6, 2 * width - 6, 1)).astype(np.float32)
+        assert trainer.step({"x": x, "y": y}).loss == pytest.approx(float(model.train_on_batch(x, y)), rel=1e-5)
+    held = trainer.weights()
+    for variable in model.weights:
+        close(held[variable.path], variable.numpy())
+
+
+@pytest.mark.slow
+def test_a_layer_that_needs_a_size_is_named() -> None:
+    model = keras.Sequential([keras.Input((None, None, 2)), L.RandomCrop(4, 4, name="crop"), L.Flatten(), L.Dense(1)])
+    with pytest.raises(ll.UnsupportedOpError, match=r"in RandomCrop.call\(\): .* give it in keras.Input"):
+        ll.from_keras(model, "mse", "sgd")
+
+
+@pytest.mark.slow
 def test_masks_need_no_known_number_of_steps() -> None:
     """Masks at random, from one step to many."""
     rng = np.random.default_rng(5)

@@ -106,3 +106,28 @@ def test_safetensors_have_the_names_of_keras(trained: tuple[ll.Trainer, Any, Pat
     safetensors.save_file({"kernel": np.zeros(3)}, tmp_path / "other.safetensors")
     with pytest.raises(ll.InvalidInputError, match="a file with '"):
         other.load_weights(tmp_path / "other.safetensors")
+
+
+class Spare(keras.layers.Dense):
+    """A layer with a weight that it does not use, such as one for a pretraining that is over."""
+
+    def build(self, shape: Any) -> None:
+        super().build(shape)
+        self.spare = self.add_weight(shape=(3,), initializer="ones", name="spare")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+def test_a_weight_that_nothing_reads_stays_as_it_is() -> None:
+    def made() -> Any:
+        return keras.Sequential([keras.Input((3,)), Spare(2), keras.layers.Dense(1)])
+
+    model, other = made(), made()
+    trainer = ll.Trainer(ll.from_keras(model, "mse", keras.optimizers.SGD(0.1)))
+    trainer.step({"x": X[:, 0], "y": Y})
+    for variables in (model, other):
+        variables.layers[0].spare.assign([1, 2, 3])
+        trainer.to_keras(variables)
+        np.testing.assert_array_equal(variables.layers[0].spare.numpy(), [1, 2, 3])
+        (predicted,) = trainer.predict({"x": X[:, 0]}).values()
+        np.testing.assert_allclose(variables(X[:, 0]).numpy(), predicted, rtol=1e-5, atol=1e-6)
