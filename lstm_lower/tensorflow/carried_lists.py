@@ -13,6 +13,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.graph.values import Entry, Open
+from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.passes.loops.views.variation import Variation
 from lstm_lower.tensorflow.courses import Course, Courses
 from lstm_lower.tensorflow.element_lists import (
@@ -29,7 +30,7 @@ from lstm_lower.tensorflow.followed_lists import NeedsTensorError, Parameter, Po
 from lstm_lower.tensorflow.packed_lists import Compound, Packed, packed, settled
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.regular_lists import Numbers, Repeated
-from lstm_lower.tensorflow.translator import Scope, Translator, zeros
+from lstm_lower.tensorflow.translator import Scope, Translator
 from lstm_lower.tensorflow.values import INT64, Guard, Handle, Optional, Returned, Value, Within
 
 
@@ -160,7 +161,7 @@ class CarriedLists:
     def _packed(self, element: Expr, parameter: Parameter, *, backwards: bool = False) -> Packed:
         """Elements of different shapes: their numbers are carried along in one tensor."""
         b, root = self.scope.builder, self.t.root
-        start = zeros(root, element.dtype, root.ints(0))
+        start = root.fill(0, [0], element.dtype)
         state = b.set_shape(self.t.own(b.parameter(start, "elements", None)), (None,))
         numbers = element.reshape(-1)
         number = len(self.further)
@@ -279,7 +280,7 @@ def _joined(before: TensorList, put: Put, rows: Expr, count: Expr, first: Expr, 
             rows = rows + old.slice(first.reshape(1), end.reshape(1), axis=0)
         parts = [old.slice(0, first.reshape(1), axis=0), rows, old.slice(end.reshape(1), END, axis=0)]
         return _of_length(b.concat(parts, 0), total)
-    sizes = rows.sizes().slice(1, END, axis=0)
+    sizes = tail_of(rows, 1)
     parts = [rows]
     if first.entries != (0,):
         parts.insert(0, before.zeros(first, sizes))

@@ -18,7 +18,7 @@ from lstm_lower.tensorflow.element_lists import Fresh, Joined, Later, Put, Rows,
 from lstm_lower.tensorflow.followed_lists import Popped, Pushed
 from lstm_lower.tensorflow.packed_lists import Compound, Packed, settled
 from lstm_lower.tensorflow.regions import BRANCH, Op, Region
-from lstm_lower.tensorflow.translator import Scope, Translator, handles, zeros
+from lstm_lower.tensorflow.translator import Scope, Translator, handles
 from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Division, Flow, Handle, Optional, Value
 
 # A constant of a branch up to this size is known behind the branch: it may be an axis, or a permutation of axes.
@@ -219,7 +219,7 @@ class _Joint:
             if found is not None and known[side] is None and like is not None and like.shape is not None:
                 sizes = [self.t.size(dim) or self.t.root.ints(0) for dim in like.shape[1:]]
                 b = self.builders[side]
-                known[side] = zeros(b, like.dtype, b.concat([found.length().reshape(1), *sizes], 0))
+                known[side] = b.fill(0, b.concat([found.length().reshape(1), *sizes], 0), like.dtype)
         return [
             x.rows() if x is not None and found is None else found for x, found in zip((yes, no), known, strict=True)
         ]
@@ -264,7 +264,7 @@ class _Joint:
         assert isinstance(other, Expr)
         sizes = [self.t.size(dim) or builder.ints(0) for dim in other.shape or ()]
         shape = builder.concat(sizes, 0) if sizes else builder.constant([], INT64)
-        return zeros(builder, other.dtype, shape)
+        return builder.fill(0, shape, other.dtype)
 
     def _optional(self, yes: Any, no: Any) -> Any:
         sides = [x.components if isinstance(x, Optional) else None for x in (yes, no)]

@@ -11,13 +11,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.tensorflow.values import INT64, Guard, Value, Within
 
 
@@ -76,10 +75,9 @@ class TensorList(abc.ABC):
             return self
         rows = self.rows()
         b = rows.builder
-        sizes = rows.sizes().slice(1, END, axis=0)
+        sizes = tail_of(rows, 1)
         missing = (count - self.length()).maximum(0)
-        zero = ir.Tensor(np.zeros(1, rows.dtype.numpy()), dtype=rows.dtype)
-        more = b.op(std.ConstantOfShape, b.concat([missing.reshape(1), sizes], 0), value=zero)
+        more = b.fill(0, b.concat([missing.reshape(1), sizes], 0), rows.dtype)
         return Rows(b.concat([rows.slice(0, count.reshape(1), axis=0), more], 0))
 
     @property
@@ -106,7 +104,7 @@ class TensorList(abc.ABC):
     def sizes(self) -> Expr:
         """The elements' shape, an int64 vector."""
         rows = self.rows()
-        return rows.sizes().slice(1, END, axis=0)
+        return tail_of(rows, 1)
 
 
 def _reaching(length: Expr, index: Expr) -> Expr:
@@ -266,9 +264,7 @@ class Fresh(TensorList):
         return self.like.element_dtype
 
     def _zeros(self, shape: Expr) -> Expr:
-        dtype = self.element_dtype
-        zero = ir.Tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
-        return shape.builder.op(std.ConstantOfShape, shape, value=zero)
+        return shape.builder.fill(0, shape, self.element_dtype)
 
     def zeros(self, count: Expr, sizes: Expr) -> Expr:
         """So many elements of zeros."""
@@ -321,7 +317,7 @@ class Put(TensorList):
         row = row_of(self.element)
         if isinstance(base, Fresh):
             known = base.element_shape is not None
-            sizes = base.sizes() if known else row.sizes().slice(1, END, axis=0)
+            sizes = base.sizes() if known else tail_of(row, 1)
             base = Rows(base.zeros(self.length(), sizes))
         return TensorList.put(base, self.index, self.element, add=self.add).rows()
 

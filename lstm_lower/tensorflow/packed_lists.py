@@ -12,9 +12,8 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.formulas.rows import reshape_to
+from lstm_lower.passes.formulas.rows import reshape_to, tail_of
 from lstm_lower.tensorflow.element_lists import Later, Put, Rows, TensorList
-from lstm_lower.tensorflow.translator import zeros
 from lstm_lower.tensorflow.values import INT64, Value
 
 WAY_ON = (
@@ -146,7 +145,7 @@ class Packed(TensorList):
         if self.known is not None and all(isinstance(size, int) for size in self.known[1:]):
             none = b.ints(0, *self.known[1:])
         else:
-            none = b.op(std.Expand, b.ints(0), shapes.sizes().slice(1, END, axis=0))
+            none = b.op(std.Expand, b.ints(0), tail_of(shapes, 1))
         return b.concat([shapes, none.unsqueeze(0)], 0).reduce(std.ReduceMax, 0, keepdims=False)
 
     @staticmethod
@@ -162,7 +161,7 @@ def _reshaped(numbers: Expr, sizes: Expr) -> Expr:
         return reshape_to(numbers, sizes)
     least = sizes.maximum(1)
     missing = b.op(std.ReduceProd, least, keepdims=1) - numbers.sizes()
-    whole = b.op(std.Reshape, b.concat([numbers, zeros(b, numbers.dtype, missing)], 0), least)
+    whole = b.op(std.Reshape, b.concat([numbers, b.fill(0, missing, numbers.dtype)], 0), least)
     return b.op(std.Slice, whole, b.zeros_like(sizes), sizes)
 
 

@@ -11,9 +11,9 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.tensorflow.element_lists import Fresh, Put, Rows, TensorList
 from lstm_lower.tensorflow.packed_lists import Packed, settled
-from lstm_lower.tensorflow.translator import zeros
 from lstm_lower.tensorflow.values import INT64, Value
 
 # Ends of a Slice that walks backwards to the first element, as Slice and ReverseV2 have them.
@@ -92,13 +92,13 @@ def scatter(
             return Rows(stacked(held) + values)
         raise UnsupportedOpError("a TensorArray must be new where it is written whole, got one in use")
     b = values.builder
-    sizes = values.sizes().slice(1, END, axis=0)
+    sizes = tail_of(values, 1)
     if held.empty or grows:
         # Without indices the largest is -1, as behind a list of none.
         largest = b.op(std.ReduceMax, b.concat([b.ints(-1), indices.cast(INT64)], 0), keepdims=0)
         count = count.maximum(largest + 1)
     if isinstance(held, Fresh):
-        base = zeros(b, held.element_dtype, b.concat([count.reshape(1), sizes], 0))
+        base = b.fill(0, b.concat([count.reshape(1), sizes], 0), held.element_dtype)
     else:
         base = (held.resized(count) if grows else held).rows()
     places = indices.cast(INT64).unsqueeze(1)
@@ -148,7 +148,7 @@ def _elements(held: TensorList) -> list[Expr] | None:
 def divided(values: Expr, lengths: Expr) -> TensorList:
     """Elements that stand one behind another."""
     b = values.builder
-    tail = values.sizes().slice(1, END, axis=0)
+    tail = tail_of(values, 1)
     if _are_equal(lengths):
         return Rows(b.op(std.Reshape, values, b.concat([lengths.sizes(), b.ints(-1), tail], 0)))
     sizes = lengths.cast(INT64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
-from lstm_lower.passes.formulas.rows import reshape_to
+from lstm_lower.passes.formulas.rows import reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.state import cell_of, emitted, tensor_of, write
@@ -25,7 +25,7 @@ def _rows(t: Translator, op: Op, scope: Scope) -> Value:
     kind = op.op.rpartition("Scatter")[2]
     b = old.builder
     if updates.shape == () and indices.shape != ():
-        tail = old.sizes().slice(1, 1 << 62, axis=0)
+        tail = tail_of(old, 1)
         updates = b.op(std.Expand, updates, b.concat([indices.sizes(), tail], 0))
     if kind in ("Mul", "Div"):
         rows = b.sizes([old.size(0)]).reshape()

@@ -389,11 +389,6 @@ class _Viewed(Node):
         return any(slot.operand.name == output and f"{self._name}:{i}" in self._read for i, slot in enumerate(slots))
 
 
-def zeros(builder: Builder, dtype: ir.DataType, sizes: Expr) -> Expr:
-    """Zeros of a shape that is an int64 vector."""
-    return builder.op(std.ConstantOfShape, sizes, value=ir.Tensor(np.zeros(1, dtype.numpy()), dtype=dtype))
-
-
 def _attribute(name: str, value: Any) -> ir.Attr:
     # Of an empty list onnx_ir asks what it is a list of, in the log.
     return ir.AttrInt64s(name, ()) if value in ((), []) else ir.convenience.convert_attribute(name, value)

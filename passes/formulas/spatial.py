@@ -69,17 +69,7 @@ def spread(dy: Expr, weights: Expr, axes: Sequence[SpatialAxis], places: Sequenc
         groups: the number of groups.
     """
     pads, rest = _padding_of(places)
-    made = dy.builder.op(
-        std.ConvTranspose,
-        dy,
-        weights,
-        group=groups,
-        **_kernel_shape(axes),
-        strides=[axis.stride for axis in axes],
-        dilations=[axis.dilation for axis in axes],
-        pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
-    )
-    made = _ranked(made, dy)
+    made = _ranked(dy.builder.op(std.ConvTranspose, dy, weights, group=groups, **_sliding(axes, pads)), dy)
     # What no window meets gets zeros; what lies on the padding is cut off where ConvTranspose could not yet do it.
     return padded(made, [(0 - before, 0 - after) for before, after in rest])
 
@@ -87,17 +77,19 @@ def spread(dy: Expr, weights: Expr, axes: Sequence[SpatialAxis], places: Sequenc
 def slid(image: Expr, weights: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
     """The convolution of an image with these margins around it, positive or negative."""
     pads, rest = _padding_of(places)
-    made = image.builder.op(
-        std.Conv,
-        padded(image, rest),
-        weights,
-        group=groups,
-        **_kernel_shape(axes),
-        strides=[axis.stride for axis in axes],
-        dilations=[axis.dilation for axis in axes],
-        pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
-    )
+    made = image.builder.op(std.Conv, padded(image, rest), weights, group=groups, **_sliding(axes, pads))
     return _ranked(made, image)
+
+
+def _sliding(axes: Sequence[SpatialAxis], pads: Sequence[tuple[int, int]]) -> dict[str, list[int]]:
+    """How windows slide, as attributes; sizes that are only known at run time the weights tell."""
+    kernel = [axis.kernel for axis in axes]
+    return {
+        **({"kernel_shape": kernel} if all(isinstance(size, int) for size in kernel) else {}),
+        "strides": [axis.stride for axis in axes],
+        "dilations": [axis.dilation for axis in axes],
+        "pads": [before for before, _ in pads] + [after for _, after in pads],
+    }
 
 
 def _ranked(made: Expr, image: Expr) -> Expr:
@@ -168,25 +160,11 @@ def _strided(image: Expr, axes: Sequence[SpatialAxis], starts: Sequence[int]) ->
 
 def _slid_by(image: Expr, dy: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], groups: int) -> Expr:
     """[C / groups, K, ...] as a convolution: dy slides over the image in steps of the dilation."""
-    pads, rest = _padding_of(places)
-    made = image.builder.op(
-        std.Conv,
-        padded(image, rest),
-        dy,
-        group=groups,
-        strides=[axis.dilation for axis in axes],
-        dilations=[axis.stride for axis in axes],
-        pads=[pair[0] for pair in pads] + [pair[1] for pair in pads],
-    )
+    windows = [dataclasses.replace(axis, kernel=None, stride=axis.dilation, dilation=axis.stride) for axis in axes]
+    made = slid(image, dy, windows, places, groups)
     shape = made.shape or (None, None)
     kernel = [axis.kernel if isinstance(axis.kernel, int) else None for axis in axes]
     return made.builder.set_shape(made, [shape[0], shape[1], *kernel])
-
-
-def _kernel_shape(axes: Sequence[SpatialAxis]) -> dict[str, list[int]]:
-    """The windows' sizes as an attribute; where they are only known at run time, the weights tell them."""
-    kernel = [axis.kernel for axis in axes]
-    return {"kernel_shape": kernel} if all(isinstance(size, int) for size in kernel) else {}
 
 
 def _padding_of(places: Sequence[Margins]) -> tuple[list[tuple[int, int]], list[tuple[Size, Size]]]:

@@ -55,8 +55,7 @@ def cumulative_product(site: Site) -> Sequence[Expr]:
     place = int(axis.reshape(-1)[0]) % rank
     order = [place, *[other for other in range(rank) if other != place]]
     x = site.input(0).transpose(*order)
-    one = ir.tensor([1], dtype=site.dtype())
-    start = b.op(std.ConstantOfShape, x.sizes().slice(1, rank, axis=0), value=one)
+    start = b.fill(1, x.sizes().slice(1, rank, axis=0), site.dtype())
     exclusive, reverse = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
     # One step more than there are elements: onnxruntime's Scan wants at least one.
     last = [start.unsqueeze(0)]

@@ -175,8 +175,7 @@ def quantize_type(site: Site) -> None:
         return
     site.drop("output_dtype")
     if not site.has(2) and dtype != _D.UINT8:
-        zero = ir.tensor([0], dtype=dtype)
-        zeros = site.builder.op(std.ConstantOfShape, site.input(1).sizes(), value=zero)
+        zeros = site.builder.fill(0, site.input(1).sizes(), dtype)
         site.set_inputs(site.input(0), site.input(1), zeros)
 
 

@@ -67,7 +67,7 @@ def _over_computed_axes(site: Site) -> Sequence[Expr]:
     if site.operator is std.ReduceLogSum:
         return [_of_numbers(std.Log, total(x))]
     if site.operator is std.ReduceMean:
-        ones = op(std.ConstantOfShape, op(std.Shape, x), value=_one(site.dtype()))
+        ones = x.builder.fill(1, x.sizes(), site.dtype())
         # Of nothing onnxruntime gives 0; a division of integers by 0 ends the run.
         return [total(x) / total(ones).maximum(1)]
     raise site.refusal("axes", f"a constant below opset 18 (the model is moved to {site.target})", "a computed value")
@@ -79,7 +79,3 @@ def _of_numbers(operator: type[std.Standard], x: Expr) -> Expr:
     if dtype is None or not dtype.is_integer():
         return x.builder.op(operator, x)
     return x.builder.op(operator, x.cast(ir.DataType.DOUBLE)).cast(dtype)
-
-
-def _one(dtype: ir.DataType) -> ir.TensorProtocol:
-    return ir.tensor([1], dtype=dtype)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.values import stated
+from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.opset.registry import Site, before
 
@@ -48,7 +48,7 @@ def _written_out(site: Site) -> Sequence[Expr]:
         indices = _coordinates(site, indices)
         depth, rank = site.rank(), site.rank() + 1
     if rank != 2:
-        rest = data.sizes().slice(depth, END, axis=0)
+        rest = tail_of(data, depth)
         updates = site.builder.op(std.Reshape, updates, site.builder.concat([site.builder.ints(-1), rest], axis=0))
         indices = indices.reshape(-1, depth)
     return [_scatter(site.builder, data, indices, updates, depth, _COMBINE[reduction])]

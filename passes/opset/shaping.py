@@ -36,14 +36,13 @@ def reshape_allow_zero(site: Site) -> Sequence[Expr] | None:
     if not allow_zero or (sizes is not None and 0 not in sizes):
         return None
     data, target, b = site.input(0), site.input(1), site.builder
-    empty = {"value": ir.tensor([0], dtype=site.dtype())}
     if sizes is not None:
-        return [b.op(std.ConstantOfShape, target, **empty)]
+        return [b.fill(0, target, site.dtype())]
     no_zero = b.op(std.Size, b.op(std.NonZero, target)).equals(b.op(std.Size, target))
     return b.branch(
         no_zero,
         lambda then: [then.op(std.Reshape, data, target)],
-        lambda otherwise: [otherwise.op(std.ConstantOfShape, target, **empty)],
+        lambda otherwise: [otherwise.fill(0, target, site.dtype())],
     )
 
 

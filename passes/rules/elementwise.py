@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -29,7 +28,6 @@ from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.rules.registry import Node, lowers
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
-_ONE = ir.Tensor(np.ones(1, np.int64), dtype=ir.DataType.INT64)
 
 
 @lowers(L2Loss)
@@ -140,7 +138,7 @@ def _rows(condition: Expr, x: Expr) -> Expr:
     if x.shape is not None:
         added = range(1, len(x.shape))
         return condition.unsqueeze(*added) if added else condition
-    ones = b.op(std.ConstantOfShape, x.sizes().sizes() - 1, value=_ONE)
+    ones = b.fill(1, x.sizes().sizes() - 1, ir.DataType.INT64)
     return b.op(std.Reshape, condition, b.concat([b.ints(-1), ones], 0))
 
 
@@ -148,7 +146,7 @@ def _filled(condition: Expr, x: Expr) -> Expr:
     """A condition of unknown rank with axes of size 1 behind: it may be a scalar, one entry a row, or as large as x."""
     b = condition.builder
     sizes = condition.sizes()
-    ones = b.op(std.ConstantOfShape, x.sizes().sizes() - sizes.sizes(), value=_ONE)
+    ones = b.fill(1, x.sizes().sizes() - sizes.sizes(), ir.DataType.INT64)
     return b.op(std.Reshape, condition, b.concat([sizes, ones], 0))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
@@ -64,8 +63,7 @@ def broadcast_gradient_args(n: Node) -> dict[str, Expr]:
 
 
 def _ones(length: Expr) -> Expr:
-    tensor = ir.tensor([1], dtype=INT64)
-    return length.builder.op(std.ConstantOfShape, length, value=tensor)
+    return length.builder.fill(1, length, INT64)
 
 
 @lowers(ShapeN)

@@ -155,7 +155,7 @@ def _extreme(n: Node, rows: Expr, ids: Expr, segments: Size) -> Expr:
     if b.opset < 18:
         return extreme_rows(n, "data", rows, ids, segments, reduction)
     sizes = concat([b.sizes([segments + 1]), tail_of(rows, 1)], 0)
-    initial = b.op(std.ConstantOfShape, sizes, value=_neutral(n, reduction, rows.dtype)[1])
+    initial = b.fill(_neutral(n, reduction), sizes, rows.dtype)
     return b.op(std.ScatterND, initial, ids.unsqueeze(1), rows, reduction=scatter).slice(0, segments, axis=0)
 
 
@@ -167,8 +167,8 @@ def extreme_rows(n: Node, operand: str, rows: Expr, ids: Expr, segments: Size, r
     """
     b = rows.builder
     rank = rank_of(n, operand, rows)
-    start, first = _neutral(n, reduction, rows.dtype)
-    row = b.op(std.ConstantOfShape, concat([b.ints(1), tail_of(rows, 1)], 0), value=first)
+    start = _neutral(n, reduction)
+    row = b.fill(start, concat([b.ints(1), tail_of(rows, 1)], 0), rows.dtype)
     numbers = up_to(b, segments)
     member = numbers.unsqueeze(1).equals(concat([ids, b.ints(-1)], 0).unsqueeze(0))
     member = member.unsqueeze(*range(2, rank + 1)) if rank > 1 else member
@@ -183,15 +183,15 @@ def _reduction(n: Node) -> tuple[str, type[std.Reduction]]:
     return ("max", std.ReduceMax) if n.op in (SegmentMax, UnsortedSegmentMax) else ("min", std.ReduceMin)
 
 
-def _neutral(n: Node, reduction: type[std.Reduction], dtype: ir.DataType) -> tuple[Scalar, ir.TensorProtocol]:
-    """The value of the op's dtype that changes no reduction, as a number and as a tensor of one."""
-    value: Scalar = 1
-    if reduction is not std.ReduceProd:
-        own = n.call.types["T"]
-        assert own is not None
-        limits = np.iinfo(own.numpy()) if own.is_integer() else finfo(own.numpy())  # type: ignore[no-untyped-call]
-        value = np.asarray(limits.min if reduction is std.ReduceMax else limits.max).item()
-    return value, ir.Tensor(np.asarray([value], dtype.numpy()), dtype=dtype)
+def _neutral(n: Node, reduction: type[std.Reduction]) -> Scalar:
+    """The value of the op's dtype that changes no reduction."""
+    if reduction is std.ReduceProd:
+        return 1
+    own = n.call.types["T"]
+    assert own is not None
+    limits = np.iinfo(own.numpy()) if own.is_integer() else finfo(own.numpy())  # type: ignore[no-untyped-call]
+    value: Scalar = np.asarray(limits.min if reduction is std.ReduceMax else limits.max).item()
+    return value
 
 
 @lowers(UnsortedSegmentProd, UnsortedSegmentMax, UnsortedSegmentMin)

@@ -63,8 +63,7 @@ def _of_open_ranks(n: Adjoint) -> Gradients:
     sizes = [shape_of(n.x(0)), shape_of(n.x(1))]
     # The number of axes that a vector lacks.
     lacking = [own.sizes().equals(b.ints(1)).cast(ir.DataType.INT64) for own in sizes]
-    one = ir.tensor([1], dtype=ir.DataType.INT64)
-    ones = [b.op(std.ConstantOfShape, count, value=one) for count in lacking]
+    ones = [b.fill(1, count, ir.DataType.INT64) for count in lacking]
     left, right = b.concat([ones[0], sizes[0]], 0), b.concat([sizes[1], ones[1]], 0)
     made = shape_of(n.dy)
     batches = made.slice(0, made.sizes() - 2 + lacking[0] + lacking[1], axis=0)

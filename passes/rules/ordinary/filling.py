@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
@@ -20,8 +19,7 @@ from lstm_lower.passes.rules.registry import Node, lowers
 def full(sizes: Expr, value: Scalar, dtype: ir.DataType) -> Expr:
     """One number everywhere, in a shape [R]."""
     made = ir.DataType.FLOAT if dtype == ir.DataType.BFLOAT16 else dtype
-    tensor = ir.Tensor(np.asarray([value], made.numpy()), dtype=made)
-    return _of_sizes(sizes.builder.op(std.ConstantOfShape, wide(sizes), value=tensor), sizes.entries)
+    return _of_sizes(sizes.builder.fill(value, wide(sizes), made), sizes.entries)
 
 
 def _of_sizes(x: Expr, sizes: Sequence[Dim] | None) -> Expr:
