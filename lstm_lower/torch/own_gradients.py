@@ -198,7 +198,15 @@ def own_gradients_traced() -> Iterator[None]:
             return before.__get__(None, cls)(*operands)
         return functions.applied(cls, operands)
 
-    with replaced(kind, "apply", classmethod(apply)):
+    def applied_within(cls: type[Any], *operands: Any) -> Any:
+        if cls.__module__.startswith("torch."):
+            return foreign.__get__(None, cls)(*operands)
+        return apply(cls, *operands)
+
+    # Packages keep `scan = Scan.apply`, which is PyTorch's own, and calls that of the base.
+    base = torch.autograd.function._SingleLevelFunction
+    foreign = vars(torch._C._FunctionBase)["apply"]
+    with replaced(kind, "apply", classmethod(apply)), replaced(base, "apply", classmethod(applied_within)):
         yield
 
 

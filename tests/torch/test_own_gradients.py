@@ -214,6 +214,27 @@ def test_gradients_are_torchs(name: str) -> None:
         np.testing.assert_allclose(got["grad/w"], module.w.grad, rtol=1e-5, atol=1e-5)
 
 
+# As packages keep it in a module: bound to PyTorch's own `apply` long before anything is traced.
+spike = Spike.apply
+
+
+def test_an_apply_that_was_kept_has_the_same_gradient() -> None:
+    class Kept(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (spike(self.linear(x)) - 0.3).square().mean() + self.linear(x).square().mean()
+
+    module, x = Kept(), torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
+    step = ll.from_torch(module, x, "output", what="gradients")
+    found = ll.Session(ll.lower(step)).run({"x": x.numpy()})
+    module(x).backward()
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(found[f"grad/{name}"], parameter.grad, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_a_step_trains_and_is_evaluated() -> None:
     """What evaluates it has nothing of a gradient."""
