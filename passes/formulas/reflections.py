@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.expressions import Expr, detached
 from lstm_lower.passes.formulas.sizes import at_most, up_to
 
 
@@ -26,8 +26,11 @@ def qr(matrix: Expr, *, full: bool) -> tuple[Expr, Expr]:
         (left,), (k,) = carried, inputs
         here = rows.equals(k)
         column = b.op(std.Gather, left, k, axis=rank - 1)
-        first = b.op(std.Gather, column, k, axis=rank - 2).unsqueeze(rank - 2)
-        below = b.where(rows > k, column, 0)
+        # Squares of large and of small numbers leave the dtype's range; reflections do not depend on the length.
+        largest = b.where(rows < k, 0, column.abs()).reduce(std.ReduceMax, rank - 2)
+        scale = detached(b.where(largest > 0, largest, 1))
+        first = b.op(std.Gather, column, k, axis=rank - 2).unsqueeze(rank - 2) / scale
+        below = b.where(rows > k, column, 0) / scale
         rest, square = (below * below).sum(rank - 2, keepdims=True), first * first
         flat = ~(rest > least)
         nothing = flat & ~(square > least)
