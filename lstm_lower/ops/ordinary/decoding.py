@@ -5,6 +5,7 @@ Signatures: TensorFlow's raw ops of the same names. Symbols: T time steps, B bat
 
 from __future__ import annotations
 
+from lstm_lower.dims import unknown_sizes
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.opdef import DType as D
 from lstm_lower.ops.ordinary.bases import REAL, said
@@ -82,9 +83,10 @@ class EditDistance(OpDef):
     @classmethod
     def output_infos(cls, call: Call) -> list[TensorInfo]:
         """The larger of both sizes along all axes but the last."""
-        rank, known = call.sizes.get("R"), [said(call, name) for name in ("hypothesis_shape", "truth_shape")]
-        if not isinstance(rank, int):
+        unknown = unknown_sizes(call.sizes.get("R"))
+        hypothesis, truth = (said(call, name) or unknown for name in ("hypothesis_shape", "truth_shape"))
+        if hypothesis is None or truth is None:
             return [TensorInfo(D.FLOAT, None)]
-        pairs = zip(*(sizes or [None] * rank for sizes in known), strict=True)
+        pairs = zip(hypothesis, truth, strict=True)
         sizes = [max(a, b) if isinstance(a, int) and isinstance(b, int) else None for a, b in pairs]
         return [TensorInfo(D.FLOAT, tuple(sizes[:-1]))]

@@ -5,6 +5,7 @@ Signatures: TensorFlow's raw ops of the same names.
 
 from __future__ import annotations
 
+from lstm_lower.dims import MAX_RANK
 from lstm_lower.opdef import Call, OpDef, TensorInfo, attr, operand
 from lstm_lower.ops.gradients import FLOATS
 from lstm_lower.ops.ordinary.bases import ORDERED, REAL, length_of, numbers, result, said
@@ -29,9 +30,10 @@ class _Reduction(OpDef, abstract=True):
     def kept(cls, call: Call) -> list[int] | None:
         """The axes that are left, where that is known."""
         axes, rank = numbers(call, "reduction_axes"), length_of(call, "input_shape")
-        if axes is None or rank is None:
+        if axes is None or rank is None or rank > MAX_RANK:
             return None
-        return [axis for axis in range(rank) if axis not in {axis % rank for axis in axes}]
+        reduced = {axis % rank for axis in axes} if rank else set()
+        return [axis for axis in range(rank) if axis not in reduced]
 
     @classmethod
     def output_infos(cls, call: Call) -> list[TensorInfo]:

@@ -53,8 +53,27 @@ def block_lstm(
     return outputs
 
 
-# Gates packed i, f, c, o, no forget bias, and the clip off unless asked for.
-block_lstm_v2 = oracle("BlockLSTMV2")(partial(block_lstm, forget_bias=0.0, cell_clip=0.0, order=IFCO))
+@oracle("BlockLSTMV2")
+def block_lstm_v2(
+    *,
+    seq_len_max: npt.ArrayLike,
+    x: npt.ArrayLike,
+    cs_prev: npt.ArrayLike,
+    h_prev: npt.ArrayLike,
+    w: npt.ArrayLike,
+    wci: npt.ArrayLike,
+    wcf: npt.ArrayLike,
+    wco: npt.ArrayLike,
+    b: npt.ArrayLike,
+    cell_clip: float = 0.0,
+    use_peephole: bool = False,
+) -> dict[str, Array]:
+    """BlockLSTM with the gates packed i, f, c, o, no forget bias, and the clip off unless asked for."""
+    weights = {"w": w, "wci": wci, "wcf": wcf, "wco": wco, "b": b}
+    return block_lstm(
+        seq_len_max=seq_len_max, x=x, cs_prev=cs_prev, h_prev=h_prev, **weights,
+        forget_bias=0.0, cell_clip=cell_clip, use_peephole=use_peephole, order=IFCO,
+    )  # fmt: skip
 
 
 @oracle("BlockLSTMGrad")
