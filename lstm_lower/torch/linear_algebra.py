@@ -102,8 +102,8 @@ def _cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
 def _orthogonal(A: Tensor) -> tuple[Tensor, Tensor]:
     """Q [..., m, n] and R [..., n, n] of a matrix of full rank with m >= n."""
     size = A.shape[-1]
-    Q, R = node(f"{DOMAIN}::Householder", [A], {}, [(A, A.shape), (A, A.shape)])
-    Q, R = stopped(Q), stopped(R[..., :size, :].triu())
+    Q, R = node(f"{DOMAIN}::Householder", [A], {}, [(A, A.shape), (A, (*A.shape[:-2], size, size))])
+    Q, R = stopped(Q), stopped(R)
     # Steps of Newton's method, which bring the gradients: one of them the first, two of them those of gradients, too.
     for _ in range(2):
         rest = _solve_triangular(R, A - Q @ R, upper=True, left=False)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, detached
+from lstm_lower.passes.formulas.reflections import qr, reflected
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.nodes import Formula, Traced
 
@@ -19,29 +20,8 @@ _SQUARINGS = 64
 
 
 def householder(n: Traced) -> list[Expr | None]:
-    """Q [..., m, n], and R [..., m, n] with other numbers below its diagonal, of a matrix with m >= n.
-
-    By reflections whose signs are LAPACK's. Source: Golub and Van Loan, Matrix Computations, 5.1, 5.2.
-    """
-    b, matrix = n.b, n.operand(0)
-    rank = len(matrix.shape or ())
-    rows, columns = (up_to(b, matrix.size(axis)) for axis in (-2, -1))
-
-    def reduce(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
-        (left,), (k,) = carried, inputs
-        column = left.take(k, axis=rank - 1)
-        pivot = column.take(k, axis=rank - 2).unsqueeze(rank - 2)
-        tail = b.where(rows > k, column, 0)
-        squares = (tail * tail).sum(rank - 2, keepdims=True)
-        done = squares.equals(0)
-        length = (pivot * pivot + squares).sqrt()
-        found = b.where(pivot < 0, length, -length)
-        vector = b.where(rows.equals(k), 1, tail / b.where(done, 1, pivot - found))
-        share = b.where(done, 0, (found - pivot) / b.where(done, 1, found))
-        return [_reflected(left, vector, share)], [vector, share]
-
-    (left,), (vectors, shares) = b.scan(reduce, states=[matrix], inputs=[columns])
-    return [_product(matrix, vectors, shares), left]
+    """Q [..., m, n] and R [..., n, n] of a matrix with m >= n."""
+    return list(qr(n.operand(0), full=False))
 
 
 def reflections(n: Traced) -> list[Expr | None]:
@@ -53,19 +33,12 @@ def reflections(n: Traced) -> list[Expr | None]:
     return [_product(vectors, vectors.transpose(*first), each)]
 
 
-def _reflected(x: Expr, vector: Expr, share: Expr) -> Expr:
-    """X [..., m, n] less a share [..., 1] of its part along a vector [..., m]."""
-    rank = len(x.shape or ())
-    product = vector.unsqueeze(rank - 2) @ x
-    return x - (share * vector).unsqueeze(rank - 1) * product
-
-
 def _product(like: Expr, vectors: Expr, shares: Expr) -> Expr:
     b = like.builder
     rows, columns = (up_to(b, like.size(axis)) for axis in (-2, -1))
     unit = b.where(rows.unsqueeze(1).equals(columns), 1, b.zeros_like(like))
     (q,), _ = b.scan(
-        lambda carried, inputs: ([_reflected(carried[0], *inputs)], []),
+        lambda carried, inputs: ([reflected(carried[0], *inputs)], []),
         states=[unit],
         inputs=[vectors, shares],
         reverse=True,

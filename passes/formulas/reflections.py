@@ -40,12 +40,12 @@ def qr(matrix: Expr, *, full: bool) -> tuple[Expr, Expr]:
         vector = b.where(here, 1, below / b.where(nothing, 1, apart))
         factor = b.where(nothing, 0, 2 / (vector * vector).sum(rank - 2, keepdims=True))
         signs = b.where(here, b.where(flat, b.where(nothing, first.like(1), -1), 1), 1)
-        left = _reflected(left, vector, factor) * signs.unsqueeze(rank - 1)
+        left = reflected(left, vector, factor) * signs.unsqueeze(rank - 1)
         return [left], [vector, factor, signs]
 
     def build(carried: list[Expr], inputs: list[Expr]) -> tuple[list[Expr], list[Expr]]:
         (columns,), (vector, factor, signs) = carried, inputs
-        return [_reflected(columns * signs.unsqueeze(rank - 1), vector, factor)], []
+        return [reflected(columns * signs.unsqueeze(rank - 1), vector, factor)], []
 
     (triangle,), reflections = b.scan(reduce, states=[matrix], inputs=[steps])
     places = up_to(b, height if full else smaller)
@@ -56,8 +56,8 @@ def qr(matrix: Expr, *, full: bool) -> tuple[Expr, Expr]:
     return q, b.where(places.unsqueeze(1) > up_to(b, width), 0, r)
 
 
-def _reflected(matrix: Expr, vector: Expr, factor: Expr) -> Expr:
-    """The matrix without `factor` times its part along a vector [..., rows]."""
+def reflected(matrix: Expr, vector: Expr, factor: Expr) -> Expr:
+    """The matrix [..., rows, columns] without `factor` [..., 1] times its part along a vector [..., rows]."""
     rank = len(matrix.shape or ())
     along = vector.unsqueeze(rank - 2) @ matrix
     return matrix - vector.unsqueeze(rank - 1) * (factor.unsqueeze(rank - 1) * along)

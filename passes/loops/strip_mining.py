@@ -159,7 +159,7 @@ class _Chunking:
         if not self.is_even:
             made = [self._padded(value, output) for value, output in zip(made, loop.outputs, strict=True)]
         if self.steps == 1:
-            made = [self.inside.op(std.Squeeze, value, self.inside.ints(0)) for value in made]
+            made = [self.inside.squeeze(value, 0) for value in made]
         self.graph.inputs.extend([*states, *(x.parameter for x in fed)])
         self.graph.outputs.extend([*finals, *made])
         return self._outer_loop(fed)

@@ -145,6 +145,8 @@ GROUPS: dict[str, Callable[..., Any]] = {
     "reflections": lambda x: (
         *torch.linalg.qr(x.mT[..., :2, :] * 2),
         *torch.linalg.qr(torch.eye(3, dtype=x.dtype) + 0 * x[:, :3]),
+        # Squares of these are not float32 numbers.
+        torch.linalg.qr(x.mT.detach() * 1e-25).Q,
         torch.linalg.pinv(x),
         torch.linalg.householder_product(x, x[..., 0, :].sin()),
         torch.linalg.householder_product(x, x[..., 0, :2].sin()),
