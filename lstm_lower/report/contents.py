@@ -9,6 +9,7 @@ from typing import Any
 import lstm_lower
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.history import GraphState, NodeState, Step
+from lstm_lower.records import certificate
 from lstm_lower.report import interface, operators
 from lstm_lower.report.analysis import Analysis
 from lstm_lower.report.origins import origins
@@ -30,6 +31,7 @@ def contents(analysis: Analysis, name: str, lowered_file: str) -> dict[str, Any]
     nodes = [node for step in history.steps for node in step.nodes]
     parts = origins(history.steps[0])
     inputs, outputs = interface.ports(analysis.lowered)
+    compared = certificate.parse(analysis.source.metadata_props)
     return {
         "version": VERSION,
         "by": f"lstm-lower {lstm_lower.__version__}",
@@ -45,6 +47,7 @@ def contents(analysis: Analysis, name: str, lowered_file: str) -> dict[str, Any]
         "refusals": [[refusal.pass_name, refusal.where, refusal.reason] for refusal in analysis.trace.refusals],
         "notes": analysis.trace.notes,
         "check": _check(analysis),
+        "certificate": None if compared is None else compared.described(),
         "times": _times(analysis),
         "inputs": inputs,
         "outputs": outputs,

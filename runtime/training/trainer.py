@@ -32,7 +32,7 @@ from lstm_lower.passes.training.learning_rate import LearningRateInputPass
 from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.passes.training.updates import Group, groups_of
-from lstm_lower.records import contracts
+from lstm_lower.records import certificate, contracts
 from lstm_lower.records import state as training_state
 from lstm_lower.records.model_files import read_all
 from lstm_lower.records.state import TrainingState
@@ -132,6 +132,7 @@ class Trainer(Portable, Diagnosed, Trainable):
         defaults = training_state.detach_initial_values(edited)
         read_all(edited)
         self.model = edited
+        self._certificate = certificate.parse(edited.metadata_props)
         self.providers = provider_names.resolve(providers, precision, session_options)
         self.session = Session(edited, self.providers or None, session_options)
         # The evaluation graph is looked for when it is first needed.
@@ -296,6 +297,8 @@ class Trainer(Portable, Diagnosed, Trainable):
             "steps": self.steps,
             "provider": self.session.ort.get_providers()[0],
         }
+        if self._certificate is not None:
+            now["certificate"] = self._certificate.described()
         return summary(self.state, self.data_inputs, self.metrics, self._shapes, now)
 
     def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:

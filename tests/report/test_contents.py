@@ -173,6 +173,7 @@ def test_check_and_times_are_told() -> None:
     analysis = measured(analyse(load(CHARACTERS)), Feeds(sizes={"batch": 2}))
     told = contents(analysis, "characters.onnx", "lowered.onnx")
     assert told["check"]["passed"] is True
+    assert told["certificate"] is None
     assert all(row["agrees"] for row in told["check"]["outputs"])
     assert analysis.check is not None
     first, second, *_ = analysis.check.outputs

@@ -84,6 +84,7 @@ const number = (found) => (found === null || found === undefined ? "–" : typeo
 
 function fillErrors(page) {
   const check = CONTENTS.check;
+  if (CONTENTS.certificate !== null) page.append(el("h2", {}, "When the step was made"), el("p", { id: "certificate" }, CONTENTS.certificate));
   page.append(el("h2", {}, "Errors against float64"));
   if (check === null) {
     page.append(el("p", {}, "The model was not run (--no-run)."));

@@ -1,0 +1,102 @@
+"""What a step was compared with when it was made: the framework's own loss, outputs, gradients and updated state.
+
+A front end runs its step beside the framework that the model comes from, at one example and from the same weights, and
+records in the step's metadata what it compared and how far it was off. It makes no step that differs
+(`lstm_lower.runtime.proof.certification` compares and refuses); what could not be compared is recorded with the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+import onnx_ir as ir
+
+from lstm_lower.dims import format_shape
+from lstm_lower.errors import InvalidModelError, some
+
+METADATA_KEY = "lstm_lower.certificate"
+_VERSION = 1
+
+# What is compared. An `update` is the new value of a weight, of an optimizer's slot or of a layer's statistics after
+# one step.
+Kind = Literal["loss", "output", "gradient", "update"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """What was compared.
+
+    Attributes:
+        framework: which framework's results, and of which version, as `PyTorch 2.13.0`; empty where nothing was run.
+        sizes: input -> its shape in the example.
+        errors: kind -> name -> the largest difference over the largest magnitude that the framework has there; of an
+            update over the largest change.
+        not_compared: what was left out, a kind, a name or `the step` -> why.
+    """
+
+    framework: str = ""
+    sizes: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
+    errors: Mapping[Kind, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    not_compared: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def described(self) -> str:
+        """What was compared, and what was not, in a line."""
+        counts = [(kind, len(self.errors.get(kind, ()))) for kind in KINDS]
+        compared = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts if count)
+        told = []
+        if compared:
+            kind, name, error = self.worst()
+            example = some([f"{name} {format_shape(shape)}" for name, shape in self.sizes.items()])
+            told += [f"{compared} compared with {self.framework} at {example}"]
+            told += [f"largest difference {error:.1e} of {kind} '{name}'"]
+        told += [f"{name} not compared: {why}" for name, why in self.not_compared.items()]
+        return "; ".join(told) or "nothing compared"
+
+    def worst(self) -> tuple[str, str, float]:
+        """Kind, name and error of what differs most.
+
+        Raises:
+            ValueError: nothing was compared.
+        """
+        rows = [(kind, name, error) for kind, each in self.errors.items() for name, error in each.items()]
+        return max(rows, key=lambda row: row[2])
+
+
+def write(model: ir.Model, certificate: Certificate) -> None:
+    """Records a certificate in a model, in place of what it recorded before."""
+    entries = {"version": _VERSION, **dataclasses.asdict(certificate)}
+    model.metadata_props[METADATA_KEY] = json.dumps(entries, separators=(",", ":"))
+
+
+def parse(metadata_props: Mapping[str, str]) -> Certificate | None:
+    """Reads the certificate from metadata, for example a session's; `None` where there is none.
+
+    Raises:
+        InvalidModelError: the record is malformed.
+    """
+    text = metadata_props.get(METADATA_KEY)
+    if text is None:
+        return None
+    try:
+        entries = json.loads(text)
+        version = entries["version"]
+        errors: dict[Kind, dict[str, float]] = {
+            kind: {str(name): float(error) for name, error in entries["errors"].get(kind, {}).items()} for kind in KINDS
+        }
+        found = Certificate(
+            str(entries["framework"]),
+            {str(name): [int(size) for size in shape] for name, shape in entries["sizes"].items()},
+            {kind: each for kind, each in errors.items() if each},
+            {str(name): str(why) for name, why in entries["not_compared"].items()},
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise InvalidModelError(
+            f"metadata '{METADATA_KEY}' requires the form that lstm-lower writes, got {text[:80]!r}"
+        ) from error
+    if version != _VERSION:
+        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {_VERSION}, got {version!r}")
+    return found

@@ -1,0 +1,223 @@
+"""A step beside its framework at the same example: how far results are apart, and whether rounding explains it.
+
+Two computations of one formula in one dtype differ by rounding. That is more than a fixed share of a result where terms
+cancel, and is not bounded at all beside a kink, on either side of which a result is as right. The framework itself
+tells how much it may be: `moved` are its results from weights that differ in their last places, which are as good as
+its own. An error of the step is explained if it is no larger than a few times what these are apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lstm_lower.errors import UnsupportedOpError, some
+from lstm_lower.records.certificate import KINDS, Certificate, Kind
+from lstm_lower.runtime.proof.comparison import DECIDING
+
+Array = np.ndarray[Any, Any]
+# Name -> result; `None` for a gradient that there is none of.
+Values = Mapping[str, Array | None]
+Results = Mapping[Kind, Values]
+
+# An error over the largest magnitude that needs no explanation, by the bytes of a number.
+_ROUNDED = {8: 1e-7, 4: 1e-4, 2: 5e-2}
+# A gradient that is smaller than this share of the largest one is compared with that: a bias before a batch
+# normalization has a gradient of zero, which is noise in practice.
+_SMALL = 1e-2
+# How many times as far apart as the framework's own results another rounding may be.
+_TIMES = 30
+# A new value is rounded itself, by units of its last place, which are much of a small change.
+_LAST_PLACES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A result that no rounding explains.
+
+    Attributes:
+        kind: what it is.
+        name: its name.
+        said: how it differs.
+    """
+
+    kind: Kind
+    name: str
+    said: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A step beside its framework.
+
+    Attributes:
+        errors: as a certificate has them.
+        differences: what no rounding explains.
+        undecided: what the framework itself computes so differently from moved weights that nothing follows -> why.
+    """
+
+    errors: Mapping[Kind, Mapping[str, float]]
+    differences: Sequence[Difference] = ()
+    undecided: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+    """A result of a step, and the framework's; no gradient counts as zeros.
+
+    Attributes:
+        actual: the step's.
+        expected: the framework's.
+        before: of an update, the value before the step.
+        scale: the largest magnitude is at least that.
+    """
+
+    actual: Array
+    expected: Array
+    before: Array | None
+    scale: float
+
+    @property
+    def is_number(self) -> bool:
+        return self.expected.dtype.kind in "fc"
+
+    def apart(self, other: Array) -> float:
+        """The largest difference between a result and the framework's; of whole numbers how many differ."""
+        if other.shape != self.expected.shape:
+            return float("inf")
+        if not self.is_number:
+            return float(np.count_nonzero(other != self.expected))
+        finite = np.isfinite(self.expected)
+        if not np.array_equal(other[~finite], self.expected[~finite], equal_nan=True):
+            return float("inf")
+        found = _largest(np.asarray(other[finite], np.float64) - self.expected[finite])
+        return found if np.isfinite(found) else float("inf")
+
+    def magnitude(self) -> float:
+        """The largest magnitude expected, of an update the largest change."""
+        if not self.is_number:
+            return 1.0
+        changes = self.expected if self.before is None else np.asarray(self.expected, np.float64) - self.before
+        return max(_largest(changes[np.isfinite(changes)]), self.scale)
+
+    def allowed(self, *, narrow: bool) -> float:
+        """The largest difference that needs no explanation."""
+        if not self.is_number:
+            return 0.0
+        share = _ROUNDED[2 if narrow else min(self.actual.dtype.itemsize, self.expected.dtype.itemsize, 8)]
+        rounded = 0.0
+        if self.before is not None:
+            finite = self.expected[np.isfinite(self.expected)]
+            rounded = _LAST_PLACES * float(np.finfo(self.expected.dtype).eps) * _largest(finite)
+        return share * self.magnitude() + rounded
+
+
+def compare(
+    step: Results,
+    framework: Results,
+    *,
+    moved: Callable[[], Sequence[Results]] = tuple,
+    before: Mapping[str, Array] | None = None,
+    narrow: bool = False,
+) -> Comparison:
+    """Compares what a step and its framework compute from the same state at the same example.
+
+    Args:
+        step: kind -> name -> array, as the step returns it; what it has not is left out or `None`.
+        framework: the same of the framework. Each name that it has is compared, and no other.
+        moved: the framework's results from weights that differ in their last places; called only where something
+            differs. Three of them tell more than chance.
+        before: value before the step of each update, which is compared by what it changes.
+        narrow: whether something is computed in half precision or bfloat16, whatever dtype results have.
+    """
+    errors: dict[Kind, dict[str, float]] = {}
+    suspects: dict[tuple[Kind, str], _Pair] = {}
+    for kind in KINDS:
+        expected = framework.get(kind, {})
+        numbers = [_largest(array) for array in expected.values() if array is not None and array.dtype.kind in "fc"]
+        scale = _SMALL * max(numbers, default=0.0) if kind == "gradient" else 0.0
+        for name, array in expected.items():
+            pair = _pair(step.get(kind, {}).get(name), array, (before or {}).get(name), scale)
+            if pair is None:
+                continue
+            error, magnitude = pair.apart(pair.actual), pair.magnitude()
+            errors.setdefault(kind, {})[name] = error / magnitude if magnitude else error
+            if not error <= pair.allowed(narrow=narrow):
+                suspects[kind, name] = pair
+    differences, undecided = [], {}
+    others = moved() if suspects else ()
+    for (kind, name), pair in suspects.items():
+        known = [array for other in others if (array := other.get(kind, {}).get(name)) is not None]
+        apart = max(map(pair.apart, known), default=0.0)
+        if pair.apart(pair.actual) > _TIMES * apart:
+            absent = step.get(kind, {}).get(name) is None, framework[kind][name] is None
+            differences.append(Difference(kind, name, _said(kind, pair, errors[kind][name], absent)))
+        elif apart > DECIDING * pair.magnitude():
+            del errors[kind][name]
+            undecided[f"{kind} '{name}'"] = "the framework's own is another one where weights move in their last place"
+    return Comparison(errors, differences, undecided)
+
+
+def refuse_differences(model: str, framework: str, comparison: Comparison) -> None:
+    """Refuses a step that differs from its framework.
+
+    Args:
+        model: what the model is called in messages.
+        framework: as in a certificate.
+        comparison: of the step.
+
+    Raises:
+        UnsupportedOpError: something differs; it is named.
+    """
+    told = []
+    for kind in KINDS:
+        names = [f"'{each.name}' ({each.said})" for each in comparison.differences if each.kind == kind]
+        told += [f"another {kind} of {some(names)}"] if names else []
+    if told:
+        raise UnsupportedOpError(
+            f"{model} requires a step that computes what {framework} does at the example, got {', and '.join(told)}; "
+            "write what these depend on with other operations (check=False makes the step as it is)"
+        )
+
+
+def certificate(
+    framework: str,
+    sizes: Mapping[str, Sequence[int]],
+    comparison: Comparison,
+    not_compared: Mapping[str, str] | None = None,
+) -> Certificate:
+    """What a comparison is recorded as.
+
+    Args:
+        framework: with its version.
+        sizes: input -> shape in the example.
+        comparison: the comparison.
+        not_compared: what was left out -> why.
+    """
+    shapes = {name: [int(size) for size in shape] for name, shape in sizes.items()}
+    return Certificate(framework, shapes, comparison.errors, {**(not_compared or {}), **comparison.undecided})
+
+
+def _pair(actual: Array | None, expected: Array | None, before: Array | None, scale: float) -> _Pair | None:
+    """Both results; `None` where there is neither."""
+    if actual is None and expected is None:
+        return None
+    zeros = np.zeros_like(expected if expected is not None else actual)
+    return _Pair(zeros if actual is None else actual, zeros if expected is None else expected, before, scale)
+
+
+def _largest(array: Array) -> float:
+    return float(np.abs(array).max()) if array.size else 0.0
+
+
+def _said(kind: Kind, pair: _Pair, error: float, absent: tuple[bool, bool]) -> str:
+    if absent[0]:
+        return f"no {kind} in the step"
+    if absent[1]:
+        return f"a {kind} in the step alone"
+    if pair.actual.shape != pair.expected.shape:
+        return f"shape {list(pair.actual.shape)}, not {list(pair.expected.shape)}"
+    return f"a difference of {error:.1e}" if pair.is_number else f"{int(error)} elements differ"
