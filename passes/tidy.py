@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import onnx_ir as ir
@@ -53,20 +53,35 @@ class SortPass(Pass):
 
 
 class NameOutputsPass(Pass):
-    """Names outputs that nodes leave out though their operators always make them.
+    """Names outputs that nodes leave out though their operators, or the functions that they call, always make them.
 
-    onnx's checker lets variadic outputs be left out; onnxruntime ends the process on a Split, If or Loop that does.
+    onnx's checker lets variadic outputs be left out; onnxruntime ends the process on a Split, If or Loop that does. Of
+    a call, onnx_ir writes none of the last outputs that have no names, and onnxruntime refuses one with fewer outputs
+    than its function has.
     """
 
     preserves = True
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Names."""
-        unnamed = [value for node in all_nodes(model.graph) for value in node.outputs if not value.name]
-        unnamed = [value for value in unnamed if is_always_made(value, model.opset_imports)]
+        unnamed: list[ir.Value] = []
+        for graph, imports in _bodies(model):
+            for node in all_nodes(graph):
+                function = model.functions.get(node.op_identifier()) if node.domain else None
+                if function is not None and len(node.outputs) < len(function.outputs):
+                    node.resize_outputs(len(function.outputs))
+                left_out = [value for value in node.outputs if not value.name]
+                unnamed += [value for value in left_out if function is not None or is_always_made(value, imports)]
         for value in unnamed:
             value.name = self.context.space.names.fresh("unread")
         return ir.passes.PassResult(model, modified=bool(unnamed))
+
+
+def _bodies(model: ir.Model) -> Iterator[tuple[ir.Graph, Mapping[str, int]]]:
+    """The main graph and those of the functions, each with the versions of the operators in it."""
+    yield model.graph, model.opset_imports
+    for function in model.functions.values():
+        yield function.graph, function.opset_imports
 
 
 class StatedDefaultsPass(Pass):

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.subgraphs import all_graphs, subgraphs_of
+
+# The IR version in which initializers that are inputs, too, became defaults.
+_OPTIONAL_INPUTS = 4
 
 
 def captures(node: ir.Node) -> list[ir.Value]:
@@ -104,6 +107,24 @@ def set_operands(node: ir.Node, changed: Mapping[int, ir.Value | None]) -> None:
         if new is not None:
             new._add_usage(node, index)
     node._inputs = tuple(values)
+
+
+def fix_initializers(model: ir.Model) -> bool:
+    """Takes initializers out of the inputs of a model of an IR version below 4, and raises it to 4.
+
+    Every initializer had to be listed as an input then, and was a constant for all that: nothing else could be fed.
+    Since version 4 one that is listed is the default of an input.
+
+    Returns:
+        Whether the model was so old.
+    """
+    if model.ir_version >= _OPTIONAL_INPUTS:
+        return False
+    model.ir_version = _OPTIONAL_INPUTS
+    for graph in all_graphs(model):
+        for value in [value for value in graph.inputs if value.is_initializer()]:
+            graph.inputs.remove(value)
+    return True
 
 
 def insert_output(node: ir.Node, index: int) -> ir.Value:

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.copies import detach_names
+from lstm_lower.graph.edit import fix_initializers
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes
 from lstm_lower.graph.values import certain_first, declared_shape, stated
 from lstm_lower.ops.ort_elementwise import MICROSOFT
@@ -80,6 +81,7 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         _declare_again(plain, loaded)
         _import_onnxruntimes(loaded)
         _find_external_data(loaded, base, label)
+        fix_initializers(loaded)
     except InvalidModelError:
         raise
     except Exception as error:

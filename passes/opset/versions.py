@@ -10,6 +10,7 @@ from onnx import version_converter
 from lstm_lower import opdef, schemas
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import fix_initializers
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.standard.base import constant_of
@@ -67,7 +68,8 @@ class ConvertOpsetPass(Pass):
             UnsupportedOpError: nodes have no equivalent in the version; every one is named.
             InvalidModelError: the model does not pass onnx's checker after it, or is newer than the installed onnx.
         """
-        converted = self._convert(model)
+        fixed = fix_initializers(model)
+        converted = self._convert(model) or fixed
         # A model may also say less than its opset needs from the first.
         return ir.passes.PassResult(model, raise_ir_version(model) or converted)
 

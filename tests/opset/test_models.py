@@ -253,10 +253,37 @@ def test_an_ir_version_in_which_every_initializer_is_an_input(opset: int, call: 
     made = call(model)
     onnx.checker.check_model(made, full_check=True)
     assert made.ir_version >= 7
+    assert {value.name for value in made.graph.input} <= {"x", "seed/y"}
     feeds = {"x": f32(2, 3)}
     session = ll.Session(made)
     seed = {name: np.zeros((2, 6), np.float32) for name in session.inputs if name.startswith("seed/")}
     np.testing.assert_array_equal(session.run(feeds | seed)["y"], run_ort(model, feeds)[0])
+
+
+@pytest.mark.parametrize("ir_version", [3, 4])
+@pytest.mark.parametrize("source", ["proto", "path", "ir"])
+def test_an_initializer_among_the_inputs_is_a_default_from_ir_version_4_on(
+    source: str, ir_version: int, tmp_path: Path
+) -> None:
+    """Before, onnxruntime takes it for a constant, and nothing can be fed for it."""
+    inputs = [info("x", FLOAT, 2), info("w", FLOAT, 2)]
+    model = model_of([helper.make_node("Mul", ["x", "w"], ["y"])], inputs, [info("y", FLOAT, 2)], 8)
+    model.graph.initializer.append(numpy_helper.from_array(f32(2), "w"))
+    model.ir_version = ir_version
+    onnx.save(model, tmp_path / "old.onnx")
+    given: Any = {"proto": model, "path": tmp_path / "old.onnx", "ir": ir.from_proto(model)}[source]
+    expected = ["x"] if ir_version == 3 else ["x", "w"]
+    for call in (ll.lower, ll.optimize, lambda model: ll.gradient(model, "y", "w", seeds=True)):
+        made = call(given)
+        names = [value.name for value in (made.graph.inputs if isinstance(made, ir.Model) else made.graph.input)]
+        assert [name for name in names if name != "seed/y"] == expected
+    session = ll.Session(given)
+    fed = {"x": np.ones(2, np.float32), "w": np.full(2, 7, np.float32)}
+    if ir_version == 3:
+        with pytest.raises(ll.InvalidInputError, match="feed 'w' must be one of the inputs"):
+            session.run(fed)
+    else:
+        assert session.run(fed)["y"].tolist() == [7, 7]
 
 
 def test_same_version_costs_nothing() -> None:

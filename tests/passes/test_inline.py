@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -126,3 +128,32 @@ def test_a_call_of_another_overload_is_refused() -> None:
     model.graph.node[0].overload = "other"
     with pytest.raises(ll.UnsupportedOpError, match="1 node cannot be lowered"):
         ll.lower(model)
+
+
+LEAVING_OUT = """<ir_version: 9, opset_import: ["": 18, "mine": 1]>
+g (float[2] x, bool c) => (float[2] y, float[2] z) {
+  y = mine.first (x)
+  z = If (c) <then_branch = a () => (float[2] t) { t = mine.both (x) },
+              else_branch = b () => (float[2] e) { e = mine.first (x) }>
+}
+<domain: "mine", opset_import: ["": 18]> both (a) => (b, c) { b = Tanh (a) c = Neg (b) }
+<domain: "mine", opset_import: ["": 18, "mine": 1]> first (a) => (b) { b = mine.both (a) }"""
+
+
+@pytest.mark.parametrize("call", [ll.lower, ll.optimize, lambda model: ll.gradient(model, "y", "x", seeds=True)])
+@pytest.mark.parametrize("source", ["proto", "ir"])
+def test_a_call_that_leaves_its_last_output_out(source: str, call: Callable[..., Any]) -> None:
+    """In the main graph, a branch and a function; onnx_ir writes no last outputs without names."""
+    proto = parser.parse_model(LEAVING_OUT)
+    then = next(attribute.g for attribute in proto.graph.node[1].attribute if attribute.name == "then_branch")
+    for node in (then.node[0], proto.functions[1].node[0]):
+        node.output.append("")
+    feeds = {"x": X, "c": np.array(True)}
+    expected = run(proto, **feeds)
+    made = call(proto if source == "proto" else ir.from_proto(proto))
+    made = ir.to_proto(made) if isinstance(made, ir.Model) else made
+    onnx.checker.check_model(made, full_check=True)
+    seeds = {value.name: X for value in made.graph.input if value.name.startswith("seed/")}
+    for got, wanted in zip(run(made, **feeds, **seeds), expected, strict=False):
+        np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(ll.Session(proto).run(feeds)["z"], expected[1])
