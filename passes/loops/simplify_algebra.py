@@ -53,9 +53,6 @@ def _mul(op: std.Mul, e: Emitter) -> ir.Value | None:
 @simplifies(std.Div)
 def _div(op: std.Div, e: Emitter) -> ir.Value | None:
     a, b = op.inputs
-    sigmoid = _sigmoid(op, e) if op.facts.uniform(a) == 1.0 else None
-    if sigmoid is not None:
-        return sigmoid
     if (inverse := _inverse(op, e)) is not None:
         return inverse
     return fits(a, op) if op.facts.uniform(b) == 1.0 else None
@@ -74,18 +71,6 @@ def _inverse(op: std.Div, e: Emitter) -> ir.Value | None:
     if not integers:
         return e.op(std.Reciprocal, wide)
     return e.op(std.Where, e.op(std.Equal, e.op(std.Abs, wide), one), wide, e.op(std.Sub, one, one))
-
-
-def _sigmoid(op: std.Div, e: Emitter) -> ir.Value | None:
-    """1 / (1 + exp(-x)), written out."""
-    facts = op.facts
-    total = facts.maker(op.inputs[1])
-    for one, power in (total.inputs, total.inputs[::-1]) if isinstance(total, std.Add) else ():
-        exp = facts.maker(power) if facts.uniform(one) == 1.0 else None
-        negated = facts.maker(exp.data) if isinstance(exp, std.Exp) else None
-        if isinstance(negated, std.Neg) and fits(negated.data, op):
-            return e.op(std.Sigmoid, negated.data)
-    return None
 
 
 @simplifies(std.Neg)

@@ -156,10 +156,6 @@ def test_a_sum_that_broadcasts_one_product_stays() -> None:
 
 
 WRITTEN_OUT = {
-    "sigmoid": (
-        "one = Constant <value = float {1}> () n = Neg(x) e = Exp(n) d = Add(one, e) y = Div(one, d)",
-        "Sigmoid",
-    ),
     "sum over one": ("axes = Constant <value = int64[1] {0}> () y = ReduceSum(x, axes)", "Identity"),
     "sum over one, gone": (
         "axes = Constant <value = int64[1] {0}> () s = ReduceSum <keepdims = 0> (x, axes) y = Unsqueeze(s, axes)",
