@@ -5,8 +5,8 @@ do not simply add up) into activations, the activations and the previous states 
 the new states into those of the gates. `closed` replaces activations at padded steps so that the same formulas keep
 the states and yield zero gradients there.
 
-Formulas: cuDNN's `cudnnRNNMode_t`; the GRU resets after the product. Derivatives of tanh are `(1-y)*(1+y)`, which does
-not cancel near saturation.
+Formulas: cuDNN's `cudnnRNNMode_t`; the GRU resets after the product. Derivatives of gates' tanh are `(1-y)*(1+y)`, which
+does not cancel near saturation.
 """
 
 from __future__ import annotations
@@ -170,20 +170,28 @@ class Simple:
         self.relu = relu
 
     def activations(self, gx: Expr, gh: Expr) -> list[Expr]:
+        """The activation, and beside tanh its derivative, `4 e / (1 + e)^2` with `e = exp(-2 |x|)`.
+
+        `(1-y)*(1+y)` would magnify what y is off by where y is near 1: of onnxruntime's Tanh that is up to five units
+        in the last place, and h has no other gate through which gradients could flow.
+        """
         pre = gx + gh
-        return [pre.builder.op(std.Relu, pre) if self.relu else tanh(pre)]
+        if self.relu:
+            return [pre.builder.op(std.Relu, pre)]
+        power = (pre.abs() * -2).exp()
+        return [tanh(pre), 4 * power / ((1 + power) * (1 + power))]
 
     def advance(self, acts: Sequence[Expr], state: State) -> State:  # noqa: ARG002 (h is not carried over)
         return State(acts[0], None)
 
     def closed(self, acts: Sequence[Expr], run: Expr) -> list[Expr]:
-        """Where the derivative is 0: relu at 0, tanh at 1."""
-        return [_where(run, acts[0], 0 if self.relu else 1)]
+        """Where the derivative is 0."""
+        return [*acts[:-1], _where(run, acts[-1], 0)]
 
     def gradient(self, step: Step, grad: State) -> StepGrad:
-        y = step.acts[0]
-        gates = grad.h * (y > 0).cast(y.dtype) if self.relu else (1 - y) * (1 + y) * grad.h
-        return StepGrad(gates, None, None, None)
+        last = step.acts[-1]
+        slope = (last > 0).cast(last.dtype) if self.relu else last
+        return StepGrad(slope * grad.h, None, None, None)
 
 
 def cell_of(mode: str) -> Cell:

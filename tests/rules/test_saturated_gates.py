@@ -13,8 +13,9 @@ import onnx
 import pytest
 
 from lstm_lower.passes.lower import lower
+from lstm_lower.runtime.proof.oracles.cudnn import cudnn_rnn_backprop_v3, cudnn_rnn_v3
 from tests.rules.test_cudnn_lowering import backward_of, forward_of, with_forward
-from tests.support.cudnn_cases import GATE_COUNT, Case
+from tests.support.cudnn_cases import FORWARD, GATE_COUNT, Case
 from tests.support.cudnn_models import attributes_of, node_model, training_model
 from tests.support.loop_checks import run
 
@@ -69,3 +70,20 @@ def test_error_is_no_larger_than_that_of_the_formula(mode: str, gate: int, alone
         error = np.abs(bias_gradients(ours, operands, optimised=optimised) - exact)
         allowed = np.abs(bias_gradients(formula, operands, optimised=optimised) - exact)
         assert (error <= allowed + 1e-6 * np.abs(exact) + 1e-12).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_saturated_network_of_tanh_keeps_its_digits(seed: int) -> None:
+    """Two layers whose weights are all positive, so that most units are near 1: 2e-4 with `(1-y)*(1+y)`."""
+    case = Case("rnn_tanh", layers=2, steps=10)
+    operands, random = case.operands(seed), np.random.default_rng(seed)
+    operands |= {name: random.uniform(size=operands[name].shape) for name in ("params", "input", "input_h")}
+    operands |= {name: np.ones_like(operands[name]) for name in ("output_backprop", "output_h_backprop")}
+    narrow = {name: np.asarray(x, np.float32) if x.dtype.kind == "f" else x for name, x in operands.items()}
+    wide = {name: np.asarray(x, np.float64) if x.dtype.kind == "f" else x for name, x in narrow.items()}
+    outputs = cudnn_rnn_v3(**{name: wide[name] for name in FORWARD}, **case.attributes)
+    wide |= {name: outputs[name] for name in ("output", "output_h", "output_c")}
+    expected = cudnn_rnn_backprop_v3(**wide, **case.attributes)["params_backprop"]
+    model = lower(training_model(case, narrow))
+    got = bias_gradients(model, {x.name: narrow[x.name] for x in model.graph.input}, optimised=True)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
