@@ -5,8 +5,8 @@ do not simply add up) into activations, the activations and the previous states 
 the new states into those of the gates. `closed` replaces activations at padded steps so that the same formulas keep
 the states and yield zero gradients there.
 
-Formulas: cuDNN's `cudnnRNNMode_t`; the GRU resets after the product. Derivatives of gates' tanh are `(1-y)*(1+y)`, which
-does not cancel near saturation.
+Formulas: cuDNN's `cudnnRNNMode_t`; the GRU resets after the product. Derivatives of a gate's tanh are `(1-y)*(1+y)`,
+which do not cancel near saturation.
 """
 
 from __future__ import annotations
