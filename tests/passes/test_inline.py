@@ -148,7 +148,7 @@ def test_a_call_that_leaves_its_last_output_out(source: str, call: Callable[...,
     then = next(attribute.g for attribute in proto.graph.node[1].attribute if attribute.name == "then_branch")
     for node in (then.node[0], proto.functions[1].node[0]):
         node.output.append("")
-    feeds = {"x": X, "c": np.bool_(1)}
+    feeds = {"x": X, "c": np.ones((), bool)}
     expected = run(proto, **feeds)
     made = call(proto if source == "proto" else ir.from_proto(proto))
     made = ir.to_proto(made) if isinstance(made, ir.Model) else made
