@@ -28,11 +28,12 @@ from lstm_lower.cli.train_options import (
     parse_named,
     training_step,
 )
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.extras import needed_by
 
 if TYPE_CHECKING:
     from lstm_lower.runtime.training.fitting import Fit
+    from lstm_lower.runtime.training.trainer import Trainer
 
 
 def train(
@@ -48,6 +49,9 @@ def train(
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data, from the run's start.")] = 1,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Samples per step.")] = 32,
     loss: LossOption = None,
+    without_loss: Annotated[
+        bool, typer.Option("--without-loss", help="Train a step that tells no loss: none is logged or watched.")
+    ] = False,
     trainable: TrainableOption = None,
     optimizer: OptimizerOption = None,
     learning_rate: Annotated[float | None, typer.Option(min=0, help="Replaces the model's learning rate.")] = None,
@@ -150,6 +154,8 @@ def train(
                 "--trace-nan requires a run in one process, got --workers; run that step without it"
             )
         trainer.trace_nan = trace_nan
+        if not (trainer.has_loss or without_loss):
+            raise InvalidInputError(_no_loss(trainer))
         order = Order(batch_size, shuffle, seed)
         unread: list[str] = []
         source = open_data(data, Layout(trainer.data_inputs, axes), padding, window=window, unread=unread.append)
@@ -230,6 +236,14 @@ def _end(run: Fit, out: Path, *, finished: bool, plot: bool, as_json: bool) -> N
         best_text = f", best {run.watch.monitor} {history.best.value:.6g} in epoch {history.best.epoch}"
     stopped = "" if history.stopped is None else f", ended early: {history.stopped}"
     console.out().print(f"step {steps}{total}{loss}{best_text}{stopped}; {out}", markup=False)
+
+
+def _no_loss(trainer: Trainer) -> str:
+    others = f"; its scalar outputs are {some(trainer.metrics)}" if trainer.metrics else ""
+    return (
+        f"train requires a step that tells its loss, in its metadata or as a scalar output 'loss', got none{others}. "
+        "A TensorFlow graph is imported with it by --outputs LOSS,STEP; --without-loss trains all the same"
+    )
 
 
 def _require_packages(*, plot: bool) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -318,3 +319,22 @@ def test_options_that_do_not_fit(folder: Path, more: list[object], message: str)
     assert result.exit_code == 1
     assert message in result.stderr
     assert not (folder / "run").exists()
+
+
+def test_a_step_that_tells_no_loss_trains_only_when_told_to(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]> step (float[batch, 2] x, float[2] w) => (float total, float[2] new_w)'
+        "{ mean = ReduceMean <keepdims=0> (x)  total = Identity (mean)  new_w = Sub (w, mean) }"
+    )
+    onnx.save(model, tmp_path / "step.onnx")
+    np.savez(tmp_path / "data.npz", x=np.ones([8, 2], np.float32))
+    np.savez(tmp_path / "initial.npz", w=np.ones(2, np.float32))
+    words = ["train", tmp_path / "step.onnx", "--data", tmp_path / "data.npz", "--initial", tmp_path / "initial.npz"]
+    words += ["--out", tmp_path / "run", "--no-plot"]
+    refused = CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "200"})
+    assert refused.exit_code == 1
+    assert "as a scalar output 'loss', got none; its scalar outputs are total" in refused.stderr
+    assert not (tmp_path / "run").exists()
+    told = CliRunner().invoke(app, [*map(str, words), "--without-loss", "--json"])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["steps"] == 1

@@ -5,8 +5,11 @@ A graph records little of it, so most are likely answers: names of gradients tel
 
 from __future__ import annotations
 
+import collections
+import itertools
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from lstm_lower.tensorflow.files import values
 from lstm_lower.tensorflow.files.pipelines import brings_data, is_placeholder, is_source
@@ -20,7 +23,11 @@ _WRITES = re.compile(
 )
 _OPTIMIZERS = re.compile(r"(Resource)?(Sparse)?Apply")
 
-_BUILT_UP = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+?)_grad(?:/|$)")
+# The scope of one call of `tf.gradients`, and the end of the scope in it that belongs to one op.
+_GRADIENTS = re.compile(r"(?:^|/)gradients(?:_\d+)?/")
+_OF_ONE_OP = re.compile(r"_grad(?=/|$)")
+# Gradients of gradients of gradients ... that a name tells.
+_NESTED = 16
 _LOSS = re.compile(r"(.*[/_])?(total_)?(loss|cost)(_?\d+)?", re.IGNORECASE)
 
 # Ops that stand at a graph's end without being what it is for.
@@ -58,17 +65,7 @@ def find_train_ops(view: View) -> list[str]:
 
 def find_losses(view: View) -> list[str]:
     """Likely losses: what gradients start from, else scalars that are called so."""
-    found: dict[str, None] = {}
-    starts = {
-        name
-        for name, node in view.nodes.items()
-        if any("grad_ys_" in tensor.rpartition("/")[2] for tensor in [name, *data_inputs(node)])
-    }
-    for node in view.nodes.values():
-        if node.name not in starts and any(name.partition(":")[0] in starts for name in data_inputs(node)):
-            match = _BUILT_UP.match(node.name)
-            if match is not None and match[1] in view.nodes and _is_scalar(view, match[1]):
-                found[f"{match[1]}:0"] = None
+    found = {scalar: None for name in _differentiated(view) if (scalar := _only_scalar(view, name)) is not None}
     named = [name for name in view.nodes if _LOSS.fullmatch(name) and "gradient" not in name]
     named = [name for name in named if _is_scalar(view, name)]
     # Gradients of a sum have the names of its terms; the sum is what comes next that is called a loss.
@@ -77,6 +74,74 @@ def find_losses(view: View) -> list[str]:
     sums = {tensor: made for tensor, made in sums.items() if not made & sums.keys()}
     covered = set().union(*sums.values())
     return [x for x in dict.fromkeys([*found, *sums]) if x not in covered][:_MOST] or list(terms)[:_MOST]
+
+
+def _differentiated(view: View) -> list[str]:
+    """The ops whose results `tf.gradients` was called for; where some are certain to be scalars, these.
+
+    In its scope there are ops without a scope of their own, by which a gradient of ones gets to the first op with one.
+    TensorFlow's versions have different names for them.
+    """
+    scoped = {name for name in view.nodes if _GRADIENTS.search(name)}
+    owners = {name: owner for name in scoped if (owner := _differentiated_op(view, name)) is not None}
+    between = [view.nodes[name] for name in view.nodes if name in scoped and name not in owners]
+    readers: dict[str, list[str]] = collections.defaultdict(list)
+    for node in between:
+        # What is filled with ones has a shape of its own.
+        for name in _reads(node) if node.op != "Fill" else ():
+            readers[name].append(node.name)
+    seeds: dict[str, bool] = {}
+    ranks = [(node.name, _rank_of_seed(view, node)) for node in between if _is_seed(view, node)]
+    pending = [(name, rank == 0) for name, rank in ranks if rank in (0, None)]
+    while pending:
+        name, is_scalar = pending.pop()
+        if name not in seeds:
+            seeds[name] = is_scalar
+            pending += [(reader, is_scalar) for reader in readers[name]]
+    found: dict[str, bool] = {}
+    for name in view.nodes:
+        if name in owners:
+            for seed in _reads(view.nodes[name]) & seeds.keys():
+                found[owners[name]] = found.get(owners[name], False) or seeds[seed]
+    return [owner for owner, is_scalar in found.items() if is_scalar] or list(found)
+
+
+def _is_seed(view: View, node: Any) -> bool:
+    return "grad_ys_" in node.name.rpartition("/")[2] or _is_ones(view, node)
+
+
+def _rank_of_seed(view: View, node: Any) -> int | None:
+    """The rank of what starts a gradient: what is filled says how many sizes it has."""
+    if node.op != "Fill":
+        shape = view.shape(node.name)
+        return None if shape is None else len(shape)
+    sizes = view.shape(node.input[0])
+    return None if sizes is None or len(sizes) != 1 else sizes[0]
+
+
+def _differentiated_op(view: View, name: str) -> str | None:
+    """The op of whose gradient a node is a part, by its name; of gradients of gradients the outermost."""
+    for scope in itertools.islice(_GRADIENTS.finditer(name), _NESTED):
+        ends = [match.start() for match in _OF_ONE_OP.finditer(name, scope.end())][-_NESTED:]
+        for end in reversed(ends):
+            if name[scope.end() : end] in view.nodes:
+                return name[scope.end() : end]
+    return None
+
+
+def _is_ones(view: View, node: Any) -> bool:
+    """Whether a node makes floating-point ones, and nothing else."""
+    dtype = values.onnx_dtype(view.dtype(node.name))
+    if dtype is None or not dtype.is_floating_point():
+        return False
+    if node.op == "Fill":
+        filled = view.made_by(node.input[1])[0] if len(node.input) > 1 else None
+        return filled is not None and filled.op == "Const" and _is_ones(view, filled)
+    return node.op == "OnesLike" or (node.op == "Const" and values.only_number(node) == 1)
+
+
+def _reads(node: Any) -> set[str]:
+    return {tensor.partition(":")[0] for tensor in data_inputs(node)}
 
 
 def _terms(view: View, name: str) -> set[str]:
@@ -99,7 +164,11 @@ def has_updates(view: View) -> bool:
 
 def has_gradients(view: View) -> bool:
     """Whether the graph computes gradients, by their names."""
-    return any(_BUILT_UP.match(name) or "gradient_tape/" in name for name in view.nodes)
+    scopes = ((name, _GRADIENTS.search(name)) for name in view.nodes)
+    return any(
+        "gradient_tape/" in name or (scope is not None and _OF_ONE_OP.search(name, scope.end()) is not None)
+        for name, scope in scopes
+    )
 
 
 def ends(view: View) -> list[str]:
@@ -108,12 +177,22 @@ def ends(view: View) -> list[str]:
     return [name for name, node in view.nodes.items() if name not in read and not _BOOKKEEPING.match(node.op)]
 
 
-def _is_scalar(view: View, name: str) -> bool:
-    if _BOOKKEEPING.match(view.nodes[name].op):
+def _only_scalar(view: View, name: str) -> str | None:
+    """The result of a node that may be a loss; `None` where none is, or one of several, as of a loop, may be."""
+    lists = (view.nodes[name].attr[key].list.type for key in ("T", "Tout") if key in view.nodes[name].attr)
+    count = max([1, *map(len, lists)])
+    found = [tensor for tensor in (f"{name}:{number}" for number in range(count)) if _is_scalar(view, tensor)]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_scalar(view: View, tensor: str) -> bool:
+    """Whether a tensor may be a scalar of a floating dtype."""
+    node, _ = view.made_by(tensor)
+    if _BOOKKEEPING.match(node.op):
         # A summary has the dtype of what it tells, and is a string.
         return False
-    dtype = values.onnx_dtype(view.dtype(name))
-    return view.shape(name) in ((), None) and dtype is not None and dtype.is_floating_point()
+    dtype = values.onnx_dtype(view.dtype(tensor))
+    return view.shape(tensor) in ((), None) and dtype is not None and dtype.is_floating_point()
 
 
 def needed(view: View, roots: Iterable[str], cuts: Sequence[str] = ()) -> tuple[set[str], list[str]]:

@@ -67,6 +67,8 @@ _LISTS = {
 # A message holds no more, and so no graph that TensorFlow wrote has a larger constant, however short its list is.
 _LARGEST = 2**31
 
+_MOST_COMPARED = 2**16
+
 
 def base_dtype(number: int) -> int:
     """A dtype without the mark of a reference."""
@@ -157,6 +159,18 @@ def tensor_value(proto: Any, what: str = "a tensor") -> Array:
     dtype = numpy_dtype(proto.dtype, what)
     shape = known_shape(proto.tensor_shape, what)
     return array_of(proto, dtype, proto.dtype, shape, what)
+
+
+def only_number(node: Any) -> float | None:
+    """The number that every element of a Const is; `None` where they differ, are complex, or are too many to look."""
+    try:
+        array = tensor_value(attribute(node, "value").tensor)
+    except InvalidModelError:
+        return None
+    if not 0 < array.size <= _MOST_COMPARED or array.dtype.hasobject or np.iscomplexobj(array):
+        return None
+    first = array.flat[0]
+    return float(first) if (array == first).all() else None
 
 
 def array_of(proto: Any, dtype: np.dtype[Any], number: int, shape: Sequence[int], what: str) -> Array:
