@@ -211,6 +211,43 @@ def test_tensors_of_others() -> None:
     np.testing.assert_array_equal(batch["y"], np.arange(4))
 
 
+class Refilled:
+    """A loader that has one array for all batches, as a source of its own."""
+
+    count, layout = 6 * 4, layout()
+
+    def __init__(self, tensor: Callable[[Array], Any] = np.asarray) -> None:
+        self._tensor = tensor
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        x, y = np.zeros((3, 4, 2), np.float32), np.zeros(4, np.int64)
+        for number in range(6):
+            x[:], y[:] = number, number
+            yield {"x:0": self._tensor(x), "y": self._tensor(y)}
+
+    def epoch(self, *_: object) -> Iterator[dict[str, Any]]:
+        return iter(self)
+
+    def batches(self, _: Order) -> int:
+        return 6
+
+    def check_epochs(self, count: int) -> None:
+        """It can be read again."""
+
+
+@pytest.mark.parametrize("form", ["source", "iterable", "function", "tensors"])
+def test_batches_of_a_loader_that_refills_its_arrays(form: str) -> None:
+    data: Any = Refilled()
+    if form == "tensors":
+        data = Refilled(pytest.importorskip("torch").from_numpy)
+    if form == "function":
+        data = data.__iter__
+    if form in ("iterable", "tensors"):
+        data = map(dict, data)
+    batches = list(open_data(data, layout()).epoch(Order(), 0))
+    assert [batch["x:0"].max() for batch in batches] == [batch["y"].max() for batch in batches] == [*range(6)]
+
+
 SEQUENCES = [np.full((length, 2), length, np.float32) for length in (5, 2, 7, 3, 3, 6, 1, 4)]
 
 

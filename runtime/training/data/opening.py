@@ -14,7 +14,7 @@ from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.training.data import columns, folders
 from lstm_lower.runtime.training.data.layout import Layout
 from lstm_lower.runtime.training.data.source import OneTable, ShardedSource, Shards, Source
-from lstm_lower.runtime.training.data.streams import StreamSource, named
+from lstm_lower.runtime.training.data.streams import ForeignSource, StreamSource, named
 from lstm_lower.runtime.training.data.table import Padding, Table
 
 # A path; arrays by name, or in the order of the inputs; batches, or a function that makes them.
@@ -68,8 +68,10 @@ def open_data(
         data = named(data, layout, parts, "data")
     if isinstance(data, Mapping):
         return ShardedSource(OneTable(Table.of(layout, data, padding)), padding)
+    if isinstance(data, (ShardedSource, StreamSource, ForeignSource)):
+        return data
     if hasattr(data, "epoch") and hasattr(data, "batches") and hasattr(data, "layout"):
-        return cast("Source", data)
+        return ForeignSource(cast("Source", data))
     if callable(data) or isinstance(data, Iterable):
         return StreamSource(data, layout, padding, parts)
     raise InvalidInputError(f"data requires arrays, a path, or an iterable of batches, got {type(data).__name__}")

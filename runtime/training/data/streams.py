@@ -1,16 +1,24 @@
-"""Batches that are made elsewhere: an iterable, such as a DataLoader or a tf.data.Dataset, or a function."""
+"""Batches that are made elsewhere: an iterable, such as a DataLoader or a tf.data.Dataset, a function, or a source.
+
+Who makes them may fill the same arrays again for the next batch, as many loaders do, and batches are read ahead. So
+each is copied before the next one is asked for.
+"""
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from lstm_lower.dtypes import native
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.training.data.layout import Batch, Layout
-from lstm_lower.runtime.training.data.source import Order
+from lstm_lower.runtime.training.data.source import Order, Source
 from lstm_lower.runtime.training.data.table import Padding, Table
 
 
@@ -77,7 +85,26 @@ class StreamSource:
     def _feeds(self, batch: Any) -> Batch:
         if not isinstance(batch, Mapping):
             batch = named(batch, self.layout, self._names, "a batch")
-        return Table.of(self.layout, batch, self._padding, "a batch").feeds(self._padding)
+        return _copied(Table.of(self.layout, batch, self._padding, "a batch").feeds(self._padding))
+
+
+class ForeignSource:
+    """A source of a user's own, whose batches may be refilled."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self.count, self.layout = source, source.count, source.layout
+        self.batches, self.check_epochs = source.batches, source.check_epochs
+
+    def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
+        for batch in self._source.epoch(order, epoch, first):
+            yield _copied(batch)
+
+
+def _copied(batch: Mapping[str, Any]) -> Batch:
+    return {
+        name: np.array(native(value, f"'{name}' of a batch")) if hasattr(value, "__array__") else copy.deepcopy(value)
+        for name, value in batch.items()
+    }
 
 
 def named(values: Any, layout: Layout, names: Sequence[str], what: str) -> dict[str, Any]:
