@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lstm_lower import telemetry
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, UnsupportedOpError
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ __all__ = [
 # folder would shadow an installed wheel, and miss them, whenever Python starts in the repository's root.
 if not (Path(__file__).parent / "passes").is_dir():
     __path__.append(str(Path(__file__).resolve().parent.parent))
+
+# Whatever of the package is imported, this is executed first.
+telemetry.turn_off()
 
 _LAZY = {
     "Session": "lstm_lower.runtime.session",

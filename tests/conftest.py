@@ -13,7 +13,11 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from lstm_lower import telemetry
 from tests.support import forks, waiting
+
+# Before any test imports onnxruntime: it and the processes that tests start report nothing then.
+telemetry.turn_off()
 
 # PyTorch's second thread waits for work by spinning, and tests' tensors are small: a hundred steps of a small GRU took
 # 15 s of processor time, and 1.4 s in one thread. Read where PyTorch is first imported, here and in processes of tests.

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import tensorflow as tf
 
 import lstm_lower as ll
@@ -133,6 +132,8 @@ def batches(steps: int, length: int, batch: int) -> Iterator[tuple[Array, Array]
 
 def step_from_file(path: Path, threads: int) -> Callable[[Array, Array], float]:
     """A training step that knows the file and nothing else."""
+    import onnxruntime  # after lstm_lower, so that it reports nothing of this process
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     # It would say of each weight that it can be fed and is therefore no constant.

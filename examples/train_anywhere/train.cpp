@@ -3,6 +3,7 @@
 // from which it is started. README.md says how to compile it.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -114,6 +115,9 @@ vector<Ort::Value> run(Ort::Session& session, const vector<string>& inputs, cons
 
 void train(const string& folder, const string& data, size_t steps, size_t size) {
   const Json about = Json::parse(read(folder + "/training.json"));
+#ifndef _WIN32
+  setenv("ORT_DISABLE_TELEMETRY", "1", 0);  // from 1.32 on, the library for Linux reports to its maker otherwise
+#endif
   Ort::Env environment;
   Ort::SessionOptions options;
   const auto open = [&](const string& path) { return Ort::Session(environment, std::filesystem::path(path).c_str(), options); };

@@ -4,6 +4,8 @@ import { readFile, writeFile } from "node:fs/promises";
 import * as ort from "onnxruntime-node";
 import { batch, classesOf, feedsOf, lossOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
 
+// From 1.32 on, onnxruntime for Linux reports to its maker otherwise.
+process.env.ORT_DISABLE_TELEMETRY ??= "1";
 process.on("uncaughtException", (error) => {
   console.error(`error: ${error.message}`);
   process.exit(1);
