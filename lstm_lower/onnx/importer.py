@@ -69,8 +69,10 @@ def from_onnx(
         optimizer: an optimizer of `lstm_lower.passes.training`, its name (`sgd`, `momentum`, `adam`, `adamw`,
             `rmsprop`) or groups of weights with one each. `None` leaves it to the trainer.
         trainable: names or patterns (`encoder.*`) of weights, or a predicate on names; `None` for every initializer of
-            a floating dtype that the loss depends on, except scalars, statistics of batch normalization, tables of
-            rotary embeddings and masks of infinities. Others stay constants.
+            a floating dtype that the loss depends on, except scalars, masks of infinities, and constants that belong
+            to a formula (`passes.gradients.fixed_constants`: statistics of batch normalization, tables of rotary
+            embeddings and transforms, windows, scales of quantized numbers), which are trained only where their exact
+            name is given. Others stay constants.
         what: `train` for a step that updates its state, `gradients` for `loss` and `grad/<weight>`, `input_gradient`
             for `loss` and `grad/<input>`, `forward` for `loss`.
 

@@ -13,6 +13,7 @@ from lstm_lower.graph.edit import operands
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.passes.gradients.fixed_constants import fixed_constants
 from lstm_lower.passes.gradients.registry import is_flat
 
 # A graph, or nodes of one in an order in which they can run.
@@ -32,12 +33,10 @@ def weights(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
 def learned(graph: ir.Graph, facts: Facts) -> list[ir.Value]:
     """The initializers that count as weights when none are named.
 
-    These are no running statistics of a BatchNormalization, no sines and cosines of a RotaryEmbedding, no masks of
-    infinities, and no floats of 8 bits or less, which are what weights became.
+    These are no constants that belong to an operator's formula, no masks of infinities, and no floats of 8 bits or
+    less, which are what weights became.
     """
-    nodes = list(all_nodes(graph))
-    kept = {x for node in nodes if std.BatchNormalization.matches(node) for x in node.inputs[3:]}
-    kept |= {x for node in nodes if std.RotaryEmbedding.matches(node) for x in node.inputs[1:3]}
+    kept = fixed_constants(graph, facts)
     found = [x for x in weights(graph, facts) if x not in kept]
     return [x for x in found if (dtype := facts.dtype(x)) is not None and dtype.bitwidth > 8 and _is_finite(x)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -21,6 +21,7 @@ from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.differentiate import GradientPass
 from lstm_lower.passes.gradients.activity import Activity, learned, weights
+from lstm_lower.passes.gradients.fixed_constants import fixed_constants
 from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve
 from lstm_lower.passes.training.losses.base import shape_of
 from lstm_lower.records import origin
@@ -201,12 +202,13 @@ class ObjectivePass(Pass):
     def _weights(self, model: ir.Model, loss: ir.Value) -> list[ir.Value]:
         facts = self.context.space.facts
         floating = weights(model.graph, facts)
+        fixed = fixed_constants(model.graph, facts)
         if self.trainable is not None and not callable(self.trainable):
-            return _chosen(floating, self.trainable)
+            return _chosen(floating, self.trainable, fixed)
         reached = Activity(model.graph, facts, floating, [loss]).active
         if self.trainable is not None:
             # What is not asked for by name needs no gradient that is zero everywhere.
-            chosen = _chosen(floating, self.trainable)
+            chosen = _chosen(floating, self.trainable, fixed)
             found = [value for value in chosen if value in reached]
             if not found:
                 raise InvalidInputError(
@@ -219,38 +221,52 @@ class ObjectivePass(Pass):
         found = [value for value in learned(model.graph, facts) if value in reached and facts.rank(value)]
         if not found:
             raise InvalidInputError(
-                f"training requires weights that the loss varies with, got {_none(model, floating)}"
+                f"training requires weights that the loss varies with, got {_none(model, floating, fixed)}"
             )
         return found
 
 
-def _none(model: ir.Model, floating: Sequence[ir.Value]) -> str:
+def _none(model: ir.Model, floating: Sequence[ir.Value], fixed: Mapping[ir.Value, str]) -> str:
     """What a model has in place of weights."""
     if any(std.DequantizeLinear.matches(node) for node in all_nodes(model.graph)):
         return "integers that are dequantized; train the model before it is quantized"
     if floating:
-        return f"none; trainable chooses among {some([str(value.name) for value in floating])}"
+        return f"none; trainable chooses among {_listed(floating, fixed)}"
     return "a model without initializers of a floating dtype"
 
 
-def _chosen(values: list[ir.Value], trainable: Trainable) -> list[ir.Value]:
-    """The weights that names, patterns or a predicate choose."""
+def _listed(values: Sequence[ir.Value], fixed: Mapping[ir.Value, str]) -> str:
+    return some([f"{value.name} ({fixed[value]})" if value in fixed else str(value.name) for value in values])
+
+
+def _chosen(values: list[ir.Value], trainable: Trainable, fixed: Mapping[ir.Value, str]) -> list[ir.Value]:
+    """The weights that names, patterns or a predicate choose; what belongs to a formula is chosen by its name alone."""
+    patterns: list[str] = []
     if callable(trainable):
-        found = [value for value in values if trainable(str(value.name))]
-        if not found:
-            raise InvalidInputError("trainable requires a predicate that holds for a weight, got one that never does")
-        return found
-    patterns = [trainable] if isinstance(trainable, str) else arguments.names("trainable", trainable)
-    if not patterns:
+        tests = {"a predicate": trainable}
+    else:
+        patterns = [trainable] if isinstance(trainable, str) else arguments.names("trainable", trainable)
+        tests = {repr(pattern): _test(pattern) for pattern in patterns}
+    if not tests:
         raise InvalidInputError("trainable requires one name or more, got an empty list; None means all")
-    names = [str(value.name) for value in values]
-    for pattern in patterns:
-        if pattern not in names and not fnmatch.filter(names, pattern):
+    named = [value for value in values if value.name in patterns]
+    found: set[ir.Value] = set(named)
+    for what, test in tests.items():
+        matching = [value for value in values if test(str(value.name))]
+        weights = [value for value in matching if value in named or value not in fixed]
+        if matching and not weights:
             raise InvalidInputError(
-                f"trainable requires names or patterns of weights, such as {some(names)}, got {pattern!r}"
+                f"trainable requires exact names of what belongs to a formula, got {what}, which matches only "
+                f"{_listed(matching, fixed)}"
             )
-    return [
-        value
-        for value, name in zip(values, names, strict=True)
-        if any(name == pattern or fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-    ]
+        if not matching and not patterns:
+            raise InvalidInputError("trainable requires a predicate that holds for a weight, got one that never does")
+        if not matching:
+            names = some([str(value.name) for value in values])
+            raise InvalidInputError(f"trainable requires names or patterns of weights, such as {names}, got {what}")
+        found.update(weights)
+    return [value for value in values if value in found]
+
+
+def _test(pattern: str) -> Callable[[str], bool]:
+    return lambda name: name == pattern or fnmatch.fnmatchcase(name, pattern)

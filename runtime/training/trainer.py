@@ -299,7 +299,7 @@ class Trainer(Portable, Diagnosed, Trainable):
         }
         if self._certificate is not None:
             now["certificate"] = self._certificate.described()
-        return summary(self.state, self.data_inputs, self.metrics, self._shapes, now)
+        return summary(self.model, self.state, self.data_inputs, self.metrics, self._shapes, now)
 
     def save(self, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
         """Writes a checkpoint, whole or not at all; the one before it stays as `<path>.previous`.

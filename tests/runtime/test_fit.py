@@ -294,7 +294,7 @@ def test_what_a_trainer_is_can_be_read() -> None:
     text = repr(mine)
     assert "inputs: x float32[N, 3]" in text
     assert "loss: loss" in text
-    assert "weights: 2 of 20 bytes: w [3], b [2]\n" in text
+    assert "weights: 2 of 20 bytes\n        Sub: w [3]\n        Abs: b [2]\n" in text
     assert "learning rate: 0.1" in text
     assert "steps: 1\n" in text
     assert "CPUExecutionProvider" in text

@@ -8,7 +8,7 @@ about an operator (shape inference, constant folding, batching over all steps) i
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeGuard, TypeVar, overload
 
 import numpy as np
@@ -49,10 +49,16 @@ class Knowledge(Protocol):
 
 
 class Operand:
-    """An operand that every node of the operator has."""
+    """An operand that every node of the operator has.
 
-    def __init__(self, index: int) -> None:
+    Attributes:
+        index: its place.
+        setting: what it is where it belongs to how the operator computes, and is no weight.
+    """
+
+    def __init__(self, index: int, setting: str = "") -> None:
         self.index = index
+        self.setting = setting
 
     @overload
     def __get__(self, view: None, owner: type) -> Self: ...
@@ -102,6 +108,7 @@ class Standard:
         facts: what is known of the values around it.
         commutative: whether its operands may change places.
         linear: the operands in which it is linear, each by itself.
+        settings: operands that are no weights, with what each is.
         since: where the operator gives axes or sizes as operands instead of attributes: the opset that began it.
     """
 
@@ -111,11 +118,14 @@ class Standard:
     domain: ClassVar[str] = ""
     commutative: ClassVar[bool] = False
     linear: ClassVar[tuple[int, ...]] = ()
+    settings: ClassVar[Mapping[int, str]] = {}
 
     def __init_subclass__(cls, *, abstract: bool = False, op_type: str = "", domain: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not abstract:
             cls.op_type, cls.domain = op_type or cls.__name__, domain
+            operands = [part for kind in cls.__mro__ for part in vars(kind).values() if isinstance(part, Operand)]
+            cls.settings = {operand.index: operand.setting for operand in operands if operand.setting}
             VIEWS[cls.op_type] = cls
 
     def __init__(self, node: ir.Node, facts: Knowledge) -> None:

@@ -166,7 +166,7 @@ class MelWeightMatrix(Standard): ...
 class STFT(Standard):
     signal = Operand(0)
     step = Operand(1)
-    window = Optional(2)
+    window = Optional(2, "a window")
     length = Optional(3)
     onesided = Attribute("onesided", 1)
 

@@ -14,7 +14,9 @@ class LinearAttention(Standard): ...
 class CausalConvWithState(Standard): ...
 
 
-class RotaryEmbedding(Standard): ...
+class RotaryEmbedding(Standard):
+    cosines = Operand(1, "cosines of a rotary embedding")
+    sines = Operand(2, "sines of a rotary embedding")
 
 
 class SoftmaxCrossEntropyLoss(Standard): ...
@@ -23,13 +25,18 @@ class SoftmaxCrossEntropyLoss(Standard): ...
 class NegativeLogLikelihoodLoss(Standard): ...
 
 
-class QuantizeLinear(Standard): ...
+_SCALES, _ZERO_POINTS = "scales of quantized numbers", "zero points of quantized numbers"
+
+
+class QuantizeLinear(Standard):
+    scale = Operand(1, _SCALES)
+    zero_point = Optional(2, _ZERO_POINTS)
 
 
 class DequantizeLinear(Standard):
     data = Operand(0)
-    scale = Operand(1)
-    zero_point = Optional(2)
+    scale = Operand(1, _SCALES)
+    zero_point = Optional(2, _ZERO_POINTS)
     block_size = Attribute("block_size", 0)
 
     @property
@@ -47,7 +54,15 @@ class MatMulInteger(Standard): ...
 class ConvInteger(Standard): ...
 
 
-class QLinearMatMul(Standard): ...
+class QLinear(Standard, abstract=True):
+    """Of quantized numbers, to quantized numbers."""
+
+    a_scale = Operand(1, _SCALES)
+    b_scale = Operand(4, _SCALES)
+    y_scale = Operand(6, _SCALES)
 
 
-class QLinearConv(Standard): ...
+class QLinearMatMul(QLinear): ...
+
+
+class QLinearConv(QLinear): ...

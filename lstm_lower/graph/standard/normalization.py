@@ -25,8 +25,8 @@ class Affine(Normalization, abstract=True):
 class BatchNormalization(Affine):
     """Statistics over all axes but the channels'."""
 
-    running_mean = Operand(3)
-    running_variance = Operand(4)
+    running_mean = Operand(3, "a running mean")
+    running_variance = Operand(4, "a running variance")
     momentum = Attribute("momentum", 0.9)
     training_mode = Attribute("training_mode", 0)
 
