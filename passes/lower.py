@@ -103,7 +103,8 @@ def lower(
             `cuda-graph`, `directml`, `ggml`, `openvino`, `rocm`, `tensorrt`, `webgpu` or `webgpu-web`. Operators that
             it lacks are replaced by others, also in models without recurrent ops. Without one the result runs on all
             of onnxruntime's own providers, and is written for its kernels on processors where these want another form.
-        sizes: name of an open size of an input -> number. A loop whose length is fixed in this way can be unrolled.
+        sizes: name of an open size of an input, or its place (`x.2`) -> number. A loop whose length is fixed in this
+            way can be unrolled.
 
     Returns:
         A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Names of graph inputs and outputs

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.dims import Dim, is_name
-from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, some
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
@@ -22,6 +22,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.targets.fixed_sizes import name_open_sizes, open_sizes
 from lstm_lower.passes.tidy import SortPass
 from lstm_lower.records import state as training_state
 from lstm_lower.records.files import atomic_path, other_kind
@@ -64,7 +65,7 @@ def random_feeds(model: ir.Model, sizes: Mapping[str, int] | None = None, seed: 
 
     Args:
         model: the model.
-        sizes: sizes of symbolic dimensions; others are `DEFAULT_SIZE`.
+        sizes: sizes of open dimensions by name or place (`x.2`); others are `DEFAULT_SIZE`.
         seed: of the generator; each input's values depend on it and on the input's position only.
 
     Raises:
@@ -119,11 +120,12 @@ def _other_sizes(model: ir.Model, sizes: Mapping[str, int]) -> list[str]:
     if chosen := drawn_sizes(model, sizes):
         listed = ", ".join(f"{name}={size}" for name, size in chosen.items())
         found.append(f"the random feeds are of {listed}; others by --dim NAME=SIZE, in Python by `sizes`")
-    shapes = {value.name: declared_shape(value) or () for value in required_inputs(model)}
-    unnamed = [f"'{name}' {[_size(dim, sizes) for dim in shape]}" for name, shape in shapes.items() if None in shape]
-    if unnamed:
-        text = f"the random feeds are {', '.join(unnamed)}, whose open sizes have no names"
-        found.append(f"{text}; others by -i FILE.npz, in Python by `feeds`")
+    required = required_inputs(model)
+    places = {name: places[0] for name, places in open_sizes(model).items() if places[0][0] in required}
+    if unnamed := {name: x for name, (x, axis) in places.items() if (declared_shape(x) or ())[axis] is None}:
+        listed = some([f"{name}={_size(name, sizes)}" for name in unnamed])
+        ways = "others by --dim or -i FILE.npz, in Python by `sizes` or `feeds`"
+        found.append(f"the random feeds have sizes without names, {listed}; {ways}")
     return found
 
 
@@ -133,10 +135,11 @@ def _random_feeds(model: ir.Model, sizes: Mapping[str, int], seed: int) -> dict[
     verify_structure(model)
     ConvertOpsetPass()(model)
     InferShapesPass()(model)
-    known = symbols(model)
+    known = [name for name, places in open_sizes(model).items() if any(x.const_value is None for x, _ in places)]
     for name in sizes:
         if name not in known:
             raise InvalidInputError(f"sizes (--dim) require names of open sizes of inputs, {known}, got '{name}'")
+    name_open_sizes(model, sizes)
     state = {pair.input: pair for pair in training_state.read(model).pairs}
     feeds, facts = {}, Facts.of(model)
     for index, value in enumerate(required_inputs(model)):

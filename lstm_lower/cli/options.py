@@ -26,7 +26,10 @@ InputsOption = Annotated[
 DimOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--dim", metavar="NAME=SIZE", help="Size of a symbolic dimension of random feeds.", show_default=False
+        "--dim",
+        metavar="NAME=SIZE",
+        help="Open size of random feeds, by its name or place (x.2).",
+        show_default=False,
     ),
 ]
 TargetOption = Annotated[
@@ -40,7 +43,9 @@ TargetOption = Annotated[
 ]
 SizeOption = Annotated[
     list[str] | None,
-    typer.Option("--dim", metavar="NAME=SIZE", help="Fix a symbolic dimension; may be repeated.", show_default=False),
+    typer.Option(
+        "--dim", metavar="NAME=SIZE", help="Fix an open size, by its name or place (x.2).", show_default=False
+    ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of random feeds.")]
 ProviderOption = Annotated[

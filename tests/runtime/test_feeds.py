@@ -197,10 +197,13 @@ def test_sizes_without_names_that_do_not_fit_are_told() -> None:
     model = parse("float[M] a, float[N] b", "y = Add(a, b)")
     model.graph.inputs[0].shape = ir.Shape([None])
     with (
-        pytest.raises(InvalidInputError, match=r"of N=7; .*the random feeds are 'a' \[4\], .*-i FILE\.npz"),
+        pytest.raises(InvalidInputError, match=r"of N=7; .*sizes without names, a\.0=4; others by --dim or -i"),
         drawn_sizes_explained(model, {"N": 7}),
     ):
         Session(model).run(random_feeds(model, {"N": 7}))
+    Session(model).run(random_feeds(model, {"N": 7, "a.0": 7}))
+    with pytest.raises(InvalidInputError, match=r"\['N', 'a\.0'\], got 'a\.1'"):
+        random_feeds(model, {"a.1": 7})
 
 
 def test_sizes_are_told_of_errors_of_the_kind_asked_for() -> None:

@@ -157,9 +157,19 @@ def test_bad_options() -> None:
         ll.lower(TRAIN, target="abacus")
     with pytest.raises(InvalidInputError, match=r"names of open sizes of inputs, \['batch'\], got 'T'"):
         ll.lower(TRAIN, sizes={"T": 3})
+
     for size in (True, 0):
         with pytest.raises(InvalidInputError, match=f"require positive integers, got {size} for 'batch'"):
             ll.lower(TRAIN, sizes={"batch": size})
+
+
+def test_sizes_without_names_are_fixed_by_their_places() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]>
+        g (float[N, M] x, float[N, M] z) => (float[N, M] y) { y = Add(x, z) }""")
+    for value in (model.graph.input[0], model.graph.output[0]):
+        value.type.tensor_type.shape.dim[1].Clear()
+    x = ll.lower(model, sizes={"x.1": 3}).graph.input[0].type.tensor_type.shape.dim
+    assert [x[0].dim_param, x[1].dim_value] == ["N", 3]
 
 
 def test_fixed_sizes() -> None:
