@@ -158,8 +158,6 @@ def lowering_passes(
         CheckSupportedPass(everything=aim is not None),
         InlineFunctionsPass(),
         *([FixedSizesPass(sizes)] if sizes else []),
-        # onnx's converter of older models uses names twice.
-        ConvertOpsetPass(),
         NameOutputsPass(),
         UniqueNamesPass(),
         ConvertOpsetPass(opset),

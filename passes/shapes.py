@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
 from lstm_lower.graph.facts import Facts
+from lstm_lower.graph.names import Names
 from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.passes.base import Pass
@@ -56,33 +58,44 @@ def state(value: ir.Value, facts: Facts) -> bool:
 
 @contextlib.contextmanager
 def without_large_initializers(model: ir.Model) -> Iterator[onnx.ModelProto]:
-    """The model as a protobuf in which large initializers are inputs, so that no weight is copied.
+    """The model as a protobuf in which large initializers, at every nesting level, are inputs: no weight is copied.
 
-    onnx's C++ functions take a whole model as bytes, at most 2 GB of them. Defaults of inputs stay behind, too: onnx's
-    inference takes them for constants, though another value may be fed.
+    onnx's C++ functions take a whole model as bytes, at most 2 GB of them, and look for external data in the folder
+    that the process works in. Defaults of inputs stay behind, too: onnx's inference takes them for constants, though
+    another value may be fed.
     """
+    held = [(graph, value) for graph in with_inner(model.graph) for value in graph.initializers.values()]
     large = [
-        value
-        for value in model.graph.initializers.values()
-        # onnx's functions do not know where external data lies, so that it counts as large.
+        (graph, value, str(value.name), _tensor(value))
+        for graph, value in held
         if isinstance(value.const_value, ir.ExternalTensor)
         or value.is_graph_input()
         or (value.const_value is not None and value.const_value.nbytes > _LARGE_BYTES)
     ]
-    added = [value for value in large if not value.is_graph_input()]
+    names = Names.of(model) if any(graph is not model.graph for graph, *_ in large) else None
+    added: list[ir.Value] = []
     try:
-        for value in large:
-            assert value.name is not None
-            value.type = value.type or ir.TensorType(_tensor(value).dtype)
-            value.shape = value.shape or stated(_tensor(value).shape.numpy())
-            del model.graph.initializers[value.name]
-        model.graph.inputs.extend(added)
+        for graph, value, name, tensor in large:
+            value.type = value.type or ir.TensorType(tensor.dtype)
+            value.shape = value.shape or stated(tensor.shape.numpy())
+            if graph is not model.graph and value.is_graph_output():
+                # What a branch hands on has to be its own.
+                value.const_value = ir.Tensor(np.zeros(tensor.shape.numpy(), tensor.dtype.numpy()), dtype=tensor.dtype)
+                continue
+            del graph.initializers[name]
+            if graph is not model.graph and names is not None:
+                # Another graph may have the name. A tensor that other models share keeps it.
+                value.const_value, value.name = None, names.fresh(name)
+            if not value.is_graph_input():
+                model.graph.inputs.append(value)
+                added.append(value)
         yield as_proto(model)
     finally:
-        for _ in added:
-            model.graph.inputs.pop()
-        for value in large:
-            model.graph.register_initializer(value)
+        for value in added:
+            model.graph.inputs.remove(value)
+        for graph, value, name, tensor in large:
+            value.name, value.const_value = name, tensor
+            graph.register_initializer(value)
 
 
 def _tensor(value: ir.Value) -> ir.TensorProtocol:

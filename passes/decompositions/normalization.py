@@ -20,7 +20,10 @@ from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 
 @decomposes(std.BatchNormalization)
 def batch_normalization(view: std.BatchNormalization, b: Builder) -> list[Expr]:
-    """Y, and in training the new running mean and variance, which is that of the batch, not an unbiased one."""
+    """Y, and in training the new running mean and variance, which is that of the batch, not an unbiased one.
+
+    Before opset 14 there are the mean of the batch and, as onnxruntime has it, its inverse deviation behind them.
+    """
     rank = _rank(view)
     x, dtype = _wide(view.data, b), b.wrap(view.data).dtype
     mean, variance = _wide(view.running_mean, b), _wide(view.running_variance, b)
@@ -33,7 +36,8 @@ def batch_normalization(view: std.BatchNormalization, b: Builder) -> list[Expr]:
         return [((x - _channels(mean, rank)) * _channels(factor, rank) + _channels(bias, rank)).cast(dtype)]
     axes = [axis for axis in range(rank) if axis != 1]
     centered, of_batch, variance_of_batch = _moments(x, axes)
-    normal = centered / (variance_of_batch + view.epsilon).sqrt()
+    deviation = (variance_of_batch + view.epsilon).sqrt()
+    normal = centered / deviation
     running = [
         (old * view.momentum + new.reshape(-1) * (1 - view.momentum)).cast(b.wrap(operand).dtype)
         for operand, old, new in (
@@ -41,7 +45,10 @@ def batch_normalization(view: std.BatchNormalization, b: Builder) -> list[Expr]:
             (view.running_variance, variance, variance_of_batch),
         )
     ]
-    return [(normal * _channels(scale, rank) + _channels(bias, rank)).cast(dtype), *running]
+    made = [(normal * _channels(scale, rank) + _channels(bias, rank)).cast(dtype), *running]
+    if len(view.node.outputs) > len(made):
+        made += [of_batch.reshape(-1).cast(dtype), (1 / deviation).reshape(-1).cast(dtype)]
+    return made
 
 
 @decomposes(std.InstanceNormalization)

@@ -11,10 +11,12 @@ from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Constants, Workspace
 from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
+from lstm_lower.graph.inference import Inferred
 from lstm_lower.graph.operator_versions import changes, default_attributes, first_version, form, misfit
 from lstm_lower.graph.structure import STANDARD_DOMAINS
-from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.decompositions.functions import expanded
 from lstm_lower.passes.opset import (  # noqa: F401 (importing the rewrites fills the tables)
     arithmetic,
@@ -34,13 +36,36 @@ def convert_operators(model: ir.Model, source: int, target: int) -> None:
     Raises:
         UnsupportedOpError: names every node that has no equivalent in the version; the model is then half converted.
     """
-    conversion = _Conversion(Workspace.of(model), target)
+    space = Workspace.of(model)
+    if source < std.OLDEST_VIEWED:
+        space = dataclasses.replace(space, facts=_FactsInOrder(model))
+    conversion = _Conversion(space, target)
     conversion.graph(model.graph, source, target)
     _remove_unused(conversion.touched)
     if conversion.reasons:
         count = f"{len(conversion.reasons)} node{'s' if len(conversion.reasons) > 1 else ''}"
         text = f"{count} cannot be converted from opset {source} to {target}:"
         raise UnsupportedOpError("\n  ".join([text, *conversion.reasons]))
+
+
+class _FactsInOrder(Facts):
+    """What is known of a model whose nodes are raised to forms that have views, one after the other.
+
+    Attributes:
+        to_come: the nodes in older forms, of whose results only what is declared is known.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        super().__init__(std.OLDEST_VIEWED)
+        self.enter(*model.graph)
+        self.to_come = set(all_nodes(model.graph))
+
+    def view(self, node: ir.Node | None) -> std.Standard | None:
+        """The view of a node that has been raised."""
+        return None if node in self.to_come else super().view(node)
+
+    def _inferred(self, node: ir.Node) -> Inferred:
+        return [] if node in self.to_come else super()._inferred(node)
 
 
 class _Conversion:
@@ -68,6 +93,8 @@ class _Conversion:
             except UnsupportedOpError as error:
                 self.reasons.append(f"{error}{self.origin}")
                 return
+            if isinstance(self.space.facts, _FactsInOrder):
+                self.space.facts.to_come.discard(node)
             outer = self.origin
             if node.graph is None:
                 # What took the node's place is at fault for it; a user knows the node only.
@@ -97,7 +124,7 @@ class _Conversion:
         down = source > target
         for change in changes(node.op_type, source, target):
             self.touched.update(dict.fromkeys(value for value in node.inputs if value is not None))
-            space = dataclasses.replace(self.space, opset=change - 1 if down else change)
+            space = dataclasses.replace(self.space, opset=change - 1 if down else max(change, std.OLDEST_VIEWED))
             builder = Builder.before(node, space, constants)
             site = Site(node, builder, self.target)
             results = self._before(site, source, change) if down else _since(site, change)
@@ -109,7 +136,7 @@ class _Conversion:
                 return [*emitted, *builder.nodes], builder.opset
             # Helpers of an operator that stays: simple ones, which look the same in all versions on the way.
             emitted += builder.nodes
-        newest = target if down else newest_with_kernel(node, source, target)
+        newest = target if down else newest_with_kernel(node, max(source, std.OLDEST_VIEWED), target)
         if newest < target:
             builder = Builder.before(node, dataclasses.replace(self.space, opset=newest), constants)
             results = expanded(node, newest, builder)
@@ -155,6 +182,8 @@ class _Conversion:
 def _since(site: Site, change: int) -> Sequence[Expr | None] | None:
     """Writes a node in the form that its operator got with a change, or tells what it becomes."""
     node = site.node
+    # A mark for runtimes that wrote over their operands.
+    site.drop("consumed_inputs")
     rewrite = SINCE.get((node.op_type, change))
     results = None if rewrite is None else rewrite(site)
     schema = form(node.op_type, change)

@@ -32,15 +32,17 @@ def batch_normalization(site: Site) -> Sequence[Expr | None] | None:
 
 
 @since(14, std.BatchNormalization)
-def batch_normalization_inference(site: Site) -> Sequence[Expr | None] | None:
-    """The old training form, which more than one output asks for, has no equal."""
-    if any(value.uses() or value.is_graph_output() for value in site.node.outputs[1:]):
-        raise site.refusal("outputs", "Y alone from opset 14 on", f"{len(site.node.outputs)} outputs")
+def batch_normalization_mode(site: Site) -> Sequence[Expr | None] | None:
+    """More outputs than Y were what asked for training; those of the batch alone the newer form does not have."""
     if len(site.node.outputs) == 1:
         return None
+    if any(value.uses() or value.is_graph_output() for value in site.node.outputs[3:]):
+        return _formula(site)
     inputs = [site.input(index) for index in range(5)]
-    y = site.builder.op(std.BatchNormalization, *inputs, **site.attributes())
-    return [y, *[None] * (len(site.node.outputs) - 1)]
+    trains = any(value.name for value in site.node.outputs[1:])
+    attributes = {**site.attributes(), "training_mode": int(trains)}
+    results = site.builder.ops(std.BatchNormalization, *inputs, outputs=3 if trains else 1, **attributes)
+    return [*results, *[None] * (len(site.node.outputs) - len(results))]
 
 
 @before(17, std.LayerNormalization)

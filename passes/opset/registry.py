@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import UnsupportedOpError, requires
+from lstm_lower.errors import InvalidModelError, LstmLowerError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
@@ -140,7 +141,24 @@ def _register(
     def decorate(rewrite: Rewrite) -> Rewrite:
         for op in ops:
             assert (op.op_type, version) not in table
-            table[op.op_type, version] = rewrite
+            table[op.op_type, version] = _guarded(rewrite)
         return rewrite
 
     return decorate
+
+
+def _guarded(rewrite: Rewrite) -> Rewrite:
+    """The rewrite, with what operands and attributes break that do not fit each other told of the node."""
+
+    @functools.wraps(rewrite)
+    def guarded(site: Site) -> Sequence[Expr | None] | None:
+        try:
+            return rewrite(site)
+        except LstmLowerError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            text = "operands and attributes that fit each other"
+            label = node_label(site.node)
+            raise InvalidModelError(requires(site.node.op_type, label, "the node", text, error)) from error
+
+    return guarded

@@ -1,10 +1,23 @@
-"""What a newer version says in another way."""
+"""What a newer version says in another way.
+
+Before 7 two operands were matched by attributes, before 13 much that is an operand now was an attribute. What these
+versions emit is in the form of 13, which the rest of the way begins with.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.opset.registry import Site, since
 from lstm_lower.passes.opset.shaping import length
+
+_D = ir.DataType
 
 
 @since(
@@ -19,13 +32,21 @@ from lstm_lower.passes.opset.shaping import length
     std.ReduceProd,
     std.ReduceSumSquare,
 )
-def reduce_axes_input(site: Site) -> None:
-    """Axes become an input."""
+@since(13, std.ReduceSum, std.Unsqueeze)
+def axes_input(site: Site) -> None:
+    """Axes become an input. No axes to reduce mean all of them in both forms."""
     axes = site.attribute("axes", None)
     if axes is not None:
         site.drop("axes")
-        # No axes meant all of them, as it does in the newer form.
         site.set_inputs(site.input(0), site.builder.ints(*axes))
+
+
+@since(13, std.Squeeze)
+def squeezed_axes(site: Site) -> None:
+    """The same; an empty list of axes meant all of size 1, as none at all do."""
+    if site.attribute("axes", None):
+        axes_input(site)
+    site.drop("axes")
 
 
 @since(18, std.Split)
@@ -41,3 +62,278 @@ def split_into_equal_parts(site: Site) -> None:
         site.set_inputs(x, site.builder.ints(*[0] * parts))
     else:
         site.set_inputs(x, site.builder.op(std.Expand, length(x, axis) / parts, site.builder.ints(parts)))
+
+
+@since(13, std.Split)
+def split_sizes(site: Site) -> None:
+    """Sizes of parts become an input."""
+    sizes = site.attribute("split", None)
+    if sizes is not None:
+        site.drop("split")
+        site.set_inputs(site.input(0), site.builder.ints(*sizes))
+
+
+@since(13, std.Softmax, std.LogSoftmax, std.Hardmax)
+def softmax_of_a_matrix(site: Site) -> Sequence[Expr] | None:
+    """All axes from one on were taken as one."""
+    x, axis = site.input(0), site.attribute("axis", 1)
+    shape = x.shape
+    if 0 in (shape or ()):
+        # Of nothing: a Reshape would take the size of 0 for a copy of the matrix's, which has two.
+        return [site.builder.op(std.Identity, x)]
+    if axis == -1 or (shape is not None and axis % max(len(shape), 1) == len(shape) - 1):
+        site.set("axis", -1)
+        return None
+    matrix = site.builder.op(std.Flatten, x, axis=axis)
+    result = site.builder.op(site.operator, matrix, axis=-1)
+    return [site.builder.op(std.Reshape, result, x.sizes())]
+
+
+@since(12, std.Dropout)
+def dropout_ratio(site: Site) -> Sequence[Expr | None] | None:
+    """The ratio becomes an input."""
+    return _dropout(site, _D.BOOL)
+
+
+@since(10, std.Dropout)
+def dropout_mask(site: Site) -> Sequence[Expr | None] | None:
+    """The mask was of the data's type."""
+    return _dropout(site, _type_of_data(site)) if len(site.node.outputs) > 1 else None
+
+
+def _dropout(site: Site, dtype: ir.DataType) -> list[Expr | None]:
+    """In inference nothing is dropped; the old mask is 0 then, as onnxruntime has it."""
+    x, b = site.input(0), site.builder
+    y: Expr | None = b.op(std.Dropout, x, b.constant(site.attribute("ratio", 0.5), _D.FLOAT))
+    masks = site.node.outputs[1:]
+    read = any(mask.uses() or mask.is_graph_output() for mask in masks)
+    return [y, *[b.fill(0, x.sizes(), dtype) if read else None for _ in masks]]
+
+
+@since(11, std.Clip)
+def clip_bounds(site: Site) -> None:
+    """Bounds become inputs, of the data's type."""
+    bounds = [site.attribute(name, None) for name in ("min", "max")]
+    site.drop("min")
+    site.drop("max")
+    site.set_inputs(site.input(0), *[None if bound is None else _number(site, bound) for bound in bounds])
+
+
+@since(11, std.Pad)
+def pad_widths(site: Site) -> None:
+    """Widths and what is padded with become inputs."""
+    pads, value = site.attribute("pads"), site.attribute("value", None)
+    site.drop("pads")
+    site.drop("value")
+    number = None if value is None else _number(site, value)
+    site.set_inputs(site.input(0), site.builder.ints(*pads), number)
+
+
+def _number(site: Site, number: float) -> Expr:
+    """A scalar of the data's type, which attributes were not."""
+    dtype = _type_of_data(site)
+    with np.errstate(over="ignore"):
+        return site.builder.constant(np.asarray(number).astype(dtype.numpy()), dtype)
+
+
+def _type_of_data(site: Site) -> ir.DataType:
+    """Of a value of an operator that nobody here knows most likely float32; no runtime loads a node of two types."""
+    return site.known_dtype() or _D.FLOAT
+
+
+@since(11, std.PlainScatter)
+def scattered_elements(site: Site) -> Sequence[Expr]:
+    """The operator got another name."""
+    return [site.builder.op(std.ScatterElements, *map(site.input, range(3)), **site.attributes())]
+
+
+@since(11, std.Resize)
+def resize_by_scales(site: Site) -> Sequence[Expr]:
+    """How places are found has to be said: the next below where an axis grows, the next above where it shrinks."""
+    x, scales, mode = site.input(0), site.input(1), site.attribute("mode", "nearest")
+    if mode != "nearest":
+        return [_resized(x, scales, mode, "floor")]
+    known = site.constant(1)
+    grows, shrinks = (True, True) if known is None else ((known > 1).any(), (known < 1).any())
+    if not (grows and shrinks):
+        return [_resized(x, scales, mode, "ceil" if shrinks else "floor")]
+    larger = _resized(x, scales.maximum(1), mode, "floor")
+    return [_resized(larger, scales.minimum(1), mode, "ceil")]
+
+
+def _resized(x: Expr, scales: Expr, mode: str, nearest: str) -> Expr:
+    """In the old forms the places of both ends were the same, scaled: the first is at 0."""
+    places = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
+    return x.builder.op(std.Resize, x, None, scales, mode=mode, **places)
+
+
+@since(10, std.Upsample)
+def upsample_as_resize(site: Site) -> Sequence[Expr]:
+    """The operator got another name; it never made anything smaller."""
+    return [_resized(site.input(0), site.input(1), site.attribute("mode", "nearest"), "floor")]
+
+
+@since(9, std.Upsample)
+def upsample_scales(site: Site) -> None:
+    """Scales become an input."""
+    scales = site.builder.constant(site.attribute("scales"), _D.FLOAT)
+    site.drop("scales")
+    site.set_inputs(site.input(0), scales)
+
+
+@since(10, std.TopK)
+def top_count(site: Site) -> None:
+    """The count becomes an input."""
+    count = site.builder.ints(site.attribute("k"))
+    site.drop("k")
+    site.set_inputs(site.input(0), count)
+
+
+@since(10, std.Slice)
+def slice_bounds(site: Site) -> None:
+    """Bounds and axes become inputs."""
+    given = [site.attribute(name, None) for name in ("starts", "ends", "axes")]
+    for name in ("starts", "ends", "axes"):
+        site.drop(name)
+    site.set_inputs(site.input(0), *[None if numbers is None else site.builder.ints(*numbers) for numbers in given])
+
+
+@since(9, std.BatchNormalization)
+def batch_normalization_of_channels(site: Site) -> Sequence[Expr] | None:
+    """Statistics of each element for itself, not of channels, by their formula."""
+    spatial = site.attribute("spatial", 1)
+    site.drop("spatial")
+    if spatial:
+        return None
+    if any(value.name for value in site.node.outputs[1:]):
+        raise site.refusal("attribute spatial", "1 where statistics are those of the batch", spatial)
+    x, scale, bias, mean, variance = map(site.input, range(5))
+    return [(x - mean) / (variance + site.attribute("epsilon", 1e-5)).sqrt() * scale + bias]
+
+
+_ELEMENTWISE = (std.Add, std.Sub, std.Mul, std.Div, std.Pow, std.And, std.Or, std.Xor, std.Equal, std.Greater, std.Less)
+
+
+@since(7, *_ELEMENTWISE)
+def broadcast_from_an_axis(site: Site) -> None:
+    """The second operand's axes were those of the first one from `axis` on."""
+    axis = site.attribute("axis", None) if site.attribute("broadcast", 0) else None
+    site.drop("broadcast")
+    site.drop("axis")
+    if axis is None:
+        return
+    x, other = site.input(0), site.input(1)
+    behind = site.rank(0) - axis % site.rank(0) - site.rank(1)
+    if behind > 0:
+        site.set_inputs(x, other.unsqueeze(*range(site.rank(1), site.rank(1) + behind)))
+
+
+@since(7, std.Gemm)
+def gemm_broadcast(site: Site) -> None:
+    """The third operand may always be smaller."""
+    site.drop("broadcast")
+
+
+@since(7, std.PRelu)
+def slopes_of_channels(site: Site) -> None:
+    """A vector held the slopes of channels, axis 1."""
+    x, slope = site.input(0), site.input(1)
+    if slope.shape != (1,) and site.rank(1) == 1 and site.rank(0) > 2:
+        site.set_inputs(x, slope.unsqueeze(*range(1, site.rank(0) - 1)))
+
+
+@since(7, std.BatchNormalization, std.Dropout)
+def inference_only(site: Site) -> None:
+    """An attribute told inference from training, which has no equal.
+
+    Raises:
+        UnsupportedOpError: the node trains.
+    """
+    if not site.attribute("is_test", 0):
+        raise site.refusal("attribute is_test", "1 (the older form of training has no equal)", 0)
+    site.drop("is_test")
+
+
+@since(7, std.GRU, std.LSTM, std.RNN)
+def recurrent_outputs(site: Site) -> None:
+    """Which outputs there are, their names tell."""
+    site.drop("output_sequence")
+
+
+@since(7, std.Upsample)
+def upsample_images(site: Site) -> None:
+    """Scales of height and width become those of all axes."""
+    scales = [1.0, 1.0, site.attribute("height_scale"), site.attribute("width_scale")]
+    site.drop("height_scale")
+    site.drop("width_scale")
+    site.set("scales", scales)
+    if site.attribute("mode", "nearest") == "bilinear":
+        site.set("mode", "linear")
+
+
+@since(6, std.Cast)
+def cast_to_a_number(site: Site) -> None:
+    """Types had names."""
+    site.set("to", int(ir.DataType[str(site.attribute("to")).upper()]))
+
+
+@since(6, std.Tile)
+def tile_repeats(site: Site) -> None:
+    """One axis was repeated."""
+    x, axis = site.input(0), site.constant(2)
+    if axis is None:
+        raise site.refusal("axis", "a constant", "a computed value")
+    place, rank, b = int(axis.reshape(-1)[0]), site.rank(), site.builder
+    ones = [b.ints(1)] * rank
+    ones[place] = site.input(1).cast(_D.INT64).reshape(1)
+    site.set_inputs(x, b.concat(ones, axis=0))
+
+
+@since(6, std.Selu)
+def selu_digits(site: Site) -> None:
+    """Defaults had fewer digits."""
+    for name, default in (("alpha", 1.6732), ("gamma", 1.0507)):
+        site.set(name, site.attribute(name, default))
+
+
+@since(5, std.Reshape)
+def reshape_target(site: Site) -> None:
+    """The shape becomes an input."""
+    target = site.builder.ints(*site.attribute("shape"))
+    site.drop("shape")
+    site.set_inputs(site.input(0), target)
+
+
+@since(4, std.Concat)
+def concat_axis(site: Site) -> None:
+    """The axis was 1 where it was left out."""
+    site.set("axis", site.attribute("axis", 1))
+
+
+@since(2, std.Pad)
+def pad_names(site: Site) -> None:
+    """An attribute got another name."""
+    site.set("pads", site.attribute("paddings"))
+    site.drop("paddings")
+
+
+@since(2, std.Split)
+def split_attribute(site: Site) -> None:
+    """Sizes of parts became an attribute, which they were not only."""
+    site.set("axis", site.attribute("axis", 0))
+    if not site.has(1):
+        return
+    sizes = site.constant(1)
+    if sizes is None:
+        raise site.refusal("split", "a constant", "a computed value")
+    site.set("split", [int(size) for size in sizes.reshape(-1)])
+    site.set_inputs(site.input(0))
+
+
+@since(2, std.LpPool, std.GlobalLpPool)
+def whole_exponent(site: Site) -> None:
+    """The exponent became a whole number."""
+    exponent: Any = site.attribute("p", 2)
+    if exponent != int(exponent):
+        raise site.refusal("attribute p", "a whole number", exponent)
+    site.set("p", int(exponent))

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import version_converter
 
 from lstm_lower import opdef, schemas
-from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, requires
-from lstm_lower.graph import standard as std
+from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.edit import fix_initializers
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.form import node_label
-from lstm_lower.graph.standard.base import constant_of
-from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.verify import verify_types
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.inline import InlineFunctionsPass
-from lstm_lower.passes.opset.batched_scans import over_batches, shield
+from lstm_lower.passes.opset.batched_scans import over_batches
 from lstm_lower.passes.opset.convert import convert_operators
-from lstm_lower.passes.opset.flattened_axes import flatten
 from lstm_lower.passes.opset.installed import MIN_OPSET, newest_opset, raise_ir_version
 from lstm_lower.passes.shapes import InferShapesPass, without_large_initializers
 
 # The opset in which Scan came, with an axis for the batch.
 SCANS_OF_BATCHES = 8
-
-# Upsample became Resize, and Resize got attributes for how it samples.
-RESIZE, SIZES_OF_RESIZE = 10, 11
-
-# The bounds of a Clip became operands, and so did what a Pad pads with: where they stand.
-NUMBERS_AS_OPERANDS = 11
-_NUMBERS = {std.Clip: (1, 2), std.Pad: (2,)}
 
 
 def check_opset(opset: int | None) -> None:
@@ -49,8 +35,8 @@ def check_opset(opset: int | None) -> None:
 class ConvertOpsetPass(Pass):
     """Moves the model to an `ai.onnx` version; composite nodes stay as they are.
 
-    From 13 on, operators are rewritten in place, at every nesting level, in both directions. A model older than 13
-    first goes through onnx's version converter, which loses the metadata of graph and nodes.
+    Operators are rewritten in place, at every nesting level, in both directions; a model older than 13 first becomes
+    one of 13, which is the oldest that is written.
 
     Attributes:
         opset: the version; `None` keeps the model's own, raised to `at_least`.
@@ -91,7 +77,11 @@ class ConvertOpsetPass(Pass):
         if model.functions:
             InlineFunctionsPass().share(Context(model))(model)
         if own < MIN_OPSET:
-            _convert_by_onnx(model, own)
+            if own == SCANS_OF_BATCHES:
+                over_batches(model)
+            # In two steps, since views, and what is known by them, begin with 13.
+            convert_operators(model, own, MIN_OPSET)
+            model.graph.opset_imports[""] = MIN_OPSET
             verify_types(model, Facts.of(model), correcting=True)
         InferShapesPass().share(Context(model))(model)
         convert_operators(model, max(own, MIN_OPSET), target)
@@ -108,91 +98,6 @@ class ConvertOpsetPass(Pass):
         version = model.opset_imports.get("", 0)
         if version != self.opset and (self.opset is not None or version < self.at_least):
             raise ir.passes.PostconditionError(f"opset {self.opset or self.at_least} is required, got {version}")
-
-
-def _convert_by_onnx(model: ir.Model, own: int) -> None:
-    """Moves an old model to 13.
-
-    Raises:
-        InvalidModelError: the converter refuses it.
-        UnsupportedOpError: a Scan of opset 8 has sequences of several lengths.
-    """
-    if own == SCANS_OF_BATCHES:
-        shield(model)
-    flatten(model)
-    with without_large_initializers(model) as proto:
-        try:
-            converted = ir.from_proto(version_converter.convert_version(proto, MIN_OPSET))
-        except (RuntimeError, version_converter.ConvertError) as error:
-            text = f"opset {own} cannot be converted to {MIN_OPSET}: {str(error).splitlines()[0]}"
-            raise InvalidModelError(text) from error
-    if own == SCANS_OF_BATCHES:
-        over_batches(converted)
-    if own < SIZES_OF_RESIZE:
-        _keep_sampling(converted, upsamples=own < RESIZE)
-    if own < NUMBERS_AS_OPERANDS:
-        _type_numbers(converted)
-    _restore_initializers(converted.graph, model.graph)
-    converted.graph.metadata_props.update(model.graph.metadata_props)
-    model.graph = converted.graph
-
-
-def _type_numbers(model: ir.Model) -> None:
-    """Gives numbers that were attributes the type of the data: the converter makes float32 of them all."""
-    facts = Facts.of(model)
-    for node in all_nodes(model.graph):
-        places = next((places for op, places in _NUMBERS.items() if op.matches(node)), ())
-        dtype = facts.dtype(node.inputs[0]) if places else None
-        for number in (node.inputs[place] for place in places if place < len(node.inputs)):
-            array, maker = constant_of(number), None if number is None else number.producer()
-            if number is None or array is None or maker is None or dtype in (None, ir.DataType.FLOAT):
-                continue
-            with np.errstate(over="ignore"):
-                maker.attributes["value"] = ir.AttrTensor("value", ir.tensor(array.astype(dtype.numpy())))
-            number.type = ir.TensorType(dtype)
-
-
-def _keep_sampling(model: ir.Model, *, upsamples: bool) -> None:
-    """Says how old nodes sample, which have no attribute for it: the converter leaves them to newer ones' defaults.
-
-    The nearest place is that below, as the operator Upsample has it; onnxruntime takes that above where a Resize of
-    opset 10 makes an axis smaller.
-
-    Raises:
-        UnsupportedOpError: it is not known what a Resize of nearest places makes smaller, or it makes others larger.
-    """
-    for node in all_nodes(model.graph):
-        if not std.Resize.matches(node):
-            continue
-        node.attributes["coordinate_transformation_mode"] = ir.AttrString(
-            "coordinate_transformation_mode", "asymmetric"
-        )
-        scales = None if upsamples else constant_of(node.inputs[2])
-        if upsamples or (scales is not None and (scales >= 1).all()):
-            nearest = "floor"
-        elif scales is not None and (scales <= 1).all():
-            nearest = "ceil"
-        elif "mode" in node.attributes and node.attributes["mode"].as_string() != "nearest":
-            continue
-        else:
-            got = "others or unknown ones"
-            raise UnsupportedOpError(
-                requires(node.op_type, node_label(node), "scales", "all at least 1 or all at most 1 (opset 10)", got)
-            )
-        node.attributes["nearest_mode"] = ir.AttrString("nearest_mode", nearest)
-
-
-def _restore_initializers(graph: ir.Graph, original: ir.Graph) -> None:
-    """Turns the inputs that stood for large initializers back into these."""
-    inputs = {value.name for value in original.inputs}
-    for value in list(graph.inputs):
-        source = original.initializers.get(value.name or "")
-        if source is None or value.name in graph.initializers:
-            continue
-        if value.name not in inputs:
-            graph.inputs.remove(value)
-        value.const_value = source.const_value
-        graph.register_initializer(value)
 
 
 def _check(model: ir.Model, own: int, target: int) -> None:

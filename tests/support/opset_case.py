@@ -64,7 +64,12 @@ class Case:
     def node(self) -> onnx.NodeProto:
         """The node."""
         inputs = ["" if value is None else f"x{index}" for index, value in enumerate(self.inputs)]
-        return helper.make_node(self.op, inputs, self.names, name="node", **self.attributes)
+        node = helper.make_node(self.op, inputs, self.names, name="node")
+        for name, value in self.attributes.items():
+            # An empty list is one of integers.
+            kind = onnx.AttributeProto.INTS if value == [] else None
+            node.attribute.append(helper.make_attribute(name, value, attr_type=kind))
+        return node
 
     def model(self, *, form: str = "static", results: list[Array]) -> onnx.ModelProto:
         """A model of the node.
@@ -109,7 +114,8 @@ class Case:
         outputs = [_info(name, value, is_open=True) for name, value in zip(self.names, results, strict=True)]
         graph = helper.make_graph(nodes, "case", inputs, outputs, initializer=initializers)
         opset = helper.make_opsetid("", self.opset)
-        ir_version = helper.find_min_ir_version_for([opset])
+        # Before 4, initializers had to be inputs.
+        ir_version = max(helper.find_min_ir_version_for([opset]), 4)
         return helper.make_model(graph, opset_imports=[opset], ir_version=ir_version)
 
 

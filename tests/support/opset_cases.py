@@ -6,12 +6,14 @@ import numpy as np
 
 from tests.support.opset_case import Case, f32, i64
 from tests.support.opset_cases_layers import arithmetic, functions, networks
+from tests.support.opset_cases_older import older
 from tests.support.opset_cases_tensors import REDUCTIONS, reductions, scatters, shaping
 
 _X = f32(2, 3, 4)
 
 DOWNWARDS = [*reductions(), *scatters(), *shaping(), *arithmetic(), *functions(), *networks()]
 UPWARDS = [
+    *older(),
     *(
         Case(
             op,

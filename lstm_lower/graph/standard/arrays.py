@@ -338,6 +338,10 @@ class TensorScatter(Standard):
 class ScatterND(Scatter): ...
 
 
+class PlainScatter(Standard, op_type="Scatter"):
+    """What ScatterElements was before opset 11."""
+
+
 class ScatterElements(Scatter):
     @property
     def axis(self) -> int | None:

@@ -75,7 +75,8 @@ class Resize(Standard):
         return text(self.attribute("keep_aspect_ratio_policy", "stretch"))
 
 
-class Upsample(Standard): ...
+class Upsample(Standard):
+    """What Resize was before opset 10."""
 
 
 class NonMaxSuppression(Standard): ...

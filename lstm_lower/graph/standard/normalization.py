@@ -22,13 +22,23 @@ class Affine(Normalization, abstract=True):
     bias = Operand(2)
 
 
+# The opset from which an attribute of a BatchNormalization says whether it trains.
+_TRAINING_MODE = 14
+
+
 class BatchNormalization(Affine):
     """Statistics over all axes but the channels'."""
 
     running_mean = Operand(3, "a running mean")
     running_variance = Operand(4, "a running variance")
     momentum = Attribute("momentum", 0.9)
-    training_mode = Attribute("training_mode", 0)
+
+    @property
+    def training_mode(self) -> bool:
+        """Whether the statistics are those of the batch; before opset 14 more outputs than Y ask for that."""
+        if self.facts.opset < _TRAINING_MODE:
+            return any(value.name for value in self.node.outputs[1:])
+        return bool(self.attribute("training_mode", 0))
 
 
 # The opset from which scale and bias of a GroupNormalization belong to channels.
