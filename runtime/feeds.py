@@ -25,7 +25,7 @@ from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.targets.fixed_sizes import name_open_sizes, open_sizes
 from lstm_lower.passes.tidy import SortPass
 from lstm_lower.records import state as training_state
-from lstm_lower.records.files import atomic_path, other_kind
+from lstm_lower.records.files import atomic_path, other_kind, protect
 from lstm_lower.records.state import StatePair
 from lstm_lower.runtime.feeds_cudnn import with_forward_outputs
 from lstm_lower.runtime.ranges import integer_range
@@ -212,6 +212,7 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
         FileNotFoundError: there is no such file.
     """
     kind = other_kind(Path(path))
+    protect(Path(path))
     if kind is not None:
         raise InvalidInputError(f"{path}: a .npz file of arrays is required, got a {kind}")
     with Path(path).open("rb") as stream:

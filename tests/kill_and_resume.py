@@ -99,9 +99,7 @@ def kill_while(folder: Path, name: str, file: str) -> bool:
         Whether the process was alive when it was killed.
     """
     process = subprocess.Popen(command(folder, name), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    partial = folder / name / f".{file}.partial"
-    partial.unlink(missing_ok=True)
-    while process.poll() is None and not partial.exists():
+    while process.poll() is None and not any((folder / name).glob(f".{file}.*.lstm-lower/*")):
         time.sleep(0.0002)
     process.kill()
     return process.wait() == -signal.SIGKILL

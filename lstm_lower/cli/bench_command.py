@@ -136,12 +136,11 @@ def bench(
             from lstm_lower.cli.bench_plot import check_plot, draw
 
             check_plot(plot)
-        for path in (plot, trace):
-            if path is not None:
-                check_place(path, model, inputs)
+        check_place(plot, trace)
         source = open_model(
             model, ImportOptions(graph_inputs, outputs, signature, weights, checkpoint, shapes, state, None)
         )
+        check_place(plot, trace)  # now that it is known what else the model consists of
         sizes = parse_dims(dim)
         feeds = read_arrays(inputs)[0] if inputs is not None else random_feeds(source, sizes, seed)
         drawn = drawn_sizes(source, sizes) if inputs is None else {}

@@ -62,7 +62,7 @@ def export(
     schedule: ScheduleOption = "auto",
     target: TargetOption = None,
     external_data: Annotated[
-        bool, typer.Option("--external-data", help="Keep weights in files of their own, <file>.data.")
+        bool, typer.Option("--external-data", help="Keep weights in files of their own, <file>.<hash>.data.")
     ] = False,
     inputs: InputsOption = None,
     outputs: OutputsOption = None,

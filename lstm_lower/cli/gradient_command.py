@@ -37,7 +37,7 @@ def gradient(
         typer.Option("--output", "-o", help="The result [default: <MODEL>.gradient.onnx].", show_default=False),
     ] = None,
     external_data: Annotated[
-        bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.data.")
+        bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.<hash>.data.")
     ] = False,
     state: StateFormOption = None,
     plugin: PluginOption = None,
@@ -58,6 +58,7 @@ def gradient(
         check_place(target)
         start = time.perf_counter()
         source = load(model)
+        check_place(target)  # now that it is known what else the model consists of
         names = None if wrt is None else [name for text in wrt for name in text.split(",")]
         result = add_gradients(source, of, names, seeds=seeds)
         seconds = time.perf_counter() - start

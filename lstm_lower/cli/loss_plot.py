@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lstm_lower.pictures import BLUE, ORANGE, PALE, picture
+from lstm_lower.records.files import own_path
 
 if TYPE_CHECKING:
     from lstm_lower.pictures import Axes
@@ -34,7 +35,7 @@ def draw(
     """
     steps = np.array([line["step"] for line in lines])
     losses = np.array([line["loss"] for line in lines], np.float64)
-    with picture(folder / "loss.png", folder / "loss.svg", height=3.5) as figure:
+    with picture(*(own_path(folder, name) for name in ("loss.png", "loss.svg")), height=3.5) as figure:
         _curves(figure.subplots(), steps, losses, epochs, batches)
 
 

@@ -40,7 +40,7 @@ from lstm_lower.cli.sources import (
     settle_state,
     state_form,
 )
-from lstm_lower.records.files import check_place, write_text
+from lstm_lower.records.files import check_place, own_path, write_text
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -67,7 +67,7 @@ def lower(
         Path | None, typer.Option("--dump-passes", metavar="DIR", help="Folder for the graph's text after every pass.")
     ] = None,
     external_data: Annotated[
-        bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.data.")
+        bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.<hash>.data.")
     ] = False,
     verify_each: Annotated[bool, typer.Option("--verify-each", help="Verify the graph after every pass.")] = False,
     repair_v2_gradient: RepairOption = False,
@@ -98,6 +98,7 @@ def lower(
         start = time.perf_counter()
         form, pairs = state_form(state)
         source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, pairs, opset))
+        check_place(path)  # now that it is known what else the model consists of
         steps = _Steps(opset, schedule, target, parse_dims(dim), repair_v2_gradient, verify_each)
         lowered = _lower(source, steps, dump_passes)
         if check:
@@ -166,7 +167,7 @@ class _Dumps:
 
     def _write(self, name: str, text: str) -> None:
         plain = "".join(character if character.isalnum() or character in "-_" else "-" for character in name)
-        write_text(self.folder / f"{self.count:03d}-{plain}.txt", text)
+        write_text(own_path(self.folder, f"{self.count:03d}-{plain}.txt"), text)
         self.count += 1
 
 

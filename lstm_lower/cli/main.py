@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import signal
 import sys
-from typing import Annotated, Any
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
 import typer.core
@@ -23,6 +28,13 @@ from lstm_lower.cli.optimize_command import optimize
 from lstm_lower.cli.report_command import report
 from lstm_lower.cli.run_command import run
 from lstm_lower.cli.train_command import train
+from lstm_lower.records.files import inputs_protected, protect
+
+# Options that name what a command writes; whatever else is a path is read.
+OUTPUTS = frozenset({"output", "out", "plot", "trace", "node_data", "dump_passes"})
+
+# Signals that ask a process to end, Ctrl-C apart: of a machine that shuts down, and of a terminal that is closed.
+_ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class _Commands(typer.core.TyperGroup):
@@ -33,8 +45,44 @@ class _Commands(typer.core.TyperGroup):
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        with console.errors(), console.of_standard_output():
+        with _signals_end(), console.errors(), console.of_standard_output():
             return super().invoke(ctx)
+
+
+class _Command(typer.core.TyperCommand):
+    """A command, which writes over none of the files that it was given to read."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with inputs_protected():
+            for name, given in ctx.params.items():
+                if name not in OUTPUTS:
+                    several = given if isinstance(given, (list, tuple)) else [given]
+                    protect(*(Path(value) for value in several if isinstance(value, (str, Path))))
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _signals_end() -> Iterator[None]:
+    """Ends a command as an error does when a signal asks for it: nothing half-written stays; exit code 128 + signal.
+
+    A signal that is ignored, as `nohup` has it, stays so. A second one ends the process at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: handler for number in _ENDINGS if (handler := signal.getsignal(number)) != signal.SIG_IGN}
+
+    def end(number: int, _: object) -> NoReturn:
+        signal.signal(number, before[signal.Signals(number)])
+        raise SystemExit(128 + number)
+
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 app = typer.Typer(
@@ -68,15 +116,15 @@ def _main(
             stream.reconfigure(errors="backslashreplace")
 
 
-app.command()(lower)
-app.command()(gradient)
-app.command()(export)
-app.command()(inspect)
-app.command()(run)
-app.command()(train)
-app.command()(check)
-app.command()(bench)
-app.command()(ops)
-app.command()(optimize)
-app.command()(report)
-app.command()(diff)
+app.command(cls=_Command)(lower)
+app.command(cls=_Command)(gradient)
+app.command(cls=_Command)(export)
+app.command(cls=_Command)(inspect)
+app.command(cls=_Command)(run)
+app.command(cls=_Command)(train)
+app.command(cls=_Command)(check)
+app.command(cls=_Command)(bench)
+app.command(cls=_Command)(ops)
+app.command(cls=_Command)(optimize)
+app.command(cls=_Command)(report)
+app.command(cls=_Command)(diff)

@@ -13,7 +13,7 @@ from lstm_lower.cli import console
 from lstm_lower.cli.options import JsonOption, ModelArgument, PluginOption, ScheduleOption
 from lstm_lower.cli.sources import StateFormOption, settle_state
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.records.files import check_place, write_text
+from lstm_lower.records.files import check_place, own_path, write_text
 
 if TYPE_CHECKING:
     from lstm_lower.passes.trace import Trace
@@ -31,7 +31,7 @@ def optimize(
         typer.Option("--dump-passes", metavar="DIR", help="Folder for the graph's text before and after every pass."),
     ] = None,
     external_data: Annotated[
-        bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.data.")
+        bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.<hash>.data.")
     ] = False,
     verify_each: Annotated[bool, typer.Option("--verify-each", help="Verify the graph after every pass.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print what was left unchanged, and why.")] = False,
@@ -55,6 +55,7 @@ def optimize(
         check_place(target)
         start = time.perf_counter()
         source = load(model)
+        check_place(target)  # now that it is known what else the model consists of
         trace = Trace(dump=dump_passes is not None)
         optimized = run_optimizer(source, schedule, trace=trace, verify_each=verify_each)
         seconds = time.perf_counter() - start
@@ -92,6 +93,6 @@ def _write_dumps(folder: Path, trace: Trace) -> None:
     """One file before the first pass, and one after every pass that changed something."""
     folder.mkdir(parents=True, exist_ok=True)
     if trace.changes:
-        write_text(folder / "000-input.txt", trace.changes[0].before or "")
+        write_text(own_path(folder, "000-input.txt"), trace.changes[0].before or "")
     for number, change in enumerate(trace.changes, 1):
-        write_text(folder / f"{number:03d}-{change.pass_name}-{change.round}.txt", change.after or "")
+        write_text(own_path(folder, f"{number:03d}-{change.pass_name}-{change.round}.txt"), change.after or "")

@@ -34,7 +34,7 @@ from lstm_lower.cli.sources import (
     state_form,
 )
 from lstm_lower.errors import InvalidInputError, LstmLowerError
-from lstm_lower.records.files import check_place, write_text
+from lstm_lower.records.files import atomic_files, check_place, write_text
 
 if TYPE_CHECKING:
     from lstm_lower.report.analysis import Analysis, Feeds
@@ -99,10 +99,11 @@ def report(
             raise InvalidInputError(
                 f"--inputs requires names of a TensorFlow graph's inputs, got {inputs}; --data takes feeds"
             )
-        check_place(target, model, data)
+        check_place(target)
         feeds = _feeds(data, dim, seed, provider, run=run)
         _, pairs = state_form(state)
         source = open_model(model, ImportOptions(inputs, outputs, signature, weights, checkpoint, shapes, pairs, opset))
+        check_place(target)  # now that it is known what else the model consists of
         analysis = analyse(source, opset, schedule, only_optimize=only_optimize)
         if feeds is not None:
             try:
@@ -137,10 +138,10 @@ def _write_node_data(folder: Path, model: str, analysis: Analysis) -> None:
     from lstm_lower.report.node_data import errors, times
 
     texts = {"times.json": times(analysis), "errors.json": errors(analysis)}
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, values in texts.items():
-        write_text(folder / name, json.dumps(values, indent=2) + "\n")
-    save(analysis.lowered, folder / model)
+    with atomic_files(folder) as made:
+        for name, values in texts.items():
+            write_text(made / name, json.dumps(values, indent=2) + "\n")
+        save(analysis.lowered, made / model)
 
 
 def _print(analysis: Analysis, target: Path, *, as_json: bool) -> None:

@@ -58,8 +58,7 @@ def run(
         from lstm_lower.runtime.session import Session
 
         loaded = load(model)
-        if output is not None:
-            check_place(output, model, inputs)
+        check_place(output)
         sizes = parse_dims(dim)
         given, recorded = (
             feeds.read_arrays(inputs) if inputs is not None else (feeds.random_feeds(loaded, sizes, seed), {})

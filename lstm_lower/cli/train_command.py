@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -120,7 +119,7 @@ def train(
     """Train a model that holds one training step, or with --loss and --optimizer any other ONNX model.
 
     The folder gets checkpoint.safetensors, best.safetensors, metrics.jsonl (a line per step), epochs.jsonl and a plot
-    of the loss. Run the command again to go on after an interruption; Ctrl-C saves first.
+    of the loss. Run the command again to go on after an interruption; Ctrl-C, SIGTERM and SIGHUP save first.
     """
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.runtime import feeds
@@ -166,6 +165,8 @@ def train(
             schedule, warmup, every, factor, patience, min_delta, epochs, source.batches(order)
         )
         if tensorboard:
+            if (out / "events").is_symlink():
+                raise InvalidInputError(f"--tensorboard requires a folder of the run, got the link {out / 'events'}")
             callbacks.append(TensorBoard(out / "events"))
         options |= {"optimizer": optimizer, "clip_norm": clip_norm, "accumulate": accumulate, "monitor": monitor}
         options |= {} if loss is None else {"loss": loss, "trainable": trainable}
@@ -185,15 +186,15 @@ def train(
         ):
             for text in unread:
                 _note(f"not read from {text}")
-            finished = _go(run, epochs, save_every, None if options["schedule"] is not None else learning_rate)
-            _end(run, out, finished=finished, plot=plot, as_json=as_json)
-        if not finished:
+            ended = _go(run, epochs, save_every, None if options["schedule"] is not None else learning_rate)
+            _end(run, out, finished=ended is None, plot=plot, as_json=as_json)
+        if ended is not None:
             _note("interrupted and saved; the same command continues")
-            raise typer.Exit(130)
+            raise typer.Exit(128 + ended)
 
 
-def _go(run: Fit, epochs: int, save_every: int, learning_rate: float | None) -> bool:
-    """Trains, with progress, until all epochs are done or it is interrupted; whether all are done."""
+def _go(run: Fit, epochs: int, save_every: int, learning_rate: float | None) -> int | None:
+    """Trains, with progress, until all epochs are done or a signal ends it, which is returned."""
     from lstm_lower.runtime.training import signals
 
     assert run.run is not None
@@ -202,18 +203,18 @@ def _go(run: Fit, epochs: int, save_every: int, learning_rate: float | None) -> 
         _note(run.run.note)
     if run.resumed and run.history.stopped is not None:
         _note(f"nothing to do: the run in {run.run.folder} has ended early, {run.history.stopped}")
-        return True
+        return None
     if run.resumed and run.progress.epoch >= epochs:
         _note(f"nothing to do: the run in {run.run.folder} has done {trainer.steps} steps; more epochs would go on")
-        return True
+        return None
     if run.resumed:
         _note(f"resumed at step {trainer.steps}" + ("" if total is None else f" of {total}"))
         if learning_rate is not None and learning_rate != trainer.learning_rate:
             _note(f"learning rate {learning_rate} from here on, {trainer.learning_rate} before")
             trainer.learning_rate = learning_rate
     run.callbacks.append(_watch_finite())
-    with signals.collected([signal.SIGINT, signal.SIGTERM]) as caught:
-        return run.go(epochs, save_every, lambda: bool(caught))
+    with signals.collected(signals.ENDINGS) as caught:
+        return None if run.go(epochs, save_every, lambda: bool(caught)) else caught[0]
 
 
 def _end(run: Fit, out: Path, *, finished: bool, plot: bool, as_json: bool) -> None:

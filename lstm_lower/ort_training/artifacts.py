@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.ort_training import onnxblock
 from lstm_lower.ort_training.onnxblock import blocks
 from lstm_lower.passes.malformed import malformed_models_explained
+from lstm_lower.records.files import atomic_files
 from lstm_lower.records.model_files import load, save, to_proto
 
 
@@ -110,13 +112,19 @@ def generate_artifacts(
         with onnxblock.empty_base(next(x.version for x in proto.opset_import if x.domain in ("", "ai.onnx"))):
             updates(block.parameters())
     training, evaluation = block.to_model_proto()
-    save(training, folder / f"{prefix}training_model.onnx")
-    save(evaluation, folder / f"{prefix}eval_model.onnx")
-    onnxblock.save_checkpoint(block.parameters(), folder / f"{prefix}checkpoint")
-    if nominal_checkpoint:
-        onnxblock.save_checkpoint(block.parameters(), folder / f"{prefix}nominal_checkpoint", nominal_checkpoint=True)
-    if updates is not None:
-        save(updates.to_model_proto(), folder / f"{prefix}optimizer_model.onnx")
+    # The names may begin with folders, too.
+    first = folder / f"{prefix}training_model.onnx"
+    folder, prefix = first.parent, first.name.removesuffix("training_model.onnx")
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+    with atomic_files(folder) as made:
+        save(training, made / f"{prefix}training_model.onnx")
+        save(evaluation, made / f"{prefix}eval_model.onnx")
+        onnxblock.save_checkpoint(block.parameters(), made / f"{prefix}checkpoint")
+        if nominal_checkpoint:
+            onnxblock.save_checkpoint(block.parameters(), made / f"{prefix}nominal_checkpoint", nominal_checkpoint=True)
+        if updates is not None:
+            save(updates.to_model_proto(), made / f"{prefix}optimizer_model.onnx")
 
 
 class _Training(onnxblock.TrainingBlock):

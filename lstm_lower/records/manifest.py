@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ import onnx_ir as ir
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.records import evaluation
 from lstm_lower.records import state as training_state
-from lstm_lower.records.files import write_text
+from lstm_lower.records.files import is_data_of, path_within
 from lstm_lower.records.wire import places
 
 NAME = "training.json"
 FORMAT = "lstm-lower.bundle"
 VERSION = 1
+
+# Files that a bundle may hold: models, and their data under names of ours, also of bundles of former versions.
+_FILE = re.compile(r"(init|train|eval|predict)\.onnx(\.[0-9a-f]{16})?(\.data)?")
 
 # Fields of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.name and .raw_data.
 _GRAPH, _INITIALIZER, _TENSOR_NAME, _RAW_DATA = 7, 5, 8, 9
@@ -69,38 +73,30 @@ def describe(step: ir.Model, rate: float | None, models: Mapping[str, ir.Model],
     }
 
 
-def publish(made: Path, folder: Path, description: Mapping[str, Any]) -> None:
-    """Moves complete files into a bundle's folder, the description last.
-
-    Whenever the process ends, a folder with a description is whole: that of the bundle before leaves first.
+def write(description: Mapping[str, Any], folder: Path) -> None:
+    """Writes a description into a folder.
 
     Args:
-        made: a folder on the same file system with the new files.
-        folder: the bundle's.
-        description: of the new bundle.
+        description: of a bundle.
+        folder: where its models lie.
     """
-    stale = _listed(folder / NAME)
-    (folder / NAME).unlink(missing_ok=True)
-    new = sorted(path.name for path in made.iterdir())
-    for name in stale - set(new):
-        (folder / name).unlink(missing_ok=True)
-    for name in new:
-        (made / name).replace(folder / name)
-    write_text(folder / NAME, json.dumps(description, indent=1, allow_nan=False) + "\n")
+    (folder / NAME).write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _listed(path: Path) -> set[str]:
-    """Names of the files that a description lists, as far as they are a bundle's."""
+def files_of(folder: Path) -> list[str]:
+    """Files of the bundle that a folder holds, as far as its description is one.
+
+    Names in it are anybody's: those of other files than a bundle's are left out, and so are those that lead elsewhere.
+    """
     with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError, TypeError, KeyError):
-        files = json.loads(path.read_text(encoding="utf-8"))["files"]
+        files = json.loads(path_within(folder, NAME, NAME).read_text(encoding="utf-8"))["files"]
         names = [name for entry in files.values() for name in (entry["model"], *entry["data"])]
-        return {name for name in names if isinstance(name, str) and name.split(".onnx")[0] in files}
-    return set()
+        return [name for name in names if isinstance(name, str) and _FILE.fullmatch(name)]
+    return []
 
 
 def _file(folder: Path, name: str) -> dict[str, Any]:
-    data = f"{name}.data"
-    return {"model": name, "data": [data] if (folder / data).exists() else []}
+    return {"model": name, "data": sorted(path.name for path in folder.iterdir() if is_data_of(path, name))}
 
 
 def _part(model: ir.Model, state: set[str]) -> dict[str, Any]:

@@ -21,12 +21,23 @@ from lstm_lower.graph.subgraphs import all_graphs, all_nodes
 from lstm_lower.graph.values import certain_first, declared_shape, stated
 from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.records import others
-from lstm_lower.records.files import PROTOBUF_LIMIT, atomic_path, other_kind, read_whole
+from lstm_lower.records.files import (
+    PROTOBUF_LIMIT,
+    atomic_path,
+    by_content,
+    other_kind,
+    path_within,
+    protect,
+    read_whole,
+)
 from lstm_lower.records.kinds import is_tensorflow
 from lstm_lower.records.sparse_tensors import written_out
 
 # Mark, in a model's `meta`, of one that is not as its file is: sparse tensors of that are plain ones.
 WRITTEN_OUT = "lstm_lower.written_out"
+
+# Up to this many bytes a weight stays in the model where others lie in a file of their own.
+_SMALL_BYTES = 256
 
 
 def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
@@ -61,6 +72,7 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
             raise InvalidModelError(f"{path}: an ONNX file is required, got a {kind}")
         base, label = path.parent, str(path)
         proto = onnx.ModelProto()
+        protect(path)
         data = read_whole(path)
         try:
             proto.ParseFromString(data)
@@ -184,9 +196,8 @@ def _locate(tensor: ir.ExternalTensor, folder: Path | None, label: str) -> None:
             "onnx.load(path) reads the data into the protobuf, and a path may be given in its place"
         )
     tensor.base_dir = folder
-    path = Path(os.path.realpath(folder / location.replace("\0", "?")))
-    if Path(location).is_absolute() or not path.is_relative_to(os.path.realpath(folder)):
-        raise InvalidModelError(f"{where} requires a path inside the model's folder, got {location!r}")
+    path = path_within(folder, location, where, "the model's folder")
+    protect(path)
     try:
         found = path.stat()
     except OSError:
@@ -275,8 +286,8 @@ def save(
     Args:
         model: what to write.
         path: where to.
-        external_data: keep weights in `<name>.data` beside the file; `None` does so only when the model would exceed
-            protobuf's 2 GB.
+        external_data: keep weights in `<name>.<hash>.data` beside the file, of which the hash is that of their bytes;
+            `None` does so only when the model would exceed protobuf's 2 GB.
         check: called with the path of the complete file before it takes its place; what it raises stops the writing.
 
     Raises:
@@ -289,13 +300,41 @@ def save(
     with atomic_path(path) as temporary:
         if external:
             read_attributes(as_ir)
-            with _writing():
-                ir.save(as_ir, temporary, external_data=f"{path.name}.data")
-            beside = temporary.with_name(f"{path.name}.data")
-            if beside.exists() and not beside.stat().st_size:
-                beside.unlink()  # small weights stay in the model, and a runtime in a browser refuses an empty file
+            _write_beside_data(as_ir, temporary)
         else:
             read_all(as_ir)
             temporary.write_bytes(as_proto(as_ir).SerializeToString())
         if check is not None:
             check(temporary)
+
+
+def _write_beside_data(model: ir.Model, path: Path) -> None:
+    """Writes a model and, in a file of a name of its own beside it, its weights, but for small ones."""
+    held = [value for graph in all_graphs(model) for value in graph.initializers.values()]
+    tensors = {value: value.const_value for value in held if value.const_value is not None}
+    large = {value: tensor for value, tensor in tensors.items() if tensor.nbytes > _SMALL_BYTES}
+    try:
+        for value, tensor in tensors.items():
+            if isinstance(tensor, ir.ExternalTensor) and value not in large:
+                value.const_value = _read(tensor)
+        # Without any there is no such file; a runtime in a browser refuses an empty one.
+        if large:
+            with _writing():
+                written = ir.external_data.convert_tensors_to_external(list(large.values()), path.parent, "weights")
+            data = path.with_name("weights")
+            location = by_content(data, path.name)
+            data.rename(path.with_name(location))
+            for value, tensor in zip(large, written, strict=True):
+                value.const_value = ir.ExternalTensor(
+                    location,
+                    tensor.offset,
+                    tensor.length,
+                    tensor.dtype,
+                    shape=tensor.shape,
+                    name=str(value.name),
+                    base_dir=path.parent,
+                )
+        path.write_bytes(as_proto(model).SerializeToString())
+    finally:
+        for value, tensor in tensors.items():
+            value.const_value = tensor

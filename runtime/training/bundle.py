@@ -7,11 +7,9 @@ values as a model of their own. docs/bundle.md describes the folder.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -33,7 +31,7 @@ from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.evaluation import check_unmoving, evaluation_of, prediction_of
 from lstm_lower.records import manifest
 from lstm_lower.records import state as training_state
-from lstm_lower.records.files import make_folder, remove_empty
+from lstm_lower.records.files import atomic_files, check_place
 from lstm_lower.records.model_files import save
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime.loadable import check_loadable
@@ -80,7 +78,7 @@ def export_training(
         opset: as for `lower`.
         schedule: as for `lower`.
         target: as for `lower`; `webgpu-web` for WebGPU in a browser.
-        external_data: keep weights in `<file>.data`; `None` where protobuf's 2 GB would not hold them.
+        external_data: keep weights in `<file>.<hash>.data`; `None` where protobuf's 2 GB would not hold them.
 
     Returns:
         The folder.
@@ -96,6 +94,9 @@ def export_training(
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder}: a folder is required, got a file")
+    former = manifest.files_of(folder)
+    if folder.exists():
+        check_place(*(folder / name for name in (*map(manifest.file_name, wanted), *former)))
     models: dict[File, ir.Model] = {}
     with malformed_models_explained(parts.step):
         if "init" in wanted:
@@ -114,24 +115,12 @@ def export_training(
     if "predict" in lowered:
         # Only now, so that weights stay as they are in the state, each in one place.
         parts.fill(lowered["predict"])
-    with _made(folder), tempfile.TemporaryDirectory(prefix=".bundle.", dir=folder) as made:
+    # Whenever the process ends, a folder with a description is whole.
+    with atomic_files(folder, first=manifest.NAME, gone=former) as made:
         for file, model in lowered.items():
-            path = Path(made) / manifest.file_name(file)
-            save(model, path, external_data=external_data, check=check_loadable)
-        description = manifest.describe(parts.step, parts.rate, lowered, Path(made))
-        manifest.publish(Path(made), folder, description)
+            save(model, made / manifest.file_name(file), external_data=external_data, check=check_loadable)
+        manifest.write(manifest.describe(parts.step, parts.rate, lowered, made), made)
     return folder
-
-
-@contextlib.contextmanager
-def _made(folder: Path) -> Iterator[None]:
-    """A folder, which is gone again where it was not there before and nothing comes into it."""
-    made = make_folder(folder)
-    try:
-        yield
-    except BaseException:
-        remove_empty(made)
-        raise
 
 
 def _wanted(files: Sequence[File]) -> list[File]:

@@ -1,8 +1,7 @@
 """Checkpoints: safetensors files that are whole or not there.
 
-A checkpoint is written beside its final name, synced to the disk, and renamed. Whenever the process or the machine
-stops, the file of that name is complete: the new one or the one before. The one before also stays as
-`<name>.previous`.
+Whenever the process or the machine stops, the file of that name is complete: the new one or the one before. The one
+before also stays as `<name>.previous`.
 """
 
 from __future__ import annotations
@@ -48,25 +47,11 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array], notes: Mapp
         metadata = {FORMAT: json.dumps(dict(notes))}
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"notes of a checkpoint require what JSON can hold, got others: {error}") from error
-    if files.is_special(path):
-        with files.atomic_path(path) as complete:
-            _save(arrays, complete, metadata)
-        return
-    path = files.real_path(path)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        _save(arrays, partial, metadata)
-        _sync(partial)
-        if path.exists():
-            link = path.with_name(f".{path.name}.link")
-            link.unlink(missing_ok=True)
-            _link(path, link)
-            link.replace(previous_path(path))
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    _sync(path.parent)
+    path = path if files.is_special(path) else files.real_path(path)
+    with files.atomic_path(path) as complete:
+        _save(arrays, complete, metadata)
+        if path.is_file():
+            _link(path, previous_path(complete))
 
 
 def _save(arrays: Mapping[str, Array], path: Path, metadata: dict[str, str]) -> None:
@@ -161,18 +146,6 @@ def _link(source: Path, target: Path) -> None:
         target.hardlink_to(source)
     except OSError:
         target.write_bytes(source.read_bytes())
-        _sync(target)
-
-
-def _sync(path: Path) -> None:
-    """Waits until a file, or a folder's list of names, is on the disk."""
-    if path.is_dir() and os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _safetensors() -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
-from lstm_lower.records.files import make_folder, remove_empty
+from lstm_lower.records.files import atomic_path, make_folder, own_path, remove_empty
 from lstm_lower.runtime.training import checkpoint
 from lstm_lower.runtime.training.learner import Array, Learner
 
@@ -40,19 +40,25 @@ class Run:
 
         Raises:
             InvalidInputError: another process trains there, or it is a file.
-            OSError: the folder cannot be made or written to.
+            OSError: the folder cannot be made or written to, or one of its files is a link, which leads elsewhere.
         """
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidInputError(f"{self.folder}: a folder is required for the run, got a file")
         self._made = make_folder(self.folder)
-        self.checkpoint = self.folder / "checkpoint.safetensors"
-        self.best = self.folder / "best.safetensors"
-        self.log, self.epochs = self.folder / "metrics.jsonl", self.folder / "epochs.jsonl"
+        try:
+            self.checkpoint, self.best, self.log, self.epochs, self._lock_file = (
+                own_path(self.folder, name)
+                for name in ("checkpoint.safetensors", "best.safetensors", "metrics.jsonl", "epochs.jsonl", ".lock")
+            )
+            for path in (self.checkpoint, self.best):
+                own_path(self.folder, checkpoint.previous_path(path).name)
+        except OSError:
+            remove_empty(self._made)
+            raise
         self.note: str | None = None
         self._logs = (self.log, self.epochs)
         self._streams: dict[Path, TextIO] = {}
-        self._lock_file = self.folder / ".lock"
         self._lock = _lock(self._lock_file)
 
     def __enter__(self) -> Self:
@@ -186,12 +192,13 @@ class Run:
         return f"the checkpoint {self.checkpoint} {kept}"
 
     def keep_lines(self, steps: int, epochs: int) -> None:
-        """Drops lines behind the first ones, and one that is cut off."""
+        """Drops lines behind the first ones, and one that is cut off; another name of the file keeps them all."""
         for path, count in ((self.log, steps), (self.epochs, epochs)):
             if path.exists():
                 data = path.read_bytes()
                 kept = [line for line in data.splitlines(keepends=True) if line.endswith(b"\n")][:count]
-                os.truncate(path, sum(map(len, kept)))
+                with atomic_path(path) as complete:
+                    complete.write_bytes(b"".join(kept))
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

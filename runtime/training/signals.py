@@ -8,18 +8,24 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+# Signals that ask a process to end: Ctrl-C, a machine that shuts down, a terminal that is closed.
+ENDINGS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 
 @contextlib.contextmanager
 def collected(numbers: Sequence[signal.Signals]) -> Iterator[list[int]]:
     """Collects the first of some signals, so that a step can end; the next one does what it did before.
 
-    Python hands signals to its main thread only; in another one nothing is collected.
+    Python hands signals to its main thread only; in another one nothing is collected. A hangup that is ignored, as
+    `nohup` has it, stays so.
     """
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
         return
     before = {number: signal.getsignal(number) for number in numbers}
+    if (hangup := getattr(signal, "SIGHUP", None)) is not None and before.get(hangup) == signal.SIG_IGN:
+        del before[hangup]
 
     def stop(number: int, _: Any) -> None:
         caught.append(number)

@@ -43,7 +43,7 @@ class TensorBoard(Callback):
         self._folder.mkdir(parents=True, exist_ok=True)
         now = time.time()
         name = f"events.out.tfevents.{now:.6f}.{platform.node()}.{os.getpid()}"
-        self._records = self._writer((self._folder / name).open("wb"))
+        self._records = self._writer((self._folder / name).open("xb"))
         self._write(fit, file_version="brain.Event:2")
         # Tells TensorBoard to drop what came from a process that was killed later than at this step.
         start = self._event.SessionLog(status=self._event.SessionLog.START)

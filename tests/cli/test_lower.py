@@ -36,13 +36,6 @@ def test_lower_names_its_result_after_the_model(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.lowered.onnx", "train.onnx"]
 
 
-def test_lower_in_place(tmp_path: Path) -> None:
-    source = tmp_path / "train.onnx"
-    source.write_bytes(TRAIN.read_bytes())
-    succeed("lower", source, "-o", source)
-    only_standard(source)
-
-
 def test_an_output_of_unknown_rank_is_named(tmp_path: Path) -> None:
     """onnx's checker refuses it without its name."""
     node = helper.make_node("Reshape", ["x", "shape"], ["y"])
@@ -76,7 +69,8 @@ def test_lower_with_external_data(tmp_path: Path) -> None:
     source = tmp_path / "model.onnx"
     onnx.save(single_node_model("BlockLSTM", kwargs, constants=("w",)), source)
     succeed("lower", source, "-o", tmp_path / "low.onnx", "--external-data")
-    assert (tmp_path / "low.onnx.data").stat().st_size >= kwargs["w"].nbytes
+    (data,) = tmp_path.glob("low.onnx.*.data")
+    assert data.stat().st_size >= kwargs["w"].nbytes
     only_standard(tmp_path / "low.onnx")
     succeed("check", source, "--lowered", tmp_path / "low.onnx")
 

@@ -148,10 +148,12 @@ def fifo(folder: Path) -> str:
         (link, "a path inside the model's folder"),
         (hard_link, "a regular file of its own, got another name of a file"),
         (fifo, "a regular file of its own, got a pipe: 'pipe'"),
-        (lambda _: "", "a regular file of its own"),
-        (lambda _: ".", "a regular file of its own"),
+        (lambda _: "", "a path inside the model's folder"),
+        (lambda _: ".", "a path inside the model's folder"),
+        (lambda _: "C:w.bin", "a path inside the model's folder"),
+        (lambda _: "..\\b\\w.bin", "a path inside the model's folder"),
     ],
-    ids=["up", "absolute", "link", "hard link", "fifo", "empty", "folder"],
+    ids=["up", "absolute", "link", "hard link", "fifo", "empty", "folder", "drive", "backslash"],
 )
 def test_places_that_onnx_does_not_allow(folders: Path, location: Callable[[Path], str], message: str) -> None:
     path = write(as_initializer(external("w", location=location(folders))), folders)

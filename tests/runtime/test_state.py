@@ -51,7 +51,7 @@ def test_defaults_are_no_constants() -> None:
 def test_external_data_is_loaded_late(tmp_path: Path) -> None:
     model, data = char_lstm()
     model_io.save(model, tmp_path / "train.onnx", external_data=True)
-    assert (tmp_path / "train.onnx.data").is_file()
+    assert len(list(tmp_path.glob("train.onnx.*.data"))) == 1
     trainer = ll.Trainer(tmp_path / "train.onnx")
     assert trainer.step(data).loss == pytest.approx(float(recorded_char_lstm()["out:loss:0"]), rel=1e-5)
 

@@ -13,12 +13,13 @@ import dataclasses
 import glob
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, Literal
 
 import numpy as np
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower.records.files import path_within, protect
 from lstm_lower.records.wire import DamageError, varint
 from lstm_lower.tensorflow.files import messages, table, values
 from lstm_lower.tensorflow.files.checksums import crc32c, masked, unmasked
@@ -106,7 +107,12 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise InvalidInputError(
             f"checkpoint requires a prefix with {path.name}.index beside it, or a folder with a checkpoint, got {path}"
         )
-    return _Bundle(found) if _beside(found, ".index").is_file() else _Tables(found, _tables(found))
+    index = _beside(found, ".index")
+    if index.is_file():
+        protect(index, *found.parent.glob(f"{glob.escape(found.name)}.data-?????-of-?????"))
+        return _Bundle(found)
+    protect(*_tables(found))
+    return _Tables(found, _tables(found))
 
 
 def find_checkpoint(path: Path) -> Path | None:
@@ -139,10 +145,13 @@ def _beside(prefix: Path, ending: str) -> Path:
 def _in_folder(folder: Path) -> Path | None:
     record = folder / "checkpoint"
     if record.is_file():
+        protect(record)
         state = messages.parse_text(messages.CheckpointState, record.read_bytes(), str(record))
-        written = Path(state.model_checkpoint_path)
+        written = PureWindowsPath(state.model_checkpoint_path)
         # A folder that was moved still has the old path in its record.
-        candidates = [folder / written, folder / written.name]
+        names = [written.name] if written.anchor else [state.model_checkpoint_path, written.name]
+        what = f"{record}: model_checkpoint_path"
+        candidates = [path_within(folder, name, what) for name in dict.fromkeys(names) if name]
         return next((found for path in candidates if not path.is_dir() and (found := find_checkpoint(path))), None)
     inner = folder / "variables" / "variables"
     if _beside(inner, ".index").is_file():

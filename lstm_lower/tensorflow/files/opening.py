@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, some
-from lstm_lower.records.files import other_kind
+from lstm_lower.records.files import other_kind, protect
 from lstm_lower.records.kinds import Content, Kind, content_of
 from lstm_lower.tensorflow.files import messages, saved_model
 from lstm_lower.tensorflow.files.bundle import Checkpoint, find_checkpoint, open_checkpoint
@@ -71,9 +71,11 @@ def read_file(path: Path, checkpoint: Path | None = None) -> GraphFile:
     content = _content(path)
     label = str(path)
     parse = messages.parse_text if content.text else messages.parse
+    protect(content.path)
     data = content.path.read_bytes()
     if content.kind is Kind.SAVED_MODEL:
         folder = content.path.parent
+        protect(*saved_model.files_of(folder))
         meta = saved_model.read_saved_model(data, text=content.text, label=label)
         beside = find_checkpoint(folder / "variables" / "variables")
         file = GraphFile(content.kind, label, meta.graph_def, meta, folder)

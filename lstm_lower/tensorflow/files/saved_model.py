@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError, some
@@ -18,6 +19,16 @@ _SIGNATURES = "signatures"
 
 DEFAULT_SIGNATURE = "serving_default"
 _VALUE = "VARIABLE_VALUE"
+
+# Files and folders that a SavedModel consists of; others in its folder are somebody else's.
+_FILES = ("saved_model.pb", "saved_model.pbtxt", "fingerprint.pb", "keras_metadata.pb")
+_FOLDERS = ("variables", "assets", "assets.extra")
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files that a SavedModel in a folder consists of."""
+    below = [path for name in _FOLDERS for path in (folder / name).rglob("*")]
+    return [path for path in (*(folder / name for name in _FILES), *below) if path.is_file()]
 
 
 def has_functions(meta: Any) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
+from lstm_lower.records.files import protect
 from lstm_lower.runtime.training.data.layout import Array, Field, Layout
 from lstm_lower.runtime.training.data.table import Padding, Ragged, Table
 
@@ -142,6 +143,7 @@ class _ArrowFile:
 def _opened(path: Path) -> Iterator[Any]:
     with needed_by(f"{path}: a table in columns"):
         import pyarrow as pa  # noqa: F401 (the message comes before any file is opened)
+    protect(path)
     with contextlib.closing(_ParquetFile(path) if path.suffix in PARQUET else _ArrowFile(path)) as file:
         yield file
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.records.files import leads_elsewhere, protect
 from lstm_lower.runtime import feeds
 from lstm_lower.runtime.training.data.layout import Array, Layout
 from lstm_lower.runtime.training.data.table import Padding, Table
@@ -28,9 +29,10 @@ def mapped(folder: Path, layout: Layout, padding: Padding) -> Table:
     """
     arrays = {}
     for name in layout.fields:
-        paths = [folder / f"{stem}.npy" for stem in dict.fromkeys((name, file_stem(name)))]
-        path = next((path for path in paths if path.is_file()), None)
+        stems = [stem for stem in dict.fromkeys((name, file_stem(name))) if not leads_elsewhere(stem)]
+        path = next((path for stem in stems if (path := folder / f"{stem}.npy").is_file()), None)
         if path is not None:
+            protect(path)
             try:
                 arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
             except (ValueError, EOFError, OSError) as error:
@@ -80,6 +82,7 @@ def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         InvalidInputError: it is no such file.
     """
     shapes = {}
+    protect(path)
     try:
         with zipfile.ZipFile(path) as archive:
             for entry in archive.namelist():
