@@ -66,7 +66,6 @@ def distributed(
         }
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
-        options.add_session_config_entry("session.set_denormal_as_zero", "1")
         shape = f"{T},{rows},{I},{H}"
         alone = milliseconds(ll.Trainer(step, session_options=options).step, feeds, seconds)
         figures.append({"shape": shape, "workers": 0, "ms": alone, "starting": 0.0})

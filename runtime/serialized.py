@@ -87,8 +87,6 @@ def default_options() -> ort.SessionOptions:
     """The session options used when none are given."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    # Gradients that vanish over many steps become denormal numbers, on which processors are several times slower.
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
     return options
 
 

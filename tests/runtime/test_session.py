@@ -25,6 +25,29 @@ from tests.support import forks
 from tests.support.command_line import run
 
 
+def test_denormal_numbers_stay_here_and_elsewhere() -> None:
+    # Large enough for every thread of the session's pool, which the option of onnxruntime's that drops them is for.
+    tiny = np.full((1 << 18, 3), 1e-40, np.float32)
+    (doubled,) = (
+        ll.Session(parse("agraph (float[N, 3] x) => (float[N, 3] y) { y = Add (x, x) }")).run({"x": tiny}).values()
+    )
+    np.testing.assert_array_equal(doubled, tiny + tiny)
+    assert doubled.min() > 0
+
+
+@pytest.mark.slow
+def test_the_first_session_of_a_process_leaves_its_arithmetic_alone(tmp_path: Path) -> None:
+    code = f"""if True:
+        import numpy as np, lstm_lower as ll
+        ll.Session("{forks.ROOT}/examples/onnx_saliency/digits.onnx")
+        assert np.array([1e-310]) * 1.0 > 0
+        assert np.array([1e-40], np.float32) * np.float32(1) > 0
+    """
+    environment = {**os.environ, "PYTHONPATH": str(forks.ROOT)}
+    done = forks.run(["-c", code], tmp_path, environment, seconds=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def parse(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
 
