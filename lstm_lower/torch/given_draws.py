@@ -197,12 +197,17 @@ def given(model: ir.Model) -> tuple[ir.Model, bool] | None:
 
 def _draws(node: ir.Node, facts: Facts) -> bool:
     """Whether a node draws; a Dropout of nothing is no draw in PyTorch."""
+    if std.KEPT in node.metadata_props:
+        return True
     view = facts.view(node)
     return draws(node, facts) and not (isinstance(view, std.Dropout) and facts.uniform(view.ratio) == 0)
 
 
 def _given(view: std.Standard | None, b: Builder, draw: Callable[[Expr], Expr]) -> tuple[Expr, list[Expr]]:
     """The shape of what an operator draws, and its results with other numbers."""
+    if view is not None and std.KEPT in view.node.metadata_props:
+        numbers, ratio = (b.wrap(x) for x in view.inputs if x is not None)
+        return numbers.sizes(), [draw(numbers.sizes()) < 1 - ratio]
     if isinstance(view, std.Multinomial):
         logits = b.wrap(view.data)
         sizes = b.concat([b.op(std.Shape, logits, end=1), b.ints(view.attribute("sample_size", 1))], axis=0)

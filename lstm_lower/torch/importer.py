@@ -30,10 +30,11 @@ from lstm_lower.passes.training.objective import ObjectivePass
 from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.passes.training.updates import Group
-from lstm_lower.records import holdings, origin
+from lstm_lower.records import certificate, holdings, origin
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import StatePair
 from lstm_lower.torch import causes, examples, losses, optimizers, states
+from lstm_lower.torch.autograd_comparison import Made, certified
 from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, settled, trace
 from lstm_lower.torch.interface import Operands, brief, named_tensors, numbers
@@ -63,6 +64,7 @@ def from_torch(
     dynamic_shapes: DynamicShapes = "auto",
     what: What = "train",
     schedule_steps: int | None = None,
+    check: bool = True,
 ) -> onnx.ModelProto:
     """Makes a training step of a PyTorch module, in its current mode (training or evaluation).
 
@@ -83,6 +85,9 @@ def from_torch(
         schedule_steps: total number of updates for which a scheduler that calls Python functions, such as LambdaLR, is
             run in advance; its rates become a table, and a step beyond its end fails. Schedulers with a formula need
             none.
+        check: whether to run the step once beside PyTorch, at the example, and to refuse it if its loss, outputs,
+            gradients or updates differ. What was compared is in the metadata (`lstm_lower.certificate`) and in
+            `print(trainer)`.
 
     Returns:
         A model to be handed to `ll.Trainer` or `ll.lower`. Inputs are named after `forward`'s parameters, targets
@@ -93,7 +98,8 @@ def from_torch(
 
     Raises:
         InvalidInputError: an argument does not fit.
-        UnsupportedOpError: PyTorch cannot export the module, or gradients flow through operators without a rule.
+        UnsupportedOpError: PyTorch cannot export the module, gradients flow through operators without a rule, or the
+            step does not compute what PyTorch does.
     """
     module = module_of(module)
     if what not in get_args(What):
@@ -152,6 +158,10 @@ def from_torch(
         OptimizerPass(module, optimizer, schedule_steps),
     ]
     step = run_passes(_with_states(exported, keep=what == "train"), passes)
+    if check:
+        parameters = parameter_names(module, exported.model)
+        made = Made(step, exported.traced, operands, loss, formula, targets, trained, parameters, what, optimizer)
+        certificate.write(step, certified(made))
     _tell_fixed_steps(module, step, exported, rerolling.steps)
     if evaluated is not None and evaluated is not exported:
         _record_evaluation(step, evaluated, formula, changing)

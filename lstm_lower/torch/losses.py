@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -104,6 +106,16 @@ def in_torch(loss: Any) -> Callable[..., Any] | None:
         function: Callable[..., Any] = kinds[losses.BY_NAME[loss.lower()]]
         return function
     return None if isinstance(loss, (str, Loss)) else loss
+
+
+def counterpart(loss: Loss) -> nn.Module | None:
+    """PyTorch's module of a formula of ours, if there is one."""
+    for module, (kind, names) in _MODULES.items():
+        if type(loss) is kind:
+            options = {name: getattr(loss, name) for name in names}
+            tensors = {name: torch.as_tensor(x) for name, x in options.items() if isinstance(x, np.ndarray)}
+            return module(reduction=loss.reduction, **{**options, **tensors})
+    return None
 
 
 def by_element(loss: Loss) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from numbers import Integral
@@ -115,6 +116,21 @@ def groups_of(
         return groups
     schedules = schedulers.schedules_of(scheduler, [group.steps for group in groups], schedule_steps)
     return [dataclasses.replace(group, schedule=schedule) for group, schedule in zip(groups, schedules, strict=True)]
+
+
+def stepped(optimizer: Any, copies: Mapping[int, torch.nn.Parameter]) -> None:
+    """Does one step of an optimizer, or of the one that a scheduler belongs to, on copies of parameters.
+
+    Args:
+        optimizer: either; it stays as it is.
+        copies: identity of a parameter -> its copy, with a gradient or without.
+    """
+    optimizer = getattr(optimizer, "optimizer", optimizer)
+    fresh = {id(x): copies.get(id(x), x.detach().clone()) for group in optimizer.param_groups for x in group["params"]}
+    groups = [{**group, "params": [fresh[id(x)] for x in group["params"]]} for group in optimizer.param_groups]
+    own = type(optimizer)(groups)
+    own.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    own.step()
 
 
 def _rule(kind: type[Any], options: Mapping[str, Any], *, scheduled: bool) -> Optimizer:

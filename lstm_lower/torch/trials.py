@@ -54,7 +54,7 @@ class Trials:
         # What it changes are copies; of parameters only until it is known that there are none.
         parameters = self.changed != [] or self._step.moves
         own = dict(self._step.named_buffers()) | (dict(self._step.named_parameters()) if parameters else {})
-        with _undone(self._step):
+        with undone(self._step):
             copies = copied_weights(self._step, parameters=parameters)
             results = self._run(inputs)
         states = {id(state) for state in self._step.states().values() if not state.is_complex()}
@@ -69,7 +69,7 @@ class Trials:
 
         A moving average is equal to what it begins as a copy of, and bounds may be far away.
         """
-        with _undone(self._step):
+        with undone(self._step):
             copied_weights(self._step, parameters=True)
             own = {name: x for name, x in self._step.named_parameters() if x.is_floating_point()}
             with torch.no_grad():
@@ -95,7 +95,8 @@ class Trials:
 
 
 @contextlib.contextmanager
-def _undone(step: Step) -> Iterator[None]:
+def undone(step: Step) -> Iterator[None]:
+    """Runs a module as it is written; random numbers, and what it sets on itself, are as they were afterwards."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), attributes_kept(step), eagerly(), Plainly():
         yield
 

@@ -95,6 +95,9 @@ def _dropped(b: Builder, node: ir.Node, stream: Stream) -> list[Expr]:
     groups = b.op(std.Div, count + 3, b.ints(4))
     numbers = fractions(stream.words(up_to(b, groups)), FLOAT).slice(0, count, axis=0)
     kept = b.op(std.Reshape, numbers, sizes, allowzero=1) >= ratio
+    comparison = kept.value.producer()
+    assert comparison is not None
+    comparison.metadata_props[std.KEPT] = std.BY_DRAW
     if x.shape is not None:
         kept = b.set_shape(kept, x.shape)
     # Where nothing is kept, no gradient is to be divided by 0; the share of what is kept is else no smaller.

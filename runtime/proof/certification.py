@@ -140,7 +140,8 @@ def compare(
         numbers = [_largest(array) for array in expected.values() if array is not None and array.dtype.kind in "fc"]
         scale = _SMALL * max(numbers, default=0.0) if kind == "gradient" else 0.0
         for name, array in expected.items():
-            pair = _pair(step.get(kind, {}).get(name), array, (before or {}).get(name), scale)
+            start = (before or {}).get(name) if kind == "update" else None
+            pair = _pair(step.get(kind, {}).get(name), array, start, scale)
             if pair is None:
                 continue
             error, magnitude = pair.apart(pair.actual), pair.magnitude()
@@ -161,13 +162,19 @@ def compare(
     return Comparison(errors, differences, undecided)
 
 
-def refuse_differences(model: str, framework: str, comparison: Comparison) -> None:
+def refuse_differences(
+    model: str,
+    framework: str,
+    comparison: Comparison,
+    way: str = "write what these depend on with other operations",
+) -> None:
     """Refuses a step that differs from its framework.
 
     Args:
         model: what the model is called in messages.
         framework: as in a certificate.
         comparison: of the step.
+        way: what to do instead.
 
     Raises:
         UnsupportedOpError: something differs; it is named.
@@ -179,7 +186,7 @@ def refuse_differences(model: str, framework: str, comparison: Comparison) -> No
     if told:
         raise UnsupportedOpError(
             f"{model} requires a step that computes what {framework} does at the example, got {', and '.join(told)}; "
-            "write what these depend on with other operations (check=False makes the step as it is)"
+            f"{way} (check=False makes the step as it is)"
         )
 
 
@@ -205,7 +212,8 @@ def _pair(actual: Array | None, expected: Array | None, before: Array | None, sc
     """Both results; `None` where there is neither."""
     if actual is None and expected is None:
         return None
-    zeros = np.zeros_like(expected if expected is not None else actual)
+    # No gradient counts as zeros, no update as no change.
+    zeros = np.zeros_like(expected if expected is not None else actual) if before is None else before
     return _Pair(zeros if actual is None else actual, zeros if expected is None else expected, before, scale)
 
 

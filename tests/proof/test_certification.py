@@ -84,6 +84,13 @@ def test_updates_are_compared_by_what_they_change() -> None:
     assert wrong.errors["update"]["w"] == pytest.approx(0.5, rel=1e-2)
 
 
+def test_no_update_is_no_change() -> None:
+    before = {"w": array(1.0)}
+    assert not compare({}, {"update": {"w": array(1.0)}}, before=before).differences
+    assert names(compare({}, {"update": {"w": array(1.5)}}, before=before)) == [("update", "w")]
+    assert not compare({"gradient": {"w": array(0)}}, {"gradient": {"w": None}}, before=before).differences
+
+
 def test_shapes_kinds_and_infinities() -> None:
     assert names(compare({"output": {"y": array(1)}}, {"output": {"y": array(1, 1)}}))
     assert names(compare({"output": {"y": array(1, dtype="int64")}}, {"output": {"y": array(2, dtype="int64")}}))

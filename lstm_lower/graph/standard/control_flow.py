@@ -132,6 +132,11 @@ class Bernoulli(Random):
     data = Operand(0)
 
 
+# Metadata of the comparison in a Dropout that is written out, of the numbers that it draws with what it drops: it draws
+# as the Dropout did, and can be given other numbers.
+KEPT, BY_DRAW = "lstm_lower.kept", "by draw"
+
+
 class Dropout(Random):
     """Hands its operand on unless it trains."""
 

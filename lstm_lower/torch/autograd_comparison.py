@@ -1,0 +1,418 @@
+"""A step beside PyTorch's autograd at the example: loss, outputs, gradients, and what one update makes of the state.
+
+Weights that are the same in all elements, and inputs, get other values for it on both sides: behind a gate of zero no
+gradient would be seen. Random draws are given equal. PyTorch's optimizer is handed the step's own gradients, since some
+optimizers make a whole step of what is noise in a gradient.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+
+from lstm_lower.errors import some
+from lstm_lower.graph.copies import copy_model
+from lstm_lower.graph.values import declared_shape
+from lstm_lower.passes.training.losses import Loss
+from lstm_lower.records import state as training_state
+from lstm_lower.records.certificate import Certificate, Kind
+from lstm_lower.replacement import replaced
+from lstm_lower.runtime.proof import certification
+from lstm_lower.runtime.proof.certification import Comparison, Results
+from lstm_lower.runtime.serialized import as_written, open_session
+from lstm_lower.runtime.session import Session
+from lstm_lower.runtime.values import dtype_of
+from lstm_lower.torch import losses, optimizers
+from lstm_lower.torch.causes import first_line
+from lstm_lower.torch.export import Traced
+from lstm_lower.torch.given_draws import BY_SHAPE, PLAN, PLANS, GivenDraws, given
+from lstm_lower.torch.interface import Operands, checked_loss, copied_weights, named_tensors, numbers
+from lstm_lower.torch.trials import undone
+from lstm_lower.torch.variation import Variation
+
+Array = np.ndarray[Any, Any]
+
+_FRAMEWORK = f"PyTorch {torch.__version__}"
+# How often weights are moved in their last places, and by how many of these.
+_MOVES, _PLACES = 3, 4
+# Targets that nobody gave an example of lie between these: what probabilities, counts and plain numbers may be.
+_LOWEST, _HIGHEST = 0.25, 0.75
+# Namespaces of operators whose gradients are PyTorch's own, or written by us.
+_OF_PYTORCH = {"aten", "prims", "prim", "onnx_symbolic", "higher_order", "quantized_decomposed", "torchvision"}
+
+
+class NotComparedError(Exception):
+    """There is nothing to compare; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """A step and what it was made of.
+
+    Attributes:
+        step: with its updates.
+        traced: the trace that it is of.
+        operands: the example inputs.
+        loss: as `from_torch` takes it.
+        formula: our formula of it, or an output's name.
+        targets: the example targets.
+        trained: names of the parameters that are to have gradients.
+        names: identity of each parameter -> its name.
+        what: see `from_torch`.
+        optimizer: see there.
+    """
+
+    step: ir.Model
+    traced: Traced
+    operands: Operands
+    loss: Any
+    formula: Loss | str
+    targets: Sequence[Tensor]
+    trained: Collection[str]
+    names: Mapping[int, str]
+    what: str
+    optimizer: Any
+
+    @property
+    def module(self) -> nn.Module:
+        """The module."""
+        return self.traced.step.module
+
+
+def certified(made: Made) -> Certificate:
+    """What a comparison of a step with PyTorch has shown.
+
+    Raises:
+        UnsupportedOpError: something differs; it is named.
+    """
+    try:
+        beside = _Beside(made)
+        comparison = beside.compared()
+    except NotComparedError as error:
+        return Certificate(not_compared={"the step": str(error)})
+    certification.refuse_differences(type(made.module).__name__, _FRAMEWORK, comparison, **_way(made.traced))
+    return certification.certificate(_FRAMEWORK, beside.sizes(), comparison, beside.left_out)
+
+
+def _way(traced: Traced) -> dict[str, str]:
+    """What to do about a difference, where the module calls operators that others have registered."""
+    graphs = [part.graph for part in traced.program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
+    called = {node.target for graph in graphs for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+    foreign = sorted({op._schema.name for op in called if op.namespace not in _OF_PYTORCH})
+    if not foreign:
+        return {}
+    return {
+        "way": f"a trace does not see the gradients of operators that torch.library registers ({some(foreign)}): call "
+        "their torch.autograd.Function in forward instead"
+    }
+
+
+class _Beside:
+    """A step and its module, with the same weights, inputs and draws.
+
+    Attributes:
+        left_out: what is not compared -> why.
+    """
+
+    def __init__(self, made: Made) -> None:
+        self.left_out: dict[str, str] = {}
+        self._made, self._step = made, made.traced.step
+        self._state = training_state.read(made.step)
+        self._inputs = [_varied(x) for x in made.operands.tensors]
+        self._variation = Variation(made.module, made.step)
+        self._draws: GivenDraws | None = None
+        # Parameters by the names that the step has for them.
+        named = {made.names.get(id(x), ""): x for x in made.module.parameters()}
+        self._parameters: dict[str, Tensor] = {name: x for name, x in named.items() if name in made.trained}
+        values = [node.meta.get("val") for node in made.traced.program.graph.nodes]
+        self._narrow = any(getattr(value, "dtype", None) in (torch.bfloat16, torch.float16) for value in values)
+        self._targets: Sequence[Tensor] = made.targets
+        self._measure = self._loss()
+
+    def sizes(self) -> dict[str, Sequence[int]]:
+        """The example's shapes."""
+        return {name: list(x.shape) for name, x in self._examples()}
+
+    def compared(self) -> Comparison:
+        """The comparison; with draws that are all alike only where others say nothing."""
+        with self._variation.of_module():
+            model, told = given(self._made.step) or (self._made.step, True)
+            session = self._opened(model)
+            if model is self._made.step:
+                return self._comparison(session, told)
+            for plan in PLANS:
+                self._draws = GivenDraws(plan)
+                comparison = self._comparison(session, told)
+                if not comparison.differences or (plan is BY_SHAPE and self._draws.matched and not self._narrow):
+                    break
+            return comparison
+
+    def _comparison(self, session: Any, told: bool) -> Comparison:
+        expected = self._of_module_or_example()
+        if self._draws is not None and self._draws.unknown:
+            raise NotComparedError("forward draws random numbers that no other side can be given")
+        got = self._of_step(session, told)
+        before = {
+            name: numbers(_real(x)).copy() for name, x in (*self._step.states().items(), *self._parameters.items())
+        }
+        updates = {
+            name: x
+            for name, x in expected["update"].items()
+            if x is not None and name in before and (name in got["update"] or not _same(x, before[name]))
+        } | self._updates(got, expected["gradient"])
+        return certification.compare(
+            got, {**expected, "update": updates}, moved=self._moved, before=before, narrow=self._narrow
+        )
+
+    # PyTorch's side.
+
+    def _loss(self) -> Callable[..., Any] | None:
+        """The loss in PyTorch; `None` where the module returns it."""
+        formula = self._made.formula
+        if isinstance(formula, str) and self._step.loss is None:
+            return None
+        if self._step.loss is not None:
+            traced: Callable[..., Any] = self._step.loss
+            return traced
+        assert isinstance(formula, Loss)
+        function = losses.in_torch(self._made.loss) or losses.counterpart(formula)
+        if function is None:
+            raise NotComparedError(f"the loss {type(formula).__name__} is none of PyTorch's")
+        return functools.partial(_of_first, function)
+
+    def _of_module_or_example(self) -> Results:
+        """With the example as it is where a module does not take other numbers."""
+        with contextlib.suppress(Exception):
+            found = self._of_module()
+            loss = found["loss"]["loss"]
+            if loss is not None and np.isfinite(loss).all():
+                return found
+        self._inputs = list(self._made.operands.tensors)
+        try:
+            return self._of_module()
+        except Exception as error:
+            raise NotComparedError(f"PyTorch fails with {first_line(error)}") from error
+
+    def _of_module(self) -> dict[Kind, dict[str, Array | None]]:
+        with self._run() as (named, loss, wanted):
+            gradients = _gradients(loss, wanted)
+            update: dict[str, Array | None] = {}
+            if self._made.what == "train":
+                # Copies, since what a module changes is undone.
+                update = {name: numbers(x).copy() for name, x in self._step.states().items() if not x.is_complex()}
+            outputs: dict[str, Array | None] = {name: numbers(x).copy() for name, x in named.items() if x is not loss}
+        return {
+            "loss": {"loss": numbers(loss).reshape(())},
+            "output": outputs,
+            "gradient": {name: None if x is None else numbers(_real(x)) for name, x in gradients.items()},
+            "update": update,
+        }
+
+    @contextlib.contextmanager
+    def _run(self) -> Iterator[tuple[dict[str, Tensor], Tensor, Mapping[str, Tensor]]]:
+        """Outputs and loss of the module, and what gradients are taken of."""
+        inputs = [x.detach().clone() for x in self._inputs]
+        wanted: dict[str, Tensor] = self._parameters if self._made.what in ("train", "gradients") else {}
+        if self._made.what == "input_gradient":
+            wanted = {
+                name: x.requires_grad_()
+                for name, x in zip(self._made.operands.names, inputs, strict=True)
+                if x.is_floating_point()
+            }
+        with undone(self._step), _weights_kept(self._step), self._draws or contextlib.nullcontext():
+            copied_weights(self._step, parameters=False)
+            # A leaf may be changed in place; a parameter of a group of its own may not.
+            args, kwargs = self._made.operands.filled([x.view_as(x) if x.requires_grad else x for x in inputs])
+            result = self._made.module(*args, **kwargs)
+            flat = [x for _, x in named_tensors("", result)]
+            names = self._step.names.outputs[self._step.loss is not None :]
+            named = dict(zip(names, flat, strict=True))
+            if self._measure is None:
+                loss = named[str(self._made.formula)]
+            else:
+                self._targets = self._targets or self._drawn_targets(flat)
+                loss = checked_loss(self._measure(result, *(x.clone() for x in self._targets)))
+            yield named, loss, wanted
+
+    def _moved(self) -> Sequence[Results]:
+        """Results from weights that differ in their last places."""
+        found: list[Results] = []
+        generator = torch.Generator().manual_seed(0)
+        own = [x for x in self._made.module.parameters() if x.is_floating_point()]
+        kept = [x.detach().clone() for x in own]
+        for _ in range(_MOVES):
+            try:
+                for x in own:
+                    share = 2 * torch.rand(x.shape, generator=generator).to(x.device) - 1
+                    x.data.mul_(
+                        1 + share.to(torch.promote_types(x.dtype, torch.float32)) * _PLACES * torch.finfo(x.dtype).eps
+                    )
+                with contextlib.suppress(Exception):
+                    found.append(self._of_module())
+            finally:
+                for x, values in zip(own, kept, strict=True):
+                    x.data.copy_(values)
+        return found
+
+    # The step's side.
+
+    def _opened(self, model: ir.Model) -> Any:
+        copy = copy_model(model)
+        options = as_written()
+        options.log_severity_level = 4
+        with self._variation.of_model(copy):
+            try:
+                session = open_session(copy, options, [("CPUExecutionProvider", {})])
+            except Exception:  # noqa: BLE001
+                try:
+                    session = Session(copy, providers=["cpu"]).ort
+                except Exception as error:
+                    raise NotComparedError(f"onnxruntime fails with {first_line(error)}") from error
+        if any(dtype_of(declared) is None for declared in (*session.get_inputs(), *session.get_outputs())):
+            raise NotComparedError("it takes or returns numbers of a dtype that numpy has not")
+        return session
+
+    def _of_step(self, session: Any, told: bool) -> Results:
+        known = {value.name for value in session.get_inputs()}
+        feeds = {name: numbers(x) for name, x in self._examples() if name in known}
+        if self._draws is not None:
+            feeds[PLAN] = np.asarray(self._draws.plan)
+        pairs = self._state.pairs
+        wanted = [value.name for value in session.get_outputs()]
+        try:
+            results = dict(zip(wanted, session.run(wanted, feeds), strict=True))
+        except Exception as error:
+            raise NotComparedError(f"onnxruntime fails with {first_line(error)}") from error
+        if self._draws is not None:
+            shapes = [results[name] for name in wanted[len(self._made.step.graph.outputs) :]]
+            self._draws.matched = told and [len(x) for x in shapes] == [len(x) for x in self._draws.shapes]
+        gradients = {name.removeprefix("grad/"): x for name, x in results.items() if name.startswith("grad/")}
+        return {
+            "loss": {"loss": results[str(self._state.loss)].reshape(())},
+            "output": results,
+            "gradient": gradients,
+            "update": {pair.input: results[pair.output] for pair in pairs if pair.output is not None},
+        }
+
+    def _examples(self) -> list[tuple[str, Tensor]]:
+        """Inputs and targets by name."""
+        names = ["target"] if len(self._targets) == 1 else [f"target_{number}" for number in range(len(self._targets))]
+        return [*zip(self._made.operands.names, self._inputs, strict=True), *zip(names, self._targets, strict=True)]
+
+    def _drawn_targets(self, results: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Targets of the shapes that the step declares, with numbers that its loss takes."""
+        inputs = {str(value.name): value for value in self._made.step.graph.inputs}
+        outputs = {str(value.name): value for value in self._made.step.graph.outputs}
+        shapes = [(inputs.get(name), x) for name, x in zip(self._made.operands.names, self._inputs, strict=True)]
+        shapes += [(outputs.get(name), x) for name, x in zip(self._step.names.outputs, results, strict=False)]
+        sizes = {
+            dim: size
+            for value, x in shapes
+            for dim, size in zip((value and declared_shape(value)) or (), x.shape, strict=False)
+        }
+        drawn: list[Tensor] = []
+        for number in itertools.count():
+            value = inputs.get(f"target_{number}") or (inputs.get("target") if number == 0 else None)
+            if value is None:
+                return drawn
+            shape = [dim if isinstance(dim, int) else sizes.get(dim) for dim in declared_shape(value) or ()]
+            if any(size is None for size in shape) or value.dtype is None:
+                raise NotComparedError(f"example_targets are required, whose shapes '{value.name}' does not tell")
+            drawn.append(_target(value.dtype, [size for size in shape if size is not None], results[0]))
+        raise AssertionError
+
+    def _updates(self, got: Results, gradients: Mapping[str, Array | None]) -> dict[str, Array]:
+        """What PyTorch's optimizer makes of the weights, given the step's gradients; none where autograd has none."""
+        if self._made.what != "train":
+            return {}
+        if not optimizers.is_torch(self._made.optimizer):
+            self.left_out["updates of weights"] = "the optimizer is none of PyTorch's"
+            return {}
+        exact = {name: x for name, x in self._parameters.items() if x.dtype in (torch.float32, torch.float64)}
+        if len(exact) < len(self._parameters):
+            self.left_out["updates of weights in half precision"] = "they are rounded otherwise"
+        taken = {
+            name: None if gradients[name] is None else _like(got["gradient"].get(name), x) for name, x in exact.items()
+        }
+        copies = {name: nn.Parameter(x.detach().clone()) for name, x in self._parameters.items()}
+        for name, x in taken.items():
+            copies[name].grad = x
+        try:
+            optimizers.stepped(self._made.optimizer, {id(x): copies[name] for name, x in self._parameters.items()})
+        except Exception as error:  # noqa: BLE001
+            self.left_out["updates of weights"] = f"PyTorch's optimizer fails with {first_line(error)}"
+            return {}
+        return {name: numbers(copies[name]) for name in exact}
+
+
+def _of_first(loss: Callable[..., Any], result: Any, *targets: Tensor) -> Any:
+    return loss(named_tensors("", result)[0][1], *targets)
+
+
+def _varied(x: Tensor) -> Tensor:
+    """Other numbers in place of equal ones, as examples of shapes have."""
+    if not x.is_floating_point() or x.numel() < 2 or bool((x != x.flatten()[0]).any()):
+        return x
+    return torch.rand(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype).to(x.device)
+
+
+def _target(dtype: ir.DataType, shape: Sequence[int], prediction: Tensor) -> Tensor:
+    if dtype.is_floating_point():
+        shares = torch.rand(list(shape), generator=torch.Generator().manual_seed(1))
+        return (_LOWEST + (_HIGHEST - _LOWEST) * shares).to(torch.from_numpy(np.zeros(0, dtype.numpy())).dtype)
+    classes = prediction.shape[1] if prediction.dim() > 1 else prediction.numel()
+    count = int(np.prod(shape))
+    return (torch.arange(count) % max(classes, 1)).reshape(list(shape)).to(torch.int64)
+
+
+def _same(a: Array, b: Array) -> bool:
+    return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+
+
+def _like(array: Array | None, x: Tensor) -> Tensor:
+    return torch.zeros_like(x) if array is None else torch.from_numpy(np.array(array)).to(x)
+
+
+def _real(x: Tensor) -> Tensor:
+    """Complex numbers as pairs."""
+    return torch.view_as_real(x.detach().resolve_conj()) if x.is_complex() else x
+
+
+def _gradients(loss: Tensor, wanted: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
+    """Gradients of a loss, those included that functions add up themselves in their backward."""
+    if not wanted or not loss.requires_grad:
+        return dict.fromkeys(wanted)
+    before = {name: x.grad for name, x in wanted.items()}
+    try:
+        for x in wanted.values():
+            x.grad = None
+        found: Sequence[Tensor | None] = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+        added = [x.grad for x in wanted.values()]
+    finally:
+        for name, x in wanted.items():
+            x.grad = before[name]
+    both = zip(wanted, found, added, strict=True)
+    return {name: dx if more is None else more if dx is None else dx + more for name, dx, more in both}
+
+
+@contextlib.contextmanager
+def _weights_kept(step: nn.Module) -> Iterator[None]:
+    """Undoes what a module changes of its parameters, and computes nothing twice for the sake of memory."""
+    kept = [(x, x.detach().clone()) for x in step.parameters() if not x.requires_grad]
+    plain = staticmethod(lambda function, _preserve, *operands: function(*operands))
+    try:
+        with replaced(torch.utils.checkpoint.CheckpointFunction, "apply", plain):
+            yield
+    finally:
+        for x, values in kept:
+            x.data.copy_(values)

@@ -1,0 +1,195 @@
+"""What `from_torch` compares with autograd: what differs is refused by name, what is right passes and is recorded."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import pytest
+
+import lstm_lower as ll
+from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
+from lstm_lower.passes.gradients.registry import differentiates
+from lstm_lower.records import certificate
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from torch import nn  # noqa: E402
+from torch.autograd import Function  # noqa: E402
+
+from lstm_lower.torch import optimizers  # noqa: E402
+
+
+class Spike(Function):
+    """A step, with a gradient all the same."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return dy / (1 + x**2)
+
+
+class Net(nn.Module):
+    def __init__(self, function: Callable[[Any], Any] = torch.tanh) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.function = nn.Linear(4, 3), nn.Linear(3, 2), function
+
+    def forward(self, x: Any) -> Any:
+        return self.b(self.function(self.a(x)))
+
+
+def compared(step: onnx.ModelProto) -> certificate.Certificate:
+    found = certificate.parse({entry.key: entry.value for entry in step.metadata_props})
+    assert found is not None
+    return found
+
+
+def test_loss_outputs_gradients_and_updates_are_compared() -> None:
+    net = Net()
+    x, y = torch.randn(5, 4), torch.randn(5, 2)
+    step = ll.from_torch(net, x, "mse", torch.optim.Adam(net.parameters(), 0.1), example_targets=y)
+    found = compared(step)
+    names = ["a.weight", "a.bias", "b.weight", "b.bias"]
+    assert {kind: list(each) for kind, each in found.errors.items()} == {
+        "loss": ["loss"],
+        "output": ["output"],
+        "gradient": names,
+        "update": names,
+    }
+    assert found.worst()[2] < 1e-5
+    assert found.framework == f"PyTorch {torch.__version__}"
+    assert found.sizes == {"x": [5, 4], "target": [5, 2]}
+    assert not found.not_compared
+    assert "certificate: 1 loss, 1 output, 4 gradients, 4 updates compared with PyTorch" in repr(ll.Trainer(step))
+    unchecked = ll.from_torch(net, x, "mse", check=False)
+    assert all(entry.key != certificate.METADATA_KEY for entry in unchecked.metadata_props)
+
+
+_LIBRARIES = []
+
+
+def registered(kind: str) -> Callable[[Any], Any]:
+    """An operator that keeps the gradient of `Spike` from a trace."""
+    library = torch.library.Library(f"certificate_{kind}", "DEF")
+    _LIBRARIES.append(library)
+    library.define("spike(Tensor x) -> Tensor")
+    library.impl("spike", Spike.apply, kind)
+    if kind == "AutogradCPU":
+        library.impl("spike", lambda x: (x > 0).to(x.dtype), "CompositeExplicitAutograd")
+    operator: Callable[[Any], Any] = getattr(torch.ops, f"certificate_{kind}").spike
+    return operator
+
+
+@pytest.mark.parametrize("kind", ["CompositeImplicitAutograd", "AutogradCPU"])
+def test_gradients_that_a_trace_does_not_see_are_refused(kind: str) -> None:
+    net = Net(registered(kind))
+    with pytest.raises(UnsupportedOpError, match=r"'a\.weight' \(no gradient in the step\), 'a\.bias'.*::spike\)"):
+        ll.from_torch(net, torch.randn(5, 4), "mse", what="gradients")
+
+
+def test_a_wrong_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(differentiates._found, std.Tanh, lambda op, n: [n.dy * n.b.op(std.Tanh, n.x())])  # noqa: ARG005
+    with pytest.raises(UnsupportedOpError, match=r"another gradient of 'a\.weight' \(a difference of .*check=False"):
+        ll.from_torch(Net(), torch.randn(5, 4), "mse")
+    assert ll.from_torch(Net(), torch.randn(5, 4), "mse", check=False)
+
+
+def test_a_wrong_update_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = optimizers._rule
+    monkeypatch.setattr(
+        optimizers, "_rule", lambda kind, options, **k: rule(kind, {**options, "weight_decay": 0.1}, **k)
+    )
+    net = Net()
+    with pytest.raises(UnsupportedOpError, match=r"another update of 'a\.weight'"):
+        ll.from_torch(net, torch.randn(5, 4), "mse", torch.optim.SGD(net.parameters(), 0.1))
+
+
+class Odd(nn.Module):
+    """What has other gradients than its operations, or none, or noise in their place."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.kind = kind
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.norm, self.drop = nn.BatchNorm1d(4), nn.Dropout(0.4)
+        self.gate = nn.Parameter(torch.zeros(4))
+        if kind == "hook":
+            self.a.weight.register_hook(lambda dx: 3 * dx)
+        if kind == "tied":
+            self.c = nn.Linear(4, 4)
+            self.c.weight = self.a.weight
+        if kind == "frozen":
+            self.a.weight.requires_grad_(False)  # noqa: FBT003
+
+    def forward(self, x: Any) -> Any:
+        y = self.a(x)
+        if self.kind == "straight":
+            y = y + (y.round() - y).detach()
+        if self.kind == "norm":
+            y = self.norm(y)
+        if self.kind == "dropout":
+            y = self.drop(self.drop(y).tanh()) + torch.randn_like(y)
+        if self.kind == "gate":
+            y = x[:, :4] + self.gate * y
+        if self.kind == "tied":
+            y = self.c(y.relu())
+        if self.kind == "ties":
+            y = torch.stack([y, y, -y]).amax(0).relu()
+        if self.kind == "kink":
+            y = (y - y.detach()).relu() + y
+        if self.kind == "checkpoint":
+            y = torch.utils.checkpoint.checkpoint(self.a, y, use_reentrant=True)
+        return self.b(y)
+
+
+_KINDS = ["straight", "norm", "dropout", "gate", "tied", "ties", "kink", "checkpoint", "hook", "frozen"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", _KINDS)
+def test_what_is_right_passes(kind: str) -> None:
+    odd = Odd(kind)
+    optimizer = torch.optim.SGD([x for x in odd.parameters() if x.requires_grad], 0.1, momentum=0.9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = compared(ll.from_torch(odd, torch.zeros(6, 4), "cross_entropy", optimizer))
+    assert not found.not_compared
+    assert {"a.bias", "b.weight"} <= found.errors["update"].keys()
+    assert ("a.weight" in found.errors["gradient"]) == (kind != "frozen")
+    assert found.worst()[2] < 1e-3
+
+
+def test_the_optimizer_and_the_module_stay_as_they_were() -> None:
+    net = Net()
+    x = torch.randn(5, 4)
+    optimizer = torch.optim.Adam(net.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+    net(x).sum().backward()
+    optimizer.step()
+    scheduler.step()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    gradients = [parameter.grad.clone() for parameter in net.parameters()]
+    moments = optimizer.state_dict()["state"][0]["exp_avg"].clone()
+    ll.from_torch(net, x, "mse", scheduler)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert all(torch.equal(x.grad, dx) for x, dx in zip(net.parameters(), gradients, strict=True))
+    assert torch.equal(optimizer.state_dict()["state"][0]["exp_avg"], moments)
+    assert scheduler.last_epoch == 1
+
+
+def test_what_is_not_compared_is_said() -> None:
+    found = compared(ll.from_torch(Net(), torch.randn(5, 4), "mse", "adam"))
+    assert found.not_compared == {"updates of weights": "the optimizer is none of PyTorch's"}
+    found = compared(ll.from_torch(nn.LSTM(4, 3), torch.randn(5, 2, 4), "ctc"))
+    assert "example_targets are required" in found.not_compared["the step"]
