@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lstm_lower import telemetry
+from lstm_lower import forks, telemetry
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, UnsupportedOpError
 
 if TYPE_CHECKING:
@@ -77,11 +77,12 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "raw_ops":
-        return import_module("lstm_lower.raw_ops")
-    if name not in _LAZY:
+    if name != "raw_ops" and name not in _LAZY:
         raise AttributeError(f"module 'lstm_lower' has no attribute {name!r}")
-    value = getattr(import_module(_LAZY[name]), name)
+    with forks.uncut():
+        if name == "raw_ops":
+            return import_module("lstm_lower.raw_ops")
+        value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 

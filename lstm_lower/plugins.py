@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
+from lstm_lower import forks
 from lstm_lower.errors import InvalidInputError
 
 # A package offers ops by an entry point of this group, whose module registers them when it is imported.
@@ -24,10 +25,11 @@ _contributors: set[str] = set()
 
 def load_package(package: str) -> None:
     """Imports every module of a package, and of the packages in it; each registers what it defines."""
-    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-        importlib.import_module(module.name)
-        if module.ispkg:
-            load_package(module.name)
+    with forks.uncut():
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+            importlib.import_module(module.name)
+            if module.ispkg:
+                load_package(module.name)
 
 
 def load_installed() -> bool:
@@ -81,10 +83,11 @@ def _import(what: str, module: str, hint: str, *, file: bool = False) -> None:
     """Imports a module, or executes a file as a module named after its path, which no other module is."""
     requirement = f"{what} requires a module that can be imported and registers ops"
     try:
-        if file:
-            _execute(module)
-        else:
-            importlib.import_module(module)
+        with forks.uncut():
+            if file:
+                _execute(module)
+            else:
+                importlib.import_module(module)
     # Whoever ends the process when imported is no better than who raises.
     except (Exception, SystemExit) as error:
         raise InvalidInputError(f"{requirement}, got {type(error).__name__}: {error}; {hint}") from error

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import onnx
 import onnx_ir as ir
 
+from lstm_lower.forks import Held
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.malformed import Source, malformed_models_explained
 from lstm_lower.records import attachments
 from lstm_lower.records.model_files import load, to_proto
+
+_NEVER = 1 << 30
+
+
+def _hold_old_collections() -> Callable[[], None]:
+    before = gc.get_threshold()
+    gc.set_threshold(before[0], _NEVER, _NEVER)
+
+    def restore() -> None:
+        # Whoever has set other thresholds meanwhile keeps them.
+        if gc.get_threshold()[1:] == (_NEVER, _NEVER):
+            gc.set_threshold(*before)
+
+    return restore
+
+
+# Holds back the garbage collector's walks over objects that survived one, which a growing graph sets off.
+#
+# Young objects, those of other threads too, are collected as ever. On 20,000 nodes the walks over all objects take
+# 2.1 of 4.7 s, those over the middle generation 0.1 of 2.5 s; `gc.freeze` takes only the objects from before out of
+# them, and without any collection it takes longer: what is left behind falls out of the caches.
+_old_collections_held = Held(_hold_old_collections)
 
 
 def run_passes(
@@ -31,7 +52,7 @@ def run_passes(
         LstmLowerError: what the passes raise of the model.
         InvalidModelError: the model is malformed.
     """
-    with _old_collections_held(), malformed_models_explained(source):
+    with _old_collections_held, malformed_models_explained(source):
         model = copy_model(source) if isinstance(source, ir.Model) else load(source)
         context = Context(model)
         constants = attachments.references(model)
@@ -51,37 +72,6 @@ def transform(source: Source, steps: Iterable[Pass]) -> onnx.ModelProto | ir.Mod
         LstmLowerError: what the passes raise of the model.
         InvalidModelError: the model is malformed.
     """
-    with _old_collections_held():
+    with _old_collections_held:
         model = run_passes(source, steps)
         return model if isinstance(source, ir.Model) else to_proto(model)
-
-
-# Those who hold back collections now, and the thresholds before the first of them.
-_lock = threading.Lock()
-_holders = 0
-_before = gc.get_threshold()
-_NEVER = 1 << 30
-
-
-@contextlib.contextmanager
-def _old_collections_held() -> Iterator[None]:
-    """Holds back the garbage collector's walks over objects that survived one, which a growing graph sets off.
-
-    Young objects, those of other threads too, are collected as ever. On 20,000 nodes the walks over all objects take
-    2.1 of 4.7 s, those over the middle generation 0.1 of 2.5 s; `gc.freeze` takes only the objects from before out of
-    them, and without any collection it takes longer: what is left behind falls out of the caches.
-    """
-    global _holders, _before  # noqa: PLW0603 (the collector is the process's)
-    with _lock:
-        if not _holders:
-            _before = gc.get_threshold()
-            gc.set_threshold(_before[0], _NEVER, _NEVER)
-        _holders += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _holders -= 1
-            # Whoever has set other thresholds meanwhile keeps them.
-            if not _holders and gc.get_threshold()[1:] == (_NEVER, _NEVER):
-                gc.set_threshold(*_before)

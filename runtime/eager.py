@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from lstm_lower import dims, signatures
+from lstm_lower import dims, forks, signatures
 from lstm_lower.declarations import Slot
 from lstm_lower.dtypes import DTYPES, is_complex, native, parts_of
 from lstm_lower.errors import InvalidInputError, requires
@@ -194,7 +194,7 @@ def _session(
     output_dtypes: tuple[ir.DataType, ...],
     known: Known,
 ) -> Any:
-    with _lock:
+    with forks.uncut(), _lock:
         model = _model(defined[0], signature, dict(attributes), output_dtypes, known)
         options = default_options()
         lowered = ir.to_proto(lower(model))

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.forks import Held
 from lstm_lower.graph.copies import detach_names
 from lstm_lower.graph.edit import fix_initializers
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes
@@ -38,6 +39,20 @@ WRITTEN_OUT = "lstm_lower.written_out"
 
 # Up to this many bytes a weight stays in the model where others lie in a file of their own.
 _SMALL_BYTES = 256
+
+
+def _silence() -> Callable[[], None]:
+    logger = logging.getLogger("onnx_ir.serde")
+    before, logger.disabled = logger.disabled, True
+
+    def restore() -> None:
+        logger.disabled = before
+
+    return restore
+
+
+# onnx_ir logs values of unknown dtype, which inference will find, and undefined ones, which our verifier names.
+_quiet = Held(_silence)
 
 
 def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
@@ -86,7 +101,7 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         raise InvalidModelError(f"{label}: an ONNX model requires opset imports, got none")
     try:
         plain = written_out(proto, label, lambda tensor: _locate(tensor, base, label))
-        with _quiet():
+        with _quiet:
             loaded = ir.from_proto(plain)
         if plain is not proto:
             loaded.meta[WRITTEN_OUT] = True
@@ -234,7 +249,7 @@ def as_proto(model: ir.Model) -> onnx.ModelProto:
     Raises:
         InvalidModelError: the model holds what a protobuf cannot, such as a text that is no Unicode.
     """
-    with _writing(), _quiet():
+    with _writing(), _quiet:
         return ir.to_proto(model)
 
 
@@ -247,17 +262,6 @@ def _writing() -> Iterator[None]:
     except Exception as error:
         got = _first_line(error)
         raise InvalidModelError(f"a model that can be written is required, got one that {got}") from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """onnx_ir logs values of unknown dtype, which inference will find, and undefined ones, which our verifier names."""
-    logger = logging.getLogger("onnx_ir.serde")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def read_all(model: ir.Model) -> None:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
+from lstm_lower import forks
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.operator_versions import changes
 from lstm_lower.graph.subgraphs import subgraphs_of
@@ -80,7 +81,9 @@ def _loads(node: onnx.NodeProto, version: int, inputs: Sequence[onnx.ValueInfoPr
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        # onnxruntime holds locks of its own meanwhile.
+        with forks.uncut():
+            ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except NoKernel:
         return False
     except Exception:  # noqa: BLE001 (onnxruntime's exceptions have no common base)
