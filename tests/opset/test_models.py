@@ -391,7 +391,7 @@ def test_doubles_are_normalised_as_doubles() -> None:
 
 
 def test_the_default_of_an_input_is_no_constant() -> None:
-    """onnx's converter of older models infers sizes, and takes such a default for what is always fed."""
+    """Old models, too, say what may be fed by defaults."""
     nodes = [
         helper.make_node("Range", ["start", "limit", "step"], ["r"]),
         helper.make_node("Gather", ["r", "last"], ["y"]),

@@ -247,7 +247,7 @@ def test_sizes_that_inference_names_differ_between_two_bodies() -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_names_that_the_converter_of_old_models_uses_twice() -> None:
+def test_what_an_old_form_becomes_in_two_bodies_has_other_names() -> None:
     text = """<ir_version: 7, opset_import: ["" : 11]>
     g (float[3,2,2] x, float[2,2] s, float[2,2] w) => (float[2,2] p, float[2,2] q) {{
       p = Scan <num_scan_inputs = 1, {body}> (s, x)
@@ -267,10 +267,7 @@ def test_names_that_the_converter_of_old_models_uses_twice() -> None:
 @pytest.mark.parametrize("axis", ["<axis = 0>", "<axis = 1>", ""])
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
 def test_results_of_old_forms_that_bodies_read(op: str, axis: str) -> None:
-    """onnx's converter fails where a graph within reads what it writes behind a Softmax, and leaves a Hardmax.
-
-    In a body it does not know of a captured value which axis is the last.
-    """
+    """A graph within reads what becomes of the node, and knows of a captured value which axis is the last."""
     model = onnx.parser.parse_model(f"""<ir_version: 7, opset_import: ["" : 11]>
     g (float[3,2] x, float[2,2] w, bool c) => (float[3,2,2] p, float[2,2] q) {{
       u = {op} {axis} (w)
