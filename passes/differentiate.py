@@ -22,8 +22,6 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.passes.base import Context, Pass
-from lstm_lower.passes.batch_statistics import BatchStatisticsPass
-from lstm_lower.passes.bernoulli import BernoulliPass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.decompositions.fourier import is_inexact
 from lstm_lower.passes.driver import transform
@@ -35,7 +33,7 @@ from lstm_lower.passes.gradients.reverse import Reverse
 from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.passes.pipeline import OptimizePass
-from lstm_lower.passes.scatter import OrderedScatterPass
+from lstm_lower.passes.targets.stock import StockKernelsPass
 
 __all__ = ["GradientPass", "gradient", "gradient_passes"]
 
@@ -98,7 +96,7 @@ def gradient_passes(
     of: str = "loss", wrt: Sequence[str] | str | None = None, *, seeds: bool = False, optimize: bool = True
 ) -> list[Pass]:
     """The passes that `gradient` runs, for a pipeline of one's own; without `optimize` loops are as rules make them."""
-    adding = [GradientPass(of, wrt, seeds=seeds), OrderedScatterPass(), BatchStatisticsPass(), BernoulliPass()]
+    adding = [GradientPass(of, wrt, seeds=seeds), StockKernelsPass()]
     return [*preparing_passes(), *adding, *([OptimizePass()] if optimize else []), LeadingStepsPass()]
 
 

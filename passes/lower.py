@@ -11,8 +11,6 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.passes.base import MODIFIED, Pass
-from lstm_lower.passes.batch_statistics import BatchStatisticsPass
-from lstm_lower.passes.bernoulli import BernoulliPass
 from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.complex_numbers.real_parts import RealPartsPass
 from lstm_lower.passes.composites import LowerCompositesPass, is_to_lower, unsupported_nodes
@@ -22,10 +20,10 @@ from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import OptimizePass, Trace, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
-from lstm_lower.passes.scatter import OrderedScatterPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.targets.fixed_sizes import FixedSizesPass
 from lstm_lower.passes.targets.legalize import DecomposeForTargetPass, legalizing_passes
+from lstm_lower.passes.targets.stock import StockKernelsPass
 from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import (
     NameOutputsPass,
@@ -168,9 +166,7 @@ def lowering_passes(
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
         *([DecomposeForTargetPass(aim)] if aim is not None else []),
         RealPartsPass(),
-        OrderedScatterPass(),
-        BatchStatisticsPass(),
-        BernoulliPass(),
+        StockKernelsPass(),
         *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace, on_processors=aim is None))] if optimize else []),
         LeadingStepsPass(),
         *(legalizing_passes(aim) if aim is not None else []),

@@ -8,11 +8,10 @@ import operator
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import replace
-from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
+from lstm_lower.passes.decompositions.decompose import DecomposePass
 
 _HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -27,23 +26,46 @@ class MeansOfNothingPass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites, at every nesting level."""
-        means = [node for node in all_nodes(model.graph) if std.ReduceMean.matches(node)]
-        modified = [self._rewrite(node) for node in means]
-        return ir.passes.PassResult(model, any(modified))
+        facts = self.context.space.facts
 
-    def _rewrite(self, node: ir.Node) -> bool:
-        space = self.context.space
-        op = std.ReduceMean.of(node, space.facts)
-        b = Builder.before(node, space)
-        x = b.wrap(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
-        if op is None or x is None or x.shape is None or op.axes is None or not x.dtype.is_floating_point():
-            return False
-        if all(isinstance(x.shape[axis], int) and x.shape[axis] for axis in op.axes):
-            return False
-        wide = x.cast(ir.DataType.FLOAT) if x.dtype in _HALVES else x
-        total = wide.sum(op.axes, keepdims=bool(op.keepdims))
-        count = functools.reduce(operator.mul, [x.size(axis) for axis in op.axes], b.ints(1))
-        mean = total / count.reshape().cast(wide.dtype)
-        replace(node.outputs[0], mean.cast(x.dtype).value, space)
-        detach(node)
-        return True
+        def rewritten(node: ir.Node) -> bool:
+            view = std.ReduceMean.of(node, facts) if std.ReduceMean.matches(node) else None
+            return view is not None and _may_be_of_nothing(view)
+
+        if not any(map(rewritten, all_nodes(model.graph))):
+            return ir.passes.PassResult(model, modified=False)
+        return _ByCountPass(rewritten).share(self.context)(model)
+
+
+class _ByCountPass(DecomposePass):
+    def formula(self, node: ir.Node, builder: Builder) -> list[Expr] | None:
+        view = std.ReduceMean.of(node, builder.facts)
+        return None if view is None else mean_by_count(view, builder)
+
+
+def mean_by_count(view: std.ReduceMean, b: Builder) -> list[Expr]:
+    """The sum over the number of elements: NaN where there are none."""
+    x, axes = b.wrap(view.data), view.axes
+    assert axes is not None
+    wide = x.cast(ir.DataType.FLOAT) if x.dtype in _HALVES else x
+    total = wide.sum(axes, keepdims=bool(view.keepdims))
+    count = functools.reduce(operator.mul, [x.size(axis) for axis in axes], b.ints(1))
+    return [(total / count.reshape().cast(wide.dtype)).cast(x.dtype)]
+
+
+def is_of_nothing(view: std.ReduceMean) -> bool:
+    """Whether there are surely no elements in what a mean of floats is of."""
+    shape, axes = view.shape(), view.axes
+    return _is_of_floats(view) and shape is not None and axes is not None and any(shape[axis] == 0 for axis in axes)
+
+
+def _may_be_of_nothing(view: std.ReduceMean) -> bool:
+    shape, axes = view.shape(), view.axes
+    if not _is_of_floats(view) or shape is None or axes is None:
+        return False
+    return not all(isinstance(shape[axis], int) and shape[axis] for axis in axes)
+
+
+def _is_of_floats(view: std.ReduceMean) -> bool:
+    dtype = view.dtype()
+    return dtype is not None and dtype.is_floating_point()

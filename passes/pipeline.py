@@ -17,8 +17,6 @@ from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Context, Pass
-from lstm_lower.passes.batch_statistics import BatchStatisticsPass, InlineStatisticsPass
-from lstm_lower.passes.bernoulli import BernoulliPass
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.loops.accumulator_joining import AccumulatorJoining
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
@@ -61,6 +59,7 @@ from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.targets.stock import InlineForKernelsPass, StockKernelsPass
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass, StatedDefaultsPass, UniqueNamesPass, VerifyPass
 from lstm_lower.passes.trace import Trace
 
@@ -300,13 +299,12 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
         SortPass(),
         VerifyPass(),
         ConvertOpsetPass(),
-        InlineStatisticsPass(),
+        InlineForKernelsPass(),
         NameOutputsPass(),
         UniqueNamesPass(),
         StatedDefaultsPass(),
         InferShapesPass(),
-        BatchStatisticsPass(),
-        BernoulliPass(),
+        StockKernelsPass(),
         OptimizePass(schedule, trace=trace),
         LeadingStepsPass(),
     ]

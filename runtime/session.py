@@ -25,6 +25,7 @@ from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.targets.legalize import CheckTargetPass, DecomposeForTargetPass
+from lstm_lower.passes.targets.stock import InlineForKernelsPass, StockKernelsPass
 from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import casts, contracts, names
@@ -203,7 +204,7 @@ def _loadable(
         modified.append(DecomposeForTargetPass(aim, silent=silent)(loaded).modified)
         CheckTargetPass(aim, silent=silent)(loaded)
     with malformed_models_explained(loaded):
-        modified.append(LeadingStepsPass()(loaded).modified)
+        modified += [step(loaded).modified for step in (InlineForKernelsPass(), StockKernelsPass(), LeadingStepsPass())]
     modified.append(WRITTEN_OUT in loaded.meta)
     # A pipe cannot be read again.
     stays = isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified)

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.backends import opt_einsum
 
 from lstm_lower.errors import LstmLowerError, UnsupportedOpError, some
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.operator_versions import first_version
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.bernoulli import BernoulliPass
-from lstm_lower.passes.fourier import ExactFourierPass
 from lstm_lower.passes.means import MeansOfNothingPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
+from lstm_lower.passes.targets.stock import StockKernelsPass
 from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.session import Session
@@ -289,8 +289,7 @@ def write(traced: Traced) -> Exported:
         translate(model, recurrent.FORMULAS)
         WideningPass()(model)
         MeansOfNothingPass()(model)
-        ExactFourierPass()(model)
-        BernoulliPass()(model)
+        StockKernelsPass(std.DFT, std.STFT, std.Bernoulli)(model)
         # The exporter also writes operators that are newer than what it says.
         ConvertOpsetPass(at_least=max(OPSET, *(first_version(each) for each in all_nodes(model.graph))))(model)
     model = with_inner_gradients(recurrent.runnable(model))

@@ -6,14 +6,13 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.fourier import transformed
 
 INT64 = ir.DataType.INT64
 
 
-def is_inexact(node: ir.Node, facts: Facts) -> bool:
+def is_inexact(node: ir.Node, facts: std.Knowledge) -> bool:
     """Whether a node is a transform in float32 of a length that may be no power of two, and that can be rewritten."""
     framed = std.STFT.of(node, facts) if std.STFT.matches(node) else None
     if framed is not None:
@@ -28,7 +27,7 @@ def is_inexact(node: ir.Node, facts: Facts) -> bool:
     return not given and _is_rough(shape[op.axis] if op.length is None else _number(op.length, facts))
 
 
-def _frame(op: std.STFT, facts: Facts) -> object:
+def _frame(op: std.STFT, facts: std.Knowledge) -> object:
     """The length of a frame, as far as it is known."""
     if op.length is not None:
         return _number(op.length, facts)
@@ -36,7 +35,7 @@ def _frame(op: std.STFT, facts: Facts) -> object:
     return shape[0] if shape else None
 
 
-def _number(length: ir.Value, facts: Facts) -> int | None:
+def _number(length: ir.Value, facts: std.Knowledge) -> int | None:
     known = facts.constant(length)
     return None if known is None else int(known.reshape(-1)[0])
 

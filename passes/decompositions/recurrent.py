@@ -223,6 +223,22 @@ def _layer(
     return [result.cast(dtype) for result in joined]
 
 
+def with_time_first(view: std.Recurrent, b: Builder) -> list[Expr | None]:
+    """The same layer on sequences whose first axis is time, axes exchanged around it; of what is read alone."""
+    node = view.node
+    operands = [None if value is None else b.wrap(value) for value in node.inputs]
+    # X, initial_h and initial_c.
+    for index in (0, 5, 6):
+        if index < len(operands) and (batch_first := operands[index]) is not None:
+            operands[index] = batch_first.transpose(1, 0, 2)
+    attributes = {name: attribute.value for name, attribute in node.attributes.items() if name != "layout"}
+    outputs = b.ops(type(view), *operands, outputs=len(node.outputs), **attributes)
+    return [
+        output.transpose(*order) if value.uses() or value.is_graph_output() else None
+        for output, order, value in zip(outputs, _BATCH_FIRST, node.outputs, strict=False)
+    ]
+
+
 @dataclasses.dataclass(frozen=True)
 class _Sequences:
     """What cells are run over.

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.decompositions import decomposes
+from lstm_lower.passes.decompositions.recurrent import with_time_first
 from lstm_lower.passes.opset.registry import Site, before, since
 
 _D = ir.DataType
@@ -73,22 +74,11 @@ def group_normalization(site: Site) -> Sequence[Expr]:
 @before(14, std.GRU, std.LSTM, std.RNN)
 def recurrent_layout(site: Site) -> Sequence[Expr | None] | None:
     """Batch before time: axes are exchanged around the layer."""
-    layout = site.attribute("layout", 0)
+    view = site.operator.of(site.node, site.builder.facts)
+    if isinstance(view, std.Recurrent) and view.layout != 0:
+        return with_time_first(view, site.builder)
     site.drop("layout")
-    if layout == 0:
-        return None
-    inputs = [site.input(index) if site.has(index) else None for index in range(len(site.node.inputs))]
-    # X, initial_h and initial_c.
-    for index in (0, 5, 6):
-        if index < len(inputs) and (batch_first := inputs[index]) is not None:
-            inputs[index] = batch_first.transpose(1, 0, 2)
-    count = len(site.node.outputs)
-    outputs = site.builder.ops(site.operator, *inputs, outputs=count, **site.attributes())
-    orders = ((2, 0, 1, 3), (1, 0, 2), (1, 0, 2))
-    return [
-        output.transpose(*order) if value.uses() or value.is_graph_output() else None
-        for output, order, value in zip(outputs, orders, site.node.outputs, strict=False)
-    ]
+    return None
 
 
 @before(18, std.LpPool)

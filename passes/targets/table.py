@@ -32,6 +32,8 @@ class Lack:
         silent: whether the target computes it otherwise without a word, instead of leaving it to others or failing.
         fails: whether it takes such a node, and fails in a run.
         formula: what stands for it there, where that is another thing than for all that lack the operator.
+        suspected: whether a node in a function, of which attributes alone are known, may be of that form; `None` where
+            none is taken for one.
     """
 
     op: type[std.Standard]
@@ -39,7 +41,8 @@ class Lack:
     where: Callable[[Any], bool] | None = None
     silent: bool = False
     fails: bool = False
-    formula: Callable[[Any, Builder], Sequence[Expr]] | None = None
+    formula: Callable[[Any, Builder], Sequence[Expr | None]] | None = None
+    suspected: Callable[[ir.Node], bool] | None = None
 
     def holds(self, view: std.Standard) -> bool:
         """Whether a node is of that form."""

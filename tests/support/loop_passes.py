@@ -9,10 +9,8 @@ import pkgutil
 
 from lstm_lower.passes import loops
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.batch_statistics import BatchStatisticsPass
 from lstm_lower.passes.branches import ConstantBranchPass
 from lstm_lower.passes.composites import LowerCompositesPass
-from lstm_lower.passes.fourier import ExactFourierPass
 from lstm_lower.passes.gradient_preparation import CountedLoopsPass, LiftWeightsPass
 from lstm_lower.passes.gradients.grown_sequences import GrownSequencesPass
 from lstm_lower.passes.gradients.ranks import DemandedRanksPass
@@ -24,8 +22,8 @@ from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.pipeline import OptimizePass
-from lstm_lower.passes.scatter import OrderedScatterPass
 from lstm_lower.passes.shapes import InferShapesPass
+from lstm_lower.passes.targets.stock import StockKernelsPass
 from lstm_lower.passes.tidy import (
     NameOutputsPass,
     RemoveUnreadWeightsPass,
@@ -55,12 +53,10 @@ def alone(step: type[LoopPass]) -> LoopPass:
 def keeping_passes() -> dict[str, Pass]:
     """By name, every pass that leaves a model's results what they are."""
     others = [
-        BatchStatisticsPass(),
         ConstantBranchPass(),
         ConvertOpsetPass(),
         CountedLoopsPass(),
         DemandedRanksPass(),
-        ExactFourierPass(),
         ForwardScansPass(),
         GrownSequencesPass(),
         InferShapesPass(),
@@ -71,11 +67,11 @@ def keeping_passes() -> dict[str, Pass]:
         LowerCompositesPass(),
         NameOutputsPass(),
         OptimizePass(),
-        OrderedScatterPass(),
         RemoveUnreadWeightsPass(),
         SortPass(),
         StatedDefaultsPass(),
         StaticSequencesPass(),
+        StockKernelsPass(),
         UniqueNamesPass(),
         VerifyPass(),
     ]
