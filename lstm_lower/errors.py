@@ -11,8 +11,29 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 
+def shown(text: str, *, lines: bool = False) -> str:
+    """A text as a terminal or page may show it, whoever wrote the names in it.
+
+    What is not printable, as Python's `repr` has it, is written out as there: control characters, by which a name would
+    command a terminal, and marks that change the direction of what follows or take no room.
+
+    Args:
+        text: the text.
+        lines: whether ends of lines are the text's own, and stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or (lines and letter == "\n") else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
 class LstmLowerError(ValueError):
     """Base of every error that lstm-lower raises on purpose."""
+
+    def __str__(self) -> str:
+        return shown(super().__str__(), lines=True)
 
 
 class InvalidModelError(LstmLowerError):
@@ -44,6 +65,9 @@ class UnsupportedOpError(LstmLowerError):
 class LstmLowerWarning(UserWarning):
     """Something to know about a model that is made nevertheless; the command line prints it as one line."""
 
+    def __str__(self) -> str:
+        return shown(super().__str__(), lines=True)
+
 
 class NotFiniteError(LstmLowerError):
     """The loss of a training step, or a weight after it, is infinite or NaN."""
@@ -63,8 +87,8 @@ def requires(op: str, node: str | None, operand: str, what: str, got: object) ->
         what: what it requires.
         got: what came.
     """
-    where = op if node is None else f"{op} '{node}'"
-    return f"{where}: {operand} requires {what}, got {got}"
+    where = shown(op if node is None else f"{op} '{node}'")
+    return f"{where}: {shown(operand)} requires {what}, got {got}"
 
 
 def some(things: Sequence[object], most: int = 4) -> str:
@@ -75,8 +99,8 @@ def some(things: Sequence[object], most: int = 4) -> str:
         most: how many are named; one more is named rather than counted.
     """
     if len(things) <= most + 1:
-        return ", ".join(map(str, things)) or "none"
-    return f"{', '.join(map(str, things[:most]))} and {len(things) - most} more"
+        return ", ".join(shown(str(thing)) for thing in things) or "none"
+    return f"{', '.join(shown(str(thing)) for thing in things[:most])} and {len(things) - most} more"
 
 
 def repeated(names: Iterable[str]) -> list[str]:

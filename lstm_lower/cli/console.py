@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import math
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +16,23 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from lstm_lower.errors import LstmLowerError, LstmLowerWarning
+from lstm_lower.errors import LstmLowerError, LstmLowerWarning, shown
 from lstm_lower.plugins import load
+
+# Between lines of one text, of which the next one is not indented.
+_LINES = re.compile(r"(?<=.)(\n+)(?=\S)")
+
+
+class _Console(Console):
+    """A console that shows what names out of files hold, and sends a terminal none of it.
+
+    Further lines of a text are indented, so that a name with lines in it cannot pass for another message.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(_LINES.sub(r"\1  ", shown(text, lines=True)), **options)
 
 
 class _StandardOutput:
@@ -49,12 +64,12 @@ def of_standard_output() -> Iterator[None]:
 
 def out() -> Console:
     """Standard output; made anew, since tests and pipes replace the stream."""
-    return Console(file=cast("IO[str]", _StandardOutput()), highlight=False, soft_wrap=True, emoji=False)
+    return _Console(file=cast("IO[str]", _StandardOutput()), highlight=False, soft_wrap=True, emoji=False)
 
 
 def err() -> Console:
     """Standard error: progress and errors."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True, emoji=False)
+    return _Console(file=sys.stderr, highlight=False, soft_wrap=True, emoji=False)
 
 
 def print_json(data: Any) -> None:
@@ -80,7 +95,7 @@ def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = N
     for column in columns:
         grid.add_column(column, justify="right" if column in right else "left", no_wrap=True)
     for row in rows:
-        grid.add_row(*(escape(str(cell)) for cell in row))
+        grid.add_row(*(escape(shown(str(cell))) for cell in row))
     console = out()
     # In a pipe no width is known, and cut cells would be lost.
     if not console.is_terminal:

@@ -206,6 +206,7 @@ def _print_result(
     counts = collections.Counter(composite.op for composite in before.composites)
     ops = ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or nothing_to_lower(before, after)
     sizes = f"{before.nodes} -> {after.nodes} nodes, {after.loops} loops, opset {after.opset}, {seconds:.2f} s"
-    console.out().print(escape(f"{ops}: {sizes}" if counts else f"{ops}\n{sizes}"))
+    for line in [f"{ops}: {sizes}"] if counts else [ops, sizes]:
+        console.out().print(escape(line))
     if written:
         console.out().print(escape(f"wrote {target} ({console.bytes_text(target.stat().st_size)})"))

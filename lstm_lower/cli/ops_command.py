@@ -114,7 +114,8 @@ def _types(types: dict[str, list[str]]) -> str:
 
 def _print_one(described: dict[str, Any]) -> None:
     display = console.out()
-    display.print(f"[bold]{described['op']}[/]\n{escape(described['description'])}\n")
+    display.print(f"[bold]{described['op']}[/]")
+    display.print(f"{escape(described['description'])}\n")
     for section in ("inputs", "outputs"):
         rows = []
         for operand in described[section]:

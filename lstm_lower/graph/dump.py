@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.errors import shown
 from lstm_lower.graph import standard as std
 
 _INDENT = "  "
@@ -41,7 +42,7 @@ def dump(
         hashes: a cache that the caller keeps between dumps of one model, so that weights are hashed once.
     """
     writer = _Writer(node_names, {} if hashes is None else hashes)
-    return "\n".join(writer.lines(graph)) + "\n"
+    return "\n".join(map(shown, writer.lines(graph))) + "\n"
 
 
 def attribute_text(attribute: ir.Attr) -> str:

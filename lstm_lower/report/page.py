@@ -12,6 +12,8 @@ import string
 from importlib import resources
 from typing import Any
 
+from lstm_lower.errors import shown
+
 # In the order in which they stand in the page; each may use what earlier ones define.
 SCRIPTS = (
     "vendor/dagre.min.js",
@@ -46,7 +48,7 @@ def page(contents: dict[str, Any]) -> str:
     }
     return string.Template(_file("report.html")).substitute(
         policy="; ".join(f"{name} {' '.join(sources)}" for name, sources in policy.items()),
-        title=html.escape(contents["name"]),
+        title=html.escape(shown(contents["name"])),
         style=style,
         contents=_data(contents),
         licence=html.escape(_file("vendor/dagre.LICENSE")),
@@ -66,14 +68,16 @@ def _hash(text: str) -> str:
 
 def _data(contents: dict[str, Any]) -> str:
     """JSON that ends no script, whatever is in it."""
-    text = json.dumps(_finite(contents), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(_showable(contents), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _finite(data: Any) -> Any:
-    """NaN and infinities, which JSON lacks, as text."""
+def _showable(data: Any) -> Any:
+    """Texts as a page may show them, and NaN and infinities, which JSON lacks, as text."""
+    if isinstance(data, str):
+        return shown(data, lines=True)
     if isinstance(data, float) and not math.isfinite(data):
         return str(data)
     if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    return [_finite(item) for item in data] if isinstance(data, (list, tuple)) else data
+        return {_showable(key): _showable(value) for key, value in data.items()}
+    return [_showable(item) for item in data] if isinstance(data, (list, tuple)) else data

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from lstm_lower.errors import shown
 from lstm_lower.runtime.training.fitting import Callback
 from lstm_lower.runtime.training.history import Logs
 
@@ -91,5 +92,5 @@ class ProgressLines(Callback):
 
 def values_text(logs: Logs) -> str:
     """What an epoch came to, in words."""
-    shown = {name: value for name, value in logs.items() if name not in ("epoch", "learning_rate")}
-    return ", ".join(f"{'mean loss' if name == 'loss' else name} {value:.4g}" for name, value in shown.items())
+    told = {shown(name): value for name, value in logs.items() if name not in ("epoch", "learning_rate")}
+    return ", ".join(f"{'mean loss' if name == 'loss' else name} {value:.4g}" for name, value in told.items())

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.errors import some
+from lstm_lower.errors import shown, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.records.state import TrainingState
@@ -49,7 +49,7 @@ def summary(
         "weights": f"{len(weights)} of {_bytes(values[name] for name in weights)}{listed}" if weights else "none",
         **now,
     }
-    return "Trainer(" + "".join(f"\n    {name}: {value}" for name, value in rows.items()) + "\n)"
+    return "Trainer(" + "".join(f"\n    {name}: {shown(str(value))}" for name, value in rows.items()) + "\n)"
 
 
 def _readers(graph: ir.Graph, names: Sequence[str]) -> dict[str, str]:
