@@ -16,13 +16,27 @@ const DTYPES = {
   bool: ["|b1", "bool", Uint8Array],
 };
 
+const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
+
+/** A text as a terminal may have it: names in files are anybody's, and control characters in them would command it. */
+export const shown = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`);
+
+/** The files of a model in training.json, which lie in the bundle's own folder; names that lead elsewhere are refused. */
+export function filesOf(entry) {
+  return [entry.model, ...entry.data].map((name) => {
+    if (typeof name !== "string" || !/^\w[\w.-]*\.(onnx|data)$/.test(name))
+      throw new Error(`training.json requires names of .onnx and .data files beside it, got ${JSON.stringify(name)}`);
+    return name;
+  });
+}
+
 /** The arrays of a .npz file by name: `{dtype, shape, data}`. */
 export async function readNpz(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let end = bytes.length - 22;
   while (end >= 0 && view.getUint32(end, true) !== 0x06054b50) end--;
   if (end < 0) throw new Error("a .npz file of arrays is required, got another file");
-  const arrays = {};
+  const arrays = Object.create(null);
   let entry = view.getUint32(end + 16, true);
   for (let left = view.getUint16(end + 10, true); left > 0; left--) {
     const [method, size] = [view.getUint16(entry + 10, true), view.getUint32(entry + 20, true)];
@@ -53,7 +67,10 @@ export function readNpy(bytes) {
   const [dtype, [, , Kind]] = Object.entries(DTYPES).find(([, [own]]) => own === descr) ?? ["", []];
   if (!Kind || header.includes("'fortran_order': True"))
     throw new Error(`an array of numbers in C's order is required, got ${header.trim()}`);
-  const shape = header.match(/'shape':\s*\(([^)]*)\)/)[1].split(",").filter((part) => part.trim()).map(Number);
+  const [, sizes] = header.match(/'shape':\s*\(([^)]*)\)/) ?? ["", "?"];
+  const shape = sizes.split(",").filter((part) => part.trim()).map(Number);
+  if (bytes.length - start !== product(shape) * Kind.BYTES_PER_ELEMENT)
+    throw new Error(`an array of shape [${shape.join(", ")}] requires as many numbers, got ${bytes.length - start} bytes`);
   return { dtype, shape, data: new Kind(bytes.slice(start).buffer) };
 }
 
@@ -94,7 +111,6 @@ function tensorOf(ort, input, array, samples) {
   if (!fits(array.dtype, input.dtype))
     throw new Error(`input '${input.name}' requires ${input.dtype}, got an array of ${array.dtype}`);
   const axis = axisOf(input);
-  const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
   const [outer, size, inner] = [product(array.shape.slice(0, axis)), array.shape[axis], product(array.shape.slice(axis + 1))];
   const [, type, Kind] = DTYPES[input.dtype];
   const data = new Kind(outer * samples.length * inner);
@@ -144,9 +160,12 @@ export function classesOf(tensor) {
 export function putWeights(about, state, contents) {
   for (const pair of about.state) {
     if (!pair.predict) continue;
+    const { file, offset, length } = pair.predict;
     const { data } = state[pair.input];
     const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    if (bytes.length !== pair.predict.length) throw new Error(`'${pair.input}' requires ${pair.predict.length} bytes`);
-    contents[pair.predict.file].set(bytes, pair.predict.offset);
+    const content = contents[file];
+    if (!content || bytes.length !== length || !Number.isSafeInteger(offset) || offset < 0 || offset + length > content.length)
+      throw new Error(`'${pair.input}' requires a place for its ${bytes.length} bytes in a file of the model, got ${length} at ${offset} of '${file}'`);
+    content.set(bytes, offset);
   }
 }

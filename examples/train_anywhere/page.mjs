@@ -1,13 +1,13 @@
 // The page: a bundle and data come in, a loss goes down, a model goes out. `?provider=webgpu` runs it on the GPU.
 import uPlot from "uplot";
-import { batch, classesOf, feedsOf, lossOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
+import { batch, classesOf, feedsOf, filesOf, lossOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
 
 const asked = new URLSearchParams(location.search);
 const provider = asked.get("provider") ?? "wasm";
 const ort = await import(provider === "webgpu" ? "onnxruntime-web/webgpu" : "onnxruntime-web");
 
 const the = (id) => document.getElementById(id);
-const files = {};
+const files = Object.create(null);
 let about, arrays, count, state, steps, stopping;
 const losses = [];
 
@@ -41,7 +41,7 @@ async function attempt(action) {
 }
 
 async function session(file) {
-  const { model, data } = about.files[file];
+  const [model, ...data] = filesOf(about.files[file]);
   const externalData = data.map((path) => ({ path, data: files[path] }));
   return ort.InferenceSession.create(files[model], { executionProviders: [provider], externalData });
 }
@@ -120,8 +120,8 @@ function show(first, began) {
 
 /** The trained model: predict.onnx and its data, with the weights as they are now. */
 function trained() {
-  const { model, data } = about.files.predict;
-  const contents = Object.fromEntries([model, ...data].map((name) => [name, files[name].slice()]));
+  const contents = Object.create(null);
+  for (const name of filesOf(about.files.predict)) contents[name] = files[name].slice();
   putWeights(about, state, contents);
   return contents;
 }
@@ -157,7 +157,7 @@ async function load(folder) {
   };
   files["training.json"] = await get("training.json");
   const listed = JSON.parse(new TextDecoder().decode(files["training.json"])).files;
-  for (const { model, data } of Object.values(listed)) for (const name of [model, ...data]) files[name] = await get(name);
+  for (const name of Object.values(listed).flatMap(filesOf)) files[name] = await get(name);
   await begin();
 }
 

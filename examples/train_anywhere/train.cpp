@@ -2,11 +2,14 @@
 // loss falls, prints all losses and the classes as JSON, and writes the trained model, predict.onnx with its new weights, into the folder
 // from which it is started. README.md says how to compile it.
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <iostream>
 #include <iterator>
 #include <map>
@@ -37,6 +40,36 @@ const std::map<string, Dtype> DTYPES{
     {"int32", {"<i4", ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32, 4}}, {"uint8", {"|u1", ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8, 1}},
     {"bool", {"|b1", ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL, 1}}};
 
+// A text as a terminal may have it: names in files are anybody's, and control characters in them would command it.
+string shown(const string& text) {
+  std::ostringstream out;
+  for (const unsigned char letter : text)
+    if (letter >= ' ' && letter <= '~') out << letter;
+    else out << "\\x" << std::hex << std::setw(2) << std::setfill('0') << int(letter);
+  return out.str();
+}
+
+// A path in a folder or below it, of a name that stands in a file.
+string inside(const string& folder, const string& name) {
+  const std::filesystem::path path(name);
+  const bool leaves = std::any_of(path.begin(), path.end(), [](const auto& part) { return part == ".."; });
+  require(!name.empty() && !path.has_root_path() && !leaves && name.find_first_of(string("\\\0", 2)) == string::npos,
+          "a name that stays in its folder is required, got " + name);
+  return folder + "/" + name;
+}
+
+// The files of a model in training.json, which lie in the bundle's own folder.
+vector<string> filesOf(const Json& entry) {
+  vector<string> names = entry.at("data");
+  names.push_back(entry.at("model"));
+  for (const string& name : names) {
+    const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char letter) { return letter && (std::isalnum(letter) || std::strchr("_.-", letter)); });
+    const string ending = std::filesystem::path(name).extension().string();
+    require(plain && name[0] != '.' && (ending == ".onnx" || ending == ".data"), "names of .onnx and .data files beside training.json are required, got " + name);
+  }
+  return names;
+}
+
 string read(const string& path) {
   std::ifstream file(path, std::ios::binary);
   require(bool(file), "a readable file is required, got " + path);
@@ -45,7 +78,10 @@ string read(const string& path) {
 
 size_t product(vector<int64_t>::const_iterator begin, vector<int64_t>::const_iterator end) {
   size_t count = 1;
-  for (; begin != end; ++begin) count *= size_t(*begin);
+  for (; begin != end; ++begin) {
+    require(*begin >= 0 && (*begin == 0 || count <= size_t(PTRDIFF_MAX) / 16 / size_t(*begin)), "sizes of an array that can be are required");
+    count *= size_t(*begin);
+  }
   return count;
 }
 
@@ -61,12 +97,12 @@ Ort::Value tensor(const string& dtype, const vector<int64_t>& shape, const void*
 class Samples {
  public:
   Samples(const Json& input, const string& folder) : dtype_(input.at("dtype")) {
-    const string name = input.at("name"), text = read(folder + "/" + name + ".npy"), what = "input '" + name + "' requires ";
+    const string name = input.at("name"), text = read(inside(folder, name) + ".npy"), what = "input '" + name + "' requires ";
     require(text.size() > 12 && text.compare(0, 6, "\x93NUMPY") == 0, what + "a .npy file");
     const size_t before = text[6] == 1 ? 10 : 12;  // the length of the header has two bytes in version 1, four later
     size_t length = 0;
     for (size_t place = before; place-- > 8;) length = length * 256 + static_cast<unsigned char>(text[place]);
-    require(text.size() >= before + length, what + "a whole .npy file");
+    require(text.size() >= before + length && length < 1 << 16, what + "a whole .npy file");
     const string header = text.substr(before, length);
     std::smatch found;
     require(DTYPES.count(dtype_), what + dtype_ + ", which this program does not read");
@@ -118,7 +154,7 @@ void train(const string& folder, const string& data, size_t steps, size_t size) 
 #ifndef _WIN32
   setenv("ORT_DISABLE_TELEMETRY", "1", 0);  // from 1.32 on, the library for Linux reports to its maker otherwise
 #endif
-  Ort::Env environment;
+  Ort::Env environment(ORT_LOGGING_LEVEL_FATAL);  // what is wrong is in the exception
   Ort::SessionOptions options;
   const auto open = [&](const string& path) { return Ort::Session(environment, std::filesystem::path(path).c_str(), options); };
   Ort::Session init = open(folder + "/init.onnx"), step = open(folder + "/train.onnx");
@@ -156,7 +192,8 @@ void train(const string& folder, const string& data, size_t steps, size_t size) 
     values.erase(values.end() - ptrdiff_t(number == 1 ? 0 : samples.size()), values.end());
     for (const Samples& part : samples) values.push_back(part.batch((number - 1) * size, size));
     vector<Ort::Value> results = run(step, inputs, values, outputs);
-    require(results[0].GetTensorTypeAndShapeInfo().GetElementType() == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, "a loss in float32 is required");
+    const auto loss = results[0].GetTensorTypeAndShapeInfo();
+    require(loss.GetElementType() == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT && loss.GetElementCount() == 1, "a loss in float32 is required");
     losses.push_back(*results[0].GetTensorData<float>());
     require(std::isfinite(losses.back()), "step " + std::to_string(number) + ": a finite loss is required; lower the learning rate or check the data");
     for (size_t place = 0; place < moving.size(); place++) values[moving[place]] = std::move(results[place + 1]);
@@ -165,14 +202,23 @@ void train(const string& folder, const string& data, size_t steps, size_t size) 
 
   // The trained weights replace bytes of the model that predicts.
   const Json& files = about.at("files").at("predict");
-  vector<string> names = files.at("data");
-  names.push_back(files.at("model"));
   std::map<string, string> contents;
-  for (const string& name : names) contents[name] = read(folder + "/" + name);
+  for (const string& name : filesOf(files)) {
+    require(std::filesystem::symlink_status(folder + "/" + name).type() == std::filesystem::file_type::regular, "a plain file is required, got " + folder + "/" + name);
+    contents[name] = read(folder + "/" + name);
+  }
   for (size_t place = 0; place < states; place++) {
-    const Json& bytes = about.at("state")[place].at("predict");
+    const Json &pair = about.at("state")[place], &bytes = pair.at("predict");
     if (bytes.is_null()) continue;
-    contents.at(bytes.at("file")).replace(bytes.at("offset"), bytes.at("length"), static_cast<const char*>(values[place].GetTensorRawData()), bytes.at("length"));
+    const auto held = values[place].GetTensorTypeAndShapeInfo();
+    const Dtype& kind = DTYPES.at(pair.at("dtype"));
+    const size_t needed = held.GetElementCount() * kind.size;
+    string& content = contents.at(bytes.at("file"));
+    const Json &offset = bytes.at("offset"), &length = bytes.at("length");
+    const bool fits = held.GetElementType() == kind.type && offset.is_number_unsigned() && length == needed && needed <= content.size() &&
+                      offset.get<size_t>() <= content.size() - needed;
+    require(fits, "'" + pair.at("input").get<string>() + "' requires a place for its " + std::to_string(needed) + " bytes in a file of the model, got " + bytes.dump());
+    content.replace(offset.get<size_t>(), needed, static_cast<const char*>(values[place].GetTensorRawData()), needed);
   }
   for (const auto& [name, content] : contents) require(bool(std::ofstream(name, std::ios::binary) << content), "a folder that can be written is required");
 
@@ -183,8 +229,10 @@ void train(const string& folder, const string& data, size_t steps, size_t size) 
     asked.push_back(input.at("name"));
     questions.push_back(Samples(input, data).batch(0, count));
   }
-  const vector<Ort::Value> answers = run(predict, asked, questions, {about.at("predict").at("predictions")[0].at("name")});
+  const vector<Ort::Value> answers = run(predict, asked, questions, {about.at("predict").at("predictions").at(0).at("name")});
   const vector<int64_t> shape = answers[0].GetTensorTypeAndShapeInfo().GetShape();
+  const bool scored = answers[0].GetTensorTypeAndShapeInfo().GetElementType() == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT && !shape.empty() && shape.back() > 0;
+  require(scored, "a prediction of scores in float32 is required");
   const float* scores = answers[0].GetTensorData<float>();
   vector<ptrdiff_t> classes;
   for (size_t row = 0; row < product(shape.begin(), shape.end() - 1); row++, scores += shape.back())
@@ -199,6 +247,6 @@ int main(int count, char** words) try {
   train(words[1], words[2], number(3, 100), number(4, 32));
   return 0;
 } catch (const std::exception& error) {
-  std::cerr << "error: " << error.what() << "\n";
+  std::cerr << "error: " << shown(error.what()) << "\n";
   return 1;
 }

@@ -1,13 +1,13 @@
 // Trains a bundle in Node: node train.mjs BUNDLE DATA.npz [STEPS [BATCH_SIZE]]. Tells how the loss falls, prints all
 // losses and classes as JSON, and writes the trained model, predict.onnx with its new weights, into the folder from which it is started.
-import { readFile, writeFile } from "node:fs/promises";
+import { lstat, readFile, writeFile } from "node:fs/promises";
 import * as ort from "onnxruntime-node";
-import { batch, classesOf, feedsOf, lossOf, putWeights, readNpz, samplesOf, scalar } from "./arrays.mjs";
+import { batch, classesOf, feedsOf, filesOf, lossOf, putWeights, readNpz, samplesOf, scalar, shown } from "./arrays.mjs";
 
 // From 1.32 on, onnxruntime for Linux reports to its maker otherwise.
 process.env.ORT_DISABLE_TELEMETRY ??= "1";
 process.on("uncaughtException", (error) => {
-  console.error(`error: ${error.message}`);
+  console.error(`error: ${shown(error.message)}`);
   process.exit(1);
 });
 const [folder, data, ...numbers] = process.argv.slice(2);
@@ -33,9 +33,11 @@ for (let step = 0; step < steps; step++) {
   for (const pair of moving) state[pair.input] = results[pair.output];
 }
 
-const contents = {};
-for (const file of [about.files.predict.model, ...about.files.predict.data])
+const contents = Object.create(null);
+for (const file of filesOf(about.files.predict)) {
+  if (!(await lstat(`${folder}/${file}`)).isFile()) throw new Error(`a plain file is required, got ${folder}/${file}`);
   contents[file] = new Uint8Array(await readFile(`${folder}/${file}`));
+}
 putWeights(about, state, contents);
 for (const [file, bytes] of Object.entries(contents)) await writeFile(file, bytes);
 const predict = await ort.InferenceSession.create(about.files.predict.model);

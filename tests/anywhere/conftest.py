@@ -14,7 +14,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.passes.training import torch_optimizers
-from tests.anywhere.support import ROOT, Case, in_python
+from tests.anywhere.support import ROOT, Case, compiled, in_python
 
 SIZE, STEPS = 35, 100
 
@@ -28,6 +28,12 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     np.savez_compressed(folder / "data.npz", **arrays)
     losses, classes = _trained(folder / "bundle", arrays)
     return Case(request.param, folder / "bundle", folder / "data.npz", losses, classes, SIZE)
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example in C++."""
+    return compiled(tmp_path_factory.mktemp("program"))
 
 
 def _digits() -> tuple[Path, dict[str, Any]]:

@@ -22,7 +22,7 @@ import onnxruntime as ort
 import pytest
 
 import lstm_lower as ll
-from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, compiled, in_python, node
+from tests.anywhere.support import EXAMPLE, ROOT, Case, chromium, in_python, node
 from tests.support import bundles, documentation
 
 
@@ -61,11 +61,6 @@ def test_the_format_of_reduced_builds(case: Case, tmp_path: Path) -> None:
         losses, _ = in_python(folder, arrays, case.size, len(case.losses), ending="ort")
     assert losses == case.losses
     assert "Scan" in (folder / "required_operators.config").read_text()
-
-
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("program"))
 
 
 def _saved(arrays: Any, folder: Path) -> Path:
