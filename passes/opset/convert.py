@@ -52,13 +52,13 @@ class _FactsInOrder(Facts):
     """What is known of a model whose nodes are raised to forms that have views, one after the other.
 
     Attributes:
-        to_come: the nodes in older forms, of whose results only what is declared is known.
+        to_come: the nodes of ONNX in older forms, of whose results only what is declared is known.
     """
 
     def __init__(self, model: ir.Model) -> None:
         super().__init__(std.OLDEST_VIEWED)
         self.enter(*model.graph)
-        self.to_come = set(all_nodes(model.graph))
+        self.to_come = {node for node in all_nodes(model.graph) if node.domain in STANDARD_DOMAINS}
 
     def view(self, node: ir.Node | None) -> std.Standard | None:
         """The view of a node that has been raised."""

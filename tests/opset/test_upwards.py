@@ -193,6 +193,17 @@ def test_a_normalization_that_trains_goes_on_training(read: str, target: int) ->
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_the_type_of_what_another_domains_operator_makes_is_known() -> None:
+    """Old nodes of ONNX behind it ask for it."""
+    text = """<ir_version: 7, opset_import: ["" : 9, "com.microsoft" : 1]>
+    g (double[2] x) => (double[2] y) { h = com.microsoft.Gelu (x) y = Clip <max = 0.5> (h) }"""
+    model = ir.from_proto(parser.parse_model(text))
+    ConvertOpsetPass()(model)
+    bound = next(node for node in model.graph if node.op_type == "Clip").inputs[2]
+    assert bound is not None
+    assert bound.dtype == ir.DataType.DOUBLE
+
+
 def test_operands_that_do_not_fit_are_the_models_fault() -> None:
     model = model_of(
         [helper.make_node("Cast", ["x"], ["y"], to="NUMBER")], [info("x", FLOAT, 2)], [info("y", INT64, 2)], 5
