@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ import typer
 
 from benchmarks import tables
 from benchmarks.processes import environment
+from lstm_lower.runtime.training.arithmetic import processor
 
 # What makes the figures of a name. All shapes of a race are its own unless said.
 COMMANDS = {
@@ -76,17 +76,12 @@ ON_A_GPU = ("device",)
 
 def machine(packages: Sequence[str]) -> dict[str, Any]:
     """Where the figures come from."""
-    processor = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
-        processor = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), processor)
     versions = {}
     for package in packages:
         name = next((name for name in (package, f"{package}-cpu") if _is_installed(name)), None)
         if name is not None:
             versions[package] = metadata.version(name).partition("+")[0]
-    return {"processor": processor, "cpus": os.cpu_count(), **({"gpu": gpu()} if gpu() else {}), "versions": versions}
+    return {"processor": processor(), "cpus": os.cpu_count(), **({"gpu": gpu()} if gpu() else {}), "versions": versions}
 
 
 @functools.cache

@@ -9,6 +9,31 @@ from __future__ import annotations
 import collections
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+
+class AboutNode(str):
+    """A text about one node, which an error takes its data from.
+
+    Attributes:
+        op: the op's type.
+        nodes: the node's name; none of an eager call, which has no node.
+        operand: the operand or attribute at fault, or `None`.
+    """
+
+    __slots__ = ("nodes", "op", "operand")
+
+    nodes: tuple[str, ...]
+    op: str
+    operand: str | None
+
+    def __new__(cls, text: str, op: str, node: str | None, operand: str | None = None) -> Self:
+        made = super().__new__(cls, text)
+        made.op, made.nodes, made.operand = op, (() if node is None else (node,)), operand
+        return made
+
+    def __add__(self, more: str) -> AboutNode:
+        return AboutNode(f"{self}{more}", self.op, next(iter(self.nodes), None), self.operand)
 
 
 def shown(text: str, *, lines: bool = False) -> str:
@@ -30,10 +55,49 @@ def shown(text: str, *, lines: bool = False) -> str:
 
 
 class LstmLowerError(ValueError):
-    """Base of every error that lstm-lower raises on purpose."""
+    """Base of every error that lstm-lower raises on purpose. It can be sent to other processes.
+
+    Attributes:
+        nodes: names of the nodes that it is about, where it is about some.
+        op: their op type, where it is one.
+        operand: the operand, attribute or input at fault, where it is one.
+    """
+
+    nodes: tuple[str, ...]
+    op: str | None
+    operand: str | None
+
+    def __init__(self, *text: object, about: Iterable[str | LstmLowerError] = (), operand: str | None = None) -> None:
+        """Makes an error.
+
+        Args:
+            text: what is required, and what came.
+            about: the texts or errors that it was made of, where they are several.
+            operand: the operand, attribute or input at fault, where the text does not know it.
+        """
+        told = [line for line in (*text, *about) if isinstance(line, (AboutNode, LstmLowerError))]
+        super().__init__(*(str(part) if isinstance(part, AboutNode) else part for part in text))
+        self.nodes = tuple(dict.fromkeys(node for line in told for node in line.nodes))
+        self.op = _only(line.op for line in told)
+        self.operand = operand if operand is not None else _only(line.operand for line in told)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Subclasses' constructors take other things than the text.
+        return _restored, (type(self), self.args, self.__dict__)
 
     def __str__(self) -> str:
         return shown(super().__str__(), lines=True)
+
+
+def _only(values: Iterable[str | None]) -> str | None:
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
+
+
+def _restored(kind: type[LstmLowerError], text: tuple[object, ...], data: dict[str, Any]) -> LstmLowerError:
+    error = kind.__new__(kind, *text)
+    error.__dict__.update(data)
+    return error
 
 
 class InvalidModelError(LstmLowerError):
@@ -48,14 +112,16 @@ class MisfitError(InvalidInputError):
     """An operand or attribute does not fit a definition; `OpDef.bind` says of which op and node.
 
     Attributes:
-        operand: the operand or attribute at fault.
+        operand: the operand or attribute.
         what: what it requires.
         got: what came.
     """
 
+    operand: str
+
     def __init__(self, operand: str, what: str, got: object) -> None:
-        super().__init__(f"{operand} requires {what}, got {got}")
-        self.operand, self.what, self.got = operand, what, got
+        super().__init__(f"{operand} requires {what}, got {got}", operand=operand)
+        self.what, self.got = what, got
 
 
 class UnsupportedOpError(LstmLowerError):
@@ -77,7 +143,7 @@ class WorkersLostError(LstmLowerError):
     """All workers were lost, and the training state with them; the last checkpoint has it."""
 
 
-def requires(op: str, node: str | None, operand: str, what: str, got: object) -> str:
+def requires(op: str, node: str | None, operand: str, what: str, got: object) -> AboutNode:
     """Returns the text of an error in the project's one form.
 
     Args:
@@ -88,7 +154,7 @@ def requires(op: str, node: str | None, operand: str, what: str, got: object) ->
         got: what came.
     """
     where = shown(op if node is None else f"{op} '{node}'")
-    return f"{where}: {shown(operand)} requires {what}, got {got}"
+    return AboutNode(f"{where}: {shown(operand)} requires {what}, got {got}", op, node, operand)
 
 
 def some(things: Sequence[object], most: int = 4) -> str:

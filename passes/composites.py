@@ -8,7 +8,7 @@ from collections.abc import Hashable
 import onnx_ir as ir
 
 from lstm_lower import dims, opdef
-from lstm_lower.errors import LstmLowerError, UnsupportedOpError, requires
+from lstm_lower.errors import AboutNode, LstmLowerError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.edit import detach, redirect
@@ -61,7 +61,7 @@ class LowerCompositesPass(Pass):
             for graph in list(with_inner(container)):
                 modified |= lowering.graph(graph, opset)
         if lowering.reasons:
-            raise UnsupportedOpError("\n".join(lowering.reasons))
+            raise UnsupportedOpError("\n".join(map(str, lowering.reasons)), about=lowering.reasons)
         contracts.write(model, lowering.contracts)
         return ir.passes.PassResult(model, modified=modified)
 
@@ -88,9 +88,9 @@ def is_to_lower(model: ir.Model, *, stock: bool = True) -> bool:
     return origin.METADATA_KEY in model.metadata_props or any(stock or not definition.stock for definition in found)
 
 
-def unsupported_nodes(model: ir.Model) -> list[str]:
+def unsupported_nodes(model: ir.Model) -> list[AboutNode]:
     """One line for every node that is neither standard nor lowerable."""
-    reasons: list[str] = []
+    reasons: list[AboutNode] = []
     for container, _ in _graphs(model):
         for node in all_nodes(container):
             if node.domain in STANDARD_DOMAINS or node.op_identifier() in model.functions:
@@ -103,7 +103,8 @@ def unsupported_nodes(model: ir.Model) -> list[str]:
             if node.domain not in (domains := opdef.domains()):
                 known = f"domain '{node.domain}' is neither ai.onnx nor one of {', '.join(domains)}; "
                 known += "import the module that defines its ops, or name it with --plugin"
-            reasons.append(f"{node.op_type} '{node_label(node)}': {known}")
+            label = node_label(node)
+            reasons.append(AboutNode(f"{node.op_type} '{label}': {known}", node.op_type, label))
     return reasons
 
 
@@ -123,7 +124,7 @@ class _Lowering:
         self.space = space
         self.main = model.graph
         self.contracts: list[contracts.Contract] = []
-        self.reasons: list[str] = []
+        self.reasons: list[UnsupportedOpError] = []
 
     def graph(self, graph: ir.Graph, opset: int) -> bool:
         """Lowers the composite nodes of one graph (not of its subgraphs); whether there were any."""
@@ -140,7 +141,7 @@ class _Lowering:
             try:
                 self._node(node, definition, builder, templates)
             except UnsupportedOpError as error:
-                self.reasons.append(str(error))
+                self.reasons.append(error)
             except LstmLowerError:
                 raise
             except Exception as error:

@@ -274,5 +274,6 @@ def check_rules(model: ir.Model, activity: Activity) -> None:
         ways = ways if any(kind.startswith(f"{MICROSOFT}.") for kind, _ in missing) else ""
         raise UnsupportedOpError(
             f"{few_of_each(missing)}\n{ways}a rule is registered with lstm_lower.extend.differentiates; values that "
-            "need no gradient can be left out of wrt"
+            "need no gradient can be left out of wrt",
+            about=[line for _, line in missing],
         )

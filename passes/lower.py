@@ -203,7 +203,7 @@ class CheckSupportedPass(Pass):
         reasons = unsupported_nodes(model)
         if reasons:
             count = f"{len(reasons)} node{'s' if len(reasons) > 1 else ''} cannot be lowered"
-            raise UnsupportedOpError("\n  ".join([f"{count}:", *reasons]))
+            raise UnsupportedOpError("\n  ".join([f"{count}:", *reasons]), about=reasons)
         model.meta[_COMPOSITE] = self.everything or is_to_lower(model)
         imported = model.metadata_props.pop(origin.METADATA_KEY, None) is not None
         return ir.passes.PassResult(model, modified=imported)

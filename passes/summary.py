@@ -91,7 +91,7 @@ def summarize(model: ir.Model) -> Summary:
             for node, where in nodes
             if (definition := opdef.definition(node.domain, node.op_type)) is not None
         ],
-        unsupported=unsupported_nodes(model),
+        unsupported=[*map(str, unsupported_nodes(model))],
     )
 
 

@@ -17,7 +17,7 @@ from lstm_lower.dims import format_shape, is_name
 from lstm_lower.errors import InvalidInputError, InvalidModelError
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
-from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.graph.subgraphs import all_graphs, all_nodes
 from lstm_lower.passes.composites import is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.inline import InlineFunctionsPass
@@ -29,7 +29,7 @@ from lstm_lower.passes.targets.stock import InlineForKernelsPass, StockKernelsPa
 from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import casts, contracts, names
-from lstm_lower.records.model_files import WRITTEN_OUT, load
+from lstm_lower.records.model_files import WRITTEN_OUT, load, to_proto
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.captured import CapturedRuns
 from lstm_lower.runtime.empty_batches import batch_sizes, check_batches
@@ -44,6 +44,12 @@ from lstm_lower.runtime.serialized import (
 from lstm_lower.runtime.values import as_feed, dtype_of
 
 Array = np.ndarray[Any, Any]
+
+# Of `Session` and `Trainer`.
+NOT_SENT = (
+    "{} that is sent to another process, or copied, requires session_options=None, got options, which onnxruntime "
+    "writes down nowhere; send the model, and open it there with options made there"
+)
 
 __all__ = ["Session", "default_options"]
 
@@ -84,6 +90,9 @@ class Session:
             InvalidModelError: the model is malformed, or onnxruntime refuses it.
             UnsupportedOpError: the model holds ops that cannot be lowered.
         """
+        # What `__reduce__` takes; a model in memory is not kept for it.
+        self._file = Path(model).absolute() if isinstance(model, (str, os.PathLike)) else None
+        self._given_options, self._opened_with = session_options is not None, (providers, precision)
         options = default_options() if session_options is None else session_options
         if not isinstance(options, ort.SessionOptions):
             raise InvalidInputError(f"session_options requires an onnxruntime.SessionOptions, got {options!r}")
@@ -92,6 +101,7 @@ class Session:
             model = _parse(model)
         with malformed_models_explained(model):
             source, loaded = _loadable(model, chosen)
+            self._stamps = {} if self._file is None else _stamps(self._file, loaded)
             self.ort = _open(source, options, chosen)
             self._batches = batch_sizes(loaded)
         provider_names.check_loaded(self.ort, chosen)
@@ -127,7 +137,7 @@ class Session:
         wanted = self.outputs if outputs is None else arguments.names("outputs", outputs)
         unknown = [name for name in wanted if name not in self.outputs]
         if unknown:
-            raise InvalidInputError(f"output '{unknown[0]}' must be one of {self.outputs}")
+            raise InvalidInputError(f"output '{unknown[0]}' must be one of {self.outputs}", operand=unknown[0])
         arrays = self.check_feeds(feeds)
         if self._captured is not None:
             self._captured.put(arrays)
@@ -137,6 +147,22 @@ class Session:
             # onnxruntime takes no names for all.
             results = self.ort.run(wanted, arrays, run_options or quiet) if wanted else []
         return dict(zip(wanted, results, strict=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process opens it with: the bytes of its model file, the providers, the precision.
+
+        Raises:
+            InvalidInputError: there are session options, or no model file that is as it was when it was opened.
+        """
+        if self._given_options:
+            raise InvalidInputError(NOT_SENT.format("a session"))
+        if self._file is None or any(_stamp(path) != stamp or stamp is None for path, stamp in self._stamps.items()):
+            got = "a model in memory" if self._file is None else f"{self._file}, which has changed since"
+            raise InvalidInputError(
+                "a session that is sent to another process, or copied, requires a model file as it was opened, "
+                f"got {got}; send the model, and open it there: ll.Session(model)"
+            )
+        return _opened, (type(self), serialized(load(self._file)), *self._opened_with)
 
     def fitted(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """The feeds, cast and reshaped for inputs whose metadata ask for it (`lstm_lower.records.casts`)."""
@@ -157,10 +183,11 @@ class Session:
         known = self._inputs | self._optional
         for name in feeds:
             if name not in known:
-                raise InvalidInputError(f"feed '{name}' must be one of the inputs {self.inputs}")
+                raise InvalidInputError(f"feed '{name}' must be one of the inputs {self.inputs}", operand=name)
         missing = [name for name in self.inputs if name not in feeds]
         if missing:
-            raise InvalidInputError(f"input '{missing[0]}' requires a value, got nothing (missing: {missing})")
+            text = f"input '{missing[0]}' requires a value, got nothing (missing: {missing})"
+            raise InvalidInputError(text, operand=missing[0])
         given = {name: as_feed(value, known[name], f"input '{name}'") for name, value in feeds.items()}
         arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
         # The same shapes need no second look, except where a contract reads values, such as a sequence length.
@@ -174,6 +201,47 @@ class Session:
                 contract.check(arrays)
         self._checked.add(signature)
         return given
+
+
+def _opened(
+    kind: type[Session],
+    data: bytes,
+    providers: Sequence[provider_names.Provider] | provider_names.Provider | None,
+    precision: str | None,
+) -> Session:
+    return kind(data, providers, precision=precision)
+
+
+def _stamps(path: Path, model: ir.Model) -> dict[Path, tuple[int, int, int] | None]:
+    """The stamps of a model's file and of those with its weights."""
+    tensors = (value.const_value for graph in all_graphs(model) for value in graph.initializers.values())
+    outside = {Path(tensor.path) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}
+    return {file: _stamp(file) for file in (path, *outside)}
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What differs where a file is written again; nothing of what is no file that can be read again."""
+    if not path.is_file():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def serialized(model: ir.Model) -> bytes:
+    """A model as bytes, weights included.
+
+    Raises:
+        InvalidInputError: it is beyond the 2 GB that a protobuf holds.
+    """
+    try:
+        data: bytes = to_proto(model).SerializeToString()
+    except InvalidModelError:
+        raise
+    except ValueError as error:
+        raise InvalidInputError(
+            f"what is sent to another process requires a model below 2 GB: {error}; send its path, and open it there"
+        ) from error
+    return data
 
 
 def _loadable(
@@ -263,7 +331,8 @@ def _check_shapes(arrays: Mapping[str, Array], declared: Mapping[str, Any]) -> N
             continue
         if len(shape) != array.ndim:
             required = f"rank {len(shape)} {format_shape(shape)}"
-            raise InvalidInputError(f"input '{name}' requires {required}, got shape {format_shape(array.shape)}")
+            text = f"input '{name}' requires {required}, got shape {format_shape(array.shape)}"
+            raise InvalidInputError(text, operand=name)
         for axis, (wanted, size) in enumerate(zip(shape, array.shape, strict=True)):
             origin = ""
             expected = wanted
@@ -273,4 +342,4 @@ def _check_shapes(arrays: Mapping[str, Array], declared: Mapping[str, Any]) -> N
             if isinstance(expected, int) and expected != size:
                 required = f"shape {format_shape(shape)}{origin}"
                 got = f"{format_shape(array.shape)} (axis {axis})"
-                raise InvalidInputError(f"input '{name}' requires {required}, got {got}")
+                raise InvalidInputError(f"input '{name}' requires {required}, got {got}", operand=name)

@@ -140,7 +140,7 @@ def _extra_pairs(model: ir.Model, state: Mapping[str, str]) -> list[StatePair]:
 def _verified(model: ir.Model) -> onnx.ModelProto:
     reasons = unsupported_nodes(model)
     if reasons:
-        raise UnsupportedOpError("\n".join(reasons))
+        raise UnsupportedOpError("\n".join(reasons), about=reasons)
     verify(model)
     proto = ir.to_proto(model)
     schemas.register()

@@ -28,7 +28,7 @@ def known(view: std.Standard, what: str, found: tuple[int, ...] | int | None) ->
     """
     if found is None:
         text = requires(view.op_type, node_label(view.node), what, "axes known before the run", "others")
-        raise UnsupportedOpError(f"{text}: its numbers are complex")
+        raise UnsupportedOpError(text + ": its numbers are complex")
     return [found] if isinstance(found, int) else list(found)
 
 

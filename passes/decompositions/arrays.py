@@ -39,7 +39,7 @@ def same_bits(view: std.BitCast, b: Builder) -> list[Expr]:
             view.to,
         )
         raise UnsupportedOpError(
-            f"{text}; what gradients flow through is written in arithmetic (Sign, Abs, Floor, Log)"
+            text + "; what gradients flow through is written in arithmetic (Sign, Abs, Floor, Log)"
         )
     return [b.op(std.Identity, b.wrap(view.data))]
 

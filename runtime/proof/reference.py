@@ -16,7 +16,7 @@ import onnx.reference
 import onnx.reference.op_run
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError, UnsupportedOpError, requires
+from lstm_lower.errors import AboutNode, InvalidModelError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
 from lstm_lower.graph.copies import copy_model
@@ -101,9 +101,12 @@ def _prepared(model: ir.Model) -> ir.Model:
     missing = unsupported_nodes(work)
     for node, definition in composite_nodes(work.graph):
         if definition not in registry.ORACLES:
-            missing.append(f"{definition.op_type} '{node_label(node)}': no oracle is known for it")
+            label = node_label(node)
+            missing.append(
+                AboutNode(f"{definition.op_type} '{label}': no oracle is known for it", definition.op_type, label)
+            )
     if missing:
-        raise UnsupportedOpError("\n  ".join(["the model cannot be evaluated:", *missing]))
+        raise UnsupportedOpError("\n  ".join(["the model cannot be evaluated:", *missing]), about=missing)
     ConvertOpsetPass()(work)
     InferShapesPass()(work)
     # onnx.reference walks a Scan forward along axis 0 only.

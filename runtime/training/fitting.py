@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from lstm_lower.errors import InvalidInputError, NotFiniteError
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning, NotFiniteError
 from lstm_lower.runtime.training.data.layout import Batch
 from lstm_lower.runtime.training.data.prefetch import Prefetched
 from lstm_lower.runtime.training.data.source import Order, Source
@@ -131,6 +132,8 @@ class Fit:
         self._best_state: dict[str, Array] | None = None
         self._options = dict(options or {})
         self.run = None if folder is None else Run(folder)
+        sources = {"data": source, "validation": validation} if self.run is not None else {}
+        self._fingerprints = {name: held.fingerprint() for name, held in sources.items() if held is not None}
         try:
             self.resumed = self.run is not None and self._resume(self.run)
             if self.run is not None:
@@ -277,7 +280,7 @@ class Fit:
         self.progress.callbacks = [
             {"kind": type(callback).__name__, "state": callback.state_dict()} for callback in self._stateful()
         ]
-        self.run.save(self.trainer, {**self._same(), **self.progress.notes()})
+        self.run.save(self.trainer, {**self._same(), "fingerprints": self._fingerprints, **self.progress.notes()})
 
     def _same(self) -> dict[str, Any]:
         """What a run that goes on must have the same."""
@@ -324,10 +327,28 @@ class Fit:
                 raise InvalidInputError(
                     f"{path}: a state of {held['kind']} is required, got {held['state']!r:.80}"
                 ) from error
+        self._warn_of_other_data(run, notes)
         self.progress = progress
         if progress.history.best is not None:
             self.watch.best = progress.history.best.value
         return True
+
+    def _warn_of_other_data(self, run: Run, notes: Mapping[str, Any]) -> None:
+        held = notes.get("fingerprints")
+        if not isinstance(held, Mapping):
+            return
+        others = [
+            name
+            for name, now in self._fingerprints.items()
+            if now is not None and held.get(name) is not None and held[name] != now
+        ]
+        if others:
+            warnings.warn(
+                f"{run.folder}: the run goes on, and requires the same {' and '.join(others)} as before to equal one "
+                "that was not interrupted, got other samples, as many",
+                LstmLowerWarning,
+                stacklevel=3,
+            )
 
     def _stateful(self) -> list[Callback]:
         return [callback for callback in self.callbacks if type(callback).state_dict is not Callback.state_dict]

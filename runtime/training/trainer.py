@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -23,7 +24,7 @@ import onnxruntime as ort
 
 from lstm_lower import arguments
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidInputError, InvalidModelError, NotFiniteError
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerWarning, NotFiniteError
 from lstm_lower.graph.structure import verify_structure
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.malformed import malformed_models_explained
@@ -38,8 +39,9 @@ from lstm_lower.records.model_files import read_all
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.buffers import input_devices
-from lstm_lower.runtime.session import Session
+from lstm_lower.runtime.session import NOT_SENT, Session, serialized
 from lstm_lower.runtime.training import checkpoint
+from lstm_lower.runtime.training.arithmetic import arithmetic, differences
 from lstm_lower.runtime.training.bindings import Bindings
 from lstm_lower.runtime.training.device_state import DeviceState
 from lstm_lower.runtime.training.diagnosis import Diagnosed
@@ -256,6 +258,22 @@ class Trainer(Portable, Diagnosed, Trainable):
         results |= {name: held[self._read_as[name]] for name in outputs if name in self._read_as}
         return StepResult(float(loss), {name: loss if name == self.state.loss else results[name] for name in outputs})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process makes the same trainer of: the step, the state as it is now, providers, steps, rates.
+
+        Raises:
+            InvalidInputError: there are session options, which cannot be sent; or the step is beyond 2 GB.
+        """
+        if self._session_options is not None:
+            raise InvalidInputError(NOT_SENT.format("a trainer"))
+        made = {
+            "providers": self.providers or None,
+            "initial_values": self.held_state(),
+            "learning_rate": None if self.state.learning_rate is None else self._learning_rate,
+            "on_nan": self.on_nan,
+        }
+        return _made_again, (type(self), serialized(self.model), made, self.steps, self.trace_nan)
+
     def all_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Data, the state and the learning rate as they are now, by input.
 
@@ -312,11 +330,19 @@ class Trainer(Portable, Diagnosed, Trainable):
             InvalidInputError: JSON cannot hold the notes.
             OSError: nothing can be written there, or the disk is full; what was there is as it was.
         """
-        held = {"steps": self.steps, "learning_rate": self._learning_rate, "notes": dict(notes or {})}
+        held = {
+            "steps": self.steps,
+            "learning_rate": self._learning_rate,
+            "notes": dict(notes or {}),
+            "arithmetic": arithmetic(self.session.ort),
+        }
         checkpoint.write(path, self.held_state(), held)
 
     def resume(self, path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Continues from a checkpoint, bit for bit where it was written.
+        """Continues from a checkpoint, where it was written bit for bit, and in equal numbers up to rounding elsewhere.
+
+        The bits are those of a run without interruption where version of lstm-lower, version of onnxruntime, processor,
+        threads, providers and what becomes of denormal numbers are the same. A warning names what differs.
 
         Returns:
             The notes that were given to `save`.
@@ -333,6 +359,13 @@ class Trainer(Portable, Diagnosed, Trainable):
         self.steps = steps
         if self.state.learning_rate is not None:
             self.learning_rate = learning_rate
+        if others := differences(held.get("arithmetic"), arithmetic(self.session.ort)):
+            warnings.warn(
+                f"{os.fspath(path)}: goes on in numbers that may differ in their last bits from those of a run without "
+                f"interruption, which requires the same {others}",
+                LstmLowerWarning,
+                stacklevel=2,
+            )
         return notes
 
     def checked(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
@@ -385,6 +418,12 @@ class Trainer(Portable, Diagnosed, Trainable):
         if learning_rate is None and name not in defaults:
             raise InvalidInputError(f"learning_rate requires a value, since the model's '{name}' has no default")
         self.learning_rate = shortest(defaults[name or ""].numpy()) if learning_rate is None else learning_rate
+
+
+def _made_again(kind: type[Trainer], step: bytes, made: dict[str, Any], steps: int, trace_nan: bool) -> Trainer:
+    trainer = kind(onnx.load_from_string(step), **made)
+    trainer.steps, trainer.trace_nan = steps, trace_nan
+    return trainer
 
 
 def _check_state(state: TrainingState) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
 from lstm_lower.records.files import protect
+from lstm_lower.runtime.training.data.folders import fingerprint_of
 from lstm_lower.runtime.training.data.layout import Array, Field, Layout
 from lstm_lower.runtime.training.data.table import Padding, Ragged, Table
 
@@ -49,6 +50,9 @@ class ColumnShards:
                 for part, count in enumerate(file.counts):
                     self._parts.append((path, part))
                     self.counts.append(count)
+
+    def fingerprint(self) -> str:
+        return fingerprint_of(list(dict.fromkeys(path for path, _ in self._parts)))
 
     def load(self, number: int) -> Table:
         path, part = self._parts[number]

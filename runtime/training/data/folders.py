@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import zipfile
 from collections.abc import Sequence
@@ -14,6 +15,10 @@ from lstm_lower.records.files import leads_elsewhere, protect
 from lstm_lower.runtime import feeds
 from lstm_lower.runtime.training.data.layout import Array, Layout
 from lstm_lower.runtime.training.data.table import Padding, Table
+
+# Of a fingerprint: up to which size a file is read whole, and else how many bytes at each place.
+_SEEN_WHOLE = 1 << 20
+_SAMPLED_BYTES = 4096
 
 
 def file_stem(name: str) -> str:
@@ -42,6 +47,20 @@ def mapped(folder: Path, layout: Layout, padding: Padding) -> Table:
     return Table.of(layout, arrays, padding, str(folder))
 
 
+def fingerprint_of(paths: Sequence[Path]) -> str:
+    """A digest of files, their names and sizes; of a large one its beginning, its middle and its end."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        places, length = ((0, size // 2, size - _SAMPLED_BYTES), _SAMPLED_BYTES) if size > _SEEN_WHOLE else ((0,), size)
+        with path.open("rb") as file:
+            for place in places:
+                file.seek(place)
+                digest.update(file.read(length))
+    return digest.hexdigest()
+
+
 class NpzShards:
     """Shards in `.npz` files, of which only the headers are read to begin with."""
 
@@ -62,6 +81,9 @@ class NpzShards:
                 f"{path}: {self.counts[number]} samples are required, as when the run began, got {table.count}"
             )
         return table
+
+    def fingerprint(self) -> str:
+        return fingerprint_of(self._paths)
 
     def _count(self, path: Path) -> int:
         shapes = npz_shapes(path)

@@ -61,6 +61,10 @@ class Source(Protocol):
         """The batches of an epoch from one on; the same ones whenever seed and epoch are the same."""
         ...
 
+    def fingerprint(self) -> str | None:
+        """A digest by which other data of the same size are told, or `None` where only reading them tells."""
+        ...
+
 
 class Shards(Protocol):
     """Parts of the data that are read one at a time."""
@@ -79,6 +83,10 @@ class Shards(Protocol):
         """Reads one."""
         ...
 
+    def fingerprint(self) -> str:
+        """A digest by which other data of the same size are told, mostly; cheap."""
+        ...
+
 
 class OneTable:
     """A table as the only shard: arrays in memory, or mapped files, of which a batch's samples alone are read."""
@@ -89,6 +97,9 @@ class OneTable:
     def load(self, number: int) -> Table:
         assert number == 0
         return self._table
+
+    def fingerprint(self) -> str:
+        return self._table.fingerprint()
 
 
 class ShardedSource:
@@ -128,6 +139,9 @@ class ShardedSource:
 
     def check_epochs(self, count: int) -> None:
         """Shards can be read as often as one likes."""
+
+    def fingerprint(self) -> str | None:
+        return self._shards.fingerprint()
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
         rng = np.random.default_rng([order.seed, epoch])

@@ -56,6 +56,9 @@ class StreamSource:
     def batches(self, order: Order) -> int | None:  # noqa: ARG002 (a stream has its own)
         return None
 
+    def fingerprint(self) -> str | None:
+        return None
+
     def check_epochs(self, count: int) -> None:
         if count > self._left:
             raise InvalidInputError(
@@ -94,6 +97,9 @@ class ForeignSource:
     def __init__(self, source: Source) -> None:
         self._source, self.count, self.layout = source, source.count, source.layout
         self.batches, self.check_epochs = source.batches, source.check_epochs
+
+    def fingerprint(self) -> str | None:
+        return None
 
     def epoch(self, order: Order, epoch: int, first: int = 0) -> Iterator[Batch]:
         for batch in self._source.epoch(order, epoch, first):

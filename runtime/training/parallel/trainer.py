@@ -86,6 +86,12 @@ class DistributedTrainer(Trainable):
         # Which of the pool's versions the trainer has, and after how many steps.
         self._synced, self._steps = self._pool.version, trainer.steps
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise InvalidInputError(
+            "a trainer with workers requires this process, to which they answer, got a copy or another process; "
+            "send its `sync()`, a trainer that has the state"
+        )
+
     def __enter__(self) -> Self:
         return self
 
