@@ -49,6 +49,7 @@ from lstm_lower.torch.real_sizes import read_wide
 from lstm_lower.torch.size_arithmetic import logarithms_allowed, open_arithmetic, open_numbers, round_down
 from lstm_lower.torch.sizes import Comparison
 from lstm_lower.torch.statistics import cumulative_averages
+from lstm_lower.torch.steps import TracedSteps
 from lstm_lower.torch.translations import TRANSLATIONS
 from lstm_lower.torch.trials import Trials
 from lstm_lower.torch.wrappers import eagerly
@@ -65,6 +66,7 @@ class Exported:
         states: buffer -> output with its value after the step, where the step changes it.
         fixed: input -> axis whose size is that of the example -> why.
         traced: the trace that it is of.
+        left_open: inputs and axes among these that forward itself leaves open.
         changed: parameters that forward changes in place.
     """
 
@@ -72,6 +74,7 @@ class Exported:
     states: dict[str, str]
     fixed: Axes
     traced: Traced
+    left_open: Collection[tuple[str, int]] = ()
     changed: Sequence[str] = ()
 
 
@@ -282,6 +285,9 @@ def write(traced: Traced) -> Exported:
         name: {axis: traced.reasons.get(name, {}).get(axis, BY_ITSELF) for axis in axes}
         for name, axes in name_dimensions(model).items()
     }
+    left_open = TracedSteps(step, program, names, traced.tensors).reasons(fixed)
+    for (name, axis), reason in left_open.items():
+        fixed[name][axis] = reason
     check_open(traced.wanted, fixed)
     weights = {name for name, _ in step.module.named_parameters()} | {name for name, _ in step.module.named_buffers()}
     with not_constant(model, weights):
@@ -300,7 +306,7 @@ def write(traced: Traced) -> Exported:
             f"value of {some(branching)}, which forward changes; if it marks what is done in the first step alone, "
             "call the module once in training mode, module(x), before"
         )
-    return Exported(model, states, fixed, traced)
+    return Exported(model, states, fixed, traced, list(left_open))
 
 
 def _traced(

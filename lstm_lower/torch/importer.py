@@ -39,12 +39,11 @@ from lstm_lower.torch.axes import DynamicShapes
 from lstm_lower.torch.export import Exported, Traced, settled, trace
 from lstm_lower.torch.interface import Operands, brief, named_tensors, numbers
 from lstm_lower.torch.own_gradients import OwnGradientsTakenPass, results_alone, tied
-from lstm_lower.torch.steps import along
 from lstm_lower.torch.wrappers import module_of
 
 
 class FixedStepsWarning(LstmLowerWarning):
-    """A loop in Python fixes how long sequences are."""
+    """A loop in Python fixes how long sequences are, or other code a size that forward itself leaves open."""
 
 
 # Metadata: input -> axis -> why its size is fixed, as JSON.
@@ -149,9 +148,8 @@ def from_torch(
     if evaluated is exported:
         making = [EvaluationPass(formula, what, making)]
     read = {name for form in (exported, evaluated) if form is not None for name in states.read_in(form.model)}
-    rerolling = LoopRerolling(changing, tied)
     passes: list[Pass] = [
-        *_preparing_passes(rerolling),
+        *_preparing_passes(LoopRerolling(changing, tied)),
         *making,
         OwnGradientsTakenPass(),
         BuffersPass(module, exported.states if what == "train" else {}),
@@ -162,7 +160,7 @@ def from_torch(
         parameters = parameter_names(module, exported.model)
         made = Made(step, exported.traced, operands, loss, formula, targets, trained, parameters, what, optimizer)
         certificate.write(step, certified(made))
-    _tell_fixed_steps(module, step, exported, rerolling.steps)
+    _tell_fixed_steps(module, step, exported)
     if evaluated is not None and evaluated is not exported:
         _record_evaluation(step, evaluated, formula, changing)
     if what in ("train", "gradients"):
@@ -218,17 +216,15 @@ def _preparing_passes(rerolling: LoopRerolling) -> list[Pass]:
     return [*preparing_passes(), rerolling]
 
 
-def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported, steps: Collection[int]) -> None:
-    """Records why axes of inputs have the example's size, and says so where a loop in Python goes along them."""
-    fixed, rolled = exported.fixed, []
-    for name, axis, size in along(exported, steps):
-        fixed[name][axis] = f"a loop in Python goes over {size} steps"
-        rolled.append(f"axis {axis} of '{name}'")
-    step.metadata_props[FIXED_AXES] = json.dumps(fixed)
-    if rolled:
+def _tell_fixed_steps(module: nn.Module, step: ir.Model, exported: Exported) -> None:
+    """Records why axes of inputs have the example's size, and warns of those that forward itself leaves open."""
+    step.metadata_props[FIXED_AXES] = json.dumps(exported.fixed)
+    told = [f"axis {axis} of '{name}' ({exported.fixed[name][axis]})" for name, axis in exported.left_open]
+    if told and exported.traced.wanted == "auto":
         warnings.warn(
-            f"{type(module).__name__} has a loop in Python, which was made a Scan again, but whose number of steps is "
-            f"the example's: {some(rolled)} cannot be of another size; nn.LSTM, nn.GRU and nn.RNN leave it open",
+            f"{type(module).__name__} fixes sizes in a trace that its forward leaves open: {some(told)} cannot be of "
+            "another size; nn.LSTM, nn.GRU and nn.RNN, and while_loop and scan of torch._higher_order_ops, leave a "
+            "number of steps open",
             FixedStepsWarning,
             stacklevel=3,
         )

@@ -1,46 +1,139 @@
-"""Loops in Python, which a trace has written out: which axes of inputs they go along."""
+"""Axes that a trace alone fixes: a loop in Python is written out step by step, a size is taken as a number.
+
+PyTorch records where the module's code did so. Whether nobody else needs the size, a run of the module tells.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import ast
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-from lstm_lower.torch.axes import BY_ITSELF
-from lstm_lower.torch.export import Exported
+import torch
+from torch import Tensor
+
+from lstm_lower.torch import size_arithmetic
+from lstm_lower.torch.axes import BY_ITSELF, Axes
+from lstm_lower.torch.causes import is_users
+from lstm_lower.torch.interface import Step
+from lstm_lower.torch.source import innermost
 from lstm_lower.torch.trials import RefusedError, Trials
 
-Places = Collection[tuple[str, int]]
+# Input and axis.
+Place = tuple[str, int]
+
+_LOOPS = (ast.For, ast.While, ast.comprehension)
 
 
-def along(exported: Exported, steps: Collection[int]) -> list[tuple[str, int, int]]:
-    """Inputs, axes and sizes: those that a loop of as many steps has fixed.
+@dataclasses.dataclass(frozen=True)
+class TracedSteps:
+    """A module with its trace and its example.
 
-    Nobody else needs these sizes: the module runs where there are more, of one axis, of the same axis of all inputs, or
-    of all axes of this size.
+    Attributes:
+        step: the module.
+        program: its trace.
+        names: of its inputs.
+        tensors: the example.
     """
-    traced = exported.traced
-    if traced.wanted != "auto":
-        return []
-    shapes = {name: list(x.shape) for name, x in zip(traced.names, traced.tensors, strict=True)}
-    fixed = [(name, axis) for name, axes in exported.fixed.items() for axis, why in axes.items() if why == BY_ITSELF]
-    found = []
-    for name, axis in fixed:
-        size = shapes[name][axis]
-        equal = [(other, place) for other, place in fixed if shapes[other][place] == size]
-        groups = ([(name, axis)], [each for each in equal if each[1] == axis], equal)
-        if size in steps and any(_runs_with_more(exported, group) for group in groups):
-            found.append((name, axis, size))
-    return found
+
+    step: Step
+    program: torch.export.ExportedProgram
+    names: Sequence[str]
+    tensors: Sequence[Tensor]
+
+    def reasons(self, fixed: Axes) -> dict[Place, str]:
+        """Of fixed axes without a reason those that forward itself leaves open, and where its code fixes them.
+
+        The module runs where there are more of them: of one axis, of the same axis of all inputs of this size, or of
+        all axes of this size.
+
+        Args:
+            fixed: input -> axis that has the example's size -> why, as far as the trace tells.
+        """
+        untold = [(name, axis) for name, axes in fixed.items() for axis, why in axes.items() if why == BY_ITSELF]
+        said = self._said() if untold else {}
+        found = {}
+        for place in untold:
+            if place not in said:
+                continue
+            shapes = zip(self.names, self.tensors, strict=True)
+            equal = [
+                (name, axis) for name, x in shapes for axis, size in enumerate(x.shape) if size == self._size(*place)
+            ]
+            groups = ([place], [other for other in equal if other[1] == place[1]], equal)
+            if any(map(self._runs_with_more, groups)):
+                found[place] = said[place]
+        return found
+
+    def _said(self) -> dict[Place, str]:
+        """What the module's code does with the sizes that PyTorch has fixed on its behalf."""
+        fakes = [node.meta["val"] for node in self.program.graph.nodes if node.op == "placeholder"]
+        environment = next((x.fake_mode.shape_env for x in fakes if getattr(x, "fake_mode", None)), None)
+        found: dict[Place, str] = {}
+        if environment is None:
+            return found
+        axes = self._axes_of_symbols(environment)
+        for guard in environment.guards:
+            where, symbols = guard.sloc.framework_loc, guard.expr.free_symbols & axes.keys()
+            if where is None or len(symbols) != 1:
+                continue
+            place = axes[symbols.pop()]
+            reason = self._reason(self._size(*place), Path(where.filename), int(where.lineno or 0), where.line or "")
+            if reason is not None:
+                found.setdefault(place, reason)
+        return found
+
+    def _reason(self, size: int, path: Path, line: int, code: str) -> str | None:
+        loop = f"a loop in Python goes over {size} steps"
+        if path == Path(size_arithmetic.__file__):
+            # A function of PyTorch's has asked for a number on behalf of forward, which goes over what it returns.
+            return loop if self._falls_apart(size) else None
+        if not path.is_file() or not is_users(path):
+            return None
+        return loop if _is_loop(innermost(path, line)) else f"{path.name}:{line} takes it as a number: {code.strip()}"
+
+    def _falls_apart(self, size: int) -> bool:
+        """Whether something is taken apart into so many pieces."""
+        nodes = list(self.program.graph.nodes)
+        selected = sum(node.target is torch.ops.aten.select.int for node in nodes)
+        pieces = (node.meta.get("val") for node in nodes)
+        return selected >= size or any(isinstance(found, (list, tuple)) and len(found) == size for found in pieces)
+
+    def _axes_of_symbols(self, environment: Any) -> dict[Any, Place]:
+        """Symbol -> input and axis whose size it is."""
+        found = {}
+        for symbol, sources in environment.var_to_sources.items():
+            for source in sources:
+                number, axis = getattr(getattr(source, "base", None), "index", None), getattr(source, "idx", None)
+                if isinstance(number, int) and isinstance(axis, int):
+                    found[symbol] = self.names[number], axis
+        return found
+
+    def _size(self, name: str, axis: int) -> int:
+        return self.tensors[list(self.names).index(name)].shape[axis]
+
+    def _runs_with_more(self, places: Collection[Place]) -> bool:
+        trials = Trials(self.step, self.tensors)
+        inputs = [
+            trials.resized(number, [size + ((name, axis) in places) for axis, size in enumerate(x.shape)])
+            for number, (name, x) in enumerate(zip(self.names, self.tensors, strict=True))
+        ]
+        try:
+            trials.results(inputs)
+        except RefusedError:
+            return False
+        return True
 
 
-def _runs_with_more(exported: Exported, places: Places) -> bool:
-    traced = exported.traced
-    trials = Trials(traced.step, traced.tensors)
-    inputs = [
-        trials.resized(number, [size + ((name, axis) in places) for axis, size in enumerate(x.shape)])
-        for number, (name, x) in enumerate(zip(traced.names, traced.tensors, strict=True))
-    ]
-    try:
-        trials.results(inputs)
-    except RefusedError:
-        return False
-    return True
+def _is_loop(statement: ast.stmt | None) -> bool:
+    return statement is not None and any(isinstance(node, _LOOPS) for node in _heads(statement))
+
+
+def _heads(statement: ast.stmt) -> Iterator[ast.AST]:
+    """A statement and its expressions, without the statements within it."""
+    yield statement
+    for child in ast.iter_child_nodes(statement):
+        if not isinstance(child, ast.stmt):
+            yield from ast.walk(child)

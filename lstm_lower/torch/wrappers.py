@@ -37,8 +37,8 @@ def module_of(given: Any) -> nn.Module:
         raise UnsupportedOpError(
             f"from_torch requires a module of Python code, got TorchScript ({some(scripted)}), which torch.export does "
             "not trace; hand over the module that was scripted or traced (its weights load with "
-            "module.load_state_dict(scripted.state_dict())), or write it with torch.onnx.export(..., dynamo=False) and "
-            "train the file with ll.from_onnx"
+            "module.load_state_dict(scripted.state_dict())), or write it with torch.onnx.export(..., dynamo=False, "
+            "do_constant_folding=False), which keeps the weights' names, and train the file with ll.from_onnx"
         )
     if type(module).forward is nn.Module.forward and "forward" not in vars(module):
         raise InvalidInputError(

@@ -38,7 +38,6 @@ class LoopRerolling(Pass):
     Attributes:
         weights: names of initializers that shall be learnt: what steps make of them is no constant.
         tied: tells values of a graph that no step hands on to another.
-        steps: numbers of steps of the loops that it has rolled.
     """
 
     preserves = True
@@ -48,19 +47,17 @@ class LoopRerolling(Pass):
     ) -> None:
         super().__init__()
         self.weights, self.tied = frozenset(weights), tied
-        self.steps: list[int] = []
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rolls."""
         modified = False
         for graph in list(with_inner(model.graph)):
-            while (steps := self._roll_one(graph)) is not None:
-                self.steps.append(steps)
+            while self._roll_one(graph):
                 modified = True
         return ir.passes.PassResult(model, modified=modified)
 
-    def _roll_one(self, graph: ir.Graph) -> int | None:
-        """Rolls the steps of one loop; how many they were, or `None` where there is no loop."""
+    def _roll_one(self, graph: ir.Graph) -> bool:
+        """Rolls the steps of one loop, if there is one."""
         space = self.context.space
         code = Code(graph, self.weights, self.tied(graph))
         for seeds in _candidates(code):
@@ -73,8 +70,8 @@ class LoopRerolling(Pass):
                 rolling.run()
                 remove_unread(graph)
                 graph.sort()
-                return rolling.rows.count
-        return None
+                return True
+        return False
 
 
 def _candidates(code: Code) -> Iterator[list[ir.Node]]:
@@ -82,10 +79,9 @@ def _candidates(code: Code) -> Iterator[list[ir.Node]]:
     groups: dict[Hashable, list[ir.Node]] = {}
     for node, kind in code.kinds.items():
         # What all steps read tells the products of a step apart.
+        outside = [_from_outside(value) for value in node.inputs if value is not None]
         fixed = tuple(
-            value
-            for value in node.inputs
-            if value is not None and value.producer() is None and len(code.readers[value]) >= LEAST_STEPS
+            value for value in outside if value is not None and len(code.readers.get(value, ())) >= LEAST_STEPS
         )
         if kind is not None:
             groups.setdefault((kind, fixed), []).append(node)
@@ -99,6 +95,13 @@ def _candidates(code: Code) -> Iterator[list[ir.Node]]:
                     seeds = chain[start : len(chain) // each * each : each]
                     if len(seeds) >= LEAST_STEPS:
                         yield seeds
+
+
+def _from_outside(value: ir.Value) -> ir.Value | None:
+    """A value that no node makes, or the one that it is transposed of; `None` for others."""
+    node = value.producer()
+    source = node.inputs[0] if node is not None and std.Transpose.matches(node) else value
+    return source if source is not None and source.producer() is None else None
 
 
 def _chains(code: Code, group: Sequence[ir.Node]) -> list[list[ir.Node]]:

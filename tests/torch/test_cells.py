@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,12 @@ pytest.importorskip("onnxscript")
 
 from torch import nn  # noqa: E402
 
+from lstm_lower.errors import InvalidInputError  # noqa: E402
+from lstm_lower.passes.driver import run_passes  # noqa: E402
+from lstm_lower.passes.gradient_preparation import preparing_passes  # noqa: E402
+from lstm_lower.passes.loops.rerolling import LoopRerolling  # noqa: E402
+from lstm_lower.torch.axes import BY_ITSELF  # noqa: E402
+from lstm_lower.torch.export import export  # noqa: E402
 from lstm_lower.torch.importer import FIXED_AXES, FixedStepsWarning  # noqa: E402
 
 STEPS = 6
@@ -45,7 +52,7 @@ def test_cells_become_a_loop() -> None:
     torch.manual_seed(0)
     module = Decoder()
     x, target = torch.randn(2, STEPS, 3), torch.randn(2, STEPS, 2)
-    with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x'.* cannot be of another size"):
+    with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x' \(a loop in Python .* cannot be of another"):
         step = ll.from_torch(module, x, "mse", example_targets=target, what="gradients")
     kinds = [node.op_type for node in step.graph.node]
     assert kinds.count("Scan") == 2
@@ -73,7 +80,7 @@ def test_a_size_that_a_module_needs_is_no_number_of_steps() -> None:
                 h = self.cell(step, h)
             return h
 
-    with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x' cannot be of another size"):
+    with pytest.warns(FixedStepsWarning, match=r"axis 1 of 'x' \(a loop in Python .* cannot be of another"):
         step = ll.from_torch(Square(), torch.randn(2, STEPS, STEPS), "mse", what="gradients")
     fixed = next(entry.value for entry in step.metadata_props if entry.key == FIXED_AXES)
     assert json.loads(fixed)["x"] == {
@@ -99,3 +106,74 @@ def test_states_of_packed_sequences_have_their_sizes() -> None:
     step = ll.from_torch(Packed(), inputs, lambda result: result[0].sum(), example_targets=(), what="forward")
     shapes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in step.graph.input]
     assert shapes[2:4] == [[2, 0, 3], [2, 0, 6]]
+
+
+class Loops(nn.Module):
+    """Goes along an axis in one way or another."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.cell = kind, nn.GRUCell(3, 4)
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        h = x.new_zeros(x.shape[0], 4)
+        if self.kind == "mask":
+            for t in range(x.size(1)):
+                h = torch.where(mask[:, t], self.cell(x[:, t], h), h)
+        if self.kind == "unbind":
+            for step in x.unbind(1):
+                h = self.cell(step, h)
+        if self.kind == "list":
+            return torch.stack([self.cell(x[:, t], h) for t in range(x.shape[1])], 1)
+        if self.kind == "split":
+            for step in x.split(1, dim=1):
+                h = self.cell(step[:, 0], h)
+        if self.kind == "number":
+            steps = range(x.size(1))
+            return sum((self.cell(x[:, t], h) for t in steps), h)
+        if self.kind == "table":
+            return x @ torch.ones(3, 2) + torch.arange(5.0)[:, None]
+        return h
+
+
+@pytest.mark.parametrize("kind", ["mask", "unbind", "list", "split"])
+def test_loops_are_why_axes_are_fixed(kind: str) -> None:
+    inputs = (torch.randn(2, 5, 3), torch.ones(2, 5, 1, dtype=torch.bool))
+    exported = export(Loops(kind), inputs)
+    assert exported.fixed["x"] == {1: "a loop in Python goes over 5 steps", 2: BY_ITSELF}
+    assert exported.left_open == [("x", 1)]
+    with pytest.raises(InvalidInputError, match=r"'x', axis 1: a loop in Python goes over 5 steps"):
+        export(Loops(kind), inputs, {"x": [0, 1], "mask": [0, 1]})
+
+
+def test_a_size_that_is_taken_as_a_number_is_told_by_its_place() -> None:
+    inputs = (torch.randn(2, 5, 3), torch.ones(2, 5, 1, dtype=torch.bool))
+    reason = export(Loops("number"), inputs).fixed["x"][1]
+    assert re.fullmatch(r"test_cells\.py:\d+ takes it as a number: steps = range\(x\.size\(1\)\)", reason)
+    exported = export(Loops("table"), inputs)
+    assert exported.fixed["x"][1] == BY_ITSELF
+    assert not exported.left_open
+
+
+def test_a_layer_behind_the_steps_is_none_of_them() -> None:
+    """Its product follows from theirs; the weight that each step transposes tells them apart."""
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wi, self.wh = nn.Parameter(torch.randn(16, 4)), nn.Parameter(torch.randn(16, 4))
+            self.output = nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            h, made = x.new_zeros(x.shape[0], 4), []
+            c = h
+            for step in x.unbind(1):
+                i, f, g, o = (step.mm(self.wi.t()) + h.mm(self.wh.t())).chunk(4, 1)
+                c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+                h = o.sigmoid() * c.tanh()
+                made.append(h)
+            return self.output(torch.stack(made, 1))
+
+    model = export(Layer(), torch.randn(2, 8, 4)).model
+    kinds = [node.op_type for node in run_passes(model, [*preparing_passes(), LoopRerolling()]).graph]
+    assert (kinds.count("Scan"), kinds.count("MatMul"), kinds.count("Gather")) == (1, 1, 0)
