@@ -45,6 +45,9 @@ def _range_of_use(node: ir.Node, index: int, size_of: SizeOf, facts: Facts) -> R
             return None if depth is None else (0, int(depth.reshape(-1)[0]))
         case std.Moving() | std.Identity() | std.Cast() if index == 0:
             return integer_range(view.output, size_of, facts)
+        case std.Where() if index > 0:
+            # As where numbers that are refused, or ignored, are replaced by others.
+            return integer_range(view.output, size_of, facts)
     return None
 
 

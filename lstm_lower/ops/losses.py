@@ -52,7 +52,7 @@ def _broadcast(pair: list[Dim]) -> Dim:
 
 
 class SparseSoftmaxCrossEntropyWithLogits(OpDef):
-    """Cross entropy of softmax(features) against class numbers, with its gradient; NaN for a label outside 0..C-1."""
+    """Cross entropy of softmax(features) against class numbers, with its gradient; a label outside 0..C-1 fails."""
 
     class Types:
         T = FLOATS

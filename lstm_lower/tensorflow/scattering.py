@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.indices import from_front
 from lstm_lower.passes.formulas.rows import reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.tensorflow.regions import Op
@@ -30,7 +31,7 @@ def _rows(t: Translator, op: Op, scope: Scope) -> Value:
     if kind in ("Mul", "Div"):
         rows = b.sizes([old.size(0)]).reshape()
         # What several updates of a row do is the same as what their product does.
-        factors = emitted(t, "UnsortedSegmentProd", [updates, indices, rows], op, scope)
+        factors = emitted(t, "UnsortedSegmentProd", [updates, from_front(indices), rows], op, scope)
         return write(op, scope, cell, emitted(t, kind, [old, factors], op, scope))
     columns = indices.unsqueeze(len(indices.shape)) if indices.shape is not None else indices.reshape(-1, 1)
     return write(op, scope, cell, emitted(t, f"TensorScatter{kind}", [old, columns, updates], op, scope))

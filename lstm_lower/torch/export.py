@@ -35,6 +35,7 @@ from lstm_lower.torch.causes import cause, first_line, lacks_formula, raised, un
 from lstm_lower.torch.checks import values_unchecked
 from lstm_lower.torch.control_flow import any_length, batches_first
 from lstm_lower.torch.derivatives import derivatives_written
+from lstm_lower.torch.front_indices import mark_front_indices
 from lstm_lower.torch.functions import masks_unread
 from lstm_lower.torch.hooks import refuse_others
 from lstm_lower.torch.inner_gradients import with_inner_gradients
@@ -354,6 +355,7 @@ def _captured(
         return program, interception.known.read
 
     program, read = open_numbers(captured)
+    mark_front_indices(program)
     round_down(program)
     return program, read
 

@@ -14,6 +14,7 @@ from lstm_lower.passes.formulas.elementary import expm1_of, log1p_of
 from lstm_lower.passes.formulas.gamma import digamma, lgamma, polygamma
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.training.losses import CTC
+from lstm_lower.torch import front_indices
 from lstm_lower.torch.matrices import MATRICES
 from lstm_lower.torch.nodes import Formula, Traced
 
@@ -137,4 +138,5 @@ FORMULAS: dict[str, Formula] = {
     "RunningLogSumExp": running_log_sum_exp,
     "RunningPlace": running_place,
     **MATRICES,
+    **front_indices.FORMULAS,
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from lstm_lower.torch.front_indices import CLASSES
 from lstm_lower.torch.functions import broadcast, stopped
 
 _NARROW = (torch.int8, torch.int16, torch.int32)
@@ -160,22 +160,16 @@ def _scatter_reduce_in_place(input: Tensor, *args: Any, **kwargs: Any) -> Tensor
 
 
 def _take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:  # noqa: A002
-    """Elements along an axis, the other axes repeated as either operand has them."""
+    """Elements along an axis, the other axes repeated as either operand has them; numbers go round the axis."""
     if dim is None:
-        return input.flatten()[indices.flatten()]
+        return input.flatten().index_select(0, indices.flatten())
     axis = dim % input.dim()
     shapes: list[list[Any]] = [list(input.shape), list(indices.shape)]
     along = [shape.pop(axis) for shape in shapes]
     common: list[Any] = list(broadcast(*shapes))
     operands = [x.expand(*common[:axis], size, *common[axis:]) for x, size in zip((input, indices), along, strict=True)]
-    return operands[0].gather(axis, operands[1].to(torch.int64))
-
-
-def _one_hot(tensor: Tensor, num_classes: Any = -1) -> Any:
-    """Of an open number of classes, which the exporter fixes."""
-    if not isinstance(num_classes, torch.SymInt):
-        return NotImplemented
-    return (tensor.unsqueeze(-1) == torch.arange(cast("Any", num_classes))).to(torch.int64)
+    size: Any = torch.scalar_tensor(input.shape[axis], dtype=torch.int64)
+    return operands[0].gather(axis, operands[1].to(torch.int64) % size)
 
 
 def _triangle(whole: Callable[..., Tensor], half: Callable[..., Tensor]) -> Callable[..., Any]:
@@ -348,7 +342,7 @@ INDICES: dict[Any, Callable[..., Any]] = {
     Tensor.take_along_dim: _take_along_dim,
     Tensor.scatter_reduce: _scatter_reduce,
     Tensor.scatter_reduce_: _scatter_reduce_in_place,
-    functional.one_hot: _one_hot,
+    **CLASSES,
     torch.gradient: _gradient,
     torch.scatter_reduce: _scatter_reduce,
     torch.take_along_dim: _take_along_dim,

@@ -43,9 +43,14 @@ def _cross_entropy(
     classes = torch.where(kept, target, 0)
     named = weighted.gather(axis, classes.unsqueeze(axis)).squeeze(axis)
     each = torch.where(kept, -(1 - label_smoothing) * named - share * weighted.sum(axis), 0.0)
+    return _of_classes(each, kept, None if weight is None else weight[classes], reduction)
+
+
+def _of_classes(each: Tensor, kept: Tensor, weights: Tensor | None, reduction: str) -> Tensor:
+    """The losses of labels, reduced; a mean is one over the weights of those that are kept."""
     if reduction != "mean":
         return _reduced(each, reduction)
-    counted = torch.ones_like(each) if weight is None else weight[classes]
+    counted = torch.ones_like(each) if weights is None else weights
     return each.sum() / torch.where(kept, counted, 0.0).sum()
 
 
@@ -58,14 +63,17 @@ def _nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Any:
-    """The loss of each element, which the exporter says to be one number."""
-    if _chosen(reduction, size_average, reduce) != "none":
+    """The loss of each element, which the exporter says to be one number; of images, which it takes apart before."""
+    reduction = _chosen(reduction, size_average, reduce)
+    if reduction != "none" and input.dim() <= 2:
         return NotImplemented
     axis = min(1, input.dim() - 1)
     kept = target != ignore_index
     classes = torch.where(kept, target, 0)
     named = -input.gather(axis, classes.unsqueeze(axis)).squeeze(axis)
-    return torch.where(kept, named if weight is None else named * weight[classes], 0.0)
+    weights = None if weight is None else weight[classes]
+    each = torch.where(kept, named if weights is None else named * weights, 0.0)
+    return _of_classes(each, kept, weights, reduction)
 
 
 def _binary_cross_entropy(
@@ -116,7 +124,8 @@ def _multilabel_margin_loss(
 ) -> Tensor:
     """Targets are classes up to the first negative one, which the exporter overlooks."""
     named = (target < 0).to(torch.int64).cumsum(-1) == 0
-    classes = target.clamp(min=0)
+    # -1 ends them; what is less is looked up, and refused.
+    classes = torch.where(target == -1, 0, target)
     wanted = torch.zeros_like(input).scatter_add(-1, classes, named.to(input.dtype)) > 0
     excess = torch.relu(1 - input.gather(-1, classes).unsqueeze(-1) + input.unsqueeze(-2))
     counted = torch.where(named.unsqueeze(-1) & ~wanted.unsqueeze(-2), excess, 0.0)

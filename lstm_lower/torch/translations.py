@@ -11,6 +11,7 @@ import torch
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import linalg
 
+from lstm_lower.torch.front_indices import TRANSLATION
 from lstm_lower.torch.real_sizes import REAL_SIZES
 
 
@@ -54,5 +55,6 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.log_sigmoid.default: _log_sigmoid,
     torch.ops.aten.log_sigmoid_forward.default: _log_sigmoid,
     torch.ops.aten.uniform.default: _uniform,
+    **TRANSLATION,
     **REAL_SIZES,
 }

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.passes.formulas.indices import within
 from lstm_lower.passes.formulas.sizes import Size, up_to
 
 INT64 = ir.DataType.INT64
@@ -51,7 +52,10 @@ def largest(vector: Expr) -> Expr:
 
 
 def add_rows(rows: Expr, ids: Expr, segments: Size) -> Expr:
-    """Adds each row into zeros, at the number that stands for it in `ids` [N]; those of number `segments` are lost."""
+    """Adds each row into zeros, at the number that stands for it in `ids` [N]; those of number `segments` are lost.
+
+    Larger numbers fail at run time.
+    """
     b = rows.builder
     if b.opset < 16:
         return _segment_product(rows, ids, segments)
@@ -63,7 +67,7 @@ def add_rows(rows: Expr, ids: Expr, segments: Size) -> Expr:
 def _segment_product(rows: Expr, ids: Expr, segments: Size) -> Expr:
     """The sum as a product with the table of which row belongs to which segment: opset 13 has no adding scatter."""
     b = rows.builder
-    numbers = up_to(b, segments)
+    numbers, ids = up_to(b, segments), within(ids, segments + 1)
     table = numbers.unsqueeze(1).equals(ids.unsqueeze(0)).cast(rows.dtype)
     if rows.shape is not None and len(rows.shape) == 2:
         return table @ rows

@@ -84,6 +84,15 @@ def up_to(builder: Builder, size: Size) -> Expr:
     return builder.op(std.Range, end.like(0), end, end.like(1))
 
 
+def with_size(x: Expr, axis: int, size: Expr) -> Expr:
+    """X as it is, of which the run fails unless its size along an axis is this one [1].
+
+    A Split of one part, since its kernels compare in every runtime, and neither onnxruntime's optimiser nor ours takes
+    it for nothing, as they do a Reshape to a size that is known by name.
+    """
+    return x.builder.ops(std.Split, x, size, outputs=1, axis=axis)[0]
+
+
 def _expr(size: Size) -> Expr:
     assert isinstance(size, Expr)
     return size

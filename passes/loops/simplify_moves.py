@@ -170,7 +170,8 @@ def _gather(op: std.Gather, e: Emitter) -> ir.Value | None:
     """All elements of an axis in their order; the only element of an axis that was just put in."""
     shape, axis = op.shape(), op.axis
     put_in, place = op.facts.maker(op.data), op.constant(1)
-    if isinstance(put_in, std.Unsqueeze) and put_in.axes == (axis,) and place is not None and place.ndim == 0:
+    only = place is not None and place.ndim == 0 and int(place) in (0, -1)
+    if isinstance(put_in, std.Unsqueeze) and put_in.axes == (axis,) and only:
         return fits(put_in.data, op)
     if shape is not None and axis is not None and _counts(op.facts, op.indices, shape[axis]):
         return op.data

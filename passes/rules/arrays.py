@@ -25,6 +25,7 @@ from lstm_lower.ops.arrays import (
     UniqueV2,
 )
 from lstm_lower.passes.formulas.elementary import log1p_of
+from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to, row_numbers
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.indexing import rank_of
@@ -40,7 +41,8 @@ def scatter_nd(n: Node) -> dict[str, Expr]:
         updates = updates.cast(ir.DataType.INT32)
     if b.opset >= 16:
         zeros = b.fill(0, shape, updates.dtype)
-        return {"output": b.op(std.ScatterND, zeros, n.indices.cast(INT64), updates, reduction="add")}
+        places = from_front(n.indices.cast(INT64))
+        return {"output": b.op(std.ScatterND, zeros, places, updates, reduction="add")}
     updates, places, rows = numbered_rows(n, "indices", updates, shape, before=16)
     return {"output": reshape_to(add_rows(updates, places, rows), shape)}
 
@@ -64,7 +66,8 @@ def numbered_rows(n: Node, operand: str, updates: Expr, shape: Expr, *, before: 
         got = "an unknown one" if depth else "0"
         raise n.unsupported(operand, f"a known size of the last axis, at least 1 (before opset {before})", got)
     sizes = [shape.slice(axis, axis + 1, axis=0) for axis in range(depth)]
-    places = [indices.take(axis, axis=-1).reshape(-1) for axis in range(depth)]
+    # Rows are counted over all axes: a place beyond the end of one would be in another row.
+    places = [within(from_front(indices.take(axis, axis=-1).reshape(-1)), size) for axis, size in enumerate(sizes)]
     rows = flatten_rows(updates, rank_of(n, operand, indices) - 1)
     return rows, row_numbers(places, sizes), functools.reduce(operator.mul, sizes)
 

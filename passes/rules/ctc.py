@@ -13,6 +13,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr, concat
 from lstm_lower.ops.losses import CTCLoss, CTCLossV2
+from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules.registry import Node, lowers
 
@@ -50,7 +51,7 @@ def ctc_loss(n: Node) -> dict[str, Expr]:
     paths = _paths(n, blank)
     scores = b.op(std.LogSoftmax, n.inputs, axis=2)
     emissions = emissions_of(scores, paths)
-    lengths = n.sequence_length.cast(INT64).unsqueeze(1)
+    lengths = up_to_end(n.sequence_length.cast(INT64), n.size("T")).unsqueeze(1)
     active = _step_numbers(n) < lengths.unsqueeze(0)
 
     alphas, shifts = forward(paths, emissions, active)
@@ -72,10 +73,16 @@ def ctc_loss(n: Node) -> dict[str, Expr]:
 
 
 def emissions_of(scores: Expr, paths: Paths) -> Expr:
-    """The score of each state's class at each step [T, B, U], from those of all classes [T, B, C]."""
+    """The score of each state's class at each step [T, B, U], from those of all classes [T, B, C]; others fail."""
     b = scores.builder
     shape = concat([b.sizes([scores.size(0)]), paths.classes.sizes()], 0)
-    return b.op(std.GatherElements, scores, b.op(std.Expand, paths.classes.unsqueeze(0), shape), axis=2)
+    classes = from_front(paths.classes).unsqueeze(0)
+    return b.op(std.GatherElements, scores, b.op(std.Expand, classes, shape), axis=2)
+
+
+def up_to_end(lengths: Expr, size: int | Expr) -> Expr:
+    """Lengths, which are refused unless they are 0 to `size`."""
+    return within(from_front(lengths), size + 1)
 
 
 def total_of(paths: Paths, alphas: Expr, shifts: Expr) -> tuple[Expr, Expr]:
@@ -103,6 +110,8 @@ def _paths(n: Node, blank: Expr) -> Paths:
     batch = b.sizes([n.size("B")])
     numbers = up_to(b, batch).unsqueeze(0)
     member = rows.equals(numbers)
+    if n.op is not CTCLossV2:
+        values = _ended(values, values < blank, member)
     kept = _kept(n, rows, values, blank)
     if kept is not None:
         member = member & kept
@@ -116,7 +125,7 @@ def _paths(n: Node, blank: Expr) -> Paths:
         # A label that does not count goes to a column that is cut off.
         position = b.where(kept, position, longest.unsqueeze(0))
     empty = b.op(std.Expand, blank, concat([batch, longest + 1], 0))
-    table = b.op(std.ScatterND, empty, concat([rows, position], 1), values.squeeze(1))
+    table = b.op(std.ScatterND, empty, concat([from_front(rows), position], 1), values.squeeze(1))
     labels = table.slice(0, longest, axis=1)
     return paths_of(labels, counts, blank, n.inputs.dtype, merge_repeated=n.ctc_merge_repeated)
 
@@ -148,6 +157,20 @@ def paths_of(labels: Expr, counts: Expr, blank: Expr, dtype: ir.DataType, *, mer
     else:
         stay = _log_of(is_blank, dtype)
     return Paths(classes, counts, stay, _log_of(may_skip, dtype), places)
+
+
+def _ended(values: Expr, inside: Expr, member: Expr) -> Expr:
+    """Labels [N, 1] of which one that is no class ends a sequence: those behind it are made none, and refused.
+
+    Args:
+        values: the labels.
+        inside: which of them are classes [N, 1].
+        member: which row each belongs to [N, B].
+    """
+    b = values.builder
+    ends = (member & ~inside).cast(INT64)
+    before = b.op(std.CumSum, ends, b.constant(0, INT64), exclusive=1) * member.cast(INT64)
+    return b.where(inside & (before.sum(1, keepdims=True) > 0), -1, values)
 
 
 def _kept(n: Node, rows: Expr, values: Expr, blank: Expr) -> Expr | None:

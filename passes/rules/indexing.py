@@ -15,6 +15,7 @@ from lstm_lower.ops.indexing import (
     ShapeN,
 )
 from lstm_lower.ops.segments import UnsortedSegmentSum
+from lstm_lower.passes.formulas.indices import below, from_front, is_never_negative, within
 from lstm_lower.passes.formulas.rows import (
     INT64,
     add_rows,
@@ -110,6 +111,9 @@ def dynamic_stitch(n: Node) -> dict[str, Expr]:
         flat.append(index.cast(INT64).reshape(-1))
         rows.append(flatten_rows(values, rank))
     index, values = concat(flat, 0), concat(rows, 0)
+    if not is_never_negative(index):
+        # By the largest of all, which shows how many rows there are.
+        index = within(from_front(index), largest(concat([b.ints(0), index], 0)) + 1)
     # The 0 in front stands for the row of zeros, and gives an empty set of indices a largest one.
     keys = concat([b.ints(0), index + 1], 0)
     zero_row = b.fill(0, concat([b.ints(1), tail_of(values, 1)], 0), values.dtype)
@@ -130,17 +134,26 @@ def _reduce_max(x: Expr, axis: int) -> Expr:
 
 @lowers(UnsortedSegmentSum)
 def unsorted_segment_sum(n: Node) -> dict[str, Expr]:
-    """Adds rows into zeros; a negative segment's rows go to a row of their own, which is cut off."""
-    b = n.builder
+    """Adds rows into zeros."""
     rank = rank_of(n, "segment_ids", n.segment_ids)
     count = n.num_segments.cast(INT64).reshape(1)
     known = n.constant("num_segments")
     segments: Size = count if known is None else int(known)
     rows = flatten_rows(n.data, rank)
     ids = n.segment_ids.cast(INT64)
-    ids = ids if rank == 1 else ids.reshape(-1)
-    ids = b.where(ids < 0, count, ids)
+    ids = segments_or_none(ids if rank == 1 else ids.reshape(-1), count)
     return {"output": add_rows(rows, ids, segments)}
+
+
+def segments_or_none(ids: Expr, count: Expr) -> Expr:
+    """Numbers of segments [N] in any order: rows of a negative one go behind the last, those beyond it are refused.
+
+    Args:
+        ids: int64.
+        count: the number of segments [1].
+    """
+    b = ids.builder
+    return b.where(ids < 0, count, below(ids, count))
 
 
 @lowers(MirrorPadGrad)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
-from lstm_lower.passes.formulas.sizes import up_to
+from lstm_lower.passes.formulas.indices import from_front, within
+from lstm_lower.passes.formulas.sizes import up_to, with_size
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
@@ -34,32 +35,27 @@ def _same_shape(a: Expr, b: Expr) -> bool:
     return a.shape is not None and a.shape == b.shape and None not in a.shape
 
 
+def _row_by_row(n: Node) -> Expr:
+    """As many labels as rows of logits: a single one would be broadcast."""
+    labels: Expr = n.labels
+    rows, count = n.features.shape, labels.shape
+    if rows is not None and count is not None and rows[0] == count[0]:
+        return labels
+    return with_size(labels, 0, n.builder.sizes([n.features.size(0)]))
+
+
 @lowers(SparseSoftmaxCrossEntropyWithLogits)
 def sparse_softmax_cross_entropy(n: Node) -> dict[str, Expr]:
-    """The same with one class number per row.
-
-    TensorFlow's GPU kernel makes the loss and the gradient of a row NaN when its label is no class, its CPU kernel
-    stops; a graph cannot stop, so NaN it is.
-    """
+    """The same with one class number per row; one that is no class fails, as in TensorFlow's CPU kernel."""
     b = n.builder
     classes = n.size("C")
-    label = n.labels.unsqueeze(1)
-    numbers = up_to(b, _scalar(classes, label))
-    outside = (label < 0) | (label >= _scalar(classes, label))
-    penalty = b.where(outside, n.features.like(float("nan")), 0)
-    hot = label.equals(numbers)
+    label = within(from_front(_row_by_row(n)), classes).unsqueeze(1)
+    hot = label.equals(up_to(b, classes).cast(label.dtype))
     shifted = _shifted(n.features)
     exponentials = shifted.exp()
-    total = exponentials.sum(1, keepdims=True) + penalty
+    total = exponentials.sum(1, keepdims=True)
     picked = b.where(hot, shifted, 0).sum(1, keepdims=True)
     return {
         "loss": (total.log() - picked).squeeze(1),
         "backprop": exponentials / total - hot.cast(shifted.dtype),
     }
-
-
-def _scalar(size: int | Expr, like: Expr) -> Expr:
-    """A size as a scalar of another expression's dtype."""
-    if isinstance(size, int):
-        return like.like(size)
-    return size.reshape().cast(like.dtype)

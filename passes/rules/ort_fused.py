@@ -8,6 +8,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.opdef import DType
 from lstm_lower.ops import ort_fused as ops
+from lstm_lower.passes.formulas.indices import from_front
 from lstm_lower.passes.rules.ort_arrays import attributes
 from lstm_lower.passes.rules.registry import Node, lowers
 
@@ -66,15 +67,15 @@ def _normalized(n: Node, total: Expr, beta: Expr | None) -> dict[str, Expr]:
 @lowers(ops.EmbedLayerNormalization)
 def embed_layer_normalization(n: Node) -> dict[str, Expr]:
     """Places count from zero without `position_ids`, and words of the mask are those whose entry is 1."""
-    b, ids, mask = n.builder, n.input_ids, n.get("mask", None)
+    b, ids, mask = n.builder, from_front(n.input_ids), n.get("mask", None)
     places, segments = n.get("position_ids", None), n.get("segment_ids", None)
     total = n.word_embedding.take(ids)
     if places is None:
         total = total + n.position_embedding.slice(0, ids.size(1), axis=0)
     else:
-        total = total + n.position_embedding.take(places)
+        total = total + n.position_embedding.take(from_front(places))
     if segments is not None:
-        total = total + n.segment_embedding.take(segments)
+        total = total + n.segment_embedding.take(from_front(segments))
     if mask is None:
         count = b.fill(0, [n.size("B")], DType.INT32)
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.ops import ort_layers as ops
+from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, up_to
 from lstm_lower.passes.gradients.pullback import pullback
@@ -156,7 +157,7 @@ def softmax_cross_entropy_loss_internal(n: Node) -> dict[str, Expr]:
 
 
 def _cross_entropy(n: Node, scores: Expr, labels: Expr, weights: Expr | None) -> tuple[Expr, Expr]:
-    """The loss, and the logarithms of the probabilities; a label that is ignored weighs nothing."""
+    """The loss, and the logarithms of the probabilities; a label that is ignored weighs nothing, others are classes."""
     b = n.builder
     ignored = n.get("ignore_index", -1)
     ignored = ignored.cast(labels.dtype).reshape() if isinstance(ignored, Expr) else labels.like(ignored)
@@ -164,10 +165,11 @@ def _cross_entropy(n: Node, scores: Expr, labels: Expr, weights: Expr | None) ->
         raise n.unsupported("the scores", "a known rank", "none")
     log_prob = b.op(std.LogSoftmax, scores, axis=1)
     chosen = ~labels.equals(ignored)
+    labels = within(from_front(b.where(chosen, labels, 0)), scores.size(1))
     classes = up_to(b, scores.size(1)).cast(labels.dtype).unsqueeze(*range(1, len(scores.shape) - 1))
     found = b.where(classes.equals(labels.unsqueeze(1)), log_prob, 0).sum(1)
     weight = b.op(std.Expand, scores.like(1), labels.sizes())
-    weight = weight if weights is None else weights.take(b.where(chosen, labels, 0))
+    weight = weight if weights is None else weights.take(labels)
     weight = b.where(chosen, weight, 0)
     loss = -(found * weight)
     if n.reduction != "none":

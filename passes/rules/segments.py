@@ -33,9 +33,10 @@ from lstm_lower.ops.segments import (
     UnsortedSegmentMin,
     UnsortedSegmentProd,
 )
+from lstm_lower.passes.formulas.indices import below, from_front, within
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, largest, tail_of
 from lstm_lower.passes.formulas.sizes import Size, up_to
-from lstm_lower.passes.rules.indexing import rank_of
+from lstm_lower.passes.rules.indexing import rank_of, segments_or_none
 from lstm_lower.passes.rules.registry import Node, lowers
 
 
@@ -86,7 +87,7 @@ def _sum(rows: Expr, ids: Expr, segments: Size, power: float) -> dict[str, Expr]
 def segment_sum(n: Node) -> dict[str, Expr]:
     """Rows added, and divided by their number."""
     ids = n.segment_ids.cast(INT64)
-    return _sum(n.data, ids, _last_number(n, ids), 1 if n.op is SegmentMean else 0)
+    return _sum(n.data, from_front(ids), _last_number(n, ids), 1 if n.op is SegmentMean else 0)
 
 
 _POWERS = {
@@ -116,14 +117,21 @@ _POWERS = {
 def sparse_segment_sum(n: Node) -> dict[str, Expr]:
     """Rows picked, added, and divided by a power of their number."""
     ids = n.segment_ids.cast(INT64)
-    segments = _given_number(n, "num_segments") if "num_segments" in n.call.operands else _last_number(n, ids)
-    return _sum(n.data.take(n.indices), ids, segments, _POWERS[n.op])
+    numbers = from_front(ids)
+    if "num_segments" in n.call.operands:
+        segments = _given_number(n, "num_segments")
+        numbers = below(numbers, n.builder.sizes([segments]))
+    else:
+        segments = _last_number(n, ids)
+    return _sum(n.data.take(from_front(n.indices)), numbers, segments, _POWERS[n.op])
 
 
 @lowers(SparseSegmentSumGrad, SparseSegmentMeanGrad, SparseSegmentSqrtNGrad)
 def sparse_segment_gradient(n: Node) -> dict[str, Expr]:
     """The segments' gradients over a power of their number of rows, picked for each row and added where it was read."""
-    return {"output": add_rows(_shares(n), n.indices.cast(INT64), _given_number(n, "output_dim0"))}
+    rows = _given_number(n, "output_dim0")
+    indices = below(from_front(n.indices.cast(INT64)), n.builder.sizes([rows]))
+    return {"output": add_rows(_shares(n), indices, rows)}
 
 
 @lowers(SparseSegmentSumGradV2, SparseSegmentMeanGradV2, SparseSegmentSqrtNGradV2)
@@ -141,7 +149,7 @@ def sparse_segment_rows(n: Node) -> dict[str, Expr]:
 def _shares(n: Node) -> Expr:
     """Each row's share of its segment's gradient."""
     gradient: Expr = n.grad
-    ids, power = n.segment_ids.cast(INT64), _POWERS[n.op]
+    ids, power = from_front(n.segment_ids.cast(INT64)), _POWERS[n.op]
     if power:
         counts = _row_counts(ids, gradient.size(0), gradient.dtype)
         gradient = gradient / _per_row(_scale(counts, power), gradient)
@@ -169,7 +177,7 @@ def extreme_rows(n: Node, operand: str, rows: Expr, ids: Expr, segments: Size, r
     rank = rank_of(n, operand, rows)
     start = _neutral(n, reduction)
     row = b.fill(start, concat([b.ints(1), tail_of(rows, 1)], 0), rows.dtype)
-    numbers = up_to(b, segments)
+    numbers, ids = up_to(b, segments), within(ids, segments + 1)
     member = numbers.unsqueeze(1).equals(concat([ids, b.ints(-1)], 0).unsqueeze(0))
     member = member.unsqueeze(*range(2, rank + 1)) if rank > 1 else member
     table = b.where(member, concat([rows, row], 0).unsqueeze(0), start)
@@ -200,8 +208,7 @@ def unsorted_segment_extreme(n: Node) -> dict[str, Expr]:
     rank = rank_of(n, "segment_ids", n.segment_ids)
     segments = _given_number(n, "num_segments")
     ids = n.segment_ids.cast(INT64)
-    ids = ids if rank == 1 else ids.reshape(-1)
-    ids = n.builder.where(ids < 0, segments, ids)
+    ids = segments_or_none(ids if rank == 1 else ids.reshape(-1), n.builder.sizes([segments]))
     return {"output": _extreme(n, flatten_rows(n.data, rank), ids, segments)}
 
 
@@ -211,6 +218,7 @@ def segment_extreme(n: Node) -> dict[str, Expr]:
     b = n.builder
     ids = n.segment_ids.cast(INT64)
     segments = _last_number(n, ids)
+    ids = from_front(ids)
     result = _extreme(n, n.data, ids, segments)
     if n.op is not SegmentProd:
         ones = b.fill(1, ids.sizes(), n.data.dtype)

@@ -20,6 +20,7 @@ from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.fourier import is_inexact
 from lstm_lower.passes.decompositions.recurrent import with_time_first
+from lstm_lower.passes.formulas.indices import within
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.formulas.rows import INT64, flatten_rows, reshape_to, row_numbers
 from lstm_lower.passes.inline import InlineFunctionsPass
@@ -52,15 +53,16 @@ def ordered_scatter(scatter: std.ScatterND, b: Builder) -> list[Expr]:
 
 
 def _row_numbers(data: Expr, indices: Expr, depth: int) -> Expr:
-    """The number of the row that each entry of `indices` names, as a vector; a negative place counts from the end."""
-    b = indices.builder
+    """The number of the row that each entry of `indices` names, as a vector; a negative place counts from the end.
+
+    A place beyond the end of an axis, which ScatterND refuses, would be in another row: it is looked up first.
+    """
     indices = indices.cast(INT64)
     if depth == 1:
         return indices.reshape(-1)
     places, sizes = [], [data.size(axis) for axis in range(depth)]
     for axis, size in enumerate(sizes):
-        place = indices.take(axis, axis=-1).reshape(-1)
-        places.append(b.where(place < 0, place + size, place))
+        places.append(within(indices.take(axis, axis=-1).reshape(-1), size))
     return row_numbers(places, sizes)
 
 

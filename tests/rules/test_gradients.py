@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import lstm_lower as ll
+from lstm_lower.errors import InvalidInputError
 from lstm_lower.opdef import REGISTRY
 from lstm_lower.runtime.proof.oracles.registry import ORACLES
 from tests.support.examples import by_op, in_some_forms
@@ -171,17 +172,21 @@ def test_no_gradient_beside_an_infinite_slope(op: str, y: float) -> None:
         assert np.isinf(z[1])
 
 
-def test_label_outside_the_classes_gives_nan() -> None:
-    logits = np.zeros((4, 3), np.float32)
-    labels = np.array([1, 3, -1, 0])
+@pytest.mark.parametrize("classes", [1, 3])
+def test_label_outside_the_classes_fails(classes: int) -> None:
+    logits = np.zeros((2, classes), np.float32)
     model = single_node(
         "SparseSoftmaxCrossEntropyWithLogits",
-        {"features": (TensorProto.FLOAT, ["B", 3]), "labels": (TensorProto.INT64, ["B"])},
+        {"features": (TensorProto.FLOAT, ["B", classes]), "labels": (TensorProto.INT64, ["B"])},
         2,
     )
-    loss, backprop = run(ll.lower(model), {"features": logits, "labels": labels})
-    np.testing.assert_array_equal(np.isnan(loss), [False, True, True, False])
-    np.testing.assert_array_equal(np.isnan(backprop).all(axis=1), [False, True, True, False])
+    lowered, oracle = ll.lower(model), ORACLES["SparseSoftmaxCrossEntropyWithLogits"]
+    for number in (classes, -1):
+        operands = {"features": logits, "labels": np.array([0, number])}
+        with pytest.raises(Exception, match="Gather"):
+            run(lowered, operands)
+        with pytest.raises(InvalidInputError, match="labels require classes"):
+            oracle(**operands)
 
 
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.indices import is_never_negative
 from lstm_lower.passes.formulas.rows import add_rows, flatten_rows, padded
 from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, up_to, wide
 from lstm_lower.passes.gradients.registry import (
@@ -110,7 +111,8 @@ def _gather(op: std.Gather, n: Adjoint) -> Gradients:
     size = x.size(axis)
     numbers = wide(n.x(1))
     numbers = numbers if places == 1 else numbers.reshape(-1)
-    numbers = n.b.where(numbers < 0, numbers + size, numbers)
+    if not is_never_negative(numbers):
+        numbers = n.b.where(numbers < 0, numbers + size, numbers)
     total = add_rows(widened(rows), numbers, size).cast(x.dtype)
     back = sorted(range(rank), key=[axis, *(i for i in range(rank) if i != axis)].__getitem__)
     return [reshaped_like(n.b.wrap(n.b.emitter.transpose(total.value, back)), x)]

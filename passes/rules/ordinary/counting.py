@@ -15,6 +15,7 @@ from lstm_lower.ops.ordinary.counting import (
     LowerBound,
     UpperBound,
 )
+from lstm_lower.passes.formulas.indices import from_front
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import INT64, add_rows, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, up_to, wide
@@ -64,7 +65,7 @@ def bincount(n: Node) -> dict[str, Expr]:
 def _added(n: Node, numbers: Expr, weights: Expr, size: Size) -> Expr:
     b = n.builder
     values = _weights(weights, numbers.sizes())
-    return add_rows(values.unsqueeze(1), numbers.minimum(b.sizes([size])), size).reshape(-1)
+    return add_rows(values.unsqueeze(1), from_front(numbers.minimum(b.sizes([size]))), size).reshape(-1)
 
 
 @lowers(DenseBincount, repeatable=True)
@@ -76,7 +77,7 @@ def dense_bincount(n: Node) -> dict[str, Expr]:
         output = _added(n, x, n.weights, size)
     else:
         rows = x.size(0)
-        numbers = x.minimum(size) + (up_to(b, rows) * (size + 1)).unsqueeze(1)
+        numbers = from_front(x.minimum(size)) + (up_to(b, rows) * (size + 1)).unsqueeze(1)
         flat = numbers.reshape(-1)
         values = _weights(n.weights, flat.sizes())
         table = add_rows(values.unsqueeze(1), flat, (size + 1) * b.sizes([rows]))

@@ -18,6 +18,7 @@ from lstm_lower.ops.ordinary.gathering import (
     TensorScatterSub,
     TensorScatterUpdate,
 )
+from lstm_lower.passes.formulas.indices import from_front
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import INT64, add_rows, flatten_rows, reshape_to
 from lstm_lower.passes.formulas.sizes import up_to, wide
@@ -30,9 +31,13 @@ from lstm_lower.passes.rules.segments import extreme_rows
 
 
 def _indices(n: Node) -> Expr:
-    """Indices of a dtype that ONNX has."""
+    """Indices of a dtype that ONNX has; TensorFlow's kernels for processors refuse negative ones."""
     x: Expr = n.indices
-    return x if x.dtype == INT64 or x.dtype.name == "INT32" else x.cast(INT64)
+    return from_front(x if x.dtype == INT64 or x.dtype.name == "INT32" else x.cast(INT64))
+
+
+def _places(n: Node) -> Expr:
+    return from_front(wide(n.indices))
 
 
 @lowers(Gather, repeatable=True)
@@ -51,7 +56,7 @@ def gather_v2(n: Node) -> dict[str, Expr]:
     rank, ranks = rank_of(n, "params", x), rank_of(n, "indices", n.indices)
     axis, batch = n.op.places(n.call)
     order = [*range(batch), axis, *(other for other in range(batch, rank) if other != axis)]
-    places = wide(n.indices).unsqueeze(ranks)
+    places = _places(n).unsqueeze(ranks)
     found = b.op(std.GatherND, permuted(x, order), places, batch_dims=batch)
     # [batch, indices, before the axis, behind it] -> [batch, before the axis, indices, behind it].
     new, before = ranks - batch, axis - batch
@@ -62,7 +67,7 @@ def gather_v2(n: Node) -> dict[str, Expr]:
 @lowers(GatherNd, repeatable=True)
 def gather_nd(n: Node) -> dict[str, Expr]:
     """A GatherND; places that name nothing mean all of the array."""
-    b, x, indices = n.builder, n.moved("params"), wide(n.indices)
+    b, x, indices = n.builder, n.moved("params"), _places(n)
     if n.call.sizes.get("D") != 0:
         return {"output": b.op(std.GatherND, x, indices)}
     leading = indices.sizes().slice(0, -1, axis=0)
@@ -89,7 +94,7 @@ def invert_permutation(n: Node) -> dict[str, Expr]:
         return {"y": b.constant(np.argsort(known), n.x.dtype)}
     x = wide(n.x)
     numbers = up_to(b, x.size(0))
-    return {"y": b.op(std.ScatterND, x, x.unsqueeze(1), numbers)}
+    return {"y": b.op(std.ScatterND, x, from_front(x).unsqueeze(1), numbers)}
 
 
 _SMALL = 64
@@ -98,7 +103,7 @@ _SMALL = 64
 @lowers(TensorScatterUpdate, repeatable=True)
 def tensor_scatter_update(n: Node) -> dict[str, Expr]:
     """A ScatterND."""
-    return {"output": n.builder.op(std.ScatterND, n.moved("tensor"), wide(n.indices), n.moved("updates"))}
+    return {"output": n.builder.op(std.ScatterND, n.moved("tensor"), _places(n), n.moved("updates"))}
 
 
 @lowers(TensorScatterAdd, TensorScatterSub, repeatable=True)
@@ -113,7 +118,7 @@ def added(n: Node, indices: str, tensor: Expr, updates: Expr) -> Expr:
     """A tensor with updates added at the places that an operand names; before opset 16 as rows."""
     b = n.builder
     if b.opset >= 16:
-        return b.op(std.ScatterND, tensor, wide(getattr(n, indices)), updates, reduction="add")
+        return b.op(std.ScatterND, tensor, from_front(wide(getattr(n, indices))), updates, reduction="add")
     shape = tensor.sizes()
     values, places, rows = numbered_rows(n, indices, updates, shape, before=16)
     return tensor + reshape_to(add_rows(values, places, rows), shape)
@@ -126,7 +131,7 @@ def tensor_scatter_extreme(n: Node) -> dict[str, Expr]:
     tensor, updates = computed(n.moved("tensor")), computed(n.moved("updates"))
     name = "max" if largest else "min"
     if b.opset >= 18:
-        return {"output": b.op(std.ScatterND, tensor, wide(n.indices), updates, reduction=name)}
+        return {"output": b.op(std.ScatterND, tensor, _places(n), updates, reduction=name)}
     shape = tensor.sizes()
     values, places, segments = numbered_rows(n, "indices", updates, shape, before=18)
     depth = n.call.sizes["D"]

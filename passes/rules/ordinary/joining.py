@@ -6,6 +6,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr, concat
 from lstm_lower.graph.values import Entry
 from lstm_lower.ops.ordinary.joining import Concat, ConcatV2, DynamicPartition, Pack, Split, SplitV, Unpack
+from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.rows import flatten_rows
 from lstm_lower.passes.formulas.sizes import Size, entries, wide
 from lstm_lower.passes.rules.indexing import rank_of
@@ -72,6 +73,7 @@ def dynamic_partition(n: Node) -> dict[str, list[Expr]]:
     rank = rank_of(n, "partitions", n.partitions)
     rows = flatten_rows(n.moved("data"), rank)
     groups = n.partitions if rank == 1 else n.partitions.reshape(-1)
+    groups = within(from_front(groups), int(n.num_partitions))
     found = []
     for number in range(int(n.num_partitions)):
         places = b.op(std.NonZero, groups.equals(number)).reshape(-1)

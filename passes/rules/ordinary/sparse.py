@@ -23,6 +23,7 @@ from lstm_lower.ops.ordinary.sparse import (
     SparseTensorDenseMatMul,
     SparseToDense,
 )
+from lstm_lower.passes.formulas.indices import below, from_front
 from lstm_lower.passes.formulas.kernels import computed, movable
 from lstm_lower.passes.formulas.rows import INT64, add_rows, row_numbers
 from lstm_lower.passes.formulas.sizes import up_to, wide
@@ -35,7 +36,7 @@ from lstm_lower.passes.rules.registry import Node, lowers
 @lowers(SparseToDense, repeatable=True)
 def sparse_to_dense(n: Node) -> dict[str, Expr]:
     """The default everywhere, and the values written into it."""
-    b, places, values = n.builder, wide(n.sparse_indices), movable(n.moved("sparse_values"))
+    b, places, values = n.builder, from_front(wide(n.sparse_indices)), movable(n.moved("sparse_values"))
     rank = rank_of(n, "sparse_indices", places)
     places = places.reshape(1, 1) if rank == 0 else places.unsqueeze(1) if rank == 1 else places
     if rank_of(n, "sparse_values", values) == 0:
@@ -54,9 +55,11 @@ def sparse_tensor_dense_matmul(n: Node) -> dict[str, Expr]:
     """Rows of the dense matrix, each times an element and added to the row that the element stands in."""
     b, adjoint = n.builder, bool(n.adjoint_a)
     dense = n.b.mT if n.adjoint_b else n.b
-    own, other = (wide(n.a_indices).slice(axis, axis + 1, axis=1).reshape(-1) for axis in (adjoint, not adjoint))
+    indices = from_front(wide(n.a_indices))
+    own, other = (indices.slice(axis, axis + 1, axis=1).reshape(-1) for axis in (adjoint, not adjoint))
     rows = n.a_shape.slice(int(adjoint), int(adjoint) + 1, axis=0)
-    return {"product": add_rows(n.a_values.unsqueeze(1) * b.op(std.Gather, dense, other, axis=0), own, rows)}
+    products = n.a_values.unsqueeze(1) * b.op(std.Gather, dense, other, axis=0)
+    return {"product": add_rows(products, below(own, rows), rows)}
 
 
 def columns_of(indices: Expr) -> list[Expr]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Expr
+from lstm_lower.passes.formulas.indices import from_front
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.training.losses.base import (
     INT64,
@@ -98,14 +99,15 @@ class NLL(_OfClasses):
         b, axis = scores.builder, _class_axis(scores)
         if not numbers.dtype.is_integer():
             raise InvalidInputError(f"{type(self).__name__} requires class numbers as target, got {numbers.dtype}")
-        numbers = numbers.cast(INT64)
+        # With an axis of size 1 to the end, which spares gradients to put it back.
+        numbers = numbers.cast(INT64).unsqueeze(axis)
         ignored = numbers.equals(self.ignore_index)
         # Any class that there is stands for those that do not count.
-        numbers = b.where(ignored, 0, numbers)
-        picked = b.op(std.GatherElements, scores, numbers.unsqueeze(axis), axis=axis).squeeze(axis)
+        numbers = from_front(b.where(ignored, 0, numbers))
+        # Minus the loss: of a mean, it is the divisor that has the sign, which the gradient then takes from there.
+        each = b.op(std.GatherElements, scores, numbers, axis=axis)
         weight = self.class_weights(scores)
-        factors = b.where(ignored, scores.like(0), 1.0)
-        each = -picked
+        factors = b.where(ignored, scores.like(0), -1.0)
         if weight is not None:
             weights = weight.take(numbers)
             factors = factors * weights
@@ -113,8 +115,11 @@ class NLL(_OfClasses):
         if smoothing:
             shares = scores if weight is None else scores * _along(weight, scores, axis)
             classes = b.sizes([scores.size(axis)]).reshape().cast(scores.dtype)
-            each = each * (1 - smoothing) - shares.sum(axis) * (smoothing / classes)
-        return self.reduced(b.where(ignored, 0.0, each), factors)
+            each = each * (1 - smoothing) + shares.sum(axis, keepdims=True) * (smoothing / classes)
+        each = b.where(ignored, 0.0, each)
+        if self.reduction == "mean":
+            return self.reduced(each, factors)
+        return -self.reduced(each if self.reduction == "sum" else each.squeeze(axis))
 
 
 def _along(weight: Expr, like: Expr, axis: int) -> Expr:
@@ -182,7 +187,7 @@ class MultiMargin(_OfClasses):
             raise InvalidInputError(
                 f"MultiMargin requires predictions [N, C] or [C], got rank {len(shape_of(prediction))}"
             )
-        number = targets[0].cast(INT64).unsqueeze(axis)
+        number = from_front(targets[0].cast(INT64)).unsqueeze(axis)
         excess = self.margin - b.op(std.GatherElements, prediction, number, axis=axis) + prediction
         # At the margin itself the slope is 0, as in PyTorch.
         excess = b.where(excess > 0, excess, 0.0)

@@ -43,7 +43,8 @@ class CTC(Loss):
         labels, steps, counts = (target.cast(INT64) for target in targets)
         if alone:
             prediction, labels = prediction.unsqueeze(1), labels.unsqueeze(0)
-        steps, counts = steps.reshape(-1, 1), counts.reshape(-1, 1)
+        steps = ctc.up_to_end(steps.reshape(-1, 1), prediction.size(0))
+        counts = ctc.up_to_end(counts.reshape(-1, 1), labels.size(-1))
         if len(shape_of(labels)) == 1:
             labels = _padded(labels, counts)
         width = b.sizes([labels.size(1)]).reshape()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lstm_lower.errors import InvalidInputError
 from lstm_lower.runtime.proof.oracles.numerics import Array, float64
 from lstm_lower.runtime.proof.oracles.registry import oracle
 
@@ -31,11 +32,15 @@ def softmax_cross_entropy(*, features: npt.ArrayLike, labels: npt.ArrayLike) -> 
 
 @oracle("SparseSoftmaxCrossEntropyWithLogits")
 def sparse_softmax_cross_entropy(*, features: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, Array]:
-    """The same with one class number per row; NaN where it is no class."""
+    """The same with one class number per row.
+
+    Raises:
+        InvalidInputError: it is no class.
+    """
     log_probabilities, classes = log_softmax(float64(features)), np.asarray(labels)
     hot = classes[:, None] == np.arange(log_probabilities.shape[1])
     loss = -np.where(hot, log_probabilities, 0).sum(axis=1)
     backprop = np.exp(log_probabilities) - hot
-    unknown = ~hot.any(axis=1)
-    loss[unknown] = backprop[unknown] = np.nan
+    if not hot.any(axis=1).all():
+        raise InvalidInputError(f"labels require classes from 0 to {hot.shape[1] - 1}, got {classes.tolist()}")
     return {"loss": loss, "backprop": backprop}

@@ -106,3 +106,28 @@ def test_names_and_objects_resolve() -> None:
 def test_options_out_of_range(kind: type[losses.Loss], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         kind(**options)
+
+
+CLASSED = [case for case in CASES if case.targets[0].dtype.kind == "i" and case.loss.reduction == "mean"]
+
+
+@pytest.mark.parametrize("case", CLASSED, ids=lambda case: case.id)
+def test_what_is_no_class_is_refused(case: LossCase) -> None:
+    """By onnxruntime itself, with its optimiser and without, and also where the number is one of those around."""
+    # The axis of classes, and a label that counts.
+    classes = case.prediction.shape[-1 if isinstance(case.loss, losses.CTC) else min(1, case.prediction.ndim - 1)]
+    ignored = case.options.get("ignore_index", -100)
+    model = ir.to_proto(model_of(case, ir.DataType.FLOAT, symbolic=True, opset=13)).SerializeToString()
+    for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL):
+        options = ort.SessionOptions()
+        options.graph_optimization_level, options.log_severity_level = level, 4
+        session = ort.InferenceSession(model, options)
+        feeds = {"x": case.prediction.astype(np.float32)}
+        feeds |= {f"y{i}": target.copy() for i, target in enumerate(case.targets)}
+        session.run(None, feeds)
+        for number in (-1, -classes, -classes - 1, classes, -(2**31), 2**31 - 1, -(2**63), 2**63 - 1):
+            if number == ignored:
+                continue
+            feeds["y0"].reshape(-1)[0] = number
+            with pytest.raises(Exception, match="Gather"):
+                session.run(None, feeds)
