@@ -156,7 +156,15 @@ def _exported(
     with contextlib.ExitStack() as renamed:
         for variable, name in names:
             renamed.enter_context(replaced(variable.value, "_handle_name", f"{name}:0"))
-        return ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset))
+        return ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset, shapes=_batches(model, specs)))
+
+
+def _batches(model: keras.Model, specs: Sequence[tf.TensorSpec]) -> dict[str, list[int | str | None]]:
+    """Shapes whose open first axes are one batch, as `model.fit` has it; none for a step of one's own."""
+    if own_steps.is_own(model):
+        return {}
+    ranked = [spec for spec in specs if spec.shape.rank and spec.shape[0] is None]
+    return {spec.name: ["batch", *spec.shape[1:]] for spec in ranked}
 
 
 def _check(model: keras.Model) -> None:

@@ -28,6 +28,7 @@ from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
+from lstm_lower.passes.training.equal_sizes import EqualSizesPass
 from lstm_lower.passes.training.evaluation import check_unmoving, evaluation_of, prediction_of
 from lstm_lower.records import manifest
 from lstm_lower.records import state as training_state
@@ -115,6 +116,8 @@ def export_training(
     if "predict" in lowered:
         # Only now, so that weights stay as they are in the state, each in one place.
         parts.fill(lowered["predict"])
+    for model in lowered.values():
+        parts.compare_sizes(model)
     # Whenever the process ends, a folder with a description is whole.
     with atomic_files(folder, first=manifest.NAME, gone=former) as made:
         for file, model in lowered.items():
@@ -217,6 +220,10 @@ class _Parts:
             value.const_value = self._tensor(value.name, value.name)
             prediction.graph.register_initializer(value)
 
+    def compare_sizes(self, model: ir.Model) -> None:
+        """Makes a model refuse data whose sizes differ where they share a name."""
+        EqualSizesPass({pair.input for pair in self.state.pairs} | {str(self.state.learning_rate)})(model)
+
     def _tensor(self, name: str, own: str) -> ir.TensorProtocol:
         declared = next(value.dtype for value in self.step.graph.inputs if value.name == name)
         return ir.Tensor(
@@ -258,4 +265,5 @@ def export_prediction(
     with malformed_models_explained(parts.step):
         model = lower(prediction_of(parts.evaluation(("predict",))), opset, schedule)
     parts.fill(model)
+    parts.compare_sizes(model)
     save(model, path, external_data=external_data, check=check_loadable)

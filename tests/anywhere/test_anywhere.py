@@ -134,6 +134,37 @@ def test_data_that_do_not_fit(tmp_path: Path, changed: dict[str, Any], message: 
     assert message is None or message in done.stderr
 
 
+_LOOP = """
+import { readFileSync } from "node:fs";
+import * as ort from "onnxruntime-node";
+const about = JSON.parse(readFileSync("bundle/training.json"));
+const options = { logSeverityLevel: 4 };
+const init = await ort.InferenceSession.create("bundle/init.onnx");
+const train = await ort.InferenceSession.create("bundle/train.onnx", options);
+const rate = { [about.learning_rate.name]: new ort.Tensor("float32", [0.01], []) };
+const state = { ...await init.run({}), ...rate, x: new ort.Tensor("float32", new Float32Array(24), [4, 6]) };
+for (const labels of [[0n, 1n, 2n, 0n], [0n, 1n, 2n], [0n], [0n, 1n, 2n, -1n], [0n, 1n, 2n, 3n]]) {
+  const target = new ort.Tensor("int64", BigInt64Array.from(labels), [labels.length]);
+  try { await train.run({ ...state, target }); console.log("trained"); } catch (error) { console.log(error.message); }
+}
+"""
+
+
+def test_what_does_not_fit_fails_in_the_graph(tmp_path: Path) -> None:
+    """In a loop that checks nothing itself: fewer labels than rows, and labels that are no class."""
+    ll.export_training(bundles.classifier(), tmp_path / "bundle")
+    program = node()
+    (tmp_path / "node_modules").symlink_to(EXAMPLE / "node_modules")
+    (tmp_path / "loop.mjs").write_text(_LOOP)
+    done = subprocess.run([program, "loop.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
+    right, *wrong = done.stdout.splitlines()
+    assert right == "trained"
+    by = [said.partition("running ")[2].split()[0] for said in wrong]
+    # The loss looks a label's score up, and its gradient puts one there: either may come first.
+    assert by[:2] == ["Split", "Split"]
+    assert set(by[2:]) <= {"GatherElements", "ScatterElements"}
+
+
 class _Page(http.server.SimpleHTTPRequestHandler):
     """The example's page, and a bundle beside it that comes after `delay` seconds."""
 
