@@ -38,6 +38,7 @@ from lstm_lower.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from lstm_lower.cli.check_tensorflow import Comparison
+    from lstm_lower.records.origin import Origin
     from lstm_lower.runtime.proof.check import Report
 
 
@@ -143,6 +144,19 @@ def check(
         raise typer.Exit(1)
 
 
+def _coverage(origin: Origin) -> str:
+    """What a float64 check of an imported model proves, and what proves the rest."""
+    covered = "covers: the lowering of this ONNX model; not "
+    match origin.source:
+        case "tensorflow":
+            ops = "" if origin.translated is None else f" ({origin.translated} ops of TensorFlow were translated)"
+            return f"{covered}the import{ops}: lstm-lower check GRAPH --against tensorflow"
+        case "torch":
+            return f"{covered}the export from PyTorch, nor the gradients: from_torch compares those with PyTorch's own"
+        case _:
+            return f"{covered}the gradients and updates, which ll.from_onnx has derived"
+
+
 def report_data(report: Report | Comparison) -> dict[str, object]:
     """The report as JSON has it."""
     return {"passed": report.passed, "verdict": report.verdict, **dataclasses.asdict(report)}
@@ -189,6 +203,11 @@ def print_report(report: Report) -> None:
         )
         told += "divides by gradients near zero does that); other feeds may tell more"
         console.out().print(f"\nnot decided: {told}")
+    if report.disagreement is not None:
+        told = "from the same operands onnxruntime and the float64 reference compute otherwise"
+        console.out().print(f"\n{told}: {report.disagreement}")
+    if report.origin is not None:
+        console.out().print(f"\n{_coverage(report.origin)}")
     verdict = console.verdict_text(report.verdict)
     tolerance = f"tolerance {report.rtol:.2g} of an output's largest magnitude plus {report.atol:.2g}"
     console.out().print(f"\n{verdict}: errors against float64, {tolerance}")

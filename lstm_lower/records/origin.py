@@ -6,4 +6,36 @@ mark is gone afterwards, so that lowering twice changes nothing.
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
+import onnx_ir as ir
+
 METADATA_KEY = "lstm_lower.origin"
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where a model comes from.
+
+    Attributes:
+        source: `tensorflow`, `torch` or `onnx`.
+        translated: how many of the source's ops the import has written in ONNX's operators already, so that none of
+            them is left for a proof of the lowering to look at; `None` where that is not counted.
+    """
+
+    source: str
+    translated: int | None = None
+
+    def write(self, model: ir.Model) -> None:
+        """Marks a model."""
+        model.metadata_props[METADATA_KEY] = json.dumps(dataclasses.asdict(self))
+
+
+def read(model: ir.Model) -> Origin | None:
+    """A model's mark; `None` where it has none that can be read."""
+    try:
+        found = json.loads(model.metadata_props[METADATA_KEY])
+        return Origin(str(found["source"]), None if found["translated"] is None else int(found["translated"]))
+    except (KeyError, TypeError, ValueError):
+        return None

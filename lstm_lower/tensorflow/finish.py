@@ -17,8 +17,8 @@ from lstm_lower.graph.verify import verify
 from lstm_lower.passes.complex_numbers.real_parts import RealPartsPass
 from lstm_lower.passes.composites import unsupported_nodes
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass
-from lstm_lower.records import origin
 from lstm_lower.records import state as training_state
+from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import StatePair, TrainingState
 from lstm_lower.registry import DOMAIN
 from lstm_lower.tensorflow.model import Made
@@ -56,7 +56,7 @@ def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demande
     pairs = [pair for pair in made.states if pair.input not in constants] + _extra_pairs(model, state)
     if pairs:
         model.metadata_props.update(training_state.metadata(TrainingState(tuple(pairs), made.loss)))
-    model.metadata_props[origin.METADATA_KEY] = "tensorflow"
+    Origin("tensorflow", made.translated).write(model)
     if not any(node.domain == DOMAIN for node in ir.traversal.RecursiveGraphIterator(model.graph)):
         model.graph.opset_imports.pop(DOMAIN, None)
     proto = _verified(model)

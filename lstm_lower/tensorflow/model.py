@@ -55,6 +55,7 @@ class Made:
         loss: the output that a training step minimises, where that is certain.
         sources: inputs that take the place of an input pipeline, which nobody asked for, and the ops that they are of.
         initializer: what gives variables without a value their first ones, where the graph has it.
+        translated: how many ops have become operators of ONNX's.
     """
 
     label: str
@@ -66,6 +67,7 @@ class Made:
     loss: str | None
     sources: list[str]
     initializer: str | None
+    translated: int
 
 
 class OpenRankError(InvalidInputError):
@@ -322,7 +324,18 @@ class ModelBuilder:
         missing = [pair.variable or "" for pair in pairs if pair.input in values and values[pair.input] is None]
         initializer = initializer_of(self.nodes, missing) if missing else None
         loss = self._loss(pairs)
-        return Made(self.source.label, t.model, list(inputs), values, pairs, self.scalars, loss, sources, initializer)
+        return Made(
+            self.source.label,
+            t.model,
+            list(inputs),
+            values,
+            pairs,
+            self.scalars,
+            loss,
+            sources,
+            initializer,
+            t.translated,
+        )
 
     def _loss(self, pairs: Sequence[StatePair]) -> str | None:
         """Of the scalars asked for of a training step the one called loss, the one recorded as one, or the only one."""

@@ -128,6 +128,7 @@ class Translator:
         variables: node name -> cell, of variables that the source knows.
         copies: tensor name -> cell, of reference variables' values. They share the variable's memory: who reads one
             after an assignment that it waits for finds the new value, as averages of weights after a step do.
+        translated: how many ops have been emitted as what they are lowered to.
     """
 
     def __init__(self, opset: int, aliases: Aliases, read: Iterable[str]) -> None:
@@ -150,6 +151,7 @@ class Translator:
         self.dims: dict[str, tuple[Expr, int]] = {}
         self._sizes: dict[Any, Expr] = {}
         self.copies: dict[str, Cell] = {}
+        self.translated = 0
         # Name of an op -> the variables that are surely changed before it runs; ops around the current one.
         self._changed: dict[str, frozenset[Cell]] = {}
         self._around: frozenset[Cell] = frozenset()
@@ -291,6 +293,7 @@ class Translator:
         call = bind_node(node, found, self.space.facts)
         if found.family in _RECURRENT or not is_ours(found.__module__):
             return self._kept(node, len(call.outputs), builder)
+        self.translated += 1
         results = RULES[found].formula(_Viewed(node, call, builder, name, self.read))
         set_operands(node, dict.fromkeys(range(len(node.inputs))))
         outputs = []

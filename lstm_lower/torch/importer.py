@@ -30,8 +30,9 @@ from lstm_lower.passes.training.objective import ObjectivePass
 from lstm_lower.passes.training.optimizers import Optimizer
 from lstm_lower.passes.training.options import TrainingOptionsPass
 from lstm_lower.passes.training.updates import Group
-from lstm_lower.records import certificate, holdings, origin
+from lstm_lower.records import certificate, holdings
 from lstm_lower.records import state as training_state
+from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import StatePair
 from lstm_lower.torch import causes, examples, losses, optimizers, states
 from lstm_lower.torch.autograd_comparison import Made, certified
@@ -366,7 +367,7 @@ class BuffersPass(Pass):
             number = value.dtype is not None and value.dtype.is_integer()
             pairs = [*pairs, StatePair(name, output, "counter" if number else "slot", None, name)]
         training_state.write(model, dataclasses.replace(recorded, pairs=tuple(pairs)))
-        model.metadata_props[origin.METADATA_KEY] = "torch"
+        Origin("torch").write(model)
         return ir.passes.PassResult(model, modified=True)
 
     def _first(self, name: str) -> ir.Value:

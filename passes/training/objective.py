@@ -24,8 +24,8 @@ from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.fixed_constants import fixed_constants
 from lstm_lower.passes.training.losses import BY_NAME, Loss, Target, resolve
 from lstm_lower.passes.training.losses.base import shape_of
-from lstm_lower.records import origin
 from lstm_lower.records import state as training_state
+from lstm_lower.records.origin import Origin
 from lstm_lower.records.state import StatePair, TrainingState
 
 # Outputs of the model, then targets.
@@ -82,7 +82,7 @@ class ObjectivePass(Pass):
                     model.graph.inputs.append(value)
             pairs = [StatePair(weight, None, "weight", f"grad/{weight}", weight) for weight in weights]
             training_state.write(model, TrainingState((*pairs, *carried), name))
-        model.metadata_props[origin.METADATA_KEY] = "onnx"
+        Origin("onnx").write(model)
         return ir.passes.PassResult(model, modified=True)
 
     def _differentiate(self, model: ir.Model, loss: str, names: list[str]) -> None:

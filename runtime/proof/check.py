@@ -29,12 +29,14 @@ from lstm_lower.passes.randomness import random_outputs
 from lstm_lower.passes.training_graphs import TrainingGraphPass
 from lstm_lower.records import origin
 from lstm_lower.records.model_files import load
+from lstm_lower.records.origin import Origin
 from lstm_lower.runtime import feeds as feeds_module
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.proof import reference
 from lstm_lower.runtime.proof.comparison import (
     AS_NEAR,
     DECIDING,
+    DISPUTED,
     NOT_DECIDED,
     NOTHING_FINITE,
     OUT_OF_TOLERANCE,
@@ -42,10 +44,12 @@ from lstm_lower.runtime.proof.comparison import (
     allowed,
     coarsest_dtype,
     errors,
+    moved_by_units,
     overall,
     shape_or_dtype_fault,
     tolerance,
 )
+from lstm_lower.runtime.proof.node_by_node import Disagreement, first_disagreement
 from lstm_lower.runtime.proof.oracles import finite_differences
 from lstm_lower.runtime.providers import Provider
 from lstm_lower.runtime.session import Session, default_options
@@ -76,8 +80,9 @@ class OutputRow:
         original: relative error of the original model in its own dtypes, see `_original_results`; measured where the
             lowered one is out of tolerance.
         verdict: `ok`; `as near as the original`, where an error beyond the tolerance is no larger than that; `not
-            decided`, where that is larger than a hundredth, too; or what is wrong; `random` where the graph draws
-            random numbers, which nothing can compare.
+            decided`, where that is larger than a hundredth, too; `disputed` instead of either, where it comes from a
+            node that onnxruntime computes otherwise than the reference from the same operands; or what is wrong;
+            `random` where the graph draws random numbers, which nothing can compare.
     """
 
     name: str
@@ -111,12 +116,17 @@ class Report:
         gradients: a row per operand of every backward op that has a forward op; empty unless asked for.
         rtol: tolerated error relative to an output's largest magnitude.
         atol: tolerated absolute error on top.
+        disagreement: where an output is out of tolerance: the first node that onnxruntime computes otherwise than the
+            reference, if there is one.
+        origin: where an import has made the model, which this proof does not cover: what its ops became is the model.
     """
 
     outputs: list[OutputRow]
     gradients: list[GradientRow]
     rtol: float
     atol: float
+    disagreement: Disagreement | None = None
+    origin: Origin | None = None
 
     @property
     def passed(self) -> bool:
@@ -200,7 +210,16 @@ def check(
     if not strict and any(row.verdict == OUT_OF_TOLERANCE for row in rows):
         originals, margin = _original_results(source, feeds, seed)
         rows = [_next_to_original(row, expected[row.name], originals, margin, rtol, atol) for row in rows]
-    return Report(rows, gradient_rows(source) if finite_differences else [], rtol, atol)
+    suspicious = [row.name for row in rows if row.verdict in (OUT_OF_TOLERANCE, AS_NEAR, NOT_DECIDED)]
+    found = first_disagreement(source, feeds, suspicious, _run_plainly) if suspicious else None
+    if found is not None:
+        disputed = [row.name for row in rows if row.name in found.outputs and row.verdict in (AS_NEAR, NOT_DECIDED)]
+        rows = [dataclasses.replace(row, verdict=DISPUTED) if row.name in disputed else row for row in rows]
+    return Report(rows, gradient_rows(source) if finite_differences else [], rtol, atol, found, origin.read(source))
+
+
+def _run_plainly(model: ir.Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    return _run(model, feeds, None, None, LEVELS["disabled"])
 
 
 def _check_interface(source: ir.Model, lowered: Model) -> None:
@@ -300,16 +319,8 @@ def _evaluated(source: ir.Model, feeds: Mapping[str, Array], seed: int) -> list[
         return []  # kernels add up halves in float32, numpy in halves
     weights = {str(x.name): x.const_value.numpy() for x in source.graph.inputs if x.const_value is not None}
     given, rng = {**weights, **feeds}, np.random.default_rng(seed)
-    draws = [given, *({name: _moved(array, rng) for name, array in given.items()} for _ in range(_DRAWS))]
+    draws = [given, *({name: moved_by_units(array, rng) for name, array in given.items()} for _ in range(_DRAWS))]
     return [reference.evaluate(source, draw, wide=False) for draw in draws]
-
-
-def _moved(array: Array, rng: np.random.Generator) -> Array:
-    """Each number moved by a unit in the last place, up or down."""
-    if array.dtype.kind != "f":
-        return array
-    ends = np.where(rng.random(array.shape) < 1 / 2, -np.inf, np.inf).astype(array.dtype)
-    return np.asarray(np.nextafter(array, ends))
 
 
 def _says_something(expected: Array) -> bool:

@@ -24,12 +24,14 @@ _COARSENESS = [ir.DataType.DOUBLE, ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.Da
 
 # Verdicts: of an error beyond the tolerance that nothing explains; of an output without a finite number, in float64
 # either, which proves nothing; of an error that is no larger than the original's own; of one that is no larger than
-# what weights make of it that differ in their last place; of either where that is so large that nothing follows; and of
-# all results that agree.
+# what weights make of it that differ in their last place; of either where it is a single node's, which onnxruntime
+# computes otherwise than the reference; of either where that is so large that nothing follows; and of all results that
+# agree.
 OUT_OF_TOLERANCE = "out of tolerance"
 NOTHING_FINITE = "no finite number"
 AS_NEAR = "as near as the original"
 AS_MOVED = "as near as moved weights"
+DISPUTED = "disputed"
 NOT_DECIDED = "not decided"
 AGREE = frozenset({"ok", AS_NEAR, AS_MOVED})
 
@@ -89,10 +91,11 @@ def allowed(expected: Array, rtol: float, atol: float) -> float:
     """The largest absolute error that is tolerated; none of numbers that are not floating."""
     if expected.dtype.kind not in "fc":
         return 0.0
-    return rtol * _magnitude(expected) + atol
+    return rtol * magnitude(expected) + atol
 
 
-def _magnitude(array: Array) -> float:
+def magnitude(array: Array) -> float:
+    """The largest finite magnitude, 0 where there is none."""
     finite = np.abs(array[np.isfinite(array)])
     return float(finite.max()) if finite.size else 0.0
 
@@ -114,5 +117,12 @@ def errors(actual: Array, expected: Array) -> tuple[float, float]:
     if not special or not finite.any() or not np.isfinite(wide[finite]).all():
         return float("inf"), float("inf")
     absolute = float(np.abs(wide[finite] - expected[finite]).max())
-    magnitude = _magnitude(expected)
-    return absolute, absolute / magnitude if magnitude else absolute
+    return absolute, absolute / (magnitude(expected) or 1.0)
+
+
+def moved_by_units(array: Array, rng: np.random.Generator) -> Array:
+    """Each number moved by a unit in the last place, up or down; what is not floating stays."""
+    if array.dtype.kind != "f":
+        return array
+    ends = np.where(rng.random(array.shape) < 1 / 2, -np.inf, np.inf).astype(array.dtype)
+    return np.asarray(np.nextafter(array, ends))

@@ -59,20 +59,34 @@ def evaluate(model: ir.Model, feeds: Mapping[str, Array], *, wide: bool = True) 
         InvalidModelError: the model is malformed, or `onnx.reference` cannot evaluate it.
         UnsupportedOpError: a node is neither standard nor has an oracle.
     """
-    work = widen(model) if wide else _prepared(model)
-    names = [value.name for value in work.graph.outputs]
-    given = {name: np.asarray(array) for name, array in feeds.items()}
+    names = [str(value.name) for value in model.graph.outputs]
+    found = values(model, feeds, wide=wide)
+    return {name: found[name] for name in names}
+
+
+def values(model: ir.Model, feeds: Mapping[str, Array], *, wide: bool = True) -> dict[str, Any]:
+    """All values of the main graph, by the names that they have in `prepared`'s; arguments and errors as `evaluate`'s.
+
+    Sequences are lists, and what is left out is `None`.
+    """
+    work = widen(model) if wide else prepared(model)
+    given = {name: _as_array(value) for name, value in feeds.items()}
     try:
         evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(work), new_ops=[*MENDED, *_oracle_ops(work, wide)])
         with np.errstate(all="ignore"):
-            results = evaluator.run(names, {k: _widen_array(array) for k, array in given.items()} if wide else given)
+            results = evaluator.run(
+                None, {k: _widen_array(array) for k, array in given.items()} if wide else given, intermediate=True
+            )
     except Exception as error:
         raise InvalidModelError(f"onnx.reference cannot evaluate the model: {error}") from error
-    # Sequences and what is left out stay as they are.
     return {
         str(name): np.asarray(result) if isinstance(result, (np.ndarray, np.generic)) else result
-        for name, result in zip(names, results, strict=True)
+        for name, result in results.items()
     }
+
+
+def _as_array(value: Any) -> Any:
+    return [np.asarray(part) for part in value] if isinstance(value, list) else np.asarray(value)
 
 
 def widen(model: ir.Model) -> ir.Model:
@@ -82,7 +96,7 @@ def widen(model: ir.Model) -> ir.Model:
         InvalidModelError: the model is malformed.
         UnsupportedOpError: a node is neither standard nor has an oracle.
     """
-    work = _prepared(model)
+    work = prepared(model)
     for node, definition in composite_nodes(work.graph):
         _round_attributes(node, definition)
     for graph in work.graphs():
@@ -90,8 +104,8 @@ def widen(model: ir.Model) -> ir.Model:
     return work
 
 
-def _prepared(model: ir.Model) -> ir.Model:
-    """A copy of a model that `onnx.reference` walks; errors as `widen`'s."""
+def prepared(model: ir.Model) -> ir.Model:
+    """A copy of a model that `onnx.reference` walks, functions inlined, in its own dtypes; errors as `widen`'s."""
     work = copy_model(model)
     read_all(work)
     SortPass()(work)
@@ -170,7 +184,9 @@ def _widen_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     return ir.tensor(tensor.numpy().astype(np.float64), name=tensor.name)
 
 
-def _widen_array(array: Array) -> Array:
+def _widen_array(array: Any) -> Any:
+    if isinstance(array, list):
+        return [_widen_array(part) for part in array]
     kept = array.dtype.kind in "biuOSU" or array.dtype == np.complex128
     return array if kept else array.astype(np.float64)
 
