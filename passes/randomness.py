@@ -10,12 +10,20 @@ from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.inline import InlineFunctionsPass
+from lstm_lower.passes.opset.versions import MIN_OPSET, ConvertOpsetPass
 
 
 def random_outputs(model: ir.Model) -> set[str]:
-    """Names of the outputs that depend on a random number generator."""
+    """Names of the outputs that depend on a random number generator.
+
+    Raises:
+        InvalidModelError: the model is of an old opset and cannot be converted to one that is supported.
+    """
     work = copy_model(model)
     InlineFunctionsPass()(work)
+    if work.opset_imports.get("", MIN_OPSET) < MIN_OPSET:
+        # Views know no older forms.
+        ConvertOpsetPass()(work)
     facts = Facts.of(work)
     drawn: set[ir.Value] = set()
     for node in work.graph:

@@ -67,6 +67,11 @@ def coarsest_dtype(model: ir.Model) -> ir.DataType:
     return max(dtypes, key=_COARSENESS.index)
 
 
+def coarser(a: ir.DataType, b: ir.DataType) -> ir.DataType:
+    """The coarser of two dtypes, of which the first is floating."""
+    return max(a, b, key=_COARSENESS.index) if b in _COARSENESS else a
+
+
 def tolerance(dtype: ir.DataType, precision: str | None = None) -> tuple[float, float]:
     """Relative and absolute tolerance of results.
 

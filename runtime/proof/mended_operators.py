@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import onnx.reference.ops.op_grid_sample
 import onnx.reference.ops.op_layer_normalization
 import onnx.reference.ops.op_loop
 import onnx.reference.ops.op_pad
+import onnx.reference.ops.op_resize
 import onnx.reference.ops.op_rms_normalization
 import onnx.reference.ops.op_roi_align
 import onnx.reference.ops.op_stft
@@ -36,6 +37,8 @@ _SHIFTED_REGIONS = 16
 _SCALES_OF_CHANNELS = 21
 # Axes of a signal whose elements are numbers, not pairs of them.
 _REAL_SIGNALS = 2
+# What is added to deviations, as ONNX's function has it.
+_FLOOR_OF_DEVIATIONS = 1e-9
 # The stash_type that onnx.reference takes.
 _ACCEPTED_STASH = 1
 
@@ -59,6 +62,17 @@ class BatchNormalization(onnx.reference.ops.op_batch_normalization.BatchNormaliz
         given = {**numbers, "training_mode": training_mode or 0}
         found: tuple[Array, ...] = super()._run(*operands, **given)  # type: ignore[no-untyped-call]
         return found
+
+
+class BitCast(onnx.reference.op_run.OpRun):
+    """onnx's own reads the bits of float64, once a model is widened."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, to: int, narrow: int | None = None) -> tuple[Array]:
+        kept = x if narrow is None else x.astype(tensor_dtype_to_np_dtype(narrow))
+        found = kept.view(tensor_dtype_to_np_dtype(to))
+        return (found.astype(np.float64) if narrow is not None and found.dtype.kind == "f" else found,)
 
 
 class DequantizeLinear(onnx.reference.op_run.OpRun):
@@ -138,6 +152,18 @@ class GroupNormalization(onnx.reference.op_run.OpRun):
         return (normal.reshape(x.shape) * scale.reshape(along) + bias.reshape(along),)
 
 
+class LRN(onnx.reference.op_run.OpRun):
+    """onnx's own leaves out the last channel of each neighbourhood."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, *, size: int, alpha: float, beta: float, bias: float) -> tuple[Array]:
+        before, after = (size - 1) // 2, size // 2
+        squares = np.pad(x**2, [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)])
+        total = np.lib.stride_tricks.sliding_window_view(squares, size, axis=1).sum(-1)
+        return (np.asarray(x / (bias + alpha / size * total) ** beta, x.dtype),)
+
+
 class LayerNormalization(onnx.reference.ops.op_layer_normalization.LayerNormalization):
     """onnx's own refuses every stash_type but float32, and computes in its operand's dtype."""
 
@@ -182,6 +208,45 @@ class Loop(onnx.reference.ops.op_loop.Loop):
         return (*carried, *(np.stack(stack) for stack in stacks))
 
 
+class LpNormalization(onnx.reference.op_run.OpRun):
+    """onnx's own adds up numbers instead of their magnitudes, and divides by zero."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axis: int | None = None, p: int | None = None) -> tuple[Array]:
+        along = -1 if axis is None else axis
+        norm = np.linalg.norm(x, 2 if p is None else p, along, keepdims=True)
+        return (np.asarray(np.divide(x, norm, out=np.zeros_like(x), where=norm != 0), x.dtype),)
+
+
+class Mean(onnx.reference.op_run.OpRun):
+    """onnx's own fails where the first operand is smaller than the sum."""
+
+    op_domain = ""
+
+    def _run(self, *operands: Array) -> tuple[Array]:
+        return (np.asarray(sum(operands[1:], operands[0]) / len(operands), operands[0].dtype),)
+
+
+class MeanVarianceNormalization(onnx.reference.op_run.OpRun):
+    """onnx's own is a function with constants in float32."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axes: Sequence[int]) -> tuple[Array]:
+        centered = x - x.mean(tuple(axes), keepdims=True)
+        return (centered / (np.sqrt((centered**2).mean(tuple(axes), keepdims=True)) + _FLOOR_OF_DEVIATIONS),)
+
+
+class Optional(onnx.reference.op_run.OpRun):
+    """onnx's own makes a list of one element, which its readers do not take apart."""
+
+    op_domain = ""
+
+    def _run(self, x: Any = None, **_: Any) -> tuple[Any]:
+        return (x,)
+
+
 class Pad(onnx.reference.ops.op_pad.Pad_18):
     """onnx's own takes no negative pads, which cut elements off."""
 
@@ -210,6 +275,31 @@ class RMSNormalization(onnx.reference.ops.op_rms_normalization.RMSNormalization)
         return found
 
 
+class Resize(onnx.reference.ops.op_resize.Resize):
+    """onnx's own aligns the corners with a size that is not rounded, where scales are given."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: Array,
+        roi: Array | None,
+        scales: Array | None = None,
+        sizes: Array | None = None,
+        *,
+        axes: Sequence[int] | None = None,
+        coordinate_transformation_mode: str | None = None,
+        **given: Any,
+    ) -> tuple[Array]:
+        mode = coordinate_transformation_mode
+        if mode == "align_corners" and scales is not None:
+            resized = [x.shape[axis] for axis in (range(x.ndim) if axes is None else axes)]
+            scales, sizes = None, np.floor(resized * scales).astype(np.int64)
+        given |= {"axes": axes, "coordinate_transformation_mode": mode}
+        found: tuple[Array] = super()._run(x, roi, scales, sizes, **given)  # type: ignore[no-untyped-call]
+        return found
+
+
 class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
     """onnx's own shifts regions by half an element in the forms before 16, too."""
 
@@ -220,6 +310,19 @@ class RoiAlign(onnx.reference.ops.op_roi_align.RoiAlign):
         mode = coordinate_transformation_mode if shifts else "output_half_pixel"
         found: tuple[Array] = super()._run(*operands, **{**given, "coordinate_transformation_mode": mode})  # type: ignore[no-untyped-call]
         return found
+
+
+class Shape(onnx.reference.op_run.OpRun):
+    """onnx's own does not clamp an end before the first axis."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, start: int | None = None, end: int | None = None) -> tuple[Array]:
+        first, last = (
+            default if bound is None else min(max(bound + x.ndim if bound < 0 else bound, 0), x.ndim)
+            for bound, default in ((start, 0), (end, x.ndim))
+        )
+        return (np.asarray(x.shape[first:last], np.int64),)
 
 
 class Slice(onnx.reference.op_run.OpRun):
@@ -250,22 +353,40 @@ class STFT(onnx.reference.ops.op_stft.STFT):
         return found
 
 
+class Softsign(onnx.reference.op_run.OpRun):
+    """onnx's own fails at single numbers."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (np.asarray(x / (1 + np.abs(x)), x.dtype),)
+
+
 MENDED = (
     AffineGrid,
     BatchNormalization,
+    BitCast,
     DequantizeLinear,
     Erf,
     GlobalLpPool,
     GlobalMaxPool,
     GridSample,
     GroupNormalization,
+    LRN,
     LayerNormalization,
     Loop,
+    LpNormalization,
+    Mean,
+    MeanVarianceNormalization,
+    Optional,
     Pad,
     RMSNormalization,
+    Resize,
     RoiAlign,
     STFT,
+    Shape,
     Slice,
+    Softsign,
     *RECURRENT_OPERATORS,
     *WINDOW_OPERATORS,
 )

@@ -26,7 +26,7 @@ from lstm_lower.passes.lower import lower
 from lstm_lower.passes.randomness import draws
 from lstm_lower.records.model_files import load
 from lstm_lower.runtime.proof import reference
-from lstm_lower.runtime.proof.comparison import allowed, coarsest_dtype, magnitude, moved_by_units, tolerance
+from lstm_lower.runtime.proof.comparison import allowed, coarser, coarsest_dtype, magnitude, moved_by_units, tolerance
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[ir.Model, Mapping[str, Any]], Mapping[str, Any]]
@@ -116,12 +116,13 @@ def departure(
     Returns:
         The output's name and its largest error over its largest magnitude, or what else is different.
     """
-    rtol, atol = tolerance(coarsest_dtype(model))
+    coarsest = coarsest_dtype(model)
     others: list[dict[str, Any]] = []
     for name, wanted in reference.evaluate(model, feeds).items():
         for place, (a, b) in enumerate(zip(_tensors(results[name]), _tensors(wanted), strict=False)):
-            if a.shape != b.shape or (b.dtype.kind not in "fc" and a.dtype != b.dtype):
+            if a.shape != b.shape or (b.dtype.kind in "biu" and a.dtype != b.dtype):
                 return name, f"{a.dtype}{list(a.shape)} instead of {b.dtype}{list(b.shape)}"
+            rtol, atol = tolerance(coarser(coarsest, ir.DataType.from_numpy(a.dtype)))
             error = _distance(a, b)
             if (error <= allowed(b, rtol, atol)).all():
                 continue

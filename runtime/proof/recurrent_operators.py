@@ -68,17 +68,17 @@ class _Layer(onnx.reference.op_run.OpRun):
         Returns:
             Y `[T, D, B, H]` and the final states `[D, B, H]`; where `layout` is 1, `[B, T, D, H]` and `[B, D, H]`.
         """
-        given = dict(operands)
+        given: dict[str, Array] = dict(operands)
         if attributes.get("layout"):
             given |= {name: given[name].swapaxes(0, 1) for name in ("X", *cls.states) if name in given}
         x, directions = given["X"], _BACKWARDS[attributes.get("direction") or "forward"]
-        steps, batch, units = *x.shape[:2], given["R"].shape[2]
+        steps, batch, units = x.shape[0], x.shape[1], given["R"].shape[2]
         functions = cls._functions(attributes, len(directions))
         lengths = given.get("sequence_lens", np.full(batch, steps))[:, np.newaxis]
         y = np.zeros((steps, len(directions), batch, units), x.dtype)
         finals = np.zeros((len(cls.states), len(directions), batch, units), x.dtype)
         for d, backwards in enumerate(directions):
-            weights = {name: given[name][d] for name in ("W", "R", "B", "P") if name in given}
+            weights: dict[str, Array] = {name: given[name][d] for name in ("W", "R", "B", "P") if name in given}
             zeros = np.zeros((batch, units), x.dtype)
             states = [given[name][d] if name in given else zeros for name in cls.states]
             for t in range(steps)[:: -1 if backwards else 1]:
@@ -152,7 +152,7 @@ class LSTM(_Layer):
         attributes: Mapping[str, Any],
     ) -> list[Array]:
         (h, c), (gate, cell, last) = states, functions
-        i, o, f, g = map(sum, zip(*cls._split(x, h, weights), strict=True))
+        i, o, f, g = (sum(sides[1:], sides[0]) for sides in zip(*cls._split(x, h, weights), strict=True))
         peep_i, peep_o, peep_f = np.split(weights["P"], 3) if "P" in weights else np.zeros((3, h.shape[1]), x.dtype)
         i = gate(i + peep_i * c)
         kept = 1 - i if attributes.get("input_forget") else gate(f + peep_f * c)
@@ -200,7 +200,8 @@ class RNN(_Layer):
         functions: Sequence[Function],
         attributes: Mapping[str, Any],  # noqa: ARG003 (the others' steps have options)
     ) -> list[Array]:
-        return [functions[0](sum(side[0] for side in cls._split(x, states[0], weights)))]
+        (first,), *others = cls._split(x, states[0], weights)
+        return [functions[0](sum((side for (side,) in others), first))]
 
 
 RECURRENT_OPERATORS = (GRU, LSTM, RNN)

@@ -74,9 +74,8 @@ def values(model: ir.Model, feeds: Mapping[str, Array], *, wide: bool = True) ->
     try:
         evaluator = onnx.reference.ReferenceEvaluator(ir.to_proto(work), new_ops=[*MENDED, *_oracle_ops(work, wide)])
         with np.errstate(all="ignore"):
-            results = evaluator.run(
-                None, {k: _widen_array(array) for k, array in given.items()} if wide else given, intermediate=True
-            )
+            fed = {k: _widen_array(array) for k, array in given.items()} if wide else given
+            results: Any = evaluator.run(None, fed, intermediate=True)
     except Exception as error:
         raise InvalidModelError(f"onnx.reference cannot evaluate the model: {error}") from error
     return {
@@ -99,6 +98,11 @@ def widen(model: ir.Model) -> ir.Model:
     work = prepared(model)
     for node, definition in composite_nodes(work.graph):
         _round_attributes(node, definition)
+    for node in all_nodes(work.graph):
+        operand = node.inputs[0] if std.BitCast.matches(node) else None
+        if operand is not None and operand.dtype is not None:
+            # Its evaluator needs to know what is widened away.
+            node.attributes["narrow"] = ir.AttrInt64("narrow", int(operand.dtype))
     for graph in work.graphs():
         _widen_graph(graph)
     return work
@@ -164,6 +168,8 @@ def _widen_value(value: ir.Value) -> None:
 
 
 def _widen_attributes(node: ir.Node) -> None:
+    if std.BitCast.matches(node):
+        return
     for name, attribute in list(node.attributes.items()):
         if attribute.is_ref():
             continue

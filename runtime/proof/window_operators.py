@@ -5,14 +5,14 @@ At window p of an axis, element r of the window lies on element p * stride + r *
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx.reference.op_run
-import onnx.reference.ops.op_max_pool
 
 Array = np.ndarray[Any, Any]
 Places = tuple[slice, ...]
@@ -136,47 +136,114 @@ class ConvTranspose(onnx.reference.op_run.OpRun):
         return (_with_bias(found, b),)
 
 
-class MaxPool(onnx.reference.ops.op_max_pool.MaxPool):
-    """The largest element of each window and where it is: of equal ones the first, as in onnx's own."""
+@dataclasses.dataclass(frozen=True)
+class _Windows:
+    """Windows of a pooling; lists have an entry for each axis of the image.
+
+    Attributes:
+        counts: how many there are.
+        before: padding in front.
+        after: padding behind that is asked for.
+        beyond: padding behind that the last window reaches into.
+        taps: for each element of the window where it lies in the padded image.
+    """
+
+    counts: list[int]
+    before: list[int]
+    after: list[int]
+    beyond: list[int]
+    taps: list[Places]
+
+    @classmethod
+    def of(cls, image: Sequence[int], kernel: Sequence[int], given: Mapping[str, Any]) -> _Windows:
+        """The windows that attributes of a pooling ask for."""
+        rank, auto_pad = len(kernel), given.get("auto_pad")
+        steps, gaps = (list(given.get(name) or [1] * rank) for name in ("strides", "dilations"))
+        extents = [(size - 1) * gap + 1 for size, gap in zip(kernel, gaps, strict=True)]
+        if auto_pad in _SAME:
+            counts = [-(-size // step) for size, step in zip(image, steps, strict=True)]
+            axes = zip(image, counts, steps, extents, strict=True)
+            before, after = _divided([max((n - 1) * s + e - size, 0) for size, n, s, e in axes], auto_pad)
+        else:
+            before, after = _given(given.get("pads"), auto_pad, rank)
+            counts = []
+            for size, head, tail, step, extent in zip(image, before, after, steps, extents, strict=True):
+                room = size + head + tail - extent
+                count = room // step + 1
+                # A window that starts behind the image and what is added to it is none.
+                more = bool(given.get("ceil_mode")) and room % step > 0 and count * step < size + head
+                counts.append(count + more)
+        reach = [(n - 1) * s + e for n, s, e in zip(counts, steps, extents, strict=True)]
+        beyond = [max(end - head - size, 0) for end, head, size in zip(reach, before, image, strict=True)]
+        return cls(counts, before, after, beyond, [places for _, places in _taps(kernel, counts, steps, gaps)])
+
+    def padded(self, x: Array, value: float = 0) -> Array:
+        """An array with all that windows reach into; of its axes the last are the image's."""
+        pads = [(0, 0)] * (x.ndim - len(self.counts)) + list(zip(self.before, self.beyond, strict=True))
+        return np.pad(x, pads, constant_values=value)
+
+    def total(self, x: Array) -> Array:
+        """The sum over each window."""
+        padded = self.padded(x)
+        return np.asarray(sum(padded[(..., *places)] for places in self.taps))
+
+
+class AveragePool(onnx.reference.op_run.OpRun):
+    """The mean of each window, with or without its padding.
+
+    onnx's own, as that of LpPool, refuses counts that are rounded up where padding follows from sizes.
+    """
 
     op_domain = ""
 
-    def _pooled(
-        self,
-        x: Array,
-        auto_pad: object,  # noqa: ARG002 (the padding follows from it already)
-        ceil_mode: object,  # noqa: ARG002 (so do the counts)
-        dilations: Sequence[int],
-        kernel: Sequence[int],
-        padding: Array,
-        storage_order: int | None,
-        strides: Sequence[int],
-        counts: Sequence[int],
+    def _run(self, x: Array, *, kernel_shape: Sequence[int], **given: Any) -> tuple[Array]:
+        windows = _Windows.of(x.shape[2:], kernel_shape, given)
+        counted: Array = np.ones(x.shape[2:], x.dtype)
+        if given.get("count_include_pad"):
+            whole = windows.padded(counted, 1)
+            # What windows reach into only since their number is rounded up does not count.
+            ends = zip(x.shape[2:], windows.before, windows.after, strict=True)
+            for axis, end in enumerate(size + head + tail for size, head, tail in ends):
+                whole[(slice(None),) * axis + (slice(end, None),)] = 0
+            count = sum(whole[places] for places in windows.taps)
+        else:
+            count = windows.total(counted)
+        return (np.asarray(windows.total(x) / count, x.dtype),)
+
+
+class LpPool(onnx.reference.op_run.OpRun):
+    """The norm of each window."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, *, kernel_shape: Sequence[int], p: int | None = None, **given: Any) -> tuple[Array]:
+        power = 2 if p is None else p
+        total = _Windows.of(x.shape[2:], kernel_shape, given).total(np.abs(x) ** power)
+        return (np.asarray(total ** (1 / power), x.dtype),)
+
+
+class MaxPool(onnx.reference.op_run.OpRun):
+    """The largest element of each window and where it is: of equal ones the first."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Array, *, kernel_shape: Sequence[int], storage_order: int | None = None, **given: Any
     ) -> tuple[Array, ...]:
         image = x.shape[2:]
+        windows = _Windows.of(image, kernel_shape, given)
         number = np.arange(math.prod(image)).reshape(image, order="F" if storage_order else "C")
-        # Windows may reach beyond the padding, too, where counts are rounded up.
-        reach = [
-            (count - 1) * step + (size - 1) * gap + 1
-            for count, step, size, gap in zip(counts, strides, kernel, dilations, strict=True)
-        ]
-        room = [
-            (int(before), max(int(end - before - size), 0))
-            for (before, _), end, size in zip(padding, reach, image, strict=True)
-        ]
-        values, numbers = np.pad(x, [(0, 0), (0, 0), *room]), np.pad(number, room, constant_values=-1)
-        best = np.zeros((*x.shape[:2], *counts), x.dtype)
+        values, numbers = windows.padded(x), windows.padded(number, -1)
+        best = np.zeros((*x.shape[:2], *windows.counts), x.dtype)
         where = np.full(best.shape, -1, np.int64)
-        for _, places in _taps(kernel, counts, strides, dilations):
-            met, at = values[(slice(None), slice(None), *places)], numbers[places]
+        for places in windows.taps:
+            met, at = values[(..., *places)], numbers[places]
             better = (at >= 0) & ((where < 0) | (met > best))
             best, where = np.where(better, met, best), np.where(better, at, where)
         if len(self.output) == 1:
             return (best,)
         planes = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(image))
         return best, where + planes * math.prod(image)
-
-    _max_pool_1d = _max_pool_2d = _max_pool_3d = _pooled
 
 
 class GatherElements(onnx.reference.op_run.OpRun):
@@ -212,4 +279,4 @@ def _places(indices: Array, axis: int | None) -> tuple[Array, ...]:
     return tuple(places)
 
 
-WINDOW_OPERATORS = (Conv, ConvTranspose, GatherElements, MaxPool, ScatterElements)
+WINDOW_OPERATORS = (AveragePool, Conv, ConvTranspose, GatherElements, LpPool, MaxPool, ScatterElements)

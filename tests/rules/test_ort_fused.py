@@ -146,6 +146,7 @@ def cases() -> list[Case]:
         Case("MultiHeadAttention", {**heads, "key_padding_mask": rng.integers(0, 2, (2, 5), np.int32)}, two),
         Case("MultiHeadAttention", {**square, **past}, {**two, "unidirectional": 1}, present),
         Case("MultiHeadAttention", {**heads, "attention_bias": n(2, 1, 3, 5)}, two, ("output", "present_key")),
+        Case("MultiHeadAttention", heads, two, ("output", "present_key", "present_value", "qk"), alone=True),
         Case("MultiHeadAttention", {"query": n(2, 3, 2, 3, 4)}, two, alone=True),
         Case("MultiHeadAttention", {"query": n(2, 3, 8), "key": n(2, 5, 2, 2, 4)}, two, alone=True),
         Case("MultiHeadAttention", {"query": n(2, 3, 8), "key": n(2, 2, 5, 4), "value": n(2, 2, 5, 4)}, two),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import helper
@@ -108,6 +109,41 @@ def test_optimizers_compute_what_onnxruntime_training_does(name: str) -> None:
     for key, expected in part(recorded, "out/").items():
         sequence, _, place = key.partition("/")
         np.testing.assert_allclose(results[f"{sequence}.updated"][int(place)], expected, rtol=2e-6, atol=1e-7)
+    flags = [value for key, value in results.items() if not key.endswith(".updated")]
+    assert flags
+    assert all(np.all(flag) for flag in flags)
+
+
+@pytest.mark.parametrize("op", ["AveragePoolGrad", "MaxPoolGrad"])
+def test_gradients_of_poolings(op: str) -> None:
+    dY = np.random.default_rng(0).standard_normal((1, 2, 2, 3)).astype(np.float32)
+    given: Arrays = {"dY": dY}
+    expected = np.repeat(np.repeat(dY, 2, 2), 2, 3) / 4
+    if op == "MaxPoolGrad":
+        # The second element of the second row of each window; places are those among all elements.
+        places = np.arange(48).reshape(1, 2, 4, 6)[:, :, 1::2, 1::2]
+        given["Indices"], expected = places, np.zeros((1, 2, 4, 6), np.float32)
+        expected.ravel()[places] = dY
+    windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    model = one_node(REGISTRY[MICROSOFT, op], given, ["dX"], windows, np.float32, known=True)
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_value_info("dX", onnx.TensorProto.FLOAT, [1, 2, 4, 6]))
+    np.testing.assert_allclose(run(ll.lower(model), given)["dX"], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bound", [1.0, 100.0])
+def test_gradients_whose_norm_is_clipped(bound: float) -> None:
+    rng = np.random.default_rng(0)
+    given = {"a": rng.standard_normal((2, 3)).astype(np.float32), "b": rng.standard_normal(4).astype(np.float32)}
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18, "{MICROSOFT}" : 1]>
+        g (float[2,3] a, float[4] b) => (float[2,3] x, float[4] y) <int64 first = {{0}}, int64 second = {{1}}> {{
+          all = SequenceConstruct(a, b)
+          clipped = {MICROSOFT}.InplaceClipGradNorm <max_norm = {bound}> (all)
+          x = SequenceAt(clipped, first) y = SequenceAt(clipped, second) }}""")
+    norm = np.sqrt(sum((value.astype(np.float64) ** 2).sum() for value in given.values()))
+    results = run(ll.lower(model), given)
+    for name, value in zip("xy", given.values(), strict=True):
+        np.testing.assert_allclose(results[name], value * min(bound / (norm + 1e-6), 1), rtol=2e-6)
 
 
 def test_an_optimizer_needs_maps_over_sequences() -> None:

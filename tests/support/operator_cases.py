@@ -10,7 +10,11 @@ import onnx
 from hypothesis import strategies as st
 from onnx import helper
 
-from tests.support.operator_forms import FORMS, Draw
+from tests.support import operator_forms
+from tests.support.operator_forms import Draw
+from tests.support.operator_forms_layers import LAYERS
+
+FORMS = {**operator_forms.FORMS, **LAYERS}
 
 
 @dataclasses.dataclass
@@ -30,7 +34,7 @@ class Case:
 def cases(draw: Draw, op: str) -> Case:
     """A model of one node in one of its forms; dimensions of inputs are sizes, names or open."""
     form = FORMS[op](draw)
-    opset = draw(st.integers(form.since, min(form.until, 22)))
+    opset = draw(st.integers(max(form.since, 13), min(form.until, max(form.since, 22))))
     inputs, initializers, nodes, names = [], [], [], []
     feeds: dict[str, np.ndarray[Any, Any]] = {}
 

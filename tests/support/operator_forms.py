@@ -1,7 +1,7 @@
 """Every form of ONNX's operators: attributes and operands given, left out, negative, permuted, known or computed.
 
-Each entry of `FORMS` draws one node of an operator with operands. What is small integers (axes, sizes, steps) may be a
-constant, follow from constants and sizes, or be known at run time only.
+Each entry of `FORMS`, and of `LAYERS` in `operator_forms_layers`, draws one node of an operator with operands. What is
+small integers (axes, sizes, steps) may be a constant, follow from constants and sizes, or be known at run time only.
 """
 
 from __future__ import annotations
@@ -136,12 +136,6 @@ def along(op: str) -> Callable[[Draw], Form]:
         return Form(op, [x], {"axis": draw(st.integers(-x.ndim, x.ndim - 1))} if draw(st.booleans()) else {})
 
     return form
-
-
-def cumsum(draw: Draw) -> Form:
-    x = tensor(draw, draw(FULL_SHAPES))
-    axis = np.asarray(draw(st.integers(-x.ndim, x.ndim - 1)), np.int64)
-    return Form("CumSum", [x, axis], {"reverse": draw(st.sampled_from([0, 1]))}, small=(1,))
 
 
 def matmul(draw: Draw) -> Form:
@@ -332,26 +326,6 @@ def trilu(draw: Draw) -> Form:
     return Form("Trilu", [tensor(draw, (*draw(SHAPES)[:1], 3, 2))], since=14)
 
 
-def scatter_nd(draw: Draw) -> Form:
-    x = tensor(draw, (3, 2))
-    return Form("ScatterND", [x, np.asarray([[0], [2]]), tensor(draw, (2, 2))])
-
-
-def recurrent(op: str) -> Callable[[Draw], Form]:
-    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
-
-    def form(draw: Draw) -> Form:
-        steps, batch, units, width = (draw(st.integers(1, 3)) for _ in range(4))
-        direction = draw(st.sampled_from(["forward", "reverse", "bidirectional"]))
-        d = 2 if direction == "bidirectional" else 1
-        attributes: dict[str, Any] = {"hidden_size": units, "direction": direction}
-        weights = [tensor(draw, (d, gates * units, width)), tensor(draw, (d, gates * units, units))]
-        x = tensor(draw, (steps, batch, width))
-        return Form(op, [x, *weights], attributes, outputs=3 if op == "LSTM" else 2)
-
-    return form
-
-
 FORMS: dict[str, Callable[[Draw], Form]] = {
     **{op: binary(op) for op in ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean")},
     **{op: binary(op) for op in ("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal")},
@@ -366,7 +340,6 @@ FORMS: dict[str, Callable[[Draw], Form]] = {
     "ArgMin": arg("ArgMin"),
     "Softmax": along("Softmax"),
     "LogSoftmax": along("LogSoftmax"),
-    "CumSum": cumsum,
     "MatMul": matmul,
     "Gemm": gemm,
     "Concat": concat,
@@ -388,8 +361,4 @@ FORMS: dict[str, Callable[[Draw], Form]] = {
     "Range": range_,
     "NonZero": non_zero,
     "Trilu": trilu,
-    "ScatterND": scatter_nd,
-    "LSTM": recurrent("LSTM"),
-    "GRU": recurrent("GRU"),
-    "RNN": recurrent("RNN"),
 }

@@ -28,7 +28,16 @@ def _broadcast(op: std.Elementwise) -> Partial | None:
     return broadcast(*[op.facts.shape(value) for value in op.node.inputs])
 
 
-@infers(std.Unary, std.PRelu, std.AlongAxis, std.Cumulative, std.Scatter, std.ReverseSequence, std.Trilu)
+@infers(
+    std.Unary,
+    std.PRelu,
+    std.AlongAxis,
+    std.Cumulative,
+    std.MeanVarianceNormalization,
+    std.Scatter,
+    std.ReverseSequence,
+    std.Trilu,
+)
 def _same(op: std.Unary) -> Inferred:
     return [(op.facts.type(op.operand(0)), op.shape())]
 

@@ -150,6 +150,7 @@ class Pool(Windowed, abstract=True):
     def disputed_axes(self) -> tuple[int, ...]:
         """Padding that follows from the size omits dilations in onnxruntime.
 
+        Where strides are larger than windows, onnx's inference rounds up what `ceil_mode` makes of it once more.
         Under `ceil_mode` a window that does not fit is none, nor is one that begins behind the image, of which onnx's
         inference counts the first, and before opset 22 the second.
         """
@@ -157,7 +158,12 @@ class Pool(Windowed, abstract=True):
         if shape is None or extents is None or pads is None or strides is None:
             return ()
         if self.pads_alike:
-            return tuple(2 + axis for axis, distance in enumerate(self.dilations or ()) if distance != 1)
+            axes = zip(extents, strides, self.dilations or (), strict=True)
+            return tuple(
+                2 + axis
+                for axis, (extent, stride, distance) in enumerate(axes)
+                if distance != 1 or (self.ceil_mode and extent < stride)
+            )
         windows = zip(range(2, len(shape)), shape[2:], extents, pads, strides, strict=True)
         return tuple(
             axis

@@ -31,8 +31,8 @@ def peak() -> int:
 def main() -> None:
     """Reads requests until there are no more."""
     kind, limit, settings = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
-    # A kind that needs a framework is done in a module of its own.
-    place = {"torch": "torch_modules.work"}.get(kind, "work")
+    # A kind that needs more than the others is done in a module of its own.
+    place = {"torch": "torch_modules.work", "reference": "evaluators"}.get(kind, "work")
     do: Work = getattr(importlib.import_module(f"tests.support.fuzz.{place}"), kind)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
