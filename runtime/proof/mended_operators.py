@@ -362,6 +362,21 @@ class Softsign(onnx.reference.op_run.OpRun):
         return (np.asarray(x / (1 + np.abs(x)), x.dtype),)
 
 
+class Unique(onnx.reference.op_run.OpRun):
+    """onnx's own fails at unsorted elements of some shapes."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axis: int | None = None, sorted: int | None = None) -> tuple[Array, ...]:  # noqa: A002 (ONNX's name)
+        found, first, inverse, counts = np.unique(
+            x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+        )
+        order = np.arange(len(first)) if sorted is None or sorted else np.argsort(first)
+        places = np.argsort(order)[inverse.ravel()]
+        results = (np.take(found, order, axis or 0), first[order], places, counts[order])
+        return results[: len(self.onnx_node.output)]
+
+
 MENDED = (
     AffineGrid,
     BatchNormalization,
@@ -387,6 +402,7 @@ MENDED = (
     Shape,
     Slice,
     Softsign,
+    Unique,
     *RECURRENT_OPERATORS,
     *WINDOW_OPERATORS,
 )
