@@ -280,23 +280,13 @@ class Resize(onnx.reference.ops.op_resize.Resize):
 
     op_domain = ""
 
-    def _run(
-        self,
-        x: Array,
-        roi: Array | None,
-        scales: Array | None = None,
-        sizes: Array | None = None,
-        *,
-        axes: Sequence[int] | None = None,
-        coordinate_transformation_mode: str | None = None,
-        **given: Any,
-    ) -> tuple[Array]:
-        mode = coordinate_transformation_mode
-        if mode == "align_corners" and scales is not None:
-            resized = [x.shape[axis] for axis in (range(x.ndim) if axes is None else axes)]
+    def _run(self, x: Array, *operands: Any, **given: Any) -> tuple[Array]:  # type: ignore[override]
+        roi, scales, sizes = (*operands, None, None, None)[:3]
+        if given.get("coordinate_transformation_mode") == "align_corners" and scales is not None:
+            axes = range(x.ndim) if given.get("axes") is None else given["axes"]
+            resized = np.array([x.shape[axis] for axis in axes])
             scales, sizes = None, np.floor(resized * scales).astype(np.int64)
-        given |= {"axes": axes, "coordinate_transformation_mode": mode}
-        found: tuple[Array] = super()._run(x, roi, scales, sizes, **given)  # type: ignore[no-untyped-call]
+        found: tuple[Array] = super()._run(x, roi, scales, sizes, **given)
         return found
 
 

@@ -29,6 +29,12 @@ def _taps(
         yield tap, tuple(slice(r * gap, r * gap + (count - 1) * step + 1, step) for r, count, step, gap in axes)
 
 
+def _at(x: Array, places: Places) -> Array:
+    """The elements at places of the last axes."""
+    index: Any = (..., *places)
+    return np.asarray(x[index])
+
+
 def _divided(total: Sequence[int], auto_pad: str | None) -> tuple[list[int], list[int]]:
     """Padding before and after; of an odd one, SAME_UPPER has the larger part behind."""
     small, large = [size // 2 for size in total], [size - size // 2 for size in total]
@@ -185,7 +191,7 @@ class _Windows:
     def total(self, x: Array) -> Array:
         """The sum over each window."""
         padded = self.padded(x)
-        return np.asarray(sum(padded[(..., *places)] for places in self.taps))
+        return np.asarray(sum((_at(padded, places) for places in self.taps[1:]), _at(padded, self.taps[0])))
 
 
 class AveragePool(onnx.reference.op_run.OpRun):
@@ -237,7 +243,7 @@ class MaxPool(onnx.reference.op_run.OpRun):
         best = np.zeros((*x.shape[:2], *windows.counts), x.dtype)
         where = np.full(best.shape, -1, np.int64)
         for places in windows.taps:
-            met, at = values[(..., *places)], numbers[places]
+            met, at = _at(values, places), numbers[places]
             better = (at >= 0) & ((where < 0) | (met > best))
             best, where = np.where(better, met, best), np.where(better, at, where)
         if len(self.output) == 1:
