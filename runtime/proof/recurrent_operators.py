@@ -140,7 +140,7 @@ class LSTM(_Layer):
 
     gates = 4
     states = ("initial_h", "initial_c")
-    default_activations: ClassVar = ["Sigmoid", "Tanh", "Tanh"]
+    default_activations: ClassVar = ["sigmoid", "tanh", "tanh"]
 
     @classmethod
     def _step(
@@ -164,7 +164,7 @@ class GRU(_Layer):
     """Gates z, r, h."""
 
     gates = 3
-    default_activations: ClassVar = ["Sigmoid", "Tanh"]
+    default_activations: ClassVar = ["sigmoid", "tanh"]
 
     @classmethod
     def _step(
@@ -189,7 +189,7 @@ class RNN(_Layer):
     """One gate."""
 
     gates = 1
-    default_activations: ClassVar = ["Tanh"]
+    default_activations: ClassVar = ["tanh"]
 
     @classmethod
     def _step(
