@@ -7,8 +7,9 @@ node of which model to look at, what it should hold, and what it holds.
 from __future__ import annotations
 
 import collections
+import contextlib
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 
@@ -124,6 +125,10 @@ class MisfitError(InvalidInputError):
         self.what, self.got = what, got
 
 
+class OverBudgetError(LstmLowerError):
+    """A file stands for more nodes, bytes, depth or time than is allowed by default; `lstm_lower.budget` has limits."""
+
+
 class UnsupportedOpError(LstmLowerError):
     """The graph holds ops that cannot be lowered; the message names each, with node name and reason."""
 
@@ -141,6 +146,27 @@ class NotFiniteError(LstmLowerError):
 
 class WorkersLostError(LstmLowerError):
     """All workers were lost, and the training state with them; the last checkpoint has it."""
+
+
+@contextlib.contextmanager
+def damage_told(error: Callable[[Exception], LstmLowerError]) -> Iterator[None]:
+    """Where bytes or texts of others are read: whatever breaks on them becomes one error.
+
+    Damaged bytes break zipfile, zlib, numpy, json and protobuf in dozens of ways, which no list of types holds. Missing
+    files and permissions pass as they are.
+
+    Args:
+        error: makes the error of what was raised.
+
+    Raises:
+        LstmLowerError: something was.
+    """
+    try:
+        yield
+    except (LstmLowerError, FileNotFoundError, PermissionError):
+        raise
+    except Exception as raised:
+        raise error(raised) from raised
 
 
 def requires(op: str, node: str | None, operand: str, what: str, got: object) -> AboutNode:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
+from lstm_lower import budget
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import Copier
@@ -16,9 +17,6 @@ from lstm_lower.graph.structure import function_label, verify_calls
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.base import Pass
-
-# A model that grows beyond this by inlining could not be lowered in any useful time: 20,000 nodes take seconds.
-MOST_NODES = 1_000_000
 
 Functions = Mapping[ir.OperatorIdentifier, ir.Function]
 
@@ -36,8 +34,9 @@ class InlineFunctionsPass(Pass):
 
         Raises:
             InvalidModelError: functions call each other in a circle, or a node does not fit what its caller gives it.
-            UnsupportedOpError: the result would have more than `MOST_NODES` nodes, a function is written in other
-                forms of operators than the model, or takes a graph as an attribute.
+            OverBudgetError: the result would have more nodes than the budget allows.
+            UnsupportedOpError: a function is written in other forms of operators than the model, or takes a graph as
+                an attribute.
         """
         if not model.functions:
             return ir.passes.PassResult(model, modified=False)
@@ -74,12 +73,10 @@ def _check_size(model: ir.Model) -> None:
         own = sum(1 for _ in all_nodes(model.functions[name]))
         sizes[name] = own + sum(count * (sizes[callee] - 1) for callee, count in called[name].items())
     made = {name: count * sizes[name] for name, count in _calls(all_nodes(model.graph), model.functions).items()}
-    if sum(made.values()) > MOST_NODES:
-        worst = max(made, key=made.__getitem__)
-        raise UnsupportedOpError(
-            f"functions require at most {MOST_NODES} nodes where they are called, got {sum(made.values())}, of which "
-            f"{function_label(worst)} makes {made[worst]}"
-        )
+    worst = max(made, key=made.__getitem__, default=None)
+    if worst is not None:
+        what = f"a model whose functions are written out ({function_label(worst)} makes {made[worst]:,} nodes)"
+        budget.check(what, "nodes", sum(made.values()))
 
 
 def _calls(nodes: Iterable[ir.Node], functions: Functions) -> collections.Counter[ir.OperatorIdentifier]:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.dims import Dim, is_name
-from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, some
+from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, damage_told, some
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.structure import verify_structure
@@ -200,46 +200,77 @@ def random_state(pair: StatePair, shape: tuple[int, ...], dtype: ir.DataType, rn
     return drawn.astype(dtype.numpy())
 
 
-def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Reads a `.npz` file.
+class ArrayFile(Mapping[str, Array]):
+    """The arrays of a `.npz` file, each of which is read when it is asked for.
+
+    Attributes:
+        path: where it is.
+    """
+
+    def __init__(self, path: Path, entries: Mapping[str, str]) -> None:
+        """Takes what `read_arrays` found: what arrays are called here, and in the file."""
+        self.path, self._entries = path, entries
+
+    def __getitem__(self, name: str) -> Array:
+        """Reads an array.
+
+        Raises:
+            InvalidInputError: it is damaged, or of objects.
+        """
+        entry = self._entries[name]
+        with (
+            damage_told(lambda error: no_arrays(self.path, error)),
+            np.load(self.path, allow_pickle=False) as file,
+        ):
+            array = file[entry]
+        if not isinstance(array, np.ndarray):
+            raise InvalidInputError(f"{self.path}: a .npz file of arrays is required, got another entry, '{entry}'")
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def no_arrays(path: Path, error: object) -> InvalidInputError:
+    """The error of a file in which numpy finds no arrays."""
+    return InvalidInputError(f"{path}: a .npz file of arrays is required, got one that fails to load: {error}")
+
+
+def read_arrays(path: str | os.PathLike[str]) -> tuple[ArrayFile, ArrayFile]:
+    """Opens a `.npz` file of feeds.
 
     Returns:
         Feeds by input name, and recorded results by output name: the entries `in:<name>` and `out:<name>`, or, where
-        no entry has such a prefix, all entries as feeds.
+        no entry has such a prefix, all entries as feeds. Arrays are read when they are asked for: what is no input of
+        a model costs nothing.
 
     Raises:
-        InvalidInputError: the file is no `.npz` file of plain arrays.
+        InvalidInputError: the file is no `.npz` file.
         FileNotFoundError: there is no such file.
     """
-    kind = other_kind(Path(path))
-    protect(Path(path))
+    path = Path(path)
+    kind = other_kind(path)
     if kind is not None:
         raise InvalidInputError(f"{path}: a .npz file of arrays is required, got a {kind}")
-    with Path(path).open("rb") as stream:
+    protect(path)
+    with path.open("rb") as stream:
         if not zipfile.is_zipfile(stream):
             raise InvalidInputError(
                 f"{path}: a .npz file as numpy.savez writes it is required, got something else or a damaged one"
             )
         stream.seek(0)
-        try:
-            with np.load(stream, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-        except MemoryError:
-            raise
-        except Exception as error:
-            # Damaged bytes break zipfile, zlib and numpy in a dozen ways.
-            raise InvalidInputError(
-                f"{path}: a .npz file of arrays is required, got one that fails to load: {error}"
-            ) from error
-    if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-        raise InvalidInputError(f"{path}: a .npz file of arrays is required, got another entry, '{strange[0]}'")
-    prefixed = all(name.startswith((FEED_PREFIX, RESULT_PREFIX)) for name in arrays) and arrays
-    if not prefixed:
-        return arrays, {}
-    feeds = {name.removeprefix(FEED_PREFIX): array for name, array in arrays.items() if name.startswith(FEED_PREFIX)}
-    results = {
-        name.removeprefix(RESULT_PREFIX): array for name, array in arrays.items() if name.startswith(RESULT_PREFIX)
-    }
+        with damage_told(lambda error: no_arrays(path, error)), np.load(stream, allow_pickle=False) as file:
+            names = list(file.files)
+    marked = all(name.startswith((FEED_PREFIX, RESULT_PREFIX)) for name in names)
+    if not marked:
+        return ArrayFile(path, {name: name for name in names}), ArrayFile(path, {})
+    feeds, results = (
+        ArrayFile(path, {name.removeprefix(prefix): name for name in names if name.startswith(prefix)})
+        for prefix in (FEED_PREFIX, RESULT_PREFIX)
+    )
     return feeds, results
 
 

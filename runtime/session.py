@@ -179,11 +179,11 @@ class Session:
 
     def check_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Checks feeds as `run` does and returns them as arrays, and lists of arrays for sequences."""
-        feeds = self.fitted(arguments.mapping("feeds", feeds))
         known = self._inputs | self._optional
-        for name in feeds:
+        for name in arguments.mapping("feeds", feeds):
             if name not in known:
                 raise InvalidInputError(f"feed '{name}' must be one of the inputs {self.inputs}", operand=name)
+        feeds = self.fitted(feeds)
         missing = [name for name in self.inputs if name not in feeds]
         if missing:
             text = f"input '{missing[0]}' requires a value, got nothing (missing: {missing})"

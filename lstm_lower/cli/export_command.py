@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,7 +105,7 @@ def _trainer(step: Any, trained: Path | None, initial: Path | None, options: dic
     from lstm_lower.runtime.training import checkpoint
     from lstm_lower.runtime.training.trainer import Trainer
 
-    values = None if initial is None else feeds.read_arrays(initial)[0]
+    values: Mapping[str, Any] | None = None if initial is None else feeds.read_arrays(initial)[0]
     if trained is not None:
         arrays, held = checkpoint.read(trained)
         values = arrays if values is None else values

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from lstm_lower.errors import InvalidInputError, nearest
+from lstm_lower.errors import InvalidInputError, damage_told, nearest
 from lstm_lower.runtime.training import checkpoint
 
 FORMAT = "lstm_lower.ort_training.1"
@@ -276,7 +276,8 @@ def _parse(path: str, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> 
             f"{path}: a checkpoint of lstm_lower.ort_training is required, got one of another kind; one of "
             "onnxruntime-training is read by onnxruntime-training alone, generate_artifacts makes a new one"
         )
-    try:
+    what = f"{path}: a complete checkpoint is required, got one that lacks"
+    with damage_told(lambda error: InvalidInputError(f"{what} {error}")):
         declared = {
             name: np.broadcast_to(np.dtype(dtype).type(0), shape)
             for name, (dtype, shape) in notes["parameters"].items()
@@ -298,6 +299,4 @@ def _parse(path: str, arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> 
                 slot: {name: parts["optimizer"][f"{slot}/{name}"] for name in held.trainable} for slot in kept["slots"]
             }
             held.optimizer = OptimizerState(int(kept["step"]), float(kept["learning_rate"]), slots)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidInputError(f"{path}: a complete checkpoint is required, got one that lacks {error}") from error
     return held

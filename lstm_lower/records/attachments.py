@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
 
-from lstm_lower.errors import InvalidModelError
+from lstm_lower.errors import InvalidModelError, damage_told
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.records.model_files import as_proto, load, read_all
 
@@ -68,11 +67,9 @@ class _Record:
             InvalidModelError: it was not packed by `of`.
         """
         packed = zlib.decompressobj()
-        try:
+        with damage_told(lambda _: malformed(self.key, self.packed[:80])):
             content = packed.decompress(base64.b64decode(self.packed, validate=True), _LIMIT)
             model: onnx.ModelProto = onnx.ModelProto.FromString(content)
-        except (ValueError, zlib.error, DecodeError) as error:
-            raise malformed(self.key, self.packed[:80]) from error
         if not packed.eof:
             raise malformed(self.key, self.packed[:80])
         return model
@@ -173,11 +170,9 @@ def _parse(metadata_props: Mapping[str, str], key: str) -> _Record | None:
     text = metadata_props.get(key)
     if text is None:
         return None
-    try:
+    with damage_told(lambda _: malformed(key, text[:80])):
         entries = json.loads(text)
         version, constants, packed = entries["version"], entries["constants"], entries.get("model")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise malformed(key, text[:80]) from error
     if version != _VERSION:
         raise InvalidModelError(f"metadata '{key}' requires version {_VERSION}, got {version!r}")
     if not isinstance(packed, str) or not isinstance(constants, dict):

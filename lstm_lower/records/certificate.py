@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
-from lstm_lower.errors import InvalidModelError, some
+from lstm_lower.errors import InvalidModelError, damage_told, some
 
 METADATA_KEY = "lstm_lower.certificate"
 _VERSION = 1
@@ -81,7 +81,8 @@ def parse(metadata_props: Mapping[str, str]) -> Certificate | None:
     text = metadata_props.get(METADATA_KEY)
     if text is None:
         return None
-    try:
+    what = f"metadata '{METADATA_KEY}' requires the form that lstm-lower writes, got {text[:80]!r}"
+    with damage_told(lambda _: InvalidModelError(what)):
         entries = json.loads(text)
         version = entries["version"]
         errors: dict[Kind, dict[str, float]] = {
@@ -93,10 +94,6 @@ def parse(metadata_props: Mapping[str, str]) -> Certificate | None:
             {kind: each for kind, each in errors.items() if each},
             {str(name): str(why) for name, why in entries["not_compared"].items()},
         )
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise InvalidModelError(
-            f"metadata '{METADATA_KEY}' requires the form that lstm-lower writes, got {text[:80]!r}"
-        ) from error
     if version != _VERSION:
         raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {_VERSION}, got {version!r}")
     return found

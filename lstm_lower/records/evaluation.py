@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError
+from lstm_lower.errors import InvalidModelError, damage_told
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.records import attachments
 from lstm_lower.records import state as training_state
@@ -73,10 +73,8 @@ def predictions(evaluation: ir.Model) -> list[str] | None:
     if text is None:
         return None
     outputs = [value.name for value in evaluation.graph.outputs]
-    try:
+    with damage_told(lambda _: attachments.malformed(METADATA_KEY, text[:80])):
         names = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise attachments.malformed(METADATA_KEY, text[:80]) from error
     if not isinstance(names, list) or any(name not in outputs for name in names):
         raise attachments.malformed(METADATA_KEY, text[:80])
     return [str(name) for name in names]

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
+from lstm_lower.errors import damage_told
 from lstm_lower.records import attachments
 from lstm_lower.records import state as training_state
 
@@ -69,12 +70,10 @@ def of(step: ir.Model) -> Holdings | None:
     held = {name: tensor for name, tensor in values.items() if tensor is not None}
     text = attached.metadata_props.get(_NAMES_KEY, "")
     inputs = {pair.input for pair in training_state.read(step).pairs}
-    try:
+    with damage_told(lambda _: attachments.malformed(METADATA_KEY, text[:80])):
         entries = json.loads(text)
         found = Holdings(entries["states"], entries["constants"], held, entries["read"], entries["pairs"])
         sound = set(found.states.values()) <= inputs and set(found.constants.values()) <= set(held)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise attachments.malformed(METADATA_KEY, text[:80]) from error
     if not sound:
         raise attachments.malformed(METADATA_KEY, text[:80])
     return found

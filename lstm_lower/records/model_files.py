@@ -14,7 +14,8 @@ import google.protobuf.message
 import onnx
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError
+from lstm_lower import budget
+from lstm_lower.errors import InvalidModelError, LstmLowerError
 from lstm_lower.forks import Held
 from lstm_lower.graph.copies import detach_names
 from lstm_lower.graph.edit import fix_initializers
@@ -70,7 +71,8 @@ def load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
             f"a model requires a path, a protobuf or an onnx_ir model, got {type(given).__name__}{way}"
         )
     try:
-        return _load(model)
+        with budget.account():
+            return _load(model)
     except InvalidModelError as error:
         if isinstance(model, onnx.ModelProto) or not is_tensorflow(Path(model)):
             raise
@@ -109,7 +111,7 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         _import_onnxruntimes(loaded)
         _find_external_data(loaded, base, label)
         fix_initializers(loaded)
-    except InvalidModelError:
+    except LstmLowerError:
         raise
     except Exception as error:
         raise InvalidModelError(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError
+from lstm_lower.errors import InvalidModelError, damage_told
 
 CASTS = "lstm_lower.casts"
 VARIABLES = "lstm_lower.variables"
@@ -29,7 +29,5 @@ def parse(metadata_props: Mapping[str, str], key: str) -> frozenset[str]:
         InvalidModelError: the record is malformed.
     """
     text = metadata_props.get(key, "[]")
-    try:
+    with damage_told(lambda _: InvalidModelError(f"metadata '{key}' requires a list of names, got {text[:80]!r}")):
         return frozenset(f"{name}" for name in list(json.loads(text)))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidModelError(f"metadata '{key}' requires a list of names, got {text[:80]!r}") from error

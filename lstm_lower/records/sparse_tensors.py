@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from lstm_lower import budget
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.records.files import PROTOBUF_LIMIT
 
@@ -24,7 +25,8 @@ def written_out(model: onnx.ModelProto, label: str, locate: Locate) -> onnx.Mode
         locate: finds external data.
 
     Raises:
-        InvalidModelError: a sparse tensor is malformed, or would take more than 2 GB as a plain one.
+        InvalidModelError: a sparse tensor is malformed.
+        OverBudgetError: plain ones would take more than the budget allows.
     """
     if not any(graph.sparse_initializer for graph in _graphs(model)) and not any(
         attribute.HasField("sparse_tensor") for attribute in _attributes(model)
@@ -74,6 +76,7 @@ def _dense(sparse: onnx.SparseTensorProto, name: str, label: str, locate: Locate
             f"{where} requires sizes of which 2 GB hold a plain tensor, got {list(dims)} of {values.dtype.name}; "
             "ScatterND and ConstantOfShape make one at run time"
         )
+    budget.charge(where, size=count * values.dtype.bitwidth // 8)
     numbers, places = values.numpy(), indices.numpy()
     if numbers.ndim != 1 or places.shape not in ((len(numbers),), (len(numbers), len(dims))):
         got = f"{list(numbers.shape)} and {list(places.shape)}"

@@ -39,7 +39,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import format_shape
 from lstm_lower.dtypes import native
-from lstm_lower.errors import InvalidInputError, InvalidModelError, repeated
+from lstm_lower.errors import InvalidInputError, InvalidModelError, damage_told, repeated
 from lstm_lower.graph.values import declared_shape
 
 METADATA_KEY = "lstm_lower.state"
@@ -120,15 +120,14 @@ def parse(metadata_props: Mapping[str, str]) -> TrainingState:
     if text is None:
         return TrainingState()
     state = TrainingState()
-    try:
+    what = f"metadata '{METADATA_KEY}' requires the documented form, got {text[:80]!r}"
+    with damage_told(lambda _: InvalidModelError(what)):
         entries = json.loads(text)
         version = entries["version"]
         if version == VERSION:
             pairs = tuple(StatePair(**entry) for entry in entries["pairs"])
             state = TrainingState(pairs, entries["loss"], entries.get("learning_rate"))
             _check_names(state)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InvalidModelError(f"metadata '{METADATA_KEY}' requires the documented form, got {text[:80]!r}") from error
     if version != VERSION:
         raise InvalidModelError(f"metadata '{METADATA_KEY}' requires version {VERSION}, got {version!r}")
     return state

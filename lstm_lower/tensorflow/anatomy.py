@@ -11,9 +11,9 @@ from typing import Any
 from lstm_lower.errors import InvalidInputError, nearest, some
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.tensorflow.files import messages, saved_model, steps, values
-from lstm_lower.tensorflow.files.functions import OpTable
+from lstm_lower.tensorflow.files.functions import OpTable, called
 from lstm_lower.tensorflow.files.opening import GraphFile, source_of, whole
-from lstm_lower.tensorflow.files.views import View, called, data_inputs
+from lstm_lower.tensorflow.files.views import View, data_inputs
 from lstm_lower.tensorflow.model import is_convertible
 from lstm_lower.tensorflow.sources import Source, Variable
 from lstm_lower.tensorflow.structure import RAISED

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lstm_lower.tensorflow.files.functions import OpTable, flat_body
+from lstm_lower.tensorflow.files.functions import OpTable, called, flat_body
 from lstm_lower.tensorflow.files.messages import GraphDef, NodeDef, attribute
 from lstm_lower.tensorflow.files.pipelines import is_source
-from lstm_lower.tensorflow.files.views import called, data_inputs
+from lstm_lower.tensorflow.files.views import data_inputs
 from lstm_lower.tensorflow.sources import Source
 from lstm_lower.tensorflow.structure import CALLS
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import onnx
 import onnx_ir as ir
 
-from lstm_lower import arguments
+from lstm_lower import arguments, budget
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError
 from lstm_lower.passes.opset.versions import check_opset
 from lstm_lower.tensorflow import finish
@@ -84,6 +84,7 @@ def from_tensorflow(
     Raises:
         InvalidModelError: the source is broken: truncated, cyclic, or with a function or node missing.
         InvalidInputError: a name or option does not fit the source.
+        OverBudgetError: what the source is made into is more than `LSTM_LOWER_BUDGET` allows (`lstm_lower.budget`).
         UnsupportedOpError: the graph holds ops that cannot be converted; a few of each kind are named.
     """
     check_opset(opset)
@@ -101,7 +102,8 @@ def from_tensorflow(
     interface = resolver.resolve(inputs, outputs)
 
     def convert(sizes: Mapping[str, Shape]) -> onnx.ModelProto:
-        made = _made(opened, resolver, interface, sizes, opset or 18)
+        with budget.account():
+            made = _made(opened, resolver, interface, sizes, opset or 18)
         try:
             return finish.finish(made, weights=weights, state=state or {}, demanded=inputs is not None)
         except InvalidModelError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower import budget
 from lstm_lower.dtypes import is_complex
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.graph.expressions import Expr, detached
@@ -25,7 +26,9 @@ def _const(t: Translator, op: Op, scope: Scope) -> Value:  # noqa: ARG001
     dtype = onnx_dtype(declared)
     if dtype is None:
         return Text(f"of TensorFlow's dtype {declared}")
-    array = tensor_value(op.attr["value"].tensor, str(op))
+    tensor = op.attr["value"].tensor
+    array = tensor_value(tensor, str(op))
+    budget.charge(str(op), size=max(0, array.nbytes - tensor.ByteSize()))
     return Text("a string", array) if dtype == ir.DataType.STRING else t.constant(array, dtype, op.name)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 
-from lstm_lower.errors import InvalidModelError, UnsupportedOpError
+from lstm_lower import budget
+from lstm_lower.errors import InvalidModelError
 from lstm_lower.tensorflow.branches import raise_branches
 from lstm_lower.tensorflow.files.functions import OpTable, flat_body
 from lstm_lower.tensorflow.files.pipelines import only_feeds
@@ -25,9 +26,6 @@ SWITCHES = ("Switch", "RefSwitch", "Merge", "RefMerge")
 
 # All that is raised before anything is translated.
 RAISED = frozenset({*CALLS, *LOOPS, *BRANCHES, *FRAMES, *SWITCHES, *SILENT})
-
-# Deeper nesting than any tracing produces: a function that calls itself.
-_MAX_DEPTH = 64
 
 
 class Raising:
@@ -71,7 +69,7 @@ class Raising:
 
         Raises:
             InvalidModelError: the graph is broken.
-            UnsupportedOpError: functions call each other without end, or control flow has no form that is known.
+            UnsupportedOpError: control flow has no form that is known.
         """
         inputs, outputs, wanted = list(cut), list(results), list(targets)
         needed = self._ancestors(outputs, wanted, set(inputs))
@@ -271,8 +269,7 @@ class Raising:
         if name not in self.functions:
             raise InvalidModelError(f"{op}: function '{name}' must be in the library, got none")
         depth = self._depth.get(op.name, 0) + 1
-        if depth > _MAX_DEPTH:
-            raise UnsupportedOpError(f"{op}: function '{name}' requires an end, got one that calls itself")
+        budget.check(f"function '{name}' within functions that call each other", "depth", depth)
         body = flat_body(self.functions[name], self.table, operands, prefix=prefix, attributes=op.attr)
         for node in body.nodes:
             made = _op(node)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, damage_told
 from lstm_lower.extras import needed_by
 from lstm_lower.records import files
 
@@ -77,10 +77,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, Any]
     arrays, metadata = read_arrays(path)
     if FORMAT not in metadata:
         raise InvalidInputError(f"{path}: a checkpoint of a trainer is required, got one with {sorted(metadata)}")
-    try:
+    with damage_told(lambda error: _damaged(path, error)):
         notes = json.loads(metadata[FORMAT])
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, error) from error
     if not isinstance(notes, dict):
         raise _damaged(path, f"its notes are {type(notes).__name__}, not an object")
     return arrays, notes
@@ -111,13 +109,11 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[st
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except PermissionError:
-        raise
-    except Exception as error:
-        raise _damaged(path, error) from error
+    with (
+        damage_told(lambda error: _damaged(path, error)),
+        safetensors.safe_open(path, framework="numpy") as file,
+    ):
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
 
 
 def _damaged(path: Path, reason: object) -> InvalidInputError:

@@ -14,7 +14,7 @@ import pytest
 from onnx import helper, parser
 
 import lstm_lower as ll
-from lstm_lower.passes import inline
+from lstm_lower.errors import OverBudgetError
 from lstm_lower.passes.inline import InlineFunctionsPass
 from tests.support.functions import call, doubling_chain, function, model_of
 
@@ -86,14 +86,15 @@ def test_time_is_linear() -> None:
 
 
 def test_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        ll.UnsupportedOpError, match=r"at most 1000000 nodes.*of which mine.f0 makes 1152921504606846976"
-    ):
+    text = r"mine.f0 makes 1,152,921,504,606,846,976 nodes\) requires at most 1,000,000 nodes"
+    with pytest.raises(OverBudgetError, match=text):
         ll.lower(doubling_chain(60))
-    monkeypatch.setattr(inline, "MOST_NODES", 8)
+    monkeypatch.setenv("LSTM_LOWER_BUDGET", "nodes=8")
     assert ll.lower(doubling_chain(3)).graph.node
-    with pytest.raises(ll.UnsupportedOpError, match=r"mine.f0 makes 16"):
+    with pytest.raises(OverBudgetError, match=r"mine.f0 makes 16 nodes.*LSTM_LOWER_BUDGET=nodes=16 allows it"):
         ll.lower(doubling_chain(4))
+    monkeypatch.setenv("LSTM_LOWER_BUDGET", "nodes=16")
+    assert ll.lower(doubling_chain(4)).graph.node
 
 
 def test_other_versions_of_operators() -> None:

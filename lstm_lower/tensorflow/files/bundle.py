@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import fnmatch
 import glob
 import math
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lstm_lower.errors import InvalidInputError, InvalidModelError
+from lstm_lower import budget
+from lstm_lower.errors import InvalidInputError, InvalidModelError, damage_told
 from lstm_lower.records.files import path_within, protect
 from lstm_lower.records.wire import DamageError, varint
 from lstm_lower.tensorflow.files import messages, table, values
@@ -95,6 +97,7 @@ class Checkpoint(abc.ABC):
         """A tensor's value, or that of one slice."""
 
 
+@budget.account()
 def open_checkpoint(path: Path) -> Checkpoint:
     """Opens a checkpoint by its prefix, one of its files, or its folder, of which it is the latest.
 
@@ -134,7 +137,9 @@ def find_checkpoint(path: Path) -> Path | None:
 def _tables(path: Path) -> list[Path]:
     """The files of an older checkpoint: the path itself, or those that its pattern `-?????-of-00002` fits."""
     pattern = path.name if "?" in path.name else f"{glob.escape(path.name)}-?????-of-?????"
-    files = [path] if path.is_file() else sorted(path.parent.glob(pattern))
+    # Not pathlib's glob, to which `**` is no name.
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    files = [path] if path.is_file() else sorted(x for x in beside if fnmatch.fnmatchcase(x.name, pattern))
     return files if files and all(map(table.is_table, files)) else []
 
 
@@ -151,8 +156,9 @@ def _in_folder(folder: Path) -> Path | None:
         # A folder that was moved still has the old path in its record.
         names = [written.name] if written.anchor else [state.model_checkpoint_path, written.name]
         what = f"{record}: model_checkpoint_path"
-        candidates = [path_within(folder, name, what) for name in dict.fromkeys(names) if name]
-        return next((found for path in candidates if not path.is_dir() and (found := find_checkpoint(path))), None)
+        with damage_told(lambda error: InvalidModelError(f"{what} requires the prefix of a checkpoint: {error}")):
+            candidates = [path_within(folder, name, what) for name in dict.fromkeys(names) if name]
+            return next((found for path in candidates if not path.is_dir() and (found := find_checkpoint(path))), None)
     inner = folder / "variables" / "variables"
     if _beside(inner, ".index").is_file():
         return inner

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from lstm_lower import budget
 from lstm_lower.declarations import Attribute
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.opdef import DOMAIN, definition
@@ -69,12 +70,35 @@ class OpTable:
         self.functions = {function.signature.name: function for function in library}
         self.op_defs = op_defs
         self._known: dict[str, tuple[Argument, ...] | None] = {}
+        self._sizes: dict[str, int] = {}
 
     def results(self, op: str) -> tuple[Argument, ...] | None:
         """The results of an op in order, or `None` for one of which nothing is known."""
         if op not in self._known:
             self._known[op] = self._find(op)
         return self._known[op]
+
+    def size(self, function: str) -> int:
+        """How many nodes a function of the library has where all that it calls is written out.
+
+        Raises:
+            InvalidModelError: it calls itself.
+        """
+        waiting, entered = [function], set[str]()
+        while waiting:
+            name = waiting[-1]
+            nodes = self.functions[name].node_def if name in self.functions else ()
+            callees = [x for node in nodes for x in called(node) if x in self.functions]
+            fresh = [x for x in dict.fromkeys(callees) if x not in self._sizes]
+            if name not in entered:
+                entered.add(name)
+                waiting += fresh
+                continue
+            if fresh:
+                raise InvalidModelError(f"function '{name}' requires an end, got one that calls itself")
+            waiting.pop()
+            self._sizes[name] = len(nodes) + sum(self._sizes[x] for x in callees)
+        return self._sizes[function]
 
     def _find(self, op: str) -> tuple[Argument, ...] | None:
         if op in self.functions:
@@ -133,6 +157,16 @@ class OpTable:
         raise InvalidModelError(f"{_label(node)}: a result must be one of {names}, got '{result}:{index}'")
 
 
+def called(node: Any) -> Iterator[str]:
+    """Names of the functions that a node calls, in attributes or as an op."""
+    yield node.op
+    for value in node.attr.values():
+        if value.HasField("func"):
+            yield value.func.name
+        for inner in value.list.func:
+            yield inner.name
+
+
 def _declared(arguments: Iterable[Any]) -> tuple[Argument, ...]:
     return tuple(
         Argument(
@@ -183,8 +217,11 @@ def flat_body(
 
     Raises:
         InvalidModelError: the function is broken, or has arguments of several tensors.
+        OverBudgetError: it makes more nodes than the budget allows.
     """
     name = function.signature.name
+    budget.check(f"function '{name}'", "nodes", table.size(name))
+    budget.charge("the graph", nodes=len(function.node_def))
     if len(arguments) != len(function.signature.input_arg):
         what = f"requires {len(function.signature.input_arg)} arguments"
         raise InvalidModelError(f"function '{name}' {what}, got {len(arguments)}")

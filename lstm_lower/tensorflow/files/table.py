@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from lstm_lower import budget
 from lstm_lower.records.wire import DamageError, varint
 from lstm_lower.tensorflow.files.checksums import crc32c, unmasked
 
@@ -97,6 +98,7 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         length, position = varint(content, position)
         if shared > len(key) or position + added + length > end:
             raise DamageError("an entry reaches beyond its block")
+        budget.charge("a checkpoint whose names begin as others do", size=shared)
         key = key[:shared] + content[position : position + added]
         position += added + length
         yield key, content[position - length : position]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower import budget
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.tensorflow.files.messages import DataType, attribute
 
@@ -199,6 +200,8 @@ def _filled(flat: Array, dtype: np.dtype[Any], count: int) -> Array:
     """A list of values at its full length: the last one stands for all that follow, zeros for an empty list."""
     if len(flat) == count:
         return flat
+    # One that is used is charged; it may be looked at more than once.
+    budget.check("a constant of fewer values than its shape has", "bytes", (count - len(flat)) * dtype.itemsize)
     last = flat[-1:] if len(flat) else np.array([b""] if dtype.hasobject else [0], dtype)
     if len(flat) <= 1:
         return np.broadcast_to(last, (count,))

@@ -128,13 +128,3 @@ def _listed_shape(attributes: Any, number: int) -> Shape | None:
 def data_inputs(node: Any) -> Iterator[str]:
     """The tensors that a node reads."""
     return (name for name in node.input if not name.startswith("^"))
-
-
-def called(node: Any) -> Iterator[str]:
-    """Names of the functions that a node calls, in attributes or as an op."""
-    yield node.op
-    for value in node.attr.values():
-        if value.HasField("func"):
-            yield value.func.name
-        for inner in value.list.func:
-            yield inner.name

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, damage_told
 from lstm_lower.extras import needed_by
 from lstm_lower.records.files import protect
 from lstm_lower.runtime.training.data.folders import fingerprint_of
@@ -152,14 +152,7 @@ def _opened(path: Path) -> Iterator[Any]:
         yield file
 
 
-@contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explained(path: Path) -> contextlib.AbstractContextManager[None]:
     """Says of bytes that are no such file which file it is."""
-    try:
-        yield
-    except (InvalidInputError, FileNotFoundError, PermissionError, MemoryError):
-        raise
-    except Exception as error:
-        raise InvalidInputError(
-            f"{path}: a Parquet or Arrow file is required, got one that fails to load: {error}"
-        ) from error
+    what = f"{path}: a Parquet or Arrow file is required, got one that fails to load"
+    return damage_told(lambda error: InvalidInputError(f"{what}: {error}"))

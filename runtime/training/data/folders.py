@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, damage_told
 from lstm_lower.records.files import leads_elsewhere, protect
 from lstm_lower.runtime import feeds
 from lstm_lower.runtime.training.data.layout import Array, Layout
@@ -38,12 +38,7 @@ def mapped(folder: Path, layout: Layout, padding: Padding) -> Table:
         path = next((path for stem in stems if (path := folder / f"{stem}.npy").is_file()), None)
         if path is not None:
             protect(path)
-            try:
-                arrays[name] = np.load(path, mmap_mode="r", allow_pickle=False)
-            except (ValueError, EOFError, OSError) as error:
-                raise InvalidInputError(
-                    f"{path}: a .npy file of an array is required, got one that fails to load: {error}"
-                ) from error
+            arrays[name] = _mapped(path)
     return Table.of(layout, arrays, padding, str(folder))
 
 
@@ -59,6 +54,15 @@ def fingerprint_of(paths: Sequence[Path]) -> str:
                 file.seek(place)
                 digest.update(file.read(length))
     return digest.hexdigest()
+
+
+def _mapped(path: Path) -> Array:
+    def told(error: Exception) -> InvalidInputError:
+        return InvalidInputError(f"{path}: a .npy file of an array is required, got one that fails to load: {error}")
+
+    with damage_told(told):
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
 
 
 class NpzShards:
@@ -105,25 +109,18 @@ def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """
     shapes = {}
     protect(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for entry in archive.namelist():
-                with archive.open(entry) as stream:
-                    read = np.lib.format.read_array_header_1_0
-                    if np.lib.format.read_magic(stream) != (1, 0):
-                        read = np.lib.format.read_array_header_2_0
-                    shape = read(stream)[0]
-                shapes[entry.removesuffix(".npy").removeprefix(feeds.FEED_PREFIX)] = shape
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        if isinstance(error, (FileNotFoundError, PermissionError)):
-            raise
-        raise InvalidInputError(
-            f"{path}: a .npz file of arrays is required, got one that fails to load: {error}"
-        ) from error
+    with damage_told(lambda error: feeds.no_arrays(path, error)), zipfile.ZipFile(path) as archive:
+        for entry in archive.namelist():
+            with archive.open(entry) as stream:
+                read = np.lib.format.read_array_header_1_0
+                if np.lib.format.read_magic(stream) != (1, 0):
+                    read = np.lib.format.read_array_header_2_0
+                shape = read(stream)[0]
+            shapes[entry.removesuffix(".npy").removeprefix(feeds.FEED_PREFIX)] = shape
     return shapes
 
 
 def single_file(path: Path, layout: Layout, padding: Padding) -> tuple[Table, list[str]]:
     """A `.npz` file as a table, and the names of its arrays that are no inputs."""
-    arrays: dict[str, Array] = feeds.read_arrays(path)[0]
+    arrays = feeds.read_arrays(path)[0]
     return Table.of(layout, arrays, padding, str(path)), sorted(set(arrays) - set(layout.fields))
