@@ -28,6 +28,7 @@ include_patterns = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "docs/*.md",
     "docs/ops/*.md",
     "examples/README.md",

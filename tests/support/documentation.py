@@ -19,6 +19,7 @@ EXAMPLES = ROOT / "examples"
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").glob("*.md")),
     EXAMPLES / "README.md",
     *sorted(EXAMPLES.glob("*/README.md")),
