@@ -53,6 +53,25 @@ class _StandardOutput:
         return getattr(self._stream, name)
 
 
+class _StandardError:
+    """Standard error; where nobody reads it any more, as of a terminal that was closed, nothing is told."""
+
+    def __init__(self) -> None:
+        self._stream = io.StringIO() if sys.stderr is None else sys.stderr
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 @contextlib.contextmanager
 def of_standard_output() -> Iterator[None]:
     """Says of errors of the operating system, which name no stream, that standard output has them."""
@@ -69,7 +88,7 @@ def out() -> Console:
 
 def err() -> Console:
     """Standard error: progress and errors."""
-    return _Console(file=sys.stderr, highlight=False, soft_wrap=True, emoji=False)
+    return _Console(file=cast("IO[str]", _StandardError()), highlight=False, soft_wrap=True, emoji=False)
 
 
 def print_json(data: Any) -> None:

@@ -48,7 +48,7 @@ def _curves(
 ) -> None:
     """The loss of each step, its running mean, and the validation's."""
     # A picture has no room for more points, and a file of vectors should not hold them.
-    every = -(-len(losses) // 1500)
+    every = max(1, -(-len(losses) // 1500))
     label = "loss of the step" if every == 1 else f"loss of one step in {every}"
     axes.plot(steps[::every], losses[::every], color=PALE, linewidth=0.8, label=label)
     window = max(1, len(losses) // 50)

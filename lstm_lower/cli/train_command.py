@@ -123,6 +123,7 @@ def train(
     """
     with console.errors(as_json=as_json, plugins=plugin):
         from lstm_lower.runtime import feeds
+        from lstm_lower.runtime.training import signals
         from lstm_lower.runtime.training.data.layout import Layout
         from lstm_lower.runtime.training.data.opening import open_data
         from lstm_lower.runtime.training.data.source import Order
@@ -187,7 +188,8 @@ def train(
             for text in unread:
                 _note(f"not read from {text}")
             ended = _go(run, epochs, save_every, None if options["schedule"] is not None else learning_rate)
-            _end(run, out, finished=ended is None, plot=plot, as_json=as_json)
+            if not signals.is_hangup(ended):  # nobody is there to read it
+                _end(run, out, finished=ended is None, plot=plot, as_json=as_json)
         if ended is not None:
             _note("interrupted and saved; the same command continues")
             raise typer.Exit(128 + ended)

@@ -244,10 +244,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
                 if is_protected(place) and filecmp.cmp(other, place, shallow=False):
                     continue  # the same weights, of which an input consists, too
                 placed += [] if place.exists() else [place]
-                _complete(other, mode)
+                linked = other.stat().st_nlink > 1  # to a file that was synced when it was written
+                if not linked:
+                    _complete(other, mode)
                 _move(other, place)
+                if not linked:
+                    _sync(path.parent)
             _complete(temporary, mode)
             _move(temporary, path)
+            if parent is not None:
+                _sync(parent)
         except BaseException:
             # A signal may come behind the rename.
             if temporary.exists():
@@ -360,20 +366,28 @@ def temporary_folder(name: str, parent: Path | None) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.rmdir()  # most are empty
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
         _unlock(lock)
 
 
 def _remove_abandoned(parent: Path) -> bool:
     """Removes temporary folders whose processes are gone; whether none is left."""
-    found: list[os.DirEntry[str]] = []
-    with contextlib.suppress(OSError):  # a folder that can be written and not be read
-        found += (entry for entry in os.scandir(parent) if re.fullmatch(rf"\..*{re.escape(_TEMPORARY)}", entry.name))
-    for entry in found:
-        if entry.is_dir(follow_symlinks=False) and (lock := _locked(Path(entry.path), wait=False)) is not None:
-            shutil.rmtree(entry.path, ignore_errors=True)
+    found = [parent / name for name in _names_in(parent) if name.startswith(".") and name.endswith(_TEMPORARY)]
+    for folder in found:
+        if (lock := _locked(folder, wait=False)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
             _unlock(lock)
-    return not any(os.path.lexists(entry.path) for entry in found)
+    return not any(map(os.path.lexists, found))
+
+
+def _names_in(folder: Path) -> list[str]:
+    """The names in a folder; none where it can be written and not be read."""
+    with contextlib.suppress(OSError):
+        return [entry.name for entry in os.scandir(folder)]
+    return []
 
 
 def _locked(folder: Path, *, wait: bool = True) -> int | None:
@@ -397,7 +411,8 @@ def _unlock(descriptor: int | None) -> None:
 
 def _remove_data(path: Path, kept: set[str]) -> None:
     """Removes the data of a file that was replaced, and what killed processes left of theirs, where none is at work."""
-    stale = [other for other in path.parent.iterdir() if is_data_of(other, path.name) and other.name not in kept]
+    names = [name for name in _names_in(path.parent) if name.endswith(".data") and name not in kept]
+    stale = [other for name in names if is_data_of(other := path.with_name(name), path.name)]
     if stale and _remove_abandoned(path.parent):
         for other in stale:
             if not is_protected(other):
@@ -449,7 +464,6 @@ def _move(source: Path, path: Path) -> None:
             shutil.copy(source, copied)
             _sync(copied)
             copied.replace(target)
-    _sync(target.parent)
 
 
 def _sync(path: Path) -> None:

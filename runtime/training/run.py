@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 
+# A line with more is none of ours.
+_MOST_STEPS = 2**53
+
+
 class Run:
     """A folder that no other process uses while this one has it open.
 
@@ -179,9 +183,10 @@ class Run:
             try:
                 lines.append(json.loads(line))
                 match lines[-1]:
-                    case {"step": int(), "loss": int() | float() | None}:
+                    case {"step": int(step), "loss": int() | float() | None as loss} if 0 <= step < _MOST_STEPS:
+                        float(loss or 0)
                         continue
-            except (ValueError, RecursionError):
+            except (ValueError, OverflowError, RecursionError):
                 pass
             raise InvalidInputError(f"{self.log}: line {number} requires a step and a loss, got {line[:80]!r}")
         return lines

@@ -12,6 +12,11 @@ from typing import Any
 ENDINGS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
+def is_hangup(number: int | None) -> bool:
+    """Whether a signal says that the terminal was closed."""
+    return number is not None and number == getattr(signal, "SIGHUP", None)
+
+
 @contextlib.contextmanager
 def collected(numbers: Sequence[signal.Signals]) -> Iterator[list[int]]:
     """Collects the first of some signals, so that a step can end; the next one does what it did before.
@@ -24,8 +29,9 @@ def collected(numbers: Sequence[signal.Signals]) -> Iterator[list[int]]:
         yield caught
         return
     before = {number: signal.getsignal(number) for number in numbers}
-    if (hangup := getattr(signal, "SIGHUP", None)) is not None and before.get(hangup) == signal.SIG_IGN:
-        del before[hangup]
+    before = {
+        number: handler for number, handler in before.items() if handler != signal.SIG_IGN or not is_hangup(number)
+    }
 
     def stop(number: int, _: Any) -> None:
         caught.append(number)

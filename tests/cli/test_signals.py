@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from lstm_lower.records import model_files
+from lstm_lower.runtime.training import checkpoint
 from lstm_lower.runtime.training.trainer import Trainer
 from tests import kill_and_resume
 from tests.support.command_line import TRAIN, run
@@ -114,3 +117,30 @@ def test_a_process_ends(
         assert process.wait(timeout=10) == code
         assert "Traceback" not in process.stderr.read()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
+    """The run is saved, though nothing can be told any more."""
+    kill_and_resume.write_data(tmp_path)
+    run_folder = tmp_path / "run"
+    words = ["--data", tmp_path / "data.npz", "--initial", tmp_path / "initial.npz", "--out", run_folder, "--no-plot"]
+    words += ["--batch-size", 8, "--learning-rate", 0.5, "--epochs", 100_000, "--save-every", 1]
+    command = [sys.executable, "-m", "lstm_lower", "train", kill_and_resume.MODEL, *words]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*map(str, command)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        cwd=kill_and_resume.ROOT,
+    ) as process:
+        os.close(theirs)
+        kill_and_resume.wait_for_checkpoint(process, run_folder)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=30) == 128 + signal.SIGHUP
+    arrays, notes = checkpoint.read(run_folder / "checkpoint.safetensors")
+    assert arrays
+    assert notes["steps"] == len((run_folder / "metrics.jsonl").read_text().splitlines())
