@@ -72,9 +72,19 @@ def _decisions(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, str
     environments = [value.fake_mode.shape_env for value in _inputs(program) if getattr(value, "fake_mode", None)]
     for guard in environments[0].guards if environments else ():
         where = guard.sloc.framework_loc
+        if _follows(guard.expr, environments[0]):
+            continue
         if where is None or not _decides(str(getattr(where, "filename", "")), int(getattr(where, "lineno", 0) or 0)):
             continue
         yield guard.expr, f"{Path(where.filename).name}:{where.lineno} decides by it: {(where.line or '').strip()}"
+
+
+def _follows(expression: Any, environment: Any) -> bool:
+    """Whether a comparison holds for all sizes that the model takes: of sizes that must be equal, it says no more.
+
+    A comparison that says itself that they are equal decides.
+    """
+    return not getattr(expression, "is_Equality", False) and environment.replace(expression) == True  # noqa: E712
 
 
 @functools.lru_cache(maxsize=256)

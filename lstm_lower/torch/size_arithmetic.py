@@ -111,8 +111,8 @@ def open_numbers(trace: Callable[[], T]) -> T:
     """
     files: list[dict[str, Any]] = []
 
-    def asking(number: Callable[[Any], int], is_open: Callable[[Any], bool]) -> Callable[[Any], int]:
-        def either(x: Any) -> int:
+    def asking(number: Callable[[Any], float], is_open: Callable[[Any], bool]) -> Callable[[Any], float]:
+        def either(x: Any) -> float:
             caller = sys._getframe(1)
             if is_open(x) and is_users(caller) and not any(names is caller.f_globals for names in files):
                 raise _OpenNumberError
@@ -123,13 +123,14 @@ def open_numbers(trace: Callable[[], T]) -> T:
     asked: list[tuple[Any, str, Callable[[Any], bool]]] = [
         (torch.Tensor, "__len__", lambda x: x.dim() > 0 and isinstance(x.shape[0], torch.SymInt)),
         (torch.SymInt, "__int__", lambda x: x.node.maybe_as_int() is None),
+        (torch.SymInt, "__float__", lambda x: x.node.maybe_as_int() is None),
         (torch.SymFloat, "__int__", lambda x: x.node.maybe_as_float() is None),
     ]
     while True:
         try:
             with contextlib.ExitStack() as held:
                 for owner, name, is_open in asked:
-                    held.enter_context(replaced(owner, name, asking(getattr(owner, name), is_open)))
+                    held.enter_context(replaced(owner, name, asking(getattr(owner, name, _as_float), is_open)))
                 for names in files:
                     held.enter_context(_open_in(names))
                 return trace()
@@ -138,6 +139,11 @@ def open_numbers(trace: Callable[[], T]) -> T:
             if not failed or any(names is failed[0] for names in files):
                 raise
             files += failed
+
+
+def _as_float(x: Any) -> float:
+    """What Python does for a size, which has no `__float__` of its own."""
+    return float(int(x))
 
 
 @contextlib.contextmanager

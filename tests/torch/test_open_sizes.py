@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
+from lstm_lower.errors import InvalidInputError  # noqa: E402
 from lstm_lower.runtime.session import Session  # noqa: E402
 from lstm_lower.torch.export import export  # noqa: E402
 
@@ -33,6 +34,7 @@ class Sliced(torch.nn.Module):
         lambda size: math.floor(size * 0.29),
         lambda size: int(size / 49 * 49),
         lambda size: int(int(size) ** 0.5),
+        lambda size: int(float(size) * 0.5),
         lambda size: round(size * 0.5),
         lambda size: math.ceil(size * 1.1 - 3.3),
         lambda size: divmod(size, 3)[1] - size // 7,
@@ -89,6 +91,25 @@ def test_a_branch_that_raises_in_all_runs_fixes_no_axis(unequal: str, expected: 
         x, y = torch.randn(4, 7), torch.randn(4, 7)
         got = Session(exported.model).run({"x": x.numpy(), "y": y.numpy()})
         np.testing.assert_allclose(got["output"], x * y)
+
+
+class Padding(torch.nn.Module):
+    """A branch for sizes that the rest makes equal, as the masks of `transformers` have."""
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        if (short := x.shape[1] - mask.shape[-1]) > 0:
+            mask = torch.nn.functional.pad(mask, (0, short))
+        return x * mask
+
+
+def test_a_branch_that_equal_sizes_never_enter_fixes_no_axis() -> None:
+    exported = export(Padding(), (torch.randn(2, 5), torch.ones(2, 5)))
+    assert not exported.fixed
+    session = Session(exported.model)
+    x, mask = torch.randn(3, 7), torch.rand(3, 7)
+    np.testing.assert_allclose(session.run({"x": x.numpy(), "mask": mask.numpy()})["output"], x * mask)
+    with pytest.raises(InvalidInputError, match="input 'mask' requires shape"):
+        session.run({"x": x.numpy(), "mask": mask[:, :6].numpy()})
 
 
 class Catching(torch.nn.Module):
