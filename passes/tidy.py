@@ -9,6 +9,7 @@ from typing import TypeVar
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.edit import name_outputs_of_calls
 from lstm_lower.graph.form import is_always_made
 from lstm_lower.graph.operator_versions import form
 from lstm_lower.graph.structure import verify_structure
@@ -55,26 +56,24 @@ class SortPass(Pass):
 class NameOutputsPass(Pass):
     """Names outputs that nodes leave out though their operators, or the functions that they call, always make them.
 
-    onnx's checker lets variadic outputs be left out; onnxruntime ends the process on a Split, If or Loop that does. Of
-    a call, onnx_ir writes none of the last outputs that have no names, and onnxruntime refuses one with fewer outputs
-    than its function has.
+    onnx's checker lets variadic outputs be left out; onnxruntime ends the process on a Split, If or Loop that does.
     """
 
     preserves = True
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Names."""
+        modified = name_outputs_of_calls(model)
+        if modified:
+            # It has given out names of its own.
+            self.context.changed(preserved=False)
         unnamed: list[ir.Value] = []
         for graph, imports in _bodies(model):
-            for node in all_nodes(graph):
-                function = model.functions.get(node.op_identifier()) if node.domain else None
-                if function is not None and len(node.outputs) < len(function.outputs):
-                    node.resize_outputs(len(function.outputs))
-                left_out = [value for value in node.outputs if not value.name]
-                unnamed += [value for value in left_out if function is not None or is_always_made(value, imports)]
+            left_out = [value for node in all_nodes(graph) for value in node.outputs if not value.name]
+            unnamed += [value for value in left_out if is_always_made(value, imports)]
         for value in unnamed:
             value.name = self.context.space.names.fresh("unread")
-        return ir.passes.PassResult(model, modified=bool(unnamed))
+        return ir.passes.PassResult(model, modified or bool(unnamed))
 
 
 def _bodies(model: ir.Model) -> Iterator[tuple[ir.Graph, Mapping[str, int]]]:

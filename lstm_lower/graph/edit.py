@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from lstm_lower.graph.names import Names
 from lstm_lower.graph.subgraphs import all_graphs, subgraphs_of
 
 # The IR version in which initializers that are inputs, too, became defaults.
@@ -125,6 +126,27 @@ def fix_initializers(model: ir.Model) -> bool:
         for value in [value for value in graph.inputs if value.is_initializer()]:
             graph.inputs.remove(value)
     return True
+
+
+def name_outputs_of_calls(model: ir.Model) -> bool:
+    """Names outputs that calls of a model's functions leave out.
+
+    onnx_ir writes none of a node's last outputs that have no names; onnxruntime, and onnx's inference, refuse a call
+    with fewer outputs than its function has.
+
+    Returns:
+        Whether there were any.
+    """
+    unnamed: list[ir.Value] = []
+    for node in (node for graph in all_graphs(model) for node in graph) if model.functions else ():
+        function = model.functions.get(node.op_identifier())
+        if function is not None:
+            node.resize_outputs(max(len(node.outputs), len(function.outputs)))
+            unnamed += [value for value in node.outputs if not value.name]
+    names = Names.of(model) if unnamed else None
+    for value in unnamed if names is not None else ():
+        value.name = names.fresh("unread")
+    return bool(unnamed)
 
 
 def insert_output(node: ir.Node, index: int) -> ir.Value:

@@ -18,7 +18,7 @@ from lstm_lower import budget
 from lstm_lower.errors import InvalidModelError, LstmLowerError
 from lstm_lower.forks import Held
 from lstm_lower.graph.copies import detach_names
-from lstm_lower.graph.edit import fix_initializers
+from lstm_lower.graph.edit import fix_initializers, name_outputs_of_calls
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes
 from lstm_lower.graph.values import certain_first, declared_shape, stated
 from lstm_lower.ops.ort_elementwise import MICROSOFT
@@ -35,7 +35,8 @@ from lstm_lower.records.files import (
 from lstm_lower.records.kinds import is_tensorflow
 from lstm_lower.records.sparse_tensors import written_out
 
-# Mark, in a model's `meta`, of one that is not as its file is: sparse tensors of that are plain ones.
+# Mark, in a model's `meta`, of one that is not as its file is: sparse tensors of that are plain ones, and outputs that
+# calls leave out have names.
 WRITTEN_OUT = "lstm_lower.written_out"
 
 # Up to this many bytes a weight stays in the model where others lie in a file of their own.
@@ -111,6 +112,8 @@ def _load(model: str | os.PathLike[str] | onnx.ModelProto) -> ir.Model:
         _import_onnxruntimes(loaded)
         _find_external_data(loaded, base, label)
         fix_initializers(loaded)
+        if name_outputs_of_calls(loaded):
+            loaded.meta[WRITTEN_OUT] = True
     except LstmLowerError:
         raise
     except Exception as error:

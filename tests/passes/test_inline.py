@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,3 +158,13 @@ def test_a_call_that_leaves_its_last_output_out(source: str, call: Callable[...,
     for got, wanted in zip(run(made, **feeds, **seeds), expected, strict=False):
         np.testing.assert_array_equal(got, wanted)
     np.testing.assert_array_equal(ll.Session(proto).run(feeds)["z"], expected[1])
+
+
+@pytest.mark.parametrize("call", [ll.lower, ll.optimize, ll.Session])
+def test_a_call_with_fewer_outputs_than_its_function(call: Callable[..., Any], tmp_path: Path) -> None:
+    """onnxruntime refuses the file itself."""
+    onnx.save(parser.parse_model(LEAVING_OUT), tmp_path / "model.onnx")
+    made = call(tmp_path / "model.onnx")
+    feeds = {"x": X, "c": np.ones((), bool)}
+    found = made if isinstance(made, ll.Session) else ll.Session(made)
+    np.testing.assert_allclose(found.run(feeds)["z"], np.tanh(X), rtol=1e-6)

@@ -100,6 +100,7 @@ def program(seed: int, *, smooth: bool = False) -> Program:
     model = _model(scope, [] if smooth else _asked_shapes(scope))
     if not smooth:
         _make_optional(model, growth, random.Random(f"optional {seed}"))
+    _leave_out(model, random.Random(f"left out {seed}"))
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:
@@ -243,6 +244,22 @@ def _make_optional(model: onnx.ModelProto, growth: Growth, draw: random.Random) 
     if draw.random() < 1 / 2:
         graph.node.append(helper.make_node("OptionalHasElement", [entry.name], [f"{tensor}_is_given"]))
         graph.output.append(helper.make_tensor_value_info(f"{tensor}_is_given", onnx.TensorProto.BOOL, []))
+
+
+def _leave_out(model: onnx.ModelProto, draw: random.Random) -> None:
+    """Leaves last outputs of calls out at times where nothing reads them; from draws of their own."""
+    bodies: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    graphs: list[onnx.GraphProto] = []
+    for body in bodies:
+        inner = [attribute.g for node in body.node for attribute in node.attribute if attribute.HasField("g")]
+        graphs += inner
+        bodies += inner
+    read = {name for body in bodies for node in body.node for name in node.input}
+    read |= {name for function in model.functions for name in function.output}
+    read |= {value.name for graph in (model.graph, *graphs) for value in graph.output}
+    for node in [node for body in bodies for node in body.node if node.domain == "local"]:
+        if len(node.output) > 1 and node.output[-1] not in read and draw.random() < 1 / 2:
+            node.output[-1] = ""
 
 
 def _declared(growth: Growth, shape: tuple[int, ...]) -> list[int | str | None]:
