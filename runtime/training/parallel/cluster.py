@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import logging
 import os
 from typing import Any
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.extras import needed_by
+from lstm_lower.replacement import replaced
 
 # Ray takes no less.
 _SMALLEST_STORE = 80 << 20
 # Ray gives its own processes half a minute to start, which a busy machine may need twice.
 _ATTEMPTS = 5
+
+
+# Processes without which a cluster does nothing, as Ray calls them: the store of its state, and what runs workers.
+_DAEMONS = ("gcs_server", "raylet")
 
 
 def ray_module() -> Any:
@@ -53,7 +60,8 @@ def connect(address: str | None, cpus: int, traffic: int) -> bool:
         own = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": store} if address is None else {}
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                ray.init(address=address or "local", **quiet, **own)
+                with _loopback(ray) if address is None else contextlib.nullcontext():
+                    ray.init(address=address or "local", **quiet, **own)
                 break
             # That it started too late is an exception of no class of its own.
             except Exception as error:
@@ -64,12 +72,63 @@ def connect(address: str | None, cpus: int, traffic: int) -> bool:
                 raise InvalidInputError(f"training on several workers requires {where}, got: {_line(error)}") from error
         # Ray writes to standard output that a worker died, and knows no option against it; the pool deals with it.
         ray._private.worker.print_to_stdstream = _unsaid
+    try:
+        _check_reach(ray, own=made and address is None)
+    except InvalidInputError:
+        if made:
+            ray.shutdown()
+        raise
     there = int(ray.cluster_resources().get("CPU", 0))
     if there < cpus:
         if made:
             ray.shutdown()
         raise InvalidInputError(f"workers require {cpus} processors of the cluster, got {there}")
     return made
+
+
+def _loopback(ray: Any) -> contextlib.AbstractContextManager[None]:
+    """Has daemons, workers and driver of a cluster that is started meanwhile listen on loopback alone.
+
+    They listen on all interfaces unless the host's address is that of loopback, for which Ray has no option: it takes
+    another address in its place. It has a switch, a variable that it reads as it is imported, by which it does not.
+    """
+    return replaced(ray._private.ray_constants, "ENABLE_RAY_CLUSTER", value=False)
+
+
+def _check_reach(ray: Any, *, own: bool) -> None:
+    """Refuses a cluster that strangers on the network could command.
+
+    Raises:
+        InvalidInputError: a cluster of our own is not on loopback, or one of several hosts takes calls without tokens.
+    """
+    hosts = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    if own and not all(ipaddress.ip_address(host).is_loopback for host in hosts):
+        raise InvalidInputError(
+            "a cluster on this machine requires a Ray that listens on loopback alone, got one at "
+            f"{some(sorted(hosts))}; without workers= the run stays in this process"
+        )
+    if len(hosts) > 1 and not (_asks_for_tokens() and ray.get(ray.remote(num_cpus=0)(_asks_for_tokens).remote())):
+        raise InvalidInputError(
+            f"a cluster of {len(hosts)} hosts requires a Ray that asks for tokens, got one that runs whatever anybody "
+            "on the network sends it; start it with RAY_AUTH_MODE=token on every host, and set that here, too"
+        )
+
+
+def _asks_for_tokens() -> bool:
+    """Whether Ray asks for tokens in this process, and in the daemons that started it."""
+    try:
+        from ray._raylet import AuthenticationMode, get_authentication_mode
+    except ImportError:  # older than tokens
+        return False
+    return bool(get_authentication_mode() == AuthenticationMode.TOKEN)
+
+
+def dead_daemon(ray: Any) -> str | None:
+    """The name of a process of the cluster that was started here which has ended, or `None`."""
+    node = ray._private.worker._global_node
+    processes = {} if node is None else node.all_processes
+    ended = (name for name in _DAEMONS if any(held.process.poll() is not None for held in processes.get(name, ())))
+    return next(ended, None)
 
 
 def _unsaid(*_: object, **__: object) -> None:

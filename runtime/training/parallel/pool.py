@@ -19,6 +19,8 @@ _CHUNK_BYTES = 256 << 10
 # Seconds until a worker must answer where others may hold the processors that it waits for. On a cluster of our own a
 # worker answers, however late, or Ray says that it died. How often one is started in another's place at one time.
 _START_SECONDS = 600
+# Seconds after which somebody who waits for workers looks whether Ray's daemons live.
+_LOOK_SECONDS = 0.2
 _ATTEMPTS = 20
 
 
@@ -229,11 +231,19 @@ class Pool:
 
         Raises:
             LostError: a worker that ran one of them, or what it was to read, is gone.
+            WorkersLostError: a daemon of the cluster is gone.
             LstmLowerError: a call raised it.
         """
-        errors = self._ray.exceptions
+        errors, waited = self._ray.exceptions, 0.0
         try:
-            return self._ray.get(calls, timeout=seconds)
+            while True:
+                self._check_daemons()
+                try:
+                    return self._ray.get(calls, timeout=_LOOK_SECONDS)
+                except errors.GetTimeoutError:
+                    waited += _LOOK_SECONDS
+                    if seconds is not None and waited >= seconds:
+                        raise
         except errors.RayTaskError as error:
             cause = error.cause
             if isinstance(cause, LstmLowerError):
@@ -242,7 +252,17 @@ class Pool:
                 raise LostError(str(cause)) from error
             raise
         except errors.RayError as error:
+            self._check_daemons()
             raise LostError(str(error)) from error
+
+    def _check_daemons(self) -> None:
+        """Raises a WorkersLostError where a daemon that this process started has died: Ray would end the process."""
+        died = cluster.dead_daemon(self._ray)
+        if died is not None:
+            raise WorkersLostError(
+                f"{died}, the daemon of Ray's that the workers are run by, died, and with it they and the state; go on "
+                "from the last checkpoint"
+            )
 
 
 # Where the new places of streams, and the chunks of the sum, will lie.

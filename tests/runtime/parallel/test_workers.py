@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -125,6 +126,49 @@ def test_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert [row["workers"] for row in figures] == [0, 1]
     assert all(row["ms"] > 0 for row in figures)
+
+
+@pytest.mark.slow
+def test_every_process_listens_on_loopback_alone() -> None:
+    psutil = pytest.importorskip("psutil")
+    with DistributedTrainer(ll.Trainer(lstm(), optimizer="adam"), 2) as workers:
+        workers.step(lstm_batches(1)[0])
+        processes = [(this := psutil.Process()), *this.children(recursive=True)]
+        found = [(each.name(), held.laddr.ip) for each in processes for held in each.net_connections("inet")]
+    assert {"gcs_server", "raylet", "ray::Replica"} <= {name for name, _ in found}
+    assert {address.removeprefix("::ffff:") for _, address in found} == {"127.0.0.1"}
+
+
+@pytest.mark.slow
+def test_a_daemon_that_dies_is_named() -> None:
+    batch = lstm_batches(1)[0]
+    try:
+        with DistributedTrainer(ll.Trainer(lstm(), optimizer="adam"), 2, reduction="mean") as workers:
+            workers.step(batch)
+            (raylet,) = ray._private.worker._global_node.all_processes["raylet"]
+            raylet.process.kill()
+            raylet.process.wait()
+            with pytest.raises(
+                WorkersLostError, match=r"^raylet, the daemon of Ray's .* go on from the last checkpoint"
+            ):
+                workers.step(batch)
+            workers._pool.close()
+            workers._synced = workers._pool.version
+    finally:
+        ray.shutdown()
+        cluster.connect(None, 4, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asks", [True, False])
+def test_several_hosts_need_tokens(monkeypatch: pytest.MonkeyPatch, asks: bool) -> None:
+    nodes = [{"Alive": True, "NodeManagerAddress": f"192.0.2.{number}"} for number in (1, 2)]
+    monkeypatch.setattr(ray, "nodes", lambda: [*nodes, {"Alive": False, "NodeManagerAddress": "192.0.2.9"}])
+    monkeypatch.setattr(cluster, "_asks_for_tokens", lambda: asks)
+    with contextlib.nullcontext() if asks else pytest.raises(InvalidInputError, match=r"2 hosts .* asks for tokens"):
+        cluster._check_reach(ray, own=False)
+    with pytest.raises(InvalidInputError, match=r"listens on loopback alone, got one at 192\.0\.2\.1, 192\.0\.2\.2"):
+        cluster._check_reach(ray, own=True)
 
 
 @pytest.mark.slow
