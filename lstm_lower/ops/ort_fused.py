@@ -178,3 +178,43 @@ class GatherBlockQuantized(MicrosoftOp):
         places, size = call.operands["indices"].shape, call.sizes.get("L")
         numbers = size * 8 // call.attributes["bits"] if isinstance(size, int) else None
         return [TensorInfo(call.types.get("T2"), None if places is None else (*places, numbers))]
+
+
+class DynamicQuantizeLSTM(MicrosoftOp):
+    """An LSTM layer whose weights are integers, with a scale and a zero point for each column or for all.
+
+    onnxruntime's kernel rounds what is multiplied with them to 8 bits in every step, too; that is not part of its
+    meaning here, as of a MatMulNBits.
+    """
+
+    class Types:
+        T = ("float32",)
+        T2 = ("int8", "uint8")
+
+    class Inputs:
+        X = operand("T B I")
+        W = operand("D I 4*H", "T2")
+        R = operand("D H 4*H", "T2")
+        B = operand("D 8*H", optional=True)
+        sequence_lens = operand("B", "int32", optional=True)
+        initial_h = operand("D B H", optional=True)
+        initial_c = operand("D B H", optional=True)
+        P = operand("D 3*H", optional=True)
+        W_scale = operand(None)
+        W_zero_point = operand(None, "T2")
+        R_scale = operand(None)
+        R_zero_point = operand(None, "T2")
+
+    class Outputs:
+        Y = operand("T D B H", optional=True)
+        Y_h = operand("D B H", optional=True)
+        Y_c = operand("D B H", optional=True)
+
+    class Attrs:
+        activation_alpha = attr(list[float], [])
+        activation_beta = attr(list[float], [])
+        activations = attr(list[str], [])
+        clip = attr(float, 0.0)
+        direction = attr(str, "forward", choices=("forward", "reverse", "bidirectional"))
+        hidden_size = attr(int)
+        input_forget = attr(int, 0)

@@ -172,6 +172,27 @@ def gather_block_quantized(n: Node) -> dict[str, Expr]:
     return {"output": (numbers - points) * spread(rows(n.scales))}
 
 
+@lowers(ops.DynamicQuantizeLSTM)
+def dynamic_quantize_lstm(n: Node) -> dict[str, Expr]:
+    """A layer of ONNX's own with the weights that the integers stand for."""
+
+    def weight(name: str) -> Expr:
+        scale, zero = (spread(f"{name}_{part}") for part in ("scale", "zero_point"))
+        columns = (n.operand(name).cast(n.X.dtype) - zero) * scale
+        return n.builder.op(std.Transpose, columns, perm=[0, 2, 1])
+
+    def spread(name: str) -> Expr:
+        """`[D]` or `[D, 4*H]` for all rows."""
+        value = n.operand(name).cast(n.X.dtype)
+        if value.shape is None:
+            raise n.unsupported(name, "a known rank", "none")
+        return value.unsqueeze(1, 2) if len(value.shape) == 1 else value.unsqueeze(1)
+
+    operands = [n.get(name, None) for name in ("B", "sequence_lens", "initial_h", "initial_c", "P")]
+    results = n.builder.ops(std.LSTM, n.X, weight("W"), weight("R"), *operands, outputs=3, **attributes(n))
+    return dict(zip(("Y", "Y_h", "Y_c"), results, strict=True))
+
+
 def _numbers(packed: Expr, bits: int, dtype: DType, axes: int, count: int) -> Expr:
     """The first `count` numbers in each row of bytes, the lowest bits first; rows stand along `axes` axes."""
     parts, rest = [], packed.cast(dtype)

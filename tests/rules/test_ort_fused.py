@@ -84,7 +84,34 @@ def cases() -> list[Case]:
     def points(bits: int, blocks: int) -> Arrays:
         return {"zero_points": rng.integers(0, 256, (5, -(-blocks * bits // 8)), np.uint8)}
 
+    def layer_of_integers(directions: int, *columns: int, dtype: Any = np.int8) -> Arrays:
+        middle = 0 if dtype is np.int8 else 128
+        shapes = {"W": (directions, 3, 16), "R": (directions, 4, 16)}
+        found = {name: rng.integers(middle - 8, middle + 9, shape, dtype) for name, shape in shapes.items()}
+        for name in shapes:
+            found[f"{name}_scale"] = rng.uniform(0.05, 0.1, (directions, *columns)).astype(np.float32)
+            found[f"{name}_zero_point"] = rng.integers(middle - 2, middle + 3, (directions, *columns), dtype)
+        return {"X": n(5, 2, 3), **found}
+
+    states = {"initial_h": n(2, 2, 4), "initial_c": n(2, 2, 4)}
+    both_ways = {"hidden_size": 4, "direction": "bidirectional"}
+    of_layer = ("Y", "Y_h", "Y_c")
     return [
+        Case("DynamicQuantizeLSTM", layer_of_integers(1), {"hidden_size": 4}, of_layer, alone=True),
+        Case(
+            "DynamicQuantizeLSTM",
+            {**layer_of_integers(2, 16, dtype=np.uint8), **states, "B": n(2, 32), "P": n(2, 12)},
+            both_ways,
+            of_layer,
+            alone=True,
+        ),
+        Case(
+            "DynamicQuantizeLSTM",
+            {**layer_of_integers(1, 16), "sequence_lens": ints(5, 2)},
+            {"hidden_size": 4, "direction": "reverse"},
+            ("Y",),
+            alone=True,
+        ),
         Case("SkipLayerNormalization", {**skip, "beta": n(4), "bias": n(4)}, {"epsilon": 0.125}, both),
         Case("SkipLayerNormalization", {**skip, "skip": n(3, 4), "beta": n(4)}),
         Case("SkipLayerNormalization", {**skip, "skip": n(1, 3, 4)}, {}, ("output", *statistics), alone=True),
@@ -254,8 +281,8 @@ def run(model: onnx.ModelProto, given: Arrays) -> Arrays:
 
 
 def precision(case: Case) -> Any:
-    """onnxruntime's processor has no convolution in float64."""
-    return np.float32 if case.op == "FusedConv" else np.float64
+    """onnxruntime's processor has no convolution and no LSTM in float64."""
+    return np.float32 if case.op in ("FusedConv", "DynamicQuantizeLSTM") else np.float64
 
 
 def expected(case: Case) -> Arrays:
@@ -281,6 +308,18 @@ def test_ops_compute_what_their_oracles_and_onnxruntimes_kernels_do(case: Case) 
     ours, theirs = (run(it, feeds(case, np.float32)) for it in (ll.lower(model), model))
     for name, value in theirs.items():
         np.testing.assert_allclose(ours[name], value, rtol=2e-5, atol=5e-6, err_msg=name)
+
+
+def test_a_layer_of_integers_is_near_onnxruntimes_kernel() -> None:
+    """Which rounds states to 8 bits in every step."""
+    layers = [case for case in CASES if case.op == "DynamicQuantizeLSTM"]
+    # The kernel takes one scale for all columns, or zero points that are all zero.
+    operands = {**layers[0].operands, "W_zero_point": np.zeros(1, np.int8), "R_zero_point": np.zeros(1, np.int8)}
+    model = one_node(layers[0]._replace(operands=operands), np.float32)
+    ours, theirs = (run(it, operands) for it in (ll.lower(model), model))
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, atol=0.03, err_msg=name)
+        assert np.abs(value).max() > 0.1
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)

@@ -14,6 +14,7 @@ from lstm_lower.ops import ort_attention, ort_fused
 from lstm_lower.runtime.proof.oracles.numerics import sigmoid
 from lstm_lower.runtime.proof.oracles.ordinary.tables import Values, ints
 from lstm_lower.runtime.proof.oracles.ort_ops import register_all
+from lstm_lower.runtime.proof.recurrent_operators import LSTM
 
 _ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "": np.positive,
@@ -131,8 +132,23 @@ def _gathered(data: Values, indices: Values, scales: Values, bits: int, block_si
     return np.asarray(table[indices])
 
 
+def _lstm(**given: Any) -> tuple[Any, ...]:
+    """The layer that the evaluator has, of weights that are computed column by column."""
+    names = {x.name for x in ort_fused.DynamicQuantizeLSTM.inputs}
+    operands = {name: value for name, value in given.items() if name in names and value is not None}
+    for name in ("W", "R"):
+        stored, scale, zero = (operands.pop(f"{name}{part}") for part in ("", "_scale", "_zero_point"))
+        operands[name] = np.zeros((len(stored), stored.shape[2], stored.shape[1]))
+        for direction, column in np.ndindex(operands[name].shape[:2]):
+            place = direction if scale.ndim == 1 else (direction, column)
+            numbers = stored[direction, :, column].astype(np.float64) - float(zero[place])
+            operands[name][direction, column] = numbers * scale[place]
+    return tuple(LSTM.layer(operands, {name: value for name, value in given.items() if name not in names}))
+
+
 register_all(
     {
+        ort_fused.DynamicQuantizeLSTM: _lstm,
         ort_fused.GatherBlockQuantized: _gathered,
         ort_fused.SkipLayerNormalization: _skip,
         ort_fused.SkipSimplifiedLayerNormalization: _skip_simplified,
