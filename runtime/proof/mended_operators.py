@@ -26,7 +26,7 @@ from onnx.reference.ops._quant_utils import reshape_input
 
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph.inference.arrays import is_disputed, taken
-from lstm_lower.runtime.proof.recurrent_operators import RECURRENT_OPERATORS
+from lstm_lower.runtime.proof.oracles.recurrent_operators import RECURRENT_OPERATORS
 from lstm_lower.runtime.proof.window_operators import WINDOW_OPERATORS
 
 Array = np.ndarray[Any, Any]

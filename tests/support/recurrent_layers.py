@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from lstm_lower.runtime.proof.recurrent_operators import RECURRENT_OPERATORS
+from lstm_lower.runtime.proof.oracles.recurrent_operators import RECURRENT_OPERATORS
 
 Array = np.ndarray[Any, Any]
 
