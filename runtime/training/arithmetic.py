@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ def differences(then: object, now: Mapping[str, str]) -> str:
     )
 
 
+@functools.cache
 def processor() -> str:
     """The processor's name."""
     cpuinfo = Path("/proc/cpuinfo")
