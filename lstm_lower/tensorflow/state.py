@@ -30,8 +30,11 @@ _ASSIGNMENTS = {"Assign": None, "AssignAdd": "AddV2", "AssignSub": "Sub"}
 _FIRST = ("Assign", "AssignVariableOp")
 
 # What changes a list in place.
-_LISTS = ("StackPush", "StackPushV2", "StackPop", "StackPopV2", "TensorArrayWriteV3", "TensorArrayScatterV3",
-          "TensorArraySplitV3", "TensorArrayGradV3")  # fmt: skip
+_LISTS = (
+    "StackPush", "StackPushV2", "StackPop", "StackPopV2", "TensorArrayWriteV3", "TensorArrayScatterV3",
+    "TensorArraySplitV3", "TensorArrayGradV3", "TensorArrayWriteV2", "TensorArrayScatterV2", "TensorArraySplitV2",
+    "TensorArrayGradV2",
+)  # fmt: skip
 
 # Families of ops that change variables: what is not converted of them must not be taken for a mere computation.
 _CHANGING = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "SparseApply", "Assign", "Stateful", "Rng",

@@ -1,4 +1,7 @@
-"""TensorArrays and Stacks of TensorFlow 1: lists that ops change in place, and so lie in cells."""
+"""TensorArrays and Stacks of TensorFlow 1: lists that ops change in place, and so lie in cells.
+
+A TensorArray of TensorFlow 0.12, whose ops are called V2, has a text as its handle, and a constant as its first flow.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def _close(t: Translator, op: Op, scope: Scope) -> None:  # noqa: ARG001
     return None
 
 
-@handles("TensorArrayV3")
+@handles("TensorArrayV3", "TensorArrayV2")
 def _new_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
     grows = op.attr["dynamic_size"].b
     cell = Cell(op.name, dtype_of_elements(op, "dtype"), grows=grows)
@@ -84,7 +87,7 @@ def _new_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
     return [Handle(cell), FLOW]
 
 
-@handles("TensorArrayGradV3", "TensorArrayGradWithShape")
+@handles("TensorArrayGradV3", "TensorArrayGradV2", "TensorArrayGradWithShape")
 def _gradient_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
     cell = _cell(t, op.inputs[0], scope, op)
     source = op.attr["source"].s.decode()
@@ -98,12 +101,12 @@ def _gradient_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
     return [Handle(cell.gradients[source]), FLOW]
 
 
-@handles("TensorArrayReadV3")
+@handles("TensorArrayReadV3", "TensorArrayReadV2")
 def _read_array(t: Translator, op: Op, scope: Scope) -> Value:
     return _held(_cell(t, op.inputs[0], scope, op), scope).get(place(t, op.inputs[1], scope, op))
 
 
-@handles("TensorArrayWriteV3")
+@handles("TensorArrayWriteV3", "TensorArrayWriteV2")
 def _write_array(t: Translator, op: Op, scope: Scope) -> Value:
     cell = _cell(t, op.inputs[0], scope, op)
     index, written = place(t, op.inputs[1], scope, op), element(t, op.inputs[2], scope)
@@ -118,13 +121,13 @@ def _is_gradient(op: Op, t: Translator, scope: Scope) -> bool:
     return isinstance(found, Handle) and "/gradients" in found.cell.name
 
 
-@handles("TensorArrayGatherV3")
+@handles("TensorArrayGatherV3", "TensorArrayGatherV2")
 def _gather_array(t: Translator, op: Op, scope: Scope) -> Value:
     held = _held(_cell(t, op.inputs[0], scope, op), scope)
     return gather(held, operand(t, op.inputs[1], scope, op))
 
 
-@handles("TensorArrayScatterV3")
+@handles("TensorArrayScatterV3", "TensorArrayScatterV2")
 def _scatter_array(t: Translator, op: Op, scope: Scope) -> Value:
     cell = _cell(t, op.inputs[0], scope, op)
     indices, values = (operand(t, name, scope, op) for name in op.inputs[1:3])
@@ -133,17 +136,17 @@ def _scatter_array(t: Translator, op: Op, scope: Scope) -> Value:
     return FLOW
 
 
-@handles("TensorArraySizeV3")
+@handles("TensorArraySizeV3", "TensorArraySizeV2")
 def _size_array(t: Translator, op: Op, scope: Scope) -> Value:
     return _held(_cell(t, op.inputs[0], scope, op), scope).length().cast(INT32)
 
 
-@handles("TensorArrayConcatV3")
+@handles("TensorArrayConcatV3", "TensorArrayConcatV2")
 def _concat_array(t: Translator, op: Op, scope: Scope) -> list[Value]:
     return joined(_held(_cell(t, op.inputs[0], scope, op), scope))
 
 
-@handles("TensorArraySplitV3")
+@handles("TensorArraySplitV3", "TensorArraySplitV2")
 def _split_array(t: Translator, op: Op, scope: Scope) -> Value:
     cell = _cell(t, op.inputs[0], scope, op)
     values, lengths = (operand(t, name, scope, op) for name in op.inputs[1:3])

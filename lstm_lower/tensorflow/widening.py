@@ -17,7 +17,8 @@ _FLOAT, _DOUBLE, _REFERENCE = 1, 2, 100
 # ops, and one of the results of some.
 _FLOWING = re.compile(r"TensorArray\w*V[23]")
 _FLOW_RESULT = {"TensorArrayV3": 1, "TensorArrayGradV3": 1, "TensorArrayWriteV3": 0, "TensorArrayScatterV3": 0,
-                "TensorArraySplitV3": 0}  # fmt: skip
+                "TensorArraySplitV3": 0, "TensorArrayWriteV2": 0, "TensorArrayScatterV2": 0,
+                "TensorArraySplitV2": 0}  # fmt: skip
 _PASSING = re.compile(
     r"(Ref)?(Enter|Exit|Switch|Merge|NextIteration|Identity)|StopGradient|AddN|Add(V2)?|ZerosLike|Fill"
     r"|Stack(Push|Pop)?(V2)?|Const|Shape"
@@ -58,7 +59,7 @@ def _flows(nodes: Any) -> set[str]:
     pending = []
     for node in nodes:
         if _FLOWING.fullmatch(node.op):
-            pending += reads[node.name][-1:] if node.op != "TensorArrayV3" else []
+            pending += reads[node.name][-1:] if node.op not in ("TensorArrayV3", "TensorArrayV2") else []
             tensor = f"{node.name}:{_FLOW_RESULT.get(node.op, -1)}".removesuffix(":0")
             pending += [name for name in readers.get(node.name, ()) if tensor in named[name].input]
     found: set[str] = set()
