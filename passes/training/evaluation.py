@@ -179,7 +179,8 @@ class EvaluationPass(Pass):
             modified |= step.share(self.context)(model).modified
         if before is None:
             return ir.passes.PassResult(model, modified=modified)
-        outputs = [str(value.name) for value in before.graph.outputs]
+        moved = {pair.output for pair in moved_by(before)}
+        outputs = [str(value.name) for value in before.graph.outputs if value.name not in moved]
         InferenceFormPass()(before)
         ObjectivePass(self._loss, None, "forward")(before)
         named = isinstance(self._loss, str) and self._loss in outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -74,14 +74,18 @@ class ObjectivePass(Pass):
         elif self.what == "forward":
             training_state.write(model, TrainingState(carried, name))
         else:
-            weights = [str(weight.name) for weight in self._weights(model, loss)]
+            updated = {pair.input for pair in carried if pair.output is not None}
+            weights = [str(weight.name) for weight in self._weights(model, loss, updated)]
             self._differentiate(model, name, weights)
             for weight in weights:
                 value = model.graph.initializers[weight]
                 if value not in model.graph.inputs:
                     model.graph.inputs.append(value)
-            pairs = [StatePair(weight, None, "weight", f"grad/{weight}", weight) for weight in weights]
-            training_state.write(model, TrainingState((*pairs, *carried), name))
+            # What an import with its weights as inputs says of them holds on, under the names of its framework.
+            variables = {pair.input: pair.variable or pair.input for pair in carried}
+            pairs = [StatePair(x, None, "weight", f"grad/{x}", variables.get(x, x)) for x in weights]
+            others = [pair for pair in carried if pair.input not in weights]
+            training_state.write(model, TrainingState((*pairs, *others), name))
         Origin("onnx").write(model)
         return ir.passes.PassResult(model, modified=True)
 
@@ -199,9 +203,10 @@ class ObjectivePass(Pass):
             model.graph.inputs.insert(place + number, value)
         return [b.wrap(value) for value in values]
 
-    def _weights(self, model: ir.Model, loss: ir.Value) -> list[ir.Value]:
+    def _weights(self, model: ir.Model, loss: ir.Value, updated: Collection[str]) -> list[ir.Value]:
+        """What is trained: nothing that the model has a new value of already."""
         facts = self.context.space.facts
-        floating = weights(model.graph, facts)
+        floating = [value for value in weights(model.graph, facts) if value.name not in updated]
         fixed = fixed_constants(model.graph, facts)
         if self.trainable is not None and not callable(self.trainable):
             return _chosen(floating, self.trainable, fixed)
@@ -218,11 +223,12 @@ class ObjectivePass(Pass):
                 )
             return found
         # Exporters write the constants of a formula as single numbers: a step must not change them.
-        found = [value for value in learned(model.graph, facts) if value in reached and facts.rank(value)]
+        learnable = [value for value in learned(model.graph, facts) if value.name not in updated]
+        found = [value for value in learnable if value in reached and facts.rank(value)]
         if not found:
-            raise InvalidInputError(
-                f"training requires weights that the loss varies with, got {_none(model, floating, fixed)}"
-            )
+            got = _none(model, floating, fixed)
+            got = f"a model that has new values of {some(sorted(updated))} already" if updated else got
+            raise InvalidInputError(f"training requires weights that the loss varies with, got {got}")
         return found
 
 

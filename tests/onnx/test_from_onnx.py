@@ -8,11 +8,13 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx.parser
+import onnx_ir as ir
 import pytest
 
 import lstm_lower as ll
 from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.training.losses import MSE
+from lstm_lower.records import state
 from tests.support.differences import run
 
 LAYER = """
@@ -214,3 +216,47 @@ def test_a_sequence_is_no_prediction(loss: Any, message: str) -> None:
     text = "<ir_version: 8, opset_import: ['' : 18]> m (float[2] x) => (seq(float[2]) y) { y = SequenceConstruct(x) }"
     with pytest.raises(ll.InvalidInputError, match=message):
         ll.from_onnx(_model(text.replace("'", '"')), loss)
+
+
+def _with_weights_as_inputs(**outputs: str) -> onnx.ModelProto:
+    """A layer as an import writes it with its weights as inputs, which it records; `outputs` has new values of some."""
+    model = ir.from_proto(_model(LAYER))
+    for name in ("w", "b"):
+        model.graph.inputs.append(model.graph.initializers[name])
+    for name, output in outputs.items():
+        node = ir.node("Identity", [model.graph.initializers[name]])
+        node.outputs[0].name, node.outputs[0].type = output, ir.TensorType(ir.DataType.FLOAT)
+        node.outputs[0].shape = model.graph.initializers[name].shape
+        model.graph.append(node)
+        model.graph.outputs.append(node.outputs[0])
+    roles: dict[str, state.Role] = dict.fromkeys(outputs, "slot")
+    pairs = [
+        state.StatePair(name, outputs.get(name), roles.get(name, "weight"), variable=f"layer/{name}")
+        for name in ("w", "b")
+    ]
+    state.write(model, state.TrainingState(tuple(pairs)))
+    return ir.to_proto(model)
+
+
+@pytest.mark.parametrize("trainable", [None, "w"])
+def test_weights_that_are_inputs_already(trainable: str | None) -> None:
+    """The step is that of the same model with constants, and knows them under their framework's names."""
+    ours, expected = (
+        ll.Trainer(ll.from_onnx(model, "mse", "sgd", trainable=trainable))
+        for model in (_with_weights_as_inputs(), _model(LAYER))
+    )
+    for rows in (4, 2):
+        assert ours.step(_data(rows)).loss == expected.step(_data(rows)).loss
+    for name in expected.state_dict():
+        np.testing.assert_array_equal(ours.state_dict()[name], expected.state_dict()[name])
+    pairs = {pair.input: pair for pair in ours.state.pairs}
+    assert (pairs["w"].variable, pairs["b"].variable) == ("layer/w", "layer/b")
+    assert (pairs["w"].output is not None, pairs["b"].output is not None) == (True, trainable is None)
+
+
+def test_what_a_model_updates_itself_is_not_trained() -> None:
+    step = ll.from_onnx(_with_weights_as_inputs(b="b/new"), "mse", "sgd")
+    pairs = {pair.input: pair for pair in state.read(ir.from_proto(step)).pairs}
+    assert (pairs["w"].output is not None, pairs["b"].output) == (True, "b/new")
+    with pytest.raises(ll.InvalidInputError, match="got a model that has new values of b, w already"):
+        ll.from_onnx(_with_weights_as_inputs(w="w/new", b="b/new"), "mse", "sgd")
