@@ -37,9 +37,9 @@ from lstm_lower.cli.sources import (
 from lstm_lower.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from lstm_lower.cli.check_tensorflow import Comparison
     from lstm_lower.records.origin import Origin
     from lstm_lower.runtime.proof.check import Report
+    from lstm_lower.tensorflow.against_tensorflow import Comparison
 
 
 def check(
@@ -102,9 +102,10 @@ def check(
             if lowered is not None or finite_differences:
                 option = "--finite-differences" if lowered is None else "--lowered"
                 raise InvalidInputError(f"{option} requires --against float64, got tensorflow")
-            from lstm_lower.cli.check_tensorflow import compare_with_tensorflow, print_comparison
+            from lstm_lower.cli.check_tensorflow import compare_file, print_comparison
+            from lstm_lower.tensorflow.against_tensorflow import Lowering
 
-            found = compared = compare_with_tensorflow(
+            found = compared = compare_file(
                 model,
                 options,
                 given or {},
@@ -112,9 +113,7 @@ def check(
                 seed=seed,
                 steps=steps,
                 tolerances=(rtol, atol),
-                schedule=schedule,
-                provider=provider,
-                precision=precision,
+                lowering=Lowering(schedule, provider, precision),
             )
             show = functools.partial(print_comparison, compared)
         else:

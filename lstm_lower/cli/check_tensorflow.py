@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,51 +10,17 @@ import numpy as np
 from rich.markup import escape
 
 from lstm_lower.cli import console
-from lstm_lower.cli.sources import ImportOptions, chosen, names_of, open_model
+from lstm_lower.cli.sources import ImportOptions, chosen, import_arguments
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.records.kinds import is_tensorflow
 
 if TYPE_CHECKING:
-    from lstm_lower.runtime.proof.steps import StepRow
-    from lstm_lower.tensorflow.sources import Source
+    from lstm_lower.tensorflow.against_tensorflow import Comparison, Lowering
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """What came of it.
-
-    Attributes:
-        rows: a row for each output and each variable that a run changes.
-        steps: number of runs.
-        draws: draws of random numbers, which are the same fixed numbers for both.
-        float64: why TensorFlow could not run the graph in float64; `None` where it did.
-        rtol: tolerated error relative to the largest magnitude.
-        atol: tolerated absolute error on top.
-    """
-
-    rows: list[StepRow]
-    steps: int
-    draws: list[str]
-    float64: str | None
-    rtol: float
-    atol: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether something could be compared, and all of that agrees."""
-        return self.verdict == "passed"
-
-    @property
-    def verdict(self) -> str:
-        """`passed`; `not decided`, where nothing is wrong, but something cannot be told; or `failed`."""
-        from lstm_lower.runtime.proof.comparison import overall
-
-        return overall({row.verdict for row in self.rows} - {"random"})
-
-
-def compare_with_tensorflow(
+def compare_file(
     path: Path,
     options: ImportOptions,
     given: Mapping[str, Array],
@@ -64,11 +29,9 @@ def compare_with_tensorflow(
     seed: int,
     steps: int,
     tolerances: tuple[float | None, float | None],
-    schedule: str,
-    provider: list[str] | None,
-    precision: str | None,
+    lowering: Lowering,
 ) -> Comparison:
-    """Imports a graph, lowers it, and runs it here and in TensorFlow on the same feeds and weights.
+    """Compares the graph in a file, imported as the other commands import it.
 
     Raises:
         InvalidInputError: the file is not a TensorFlow graph, names or feeds do not fit, or TensorFlow cannot run it.
@@ -76,67 +39,17 @@ def compare_with_tensorflow(
     """
     if not is_tensorflow(path):
         raise InvalidInputError(f"--against tensorflow requires a TensorFlow graph, got {path}")
-    from lstm_lower.passes.lower import lower
-    from lstm_lower.records import state
-    from lstm_lower.runtime.feeds import random_feeds
-    from lstm_lower.runtime.proof import steps as proof
-    from lstm_lower.runtime.proof.comparison import OUT_OF_TOLERANCE, coarsest_dtype, tolerance
-    from lstm_lower.runtime.session import Session
-    from lstm_lower.tensorflow import original as tensorflow
-    from lstm_lower.tensorflow.widening import all_nodes
-
-    options = chosen(path, options, list(given))
-    model = open_model(path, options, fixed_source(path, options)[0])
-    carried = {pair.input for pair in state.read(model).pairs}
-    feeds = {name: array for name, array in random_feeds(model, sizes, seed).items() if name not in carried}
-    unknown = given.keys() - feeds.keys()
-    if unknown:
-        raise InvalidInputError(f"--inputs requires inputs of the graph, got {some(sorted(unknown))}")
-    feeds |= given
-    start = proof.start_values(model, seed)
-    source, fixed = fixed_source(path, options)
-    graph = tensorflow.original(source, feeds, names_of(options.outputs))
-    kept = {node.name for node in all_nodes(graph.graph_def)}
-    for variable in source.variables.values():
-        if variable.name in graph.variables and variable.name not in start:
-            assert variable.value is not None, variable.name
-            start[variable.name] = variable.value
-    theirs = tensorflow.run(graph, feeds, start, steps)
-    wide, moved, fault = None, None, None
-    try:
-        wide = tensorflow.run(tensorflow.widened(graph), feeds, start, steps)
-    except tensorflow.RefusedError as error:
-        fault = error.reason
-        moved = tensorflow.run(graph, feeds, {name: _moved(array) for name, array in start.items()}, steps)
-    others = tensorflow.reseeded(graph)
-    session = Session(lower(model, schedule=schedule), provider, precision=precision)
-    known = tolerance(coarsest_dtype(model))
-    rtol, atol = (default if asked is None else asked for asked, default in zip(tolerances, known, strict=True))
-    ours = proof.run(session, model, feeds, start, steps)
-    drawn = None if others is None else tensorflow.run(others, feeds, start, steps)
-    rows = proof.compare(ours, theirs, wide=wide, moved=moved, drawn=drawn, rtol=rtol, atol=atol)
-    if wide is not None and any(row.verdict == OUT_OF_TOLERANCE for row in rows):
-        moved = tensorflow.run(graph, feeds, {name: _moved(array) for name, array in start.items()}, steps)
-        rows = proof.compare(ours, theirs, wide=wide, moved=moved, drawn=drawn, rtol=rtol, atol=atol)
-    return Comparison(rows, steps, [name for name in fixed if name in kept], fault, rtol, atol)
-
-
-def fixed_source(path: Path, options: ImportOptions) -> tuple[Source, list[str]]:
-    """The graph with fixed numbers for random ones, and the names of those draws.
-
-    Raises:
-        InvalidInputError, InvalidModelError: as `from_tensorflow`'s.
-    """
-    from lstm_lower.tensorflow.fixed_draws import fix_draws
+    from lstm_lower.tensorflow.against_tensorflow import Import, compare_with_tensorflow
     from lstm_lower.tensorflow.opening import open_source
 
-    source = open_source(path, signature=options.signature, checkpoint=options.checkpoint)
-    return source, fix_draws(source.graph_def)
-
-
-def _moved(array: Array) -> Array:
-    """The same by one unit in the last place."""
-    return np.nextafter(array, np.full_like(array, np.inf)) if array.dtype.kind == "f" else array
+    options = chosen(path, options, list(given))
+    imported = Import(
+        lambda: open_source(path, signature=options.signature, checkpoint=options.checkpoint),
+        **import_arguments(options),
+    )
+    return compare_with_tensorflow(
+        imported, given, sizes, seed=seed, steps=steps, tolerances=tolerances, lowering=lowering
+    )
 
 
 def print_comparison(found: Comparison) -> None:
@@ -154,11 +67,20 @@ def print_comparison(found: Comparison) -> None:
     console.table(*columns, "verdict", rows=rows, right=columns[1:])
     if found.float64 is not None:
         console.out().print(
-            "\nTensorFlow's own error: between weights that differ by a unit in the last place, since it does not run "
+            "\nTensorFlow's own error: between numbers that differ by a unit in the last place, since it does not run "
             f"the graph in float64 ({escape(found.float64)})"
         )
     if found.draws:
         console.out().print(f"\nthe same fixed numbers instead of random ones for both: {escape(some(found.draws))}")
+    if found.races:
+        told = "of which none waits for the other; --outputs with one training step may tell more"
+        console.out().print(f"\nnot decided: updates race for {escape(some(found.races))}, {told}")
+    first = [row.name for row in found.rows if row.steps < found.steps]
+    if first:
+        told = "from there on TensorFlow's own results are no numbers, or depend on the last place of the weights"
+        console.out().print(f"\nafter the first run alone: {escape(some(first))}; {told}")
+    fed = [f"{name} {console.shape_text(tuple(shape))}" for name, shape in found.feeds.items()]
+    console.out().print(f"\nfed: {escape(some(fed, 12))}" if fed else "\nnothing is fed")
     verdict = console.verdict_text(found.verdict)
     tolerance = f"tolerance {found.rtol:.2g} of the largest magnitude plus {found.atol:.2g}"
     console.out().print(f"\n{verdict}: {found.steps} runs next to TensorFlow, {tolerance}")

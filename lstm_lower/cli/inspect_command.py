@@ -98,12 +98,21 @@ def _print(before: Summary, after: Summary | None, fault: str | None) -> None:
         console.out().print(f"[bold red]cannot be lowered:[/] {escape(fault)}")
 
 
-def nothing_to_lower(before: Summary, after: Summary | None = None) -> str:
-    """Says that a model needs no lowering, and of ONNX's own recurrent nodes what can be done with them."""
+def nothing_to_lower(before: Summary, after: Summary | None = None, *, imported: bool = False) -> str:
+    """Says that a model needs no lowering, and of ONNX's own recurrent nodes what can be done with them.
+
+    Args:
+        before: the model.
+        after: what lowering makes of it, where that is known.
+        imported: whether an import has just made it, which writes most ops in standard operators at once.
+    """
     from lstm_lower.graph import standard as std
 
     recurrent = (std.LSTM.op_type, std.GRU.op_type, std.RNN.op_type)
     found = [f"{before.operators[op]} {op}" for op in recurrent if op in before.operators]
+    if not found and (imported or before.loops):
+        loops = f", {before.loops} loop{'s' if before.loops > 1 else ''} among them" if before.loops else ""
+        return f"in standard operators already{loops}"
     if not found:
         return "nothing to lower: no recurrent or gradient op"
     kept = after is None or any(op in after.operators for op in recurrent)

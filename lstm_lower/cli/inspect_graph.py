@@ -37,14 +37,15 @@ def inspect_graph(
         OSError: it cannot be read.
     """
     from lstm_lower.tensorflow.anatomy import anatomy
-    from lstm_lower.tensorflow.files.opening import read_file
+    from lstm_lower.tensorflow.files.opening import NOTHING_SAVED, read_file
 
-    found = anatomy(read_file(path, checkpoint), signature, inputs, outputs)
-    command = _command(found, path, inputs, outputs, signature)
+    file = read_file(path, checkpoint)
+    found = anatomy(file, signature, inputs, outputs)
+    command = None if file.is_empty else _command(found, path, inputs, outputs, signature)
     if as_json:
         console.print_json({**dataclasses.asdict(found), "command": command})
         return
-    _print(found, command)
+    _print(found, command or f"nothing to import: {NOTHING_SAVED}")
 
 
 def _print(found: Anatomy, command: str) -> None:
@@ -59,9 +60,10 @@ def _print(found: Anatomy, command: str) -> None:
         ]
         console.table("recurrent op", "nodes", "sizes", "the first", rows=kinds, right=("nodes",))
         _more(len(found.recurrent))
-    else:
+        out.print()
+    elif not found.loops:
         out.print("no recurrent op")
-    out.print()
+        out.print()
     rows = [*_control_flow(found), *_variables(found), *_step(found)]
     width = max(len(title) for title, _ in rows) + 2
     for title, text in rows:

@@ -186,6 +186,7 @@ def _print_result(
     source: ir.Model, lowered: ir.Model, target: Path, seconds: float, report: Report | None, as_json: bool
 ) -> None:
     from lstm_lower.passes.summary import summarize
+    from lstm_lower.records import origin
 
     before, after = summarize(source), summarize(lowered)
     written = report is None or report.passed
@@ -204,7 +205,9 @@ def _print_result(
     if report is not None:
         print_report(report)
     counts = collections.Counter(composite.op for composite in before.composites)
-    ops = ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or nothing_to_lower(before, after)
+    ops = ", ".join(f"{count} {op}" for op, count in sorted(counts.items())) or nothing_to_lower(
+        before, after, imported=origin.METADATA_KEY in source.metadata_props
+    )
     sizes = f"{before.nodes} -> {after.nodes} nodes, {after.loops} loops, opset {after.opset}, {seconds:.2f} s"
     for line in [f"{ops}: {sizes}"] if counts else [ops, sizes]:
         console.out().print(escape(line))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from lstm_lower.tensorflow.anatomy import Anatomy
-    from lstm_lower.tensorflow.sources import Source
 
 _INPUTS_HELP = "Inputs of a TensorFlow graph, separated by commas [default: those that `inspect` proposes]."
 InputsOption = Annotated[
@@ -147,13 +146,12 @@ def settle_state(model: ir.Model, form: Literal["inputs", "defaults"] | None) ->
         )
 
 
-def open_model(path: Path, options: ImportOptions, source: Source | None = None) -> ir.Model:
+def open_model(path: Path, options: ImportOptions) -> ir.Model:
     """Reads an ONNX model, or imports a file of TensorFlow's and says what was chosen that the options leave open.
 
     Args:
         path: the file.
         options: how to import it; inputs and outputs that they leave open are those that `inspect` proposes.
-        source: what the file was opened as, where that was changed; the options are then complete, and nothing is said.
 
     Raises:
         InvalidInputError: options of TensorFlow graphs are given for an ONNX file, or do not fit the graph.
@@ -171,25 +169,29 @@ def open_model(path: Path, options: ImportOptions, source: Source | None = None)
     path.stat()  # a file that is not there needs no package of an extra
     from lstm_lower.tensorflow import from_tensorflow
 
-    weights = _weights(options.weights)
-    if source is None:
-        options = _tell_chosen(chosen(path, options), options)
-    model = load(
-        from_tensorflow(
-            source or path,
-            inputs=names_of(options.inputs),
-            outputs=names_of(options.outputs),
-            opset=options.opset,
-            weights=weights,
-            checkpoint=options.checkpoint,
-            signature=options.signature,
-            shapes=_shapes(options.shapes or ()),
-            state=dict(_pair("state", text, "INPUT=OUTPUT") for text in options.state or ()),
-        )
-    )
-    if weights is None and source is None:
+    import_arguments(options)  # what is malformed is said before the file is read
+    options = _tell_chosen(chosen(path, options), options)
+    arguments = import_arguments(options)
+    model = load(from_tensorflow(path, checkpoint=options.checkpoint, signature=options.signature, **arguments))
+    if options.weights is None:
         _tell_weights(model)
     return model
+
+
+def import_arguments(options: ImportOptions) -> dict[str, Any]:
+    """What `from_tensorflow` takes besides the source, its signature and its checkpoint.
+
+    Raises:
+        InvalidInputError: an option is malformed.
+    """
+    return {
+        "inputs": names_of(options.inputs),
+        "outputs": names_of(options.outputs),
+        "opset": options.opset,
+        "weights": _weights(options.weights),
+        "shapes": _shapes(options.shapes or ()),
+        "state": dict(_pair("state", text, "INPUT=OUTPUT") for text in options.state or ()),
+    }
 
 
 def chosen(path: Path, options: ImportOptions, fed: Sequence[str] = ()) -> ImportOptions:
@@ -228,11 +230,17 @@ def choice(
         signature = signature or (DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in names else names[0])
         declared = found.signatures.get(signature, {}).get("inputs", {})
         # A placeholder that the results need, such as a rate, and that the signature leaves out.
-        given = [*declared, *found.undeclared] if inputs is None and found.undeclared else None
+        undeclared = _of_numbers({name: found.inputs[name] for name in found.undeclared})
+        given = [*_of_numbers(declared), *undeclared] if inputs is None and undeclared else None
     else:
-        given = list(dict.fromkeys([*(inputs or ()), *found.inputs]))
+        given = list(dict.fromkeys([*(inputs or ()), *_of_numbers(found.inputs)]))
         outputs = outputs or ([*found.losses, *found.train_ops] if found.train_ops else None)
     return signature, ",".join(given or ()) or None, ",".join(outputs or ()) or None
+
+
+def _of_numbers(inputs: Mapping[str, str]) -> list[str]:
+    """The inputs, name -> type, that a model can have: a text is none."""
+    return [name for name, text in inputs.items() if not text.startswith("string")]
 
 
 def _tell_chosen(chosen: ImportOptions, given: ImportOptions) -> ImportOptions:

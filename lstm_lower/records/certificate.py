@@ -68,8 +68,12 @@ class Certificate:
 
 def write(model: ir.Model, certificate: Certificate) -> None:
     """Records a certificate in a model, in place of what it recorded before."""
-    entries = {"version": _VERSION, **dataclasses.asdict(certificate)}
-    model.metadata_props[METADATA_KEY] = json.dumps(entries, separators=(",", ":"))
+    model.metadata_props[METADATA_KEY] = written(certificate)
+
+
+def written(certificate: Certificate) -> str:
+    """A certificate as metadata have it."""
+    return json.dumps({"version": _VERSION, **dataclasses.asdict(certificate)}, separators=(",", ":"))
 
 
 def parse(metadata_props: Mapping[str, str]) -> Certificate | None:

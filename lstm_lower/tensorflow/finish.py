@@ -32,6 +32,10 @@ class PipelineWarning(LstmLowerWarning):
     """Inputs take the place of an input pipeline that the source holds."""
 
 
+class RenamedOutputsWarning(LstmLowerWarning):
+    """Outputs that the source calls as it calls inputs have other names."""
+
+
 class UnknownRankWarning(LstmLowerWarning):
     """Nothing tells the rank of inputs, which are taken as scalars."""
 
@@ -65,13 +69,20 @@ def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demande
             f"{made.label}: the input pipeline is left out: what it hands over is fed, as inputs {some(made.sources)}; "
             "inputs= names others",
             PipelineWarning,
-            stacklevel=4,
+            stacklevel=5,
+        )
+    if made.renamed:
+        names = some([f"'{old}' is '{new}'" for old, new in made.renamed.items()])
+        warnings.warn(
+            f"{made.label}: outputs require names that no input has: output {names}; outputs= leaves it out",
+            RenamedOutputsWarning,
+            stacklevel=5,
         )
     if made.scalars:
         warnings.warn(
             f"{made.label}: the rank of {some(made.scalars)} is not known: taken as scalars; shapes says otherwise",
             UnknownRankWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return proto
 
@@ -110,7 +121,7 @@ def _set_initial_values(made: Made, weights: str | None) -> str:
                 f"{made.label}: no values of {some(missing)} were found: they are inputs that each run must be fed, "
                 f"unless a checkpoint is named that has them{drawn}",
                 MissingValuesWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
     inputs = {value.name: value for value in graph.inputs}
     for name, array in made.values.items():

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import onnx
-import onnx_ir as ir
 
-from lstm_lower import arguments, budget
-from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError
+from lstm_lower import arguments
+from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.opset.versions import check_opset
-from lstm_lower.tensorflow import finish
-from lstm_lower.tensorflow.exposed import expose_sources
-from lstm_lower.tensorflow.files.functions import OpTable
-from lstm_lower.tensorflow.frozen import lift_frozen_weights
-from lstm_lower.tensorflow.graph import nodes_by_name
-from lstm_lower.tensorflow.interface import Interface, Resolver
-from lstm_lower.tensorflow.model import Made, ModelBuilder, OpenRankError
+from lstm_lower.tensorflow.conversion import Weights, converted
 from lstm_lower.tensorflow.opening import open_source
 from lstm_lower.tensorflow.sources import Source
-from lstm_lower.tensorflow.state import writes
-from lstm_lower.tensorflow.structure import Raising
-from lstm_lower.tensorflow.tensor_types import Shape, Sizes
-
-Weights = Literal["inputs", "initializers"]
-
-# Of inputs whose rank nothing tells, the ranks that are tried, and how many inputs are.
-_RANKS = range(1, 5)
-_MOST_OPEN = 4
+from lstm_lower.tensorflow.tensor_types import Shape
 
 
 def from_tensorflow(
@@ -47,6 +29,7 @@ def from_tensorflow(
     specs: Sequence[Any] | None = None,
     shapes: Mapping[str, Shape] | None = None,
     state: Mapping[str, str] | None = None,
+    check: bool = False,
 ) -> onnx.ModelProto:
     """Converts a TensorFlow graph, gradients and optimizer included, to an ONNX model with recurrent ops as nodes.
 
@@ -77,6 +60,9 @@ def from_tensorflow(
             of unknown rank, such as a learning rate, is taken as a scalar, or given the only rank that fits, with a
             warning.
         state: further pairs of an input and the output that holds its next value, for the record in the metadata.
+        check: compare three runs of the lowered model with TensorFlow's own, on random feeds that TensorFlow takes, as
+            `lstm-lower check --against tensorflow` does, and record in the metadata what was compared
+            (`lstm_lower.records.certificate`). Needs TensorFlow.
 
     Returns:
         The model, verified. Its inputs and outputs have the names that were asked for.
@@ -85,7 +71,8 @@ def from_tensorflow(
         InvalidModelError: the source is broken: truncated, cyclic, or with a function or node missing.
         InvalidInputError: a name or option does not fit the source.
         OverBudgetError: what the source is made into is more than `LSTM_LOWER_BUDGET` allows (`lstm_lower.budget`).
-        UnsupportedOpError: the graph holds ops that cannot be converted; a few of each kind are named.
+        UnsupportedOpError: the graph holds ops that cannot be converted, of which a few of each kind are named; or
+            with `check` results differ from TensorFlow's, which are named.
     """
     check_opset(opset)
     if weights is not None and weights not in get_args(Weights):
@@ -93,69 +80,14 @@ def from_tensorflow(
     for what, names in (("inputs", inputs), ("outputs", outputs)):
         if names is not None:
             arguments.names(what, names)
-    opened = open_source(source, signature=signature, specs=specs, checkpoint=checkpoint)
-    lift_frozen_weights(opened, read=weights == "inputs")
-    expose_sources(opened)
-    nodes = nodes_by_name(opened.graph_def.node)
-    table = OpTable(opened.graph_def.library.function, opened.op_defs)
-    resolver = Resolver(opened, nodes, table)
-    interface = resolver.resolve(inputs, outputs)
 
-    def convert(sizes: Mapping[str, Shape]) -> onnx.ModelProto:
-        with budget.account():
-            made = _made(opened, resolver, interface, sizes, opset or 18)
-        try:
-            return finish.finish(made, weights=weights, state=state or {}, demanded=inputs is not None)
-        except InvalidModelError as error:
-            if not made.scalars:
-                raise
-            raise OpenRankError(made.scalars, error) from error
+    def opened() -> Source:
+        return open_source(source, signature=signature, specs=specs, checkpoint=checkpoint)
 
-    try:
-        return convert(shapes or {})
-    except OpenRankError as error:
-        return _of_only_rank(error, convert, opened.label, shapes or {})
+    asked: dict[str, Any] = {"inputs": inputs, "outputs": outputs, "opset": opset, "weights": weights, "state": state}
+    model = converted(opened(), **asked, shapes=shapes)
+    if not check:
+        return model
+    from lstm_lower.tensorflow.against_tensorflow import Import, certified
 
-
-def _of_only_rank(
-    error: OpenRankError,
-    convert: Callable[[Mapping[str, Shape]], onnx.ModelProto],
-    label: str,
-    shapes: Mapping[str, Shape],
-) -> onnx.ModelProto:
-    """The model with another rank of one input, if that is the only rank of any input that fits.
-
-    Raises:
-        OpenRankError: no rank fits, or several do.
-    """
-    fitting: dict[tuple[str, int], onnx.ModelProto] = {}
-    for name, rank in itertools.product(error.names[:_MOST_OPEN], _RANKS):
-        with contextlib.suppress(LstmLowerError):
-            fitting[name, rank] = convert({**shapes, name: [None] * rank})
-    if len(fitting) != 1:
-        raise error
-    (((name, rank), model),) = fitting.items()
-    warnings.warn(
-        f"{label}: the rank of {name} is not known: taken as {rank}, the only one that fits; shapes says otherwise",
-        finish.UnknownRankWarning,
-        stacklevel=3,
-    )
-    return model
-
-
-def _made(source: Source, resolver: Resolver, interface: Interface, shapes: Mapping[str, Shape], opset: int) -> Made:
-    def infer(tensor: str) -> tuple[ir.DataType | None, Sizes | None]:
-        """Dtype and shape of a tensor at which the graph is cut, by translating what makes it."""
-        try:
-            before = _made(source, resolver, Interface(None, {tensor: tensor}, []), {}, opset)
-        except LstmLowerError:
-            return None, None
-        (value,) = before.model.graph.outputs[:1]
-        if before.scalars or value.shape is None:
-            return value.dtype, None
-        return value.dtype, tuple(dim if isinstance(dim, int) else None for dim in value.shape)
-
-    builder = ModelBuilder(source, resolver, interface, shapes, opset, infer)
-    raising = Raising(source.graph_def, resolver.nodes, resolver.table, writes)
-    region = raising.main(interface.outputs.values(), interface.targets, builder.cut)
-    return builder.build(region, raising.aliases)
+    return certified(model, Import(opened, **asked, shapes=shapes or {}))

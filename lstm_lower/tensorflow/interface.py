@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
-from lstm_lower.errors import InvalidInputError, InvalidModelError, nearest, some
+from lstm_lower.errors import InvalidInputError, InvalidModelError, nearest
 from lstm_lower.tensorflow.files import steps
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.values import is_foreign, onnx_dtype
@@ -34,12 +35,28 @@ class Interface:
         outputs: public name -> tensor, in order.
         targets: nodes that must run though no output of theirs is asked for (assignments, groups of them).
         sources: public name -> tensor, where input pipelines hand data over and nobody has said what the inputs are.
+        renamed: public name that an output shares with an input -> the one that it has instead.
     """
 
     inputs: dict[str, str] | None
     outputs: dict[str, str]
     targets: list[str]
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
+    renamed: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def apart(self, inputs: Iterable[str]) -> Interface:
+        """The same with other names for outputs that have names of inputs, as those have that hand an input on."""
+        taken = {*inputs, *self.outputs}
+        renamed: dict[str, str] = {}
+        for name in inputs:
+            if name in self.outputs:
+                stem, suffix = (name.removesuffix(":0"), ":0") if name.endswith(":0") else (name, "")
+                numbers = itertools.chain([""], map(str, itertools.count(1)))
+                other = next(x for x in (f"{stem}/output{number}{suffix}" for number in numbers) if x not in taken)
+                taken.add(other)
+                renamed[name] = other
+        outputs = {renamed.get(name, name): tensor for name, tensor in self.outputs.items()}
+        return dataclasses.replace(self, outputs=outputs, renamed={**self.renamed, **renamed})
 
 
 class Resolver:
@@ -84,10 +101,7 @@ class Resolver:
         if given is not None:
             given = {name: tensor_name(tensor) for name, tensor in given.items()}
             self._check_inputs(given)
-        both = {*(given or ()), *sources} & set(found)
-        if both:
-            raise InvalidInputError(f"outputs requires names that no input has, got {some(sorted(both))}")
-        return Interface(given, found, targets, sources)
+        return Interface(given, found, targets, sources).apart([*(given or ()), *sources])
 
     def _check_inputs(self, inputs: Mapping[str, str]) -> None:
         for public, tensor in inputs.items():

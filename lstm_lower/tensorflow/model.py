@@ -33,7 +33,7 @@ from lstm_lower.tensorflow.interface import Interface, Resolver
 from lstm_lower.tensorflow.regions import BRANCH, LOOP, Aliases, Region
 from lstm_lower.tensorflow.sources import Array, Source, Variable
 from lstm_lower.tensorflow.state import REFERENCES, VARIABLES, initializer_of, initializes
-from lstm_lower.tensorflow.tensor_types import Shape, Sizes, merged_shape, tensor_type
+from lstm_lower.tensorflow.tensor_types import OperandShapes, Shape, Sizes, merged_shape, tensor_type
 from lstm_lower.tensorflow.translator import HANDLERS, Scope, Translator
 from lstm_lower.tensorflow.values import Cell, Handle
 
@@ -56,6 +56,7 @@ class Made:
         sources: inputs that take the place of an input pipeline, which nobody asked for, and the ops that they are of.
         initializer: what gives variables without a value their first ones, where the graph has it.
         translated: how many ops have become operators of ONNX's.
+        renamed: name that an output shares with an input -> the one that it has instead.
     """
 
     label: str
@@ -68,6 +69,7 @@ class Made:
     sources: list[str]
     initializer: str | None
     translated: int
+    renamed: dict[str, str]
 
 
 class OpenRankError(InvalidInputError):
@@ -114,6 +116,7 @@ class ModelBuilder:
         }
         self.cut = [tensor for tensor in given.values() if not self._is_variable(tensor)]
         self.cut += [*interface.sources.values(), *(f"{name}:0" for name in source.constants)]
+        self.fixed = OperandShapes(self.nodes.values())
 
     def _is_variable(self, tensor: str) -> bool:
         name = split_name(tensor)[0]
@@ -131,13 +134,10 @@ class ModelBuilder:
         read = [*_reads(region), *self.interface.outputs.values()]
         t = self.t = Translator(self.opset, aliases, read)
         self.scope = Scope(t.root, t.root)
-        self.public = {**dict.fromkeys(self.interface.inputs or ()), **dict.fromkeys(self.interface.outputs)}
         inputs = dict(self.interface.inputs or {})
         if self.interface.inputs is None:
             inputs = {f"{op.name}:0": f"{op.name}:0" for op in region.ops if self._is_fed(op)}
-            both = sorted(inputs.keys() & self.interface.outputs.keys())
-            if both:
-                raise InvalidInputError(f"outputs requires names that no input has, got {some(both)}")
+            self.interface = self.interface.apart(inputs)
         inputs = {**self.interface.sources, **inputs}
         unfed = [f"{op.name}:0" for op in _all_ops(region) if self._is_fed(op)]
         unfed = [tensor for tensor in unfed if tensor not in inputs.values()]
@@ -207,6 +207,8 @@ class ModelBuilder:
             dtype = inferred if dtype is None else dtype
         if dtype is None:
             raise InvalidInputError(f"input '{public}' requires a tensor of numbers, got one of {label(node)}")
+        if shape is None or None in shape:
+            shape = self.fixed.shape(tensor, shape)
         if shape is None and not asked:
             shape = ()
             self.scalars.append(public)
@@ -325,17 +327,9 @@ class ModelBuilder:
         initializer = initializer_of(self.nodes, missing) if missing else None
         loss = self._loss(pairs)
         return Made(
-            self.source.label,
-            t.model,
-            list(inputs),
-            values,
-            pairs,
-            self.scalars,
-            loss,
-            sources,
-            initializer,
-            t.translated,
-        )
+            self.source.label, t.model, list(inputs), values, pairs, self.scalars, loss, sources, initializer,
+            t.translated, self.interface.renamed,
+        )  # fmt: skip
 
     def _loss(self, pairs: Sequence[StatePair]) -> str | None:
         """Of the scalars asked for of a training step the one called loss, the one recorded as one, or the only one."""

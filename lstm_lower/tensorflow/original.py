@@ -18,6 +18,7 @@ from lstm_lower.tensorflow.exposed import expose_sources
 from lstm_lower.tensorflow.files import messages, values
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.pipelines import is_source
+from lstm_lower.tensorflow.files.views import View, data_inputs
 from lstm_lower.tensorflow.frozen import lift_frozen_weights
 from lstm_lower.tensorflow.graph import nodes_by_name, split_name
 from lstm_lower.tensorflow.interface import Resolver
@@ -27,6 +28,21 @@ from lstm_lower.tensorflow.widening import all_nodes, widen
 
 # Letters of the reason that TensorFlow gives.
 _REASON = 120
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseFeed:
+    """Inputs that together are a sparse tensor, by their public names; `None` for what is no input.
+
+    Attributes:
+        indices: of its entries, [N, rank].
+        values: of its entries, [N].
+        shape: its sizes, [rank].
+    """
+
+    indices: str | None
+    values: str | None
+    shape: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +76,8 @@ class RefusedError(InvalidInputError):
     """
 
     def __init__(self, label: str, text: str) -> None:
-        super().__init__(f"{label}: a graph and feeds that TensorFlow runs are required, got {text:.500}")
+        way = "" if "No OpKernel" in text else "; feeds may be given by --inputs FILE.npz, sizes by --dim and --shapes"
+        super().__init__(f"{label}: a graph and feeds that TensorFlow runs are required, got {text:.500}{way}")
         # Before it stands where the node was made, behind it the node, its definition and what else there is.
         said = re.sub(r"^.*\bNode: '[^']*' ", "", text)
         self.reason = re.split(r" used by | \[\[|\{\{| ?; ?|: \[| \(defined", said)[0][:_REASON]
@@ -151,6 +168,45 @@ def _as_variable(node: Any, dtype: int) -> None:
     node.attr["shared_name"].s = node.name.encode()
 
 
+def sparse_feeds(graph: Original) -> list[SparseFeed]:
+    """The sparse tensors that are fed: operands of one op whose names in TensorFlow's registry say so.
+
+    Raises:
+        InvalidInputError: TensorFlow is not installed.
+    """
+    with needed_by("a comparison with TensorFlow"):
+        from tensorflow.python.framework import op_def_registry
+    view = View(graph.graph_def, OpTable(graph.graph_def.library.function, {}))
+    publics = {placeholder: public for public, placeholder in graph.inputs.items()}
+    found: dict[SparseFeed, None] = {}
+    for node in graph.graph_def.node:
+        op_def = op_def_registry.get(node.op)
+        names = [] if op_def is None else [name for arg in op_def.input_arg for name in _numbered(arg, node)]
+        operands = {name: publics.get(_fed(view, x)) for name, x in zip(names, data_inputs(node), strict=False)}
+        for name in names:
+            prefix, is_indices, number = name.partition("indices")
+            if is_indices and f"{prefix}values{number}" in operands:
+                spelled = [f"{before}shape{number}" for before in (prefix, f"{prefix}dense_", "output_")]
+                shape = next((operands[x] for x in spelled if operands.get(x) is not None), None)
+                sparse = SparseFeed(operands[name], operands[f"{prefix}values{number}"], shape)
+                found |= {sparse: None} if sparse.indices or sparse.shape else {}
+    return list(found)
+
+
+def _fed(view: View, tensor: str) -> str:
+    """The node that a tensor comes from, by way of ops that hand it on or convert its numbers."""
+    name = view.origin(tensor)
+    node = view.nodes.get(name)
+    return _fed(view, node.input[0]) if node is not None and node.op == "Cast" else name
+
+
+def _numbered(arg: Any, node: Any) -> list[str]:
+    """Names of the operands of an argument, which is a list where an attribute says how many there are."""
+    if not arg.number_attr:
+        return [arg.name]
+    return [f"{arg.name}{number}" for number in range(node.attr[arg.number_attr].i)]
+
+
 def widened(graph: Original) -> Original:
     """The same graph in float64 wherever it was float32."""
     graph_def = messages.GraphDef()
@@ -174,57 +230,93 @@ def reseeded(graph: Original) -> Original | None:
     return dataclasses.replace(graph, graph_def=graph_def) if drawing else None
 
 
-def run(
-    graph: Original, feeds: Mapping[str, Array], start: Mapping[str, Array], count: int
-) -> tuple[list[dict[str, Array]], dict[str, Array]]:
-    """Runs a graph in a session of its own.
+def version() -> str:
+    """The version of the TensorFlow that is installed."""
+    with needed_by("a comparison with TensorFlow"):
+        import tensorflow as tf
+    return str(tf.__version__)
 
-    Args:
-        graph: the graph; one in float64 takes the same values.
-        feeds: public name -> array.
-        start: name of a variable -> its first value.
-        count: number of runs.
 
-    Returns:
-        The outputs of each run, and the variables after the last.
+class Runner:
+    """A graph in a session of TensorFlow's, which runs it from any state on any feeds.
+
+    Attributes:
+        graph: the graph.
+    """
+
+    def __init__(self, tf: Any, graph: Original, session: Any) -> None:
+        self.graph = graph
+        self._tf = tf
+        self._session = session
+        v1, own = tf.compat.v1, session.graph
+        self._reads: dict[str, Any] = {}
+        self._assigns: list[Any] = []
+        self._placed: list[tuple[Any, str]] = []
+        for name, nodes in graph.variables.items():
+            for node in nodes:
+                variable = own.get_tensor_by_name(f"{node}:0")
+                dtype = tf.as_dtype(own.get_operation_by_name(node).get_attr("dtype")).base_dtype
+                value = v1.placeholder(dtype)
+                if variable.dtype == tf.resource:
+                    self._assigns.append(tf.raw_ops.AssignVariableOp(resource=variable, value=value))
+                    self._reads[name] = tf.raw_ops.ReadVariableOp(resource=variable, dtype=dtype)
+                else:
+                    self._assigns.append(tf.raw_ops.Assign(ref=variable, value=value, validate_shape=False).op)
+                    self._reads[name] = variable
+                self._placed.append((value, name))
+        self._targets = [own.get_operation_by_name(name) for name in graph.targets]
+        self._constants = dict(self._fed(name, array) for name, array in graph.constants.items())
+
+    def _fed(self, tensor: str, array: Array) -> tuple[Any, Array]:
+        found = self._session.graph.get_tensor_by_name(f"{tensor}:0")
+        return found, array.astype(found.dtype.base_dtype.as_numpy_dtype)
+
+    def run(
+        self, feeds: Mapping[str, Array], start: Mapping[str, Array], count: int
+    ) -> list[tuple[dict[str, Array], dict[str, Array]]]:
+        """Runs the graph, each time from the state that the run before left.
+
+        Args:
+            feeds: public name -> array; a graph in float64 takes the same values.
+            start: name of a variable -> its first value.
+            count: number of runs.
+
+        Returns:
+            The outputs of each run, and the variables after it.
+
+        Raises:
+            RefusedError: TensorFlow fails.
+        """
+        with _explained(self._tf, self.graph):
+            first = {value: start[name].astype(value.dtype.as_numpy_dtype) for value, name in self._placed}
+            # In one run: TensorFlow looks at the whole graph again in each run of something new.
+            self._session.run(self._assigns, first)
+            fed = self._constants | dict(self._fed(self.graph.inputs[name], array) for name, array in feeds.items())
+            results = []
+            for _ in range(count):
+                outputs = dict(self._session.run([self.graph.outputs, self._targets], fed)[0])
+                results.append((outputs, dict(self._session.run(self._reads))))
+            return results
+
+
+@contextlib.contextmanager
+def opened(graph: Original) -> Iterator[Runner]:
+    """Opens a session with a graph.
 
     Raises:
-        RefusedError: TensorFlow does not know an op, or fails.
+        RefusedError: TensorFlow does not know an op, or does not take the graph.
         InvalidInputError: it is not installed.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with needed_by("a comparison with TensorFlow"):
         import tensorflow as tf
     v1 = tf.compat.v1
-    with _explained(tf, graph), tf.Graph().as_default() as own, v1.Session(graph=own) as session:
-        message = v1.GraphDef.FromString(graph.graph_def.SerializeToString())
-        v1.import_graph_def(message, name="")
-
-        def fitted(tensor: str, array: Array) -> tuple[Any, Array]:
-            found = own.get_tensor_by_name(f"{tensor}:0")
-            return found, array.astype(found.dtype.base_dtype.as_numpy_dtype)
-
-        reads, assigns, first = {}, [], {}
-        for name, nodes in graph.variables.items():
-            for node in nodes:
-                variable = own.get_tensor_by_name(f"{node}:0")
-                is_resource = variable.dtype == tf.resource
-                dtype = tf.as_dtype(own.get_operation_by_name(node).get_attr("dtype")).base_dtype
-                value = v1.placeholder(dtype)
-                if is_resource:
-                    assigns.append(tf.raw_ops.AssignVariableOp(resource=variable, value=value))
-                    reads[name] = tf.raw_ops.ReadVariableOp(resource=variable, dtype=dtype)
-                else:
-                    assigns.append(tf.raw_ops.Assign(ref=variable, value=value, validate_shape=False).op)
-                    reads[name] = variable
-                first[value] = start[name].astype(dtype.as_numpy_dtype)
-        # In one run: TensorFlow looks at the whole graph again in each run of something new.
-        session.run(assigns, first)
-        fed = dict(fitted(graph.inputs[name], array) for name, array in feeds.items())
-        fed |= dict(fitted(name, array) for name, array in graph.constants.items())
-        targets = [own.get_operation_by_name(name) for name in graph.targets]
-        results = [dict(session.run([graph.outputs, targets], fed)[0]) for _ in range(count)]
-        return results, session.run(reads)
+    with tf.Graph().as_default() as own, v1.Session(graph=own) as session:
+        with _explained(tf, graph):
+            message = v1.GraphDef.FromString(graph.graph_def.SerializeToString())
+            v1.import_graph_def(message, name="")
+            runner = Runner(tf, graph, session)
+        yield runner
 
 
 @contextlib.contextmanager

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import collections
+from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.opdef import DOMAIN, definition
+from lstm_lower.opdef import DOMAIN, OpDef, definition
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.values import onnx_dtype, placeholder_shape, shape_of
-from lstm_lower.tensorflow.graph import NodeDef
+from lstm_lower.tensorflow.files.views import PASSING, data_inputs
+from lstm_lower.tensorflow.graph import NodeDef, tensor_name
 from lstm_lower.tensorflow.state import VARIABLES
 
 Shape = Sequence[int | str | None]
@@ -55,6 +57,52 @@ def tensor_type(node: NodeDef, number: int, producer: int, table: OpTable) -> tu
         if name in attr and attr[name].type:
             return _numeric(attr[name].type), shape
     return None, shape
+
+
+class OperandShapes:
+    """What ops fix of the shapes of their operands, whatever their attributes are: a rank, and sizes."""
+
+    def __init__(self, nodes: Iterable[NodeDef]) -> None:
+        self._readers: dict[str, list[tuple[NodeDef, int]]] = collections.defaultdict(list)
+        for node in nodes:
+            for number, name in enumerate(data_inputs(node)):
+                self._readers[tensor_name(name)].append((node, number))
+
+    def shape(self, tensor: str, known: Sizes | None) -> Sizes | None:
+        """The shape of a tensor as far as those that read it fix it, and as it is known where they do not agree."""
+        fixed = self._fixed(tensor, set())
+        found = known
+        for sizes in fixed:
+            if found is None:
+                found = sizes
+            elif len(found) != len(sizes) or any(a != b for a, b in zip(found, sizes, strict=True) if a and b):
+                return known
+            else:
+                found = tuple(b if a is None else a for a, b in zip(found, sizes, strict=True))
+        return found
+
+    def _fixed(self, tensor: str, seen: set[str]) -> list[Sizes]:
+        found: list[Sizes] = []
+        if tensor in seen:
+            return found
+        seen.add(tensor)
+        for node, number in self._readers.get(tensor, ()):
+            if node.op in (*PASSING, "Cast"):
+                found += self._fixed(f"{node.name}:0", seen)
+                continue
+            op = definition(DOMAIN, node.op)
+            if op is None or number >= len(op.inputs) or _depends_on_attributes(op):
+                continue
+            spec = op.inputs[number].spec
+            if spec is not None and spec.rest is None:
+                found.append(tuple(None if dim.terms else dim.constant for dim in spec.dims))
+        return found
+
+
+def _depends_on_attributes(op: type[OpDef]) -> bool:
+    """Whether attributes say how often an operand repeats, or what shapes operands have."""
+    own = any("shape_spec" in vars(each) for each in op.__mro__ if each is not OpDef)
+    return own or any(operand.variadic for operand in op.inputs)
 
 
 def _numeric(number: int) -> ir.DataType | None:

@@ -13,6 +13,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.records import state as training_state
 from lstm_lower.runtime.feeds import random_state
 from lstm_lower.runtime.proof.comparison import (
+    AGREE,
     AS_MOVED,
     AS_NEAR,
     DECIDING,
@@ -26,8 +27,11 @@ from lstm_lower.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
 
-# What runs leave: the outputs of each, and the state after the last, by the framework's names of variables.
-Runs = tuple[list[dict[str, Array]], dict[str, Array]]
+# What runs leave: the outputs of each, and the state after it, by the framework's names of variables.
+Runs = list[tuple[dict[str, Array], dict[str, Array]]]
+
+# Results that are no numbers in the framework either.
+NOT_FINITE = "not finite in the original"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +43,13 @@ class StepRow:
         kind: `output` or `variable`.
         shape: its shape.
         relative: largest error over the largest magnitude, next to the framework.
-        own: that of the framework itself, next to float64 or, where it cannot run so, next to itself with weights moved
-            by a unit in the last place; `None` where it is not known.
+        own: that of the framework itself, next to float64 or, where it cannot run so, next to itself from numbers that
+            are moved by a unit in the last place; `None` where it is not known.
         float64: ours next to float64, where that is known.
         verdict: `ok`; `as near as the original` or `as near as moved weights`, where an error beyond the tolerance is
             what rounding makes of it; or what is wrong; `random` where the framework's own results depend on
             draws, `not decided` where rounding alone changes them by a hundredth.
+        steps: the runs that this is said of: all of them, or the first where later ones decide nothing.
     """
 
     name: str
@@ -54,6 +59,7 @@ class StepRow:
     own: float | None
     float64: float | None
     verdict: str
+    steps: int = 1
 
 
 def start_values(model: ir.Model, seed: int = 0) -> dict[str, Array]:
@@ -82,12 +88,21 @@ def run(session: Session, model: ir.Model, feeds: Mapping[str, Array], start: Ma
     for _ in range(count):
         found = session.run({**feeds, **state})
         state |= {pair.input: found[pair.output] for pair in pairs if pair.output is not None}
-        results.append({name: array for name, array in found.items() if name not in carried})
-    return results, {pair.variable or pair.input: state[pair.input] for pair in pairs if pair.output is not None}
+        outputs = {name: array for name, array in found.items() if name not in carried}
+        changed = {pair.variable or pair.input: state[pair.input] for pair in pairs if pair.output is not None}
+        results.append((outputs, changed))
+    return results
 
 
 def compare(
-    ours: Runs, theirs: Runs, *, wide: Runs | None, moved: Runs | None, drawn: Runs | None, rtol: float, atol: float
+    ours: Runs,
+    theirs: Runs,
+    *,
+    wide: Runs | None,
+    moved: Sequence[Runs],
+    drawn: Runs | None,
+    rtol: float,
+    atol: float,
 ) -> list[StepRow]:
     """Compares runs.
 
@@ -95,8 +110,8 @@ def compare(
         ours: those of the lowered model.
         theirs: the framework's.
         wide: the framework's in float64, where it can run so.
-        moved: the framework's from weights that are moved by a unit in the last place, each upwards. Needed where there
-            is no `wide`; next to that they decide what is out of tolerance otherwise.
+        moved: the framework's from weights and feeds that are moved by a unit in the last place, each time in other
+            directions. Needed where there is no `wide`; next to that they decide what is out of tolerance otherwise.
         drawn: the framework's with other random numbers, where it draws any.
         rtol: tolerated error relative to the largest magnitude.
         atol: tolerated absolute error on top.
@@ -105,68 +120,72 @@ def compare(
         A row for each output and each variable that a run changes. An error beyond the tolerance is accepted where it
         is no larger than the framework's own: each may be that far from the truth, in its own direction. So is one that
         is no larger than what weights make of it that differ in their last place, which no program can tell apart: a
-        gradient through a hundred steps may grow such a difference a thousandfold.
+        gradient through a hundred steps may grow such a difference a thousandfold. Where all runs together decide
+        nothing, the first may: what an optimizer divides by gets small, and what rounding does grows from step to step.
     """
-    expected = _all(theirs)
-    wider, others, redrawn = (None if runs is None else _all(runs) for runs in (wide, moved, drawn))
-    return [
-        _row(
-            key,
-            arrays,
-            expected[key],
-            None if wider is None else wider[key],
-            None if others is None else others[key],
-            None if redrawn is None else redrawn[key],
-            rtol,
-            atol,
-        )
-        for key, arrays in _all(ours).items()
-    ]
+    sides = _Sides(
+        _all(ours), _all(theirs), None if wide is None else _all(wide), [_all(runs) for runs in moved],
+        None if drawn is None else _all(drawn), rtol, atol,
+    )  # fmt: skip
+    return [_row(key, sides, len(arrays)) for key, arrays in sides.ours.items()]
 
 
-def _all(runs: Runs) -> dict[tuple[str, str], list[Array]]:
-    outputs, variables = runs
-    found = {("output", name): [np.asarray(results[name]) for results in outputs] for name in outputs[0]}
-    return found | {("variable", name): [np.asarray(array)] for name, array in variables.items()}
+_Key = tuple[str, str]
+_Arrays = dict[_Key, list[Array]]
 
 
-def _row(
-    key: tuple[str, str],
-    ours: Sequence[Array],
-    theirs: Sequence[Array],
-    wide: Sequence[Array] | None,
-    moved: Sequence[Array] | None,
-    drawn: Sequence[Array] | None,
-    rtol: float,
-    atol: float,
-) -> StepRow:
+@dataclasses.dataclass(frozen=True)
+class _Sides:
+    ours: _Arrays
+    theirs: _Arrays
+    wide: _Arrays | None
+    moved: Sequence[_Arrays]
+    drawn: _Arrays | None
+    rtol: float
+    atol: float
+
+
+def _all(runs: Runs) -> _Arrays:
+    first_outputs, first_variables = runs[0]
+    found = {("output", name): [np.asarray(outputs[name]) for outputs, _ in runs] for name in first_outputs}
+    return found | {("variable", name): [np.asarray(state[name]) for _, state in runs] for name in first_variables}
+
+
+def _row(key: _Key, sides: _Sides, count: int) -> StepRow:
+    """The row of all runs, or of the first alone where that is all that can be told."""
+    whole = _judged(key, sides, count)
+    if whole.verdict in (NOT_DECIDED, NOT_FINITE) and count > 1:
+        first = _judged(key, sides, 1)
+        return first if first.verdict in AGREE or first.verdict == OUT_OF_TOLERANCE else whole
+    return whole
+
+
+def _judged(key: _Key, sides: _Sides, count: int) -> StepRow:
     kind, name = key
+    ours, theirs = sides.ours[key][:count], sides.theirs[key][:count]
     shape = theirs[0].shape
     faults = [shape_or_dtype_fault(a, b, ir.DataType.from_numpy(b.dtype)) for a, b in zip(ours, theirs, strict=True)]
     fault = next((fault for fault in faults if fault is not None), None)
     if fault is not None:
-        return StepRow(name, kind, shape, None, None, None, fault)
+        return StepRow(name, kind, shape, None, None, None, fault, count)
     absolute, relative = _worst(ours, theirs)
-    reference = wide or moved
-    own, own_relative = _worst(theirs, reference) if reference is not None else (0.0, None)
+    units = [_worst(runs[key][:count], theirs) for runs in sides.moved]
+    unit, unit_relative = max((a for a, _ in units), default=0.0), max((r for _, r in units), default=None)
+    wide = None if sides.wide is None else sides.wide[key][:count]
+    own, own_relative = (unit, unit_relative) if wide is None else _worst(theirs, wide)
     float64 = None if wide is None else _worst(ours, wide)[1]
-    limit = min(allowed(array, rtol, atol) for array in theirs)
+    limit = min(allowed(array, sides.rtol, sides.atol) for array in theirs)
     verdict = "ok"
-    if drawn is not None and not _worst(drawn, theirs)[0] <= limit:
+    if sides.drawn is not None and not _worst(sides.drawn[key][:count], theirs)[0] <= limit:
         verdict = "random"
     elif not all(np.isfinite(array).all() for array in theirs if array.dtype.kind == "f"):
-        verdict = "not finite in the original"
-    elif absolute > limit and own_relative is not None and own_relative > DECIDING:
-        verdict = NOT_DECIDED
+        verdict = NOT_FINITE
     elif absolute > limit:
-        verdict = AS_NEAR if absolute <= limit + 2 * own else OUT_OF_TOLERANCE
-        if verdict == OUT_OF_TOLERANCE and moved is not None:
-            unit, unit_relative = _worst(moved, theirs)
-            if unit_relative > DECIDING:
-                verdict = NOT_DECIDED
-            elif absolute <= unit:
-                verdict = AS_MOVED
-    return StepRow(name, kind, shape, relative, own_relative, float64, verdict)
+        near, as_moved = absolute <= limit + 2 * own, absolute <= unit
+        verdict = AS_NEAR if near else AS_MOVED if as_moved else OUT_OF_TOLERANCE
+        if max(own_relative or 0.0, unit_relative or 0.0) > DECIDING:
+            verdict = NOT_DECIDED
+    return StepRow(name, kind, shape, relative, own_relative, float64, verdict, count)
 
 
 def _worst(found: Sequence[Array], expected: Sequence[Array]) -> tuple[float, float]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -172,3 +177,85 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
     assert f"lstm-lower lower '{folder}' --signature evaluate" in done.stdout
+
+
+def save_echo(folder: Path, *, signature: bool) -> None:
+    """Saves a model that hands an input on: with a signature, or with two traces of one function."""
+    tf = pytest.importorskip("tensorflow")
+    model = tf.Module()
+    model.w = w = tf.Variable([[1.0], [2.0]], name="w")
+    model.step = tf.function(lambda x, scale=None: {"x": x, "y": x @ w if scale is None else x @ w * scale})
+    first = model.step.get_concrete_function(tf.TensorSpec([None, 2], name="x"))
+    if not signature:
+        model.step.get_concrete_function(tf.TensorSpec([3, 2], name="x"), tf.TensorSpec([], name="scale"))
+    tf.saved_model.save(model, str(folder), signatures={"serving_default": first} if signature else None)
+
+
+def command_of(text: str) -> list[str]:
+    words = shlex.split(text.splitlines()[-1])
+    assert words[:2] == ["lstm-lower", "lower"]
+    return words[1:]
+
+
+@pytest.mark.parametrize("signature", [True, False])
+def test_the_command_imports_what_hands_an_input_on(tmp_path: Path, signature: bool) -> None:
+    save_echo(tmp_path / "saved", signature=signature)
+    text = told(tmp_path / "saved")
+    done = run(*command_of(text), "-o", tmp_path / "out.onnx")
+    assert done.exit_code == 0, done.output
+    assert "output 'x' is 'x/output'" in done.output.replace("\n", " ")
+    model = onnx.load(tmp_path / "out.onnx")
+    assert [value.name for value in model.graph.output] == ["x/output", "y"]
+    session = ort.InferenceSession(model.SerializeToString())
+    echoed, product = session.run(None, {"x": np.array([[3, 4]], np.float32)})
+    assert (echoed.tolist(), product.tolist()) == ([[3, 4]], [[11]])
+
+
+def test_functions_have_names_where_no_signature_has(tmp_path: Path) -> None:
+    save_echo(tmp_path / "saved", signature=False)
+    text = told(tmp_path / "saved")
+    assert row(text, "signature step ") == "(x float32[?, 2]) -> (x float32[?, 2], y float32[?, 1])"
+    assert row(text, "signature step_1") == "(x float32[3, 2], scale float32[]) -> (x float32[3, 2], y float32[3, 1])"
+    model = ll.from_tensorflow(tmp_path / "saved", signature="step_1", outputs=["y"])
+    assert [value.name for value in model.graph.input] == ["x", "scale"]
+    with pytest.raises(ll.InvalidInputError, match="requires one of step, step_1 of"):
+        ll.from_tensorflow(tmp_path / "saved")
+
+
+def test_a_saved_model_of_variables_alone(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    model = tf.Module()
+    model.w = tf.Variable([1.0])
+    tf.saved_model.save(model, str(tmp_path / "saved"))
+    assert "nothing to import: a signature, or a tf.function" in told(tmp_path / "saved").replace("\n", " ")
+    assert json.loads(told(tmp_path / "saved", "--json"))["command"] is None
+    with pytest.raises(ll.InvalidModelError, match=r"a signature, or a tf\.function of the object itself"):
+        ll.from_tensorflow(tmp_path / "saved")
+
+
+def test_texts_are_no_inputs(tmp_path: Path) -> None:
+    graph = messages.GraphDef()
+    for name, dtype in (("text", 7), ("x", 1)):
+        graph.node.add(name=name, op="Placeholder").attr["dtype"].type = dtype
+    node = graph.node.add(name="y", op="Neg", input=["x", "^text"])
+    node.attr["T"].type = 1
+    graph.node.add(name="end", op="NoOp", input=["^y", "^text"])
+    graph.node.add(name="said", op="StringJoin", input=["text"]).attr["N"].i = 1
+    (tmp_path / "graph.pb").write_bytes(graph.SerializeToString())
+    words = command_of(told(tmp_path / "graph.pb", "--outputs", "y:0,said:0"))
+    assert words[words.index("--inputs") + 1] == "x:0"
+
+
+def test_loops_are_not_called_nothing(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+
+    @tf.function(input_signature=[tf.TensorSpec([5, 2], name="x")])
+    def step(x: Any) -> Any:
+        return {"y": tf.scan(lambda h, each: tf.tanh(h + each), x, tf.zeros([2]))}
+
+    model = tf.Module()
+    tf.saved_model.save(model, str(tmp_path / "saved"), signatures={"serving_default": step.get_concrete_function()})
+    assert "no recurrent op" not in told(tmp_path / "saved")
+    said = run("lower", tmp_path / "saved", "-o", tmp_path / "out.onnx").output
+    assert "in standard operators already, 1 loop among them" in said
+    assert "nothing to lower" not in said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -14,20 +16,20 @@ from lstm_lower.runtime.proof.steps import Runs, compare, start_values
 TRUTH = np.array([1.0, -2.0, 0.5])
 
 
-def runs(shift: float, dtype: type = np.float32, count: int = 2) -> Runs:
-    return [{"y": TRUTH.astype(dtype)} for _ in range(count)], {"w": (TRUTH + shift).astype(dtype)}
+def runs(shift: float, dtype: type = np.float32, first: float | None = None) -> Runs:
+    """Two runs, after which the variable is off by `shift`, after the first by `first` where that is another number."""
+    shifts = (shift if first is None else first, shift)
+    return [({"y": TRUTH.astype(dtype)}, {"w": (TRUTH + each).astype(dtype)}) for each in shifts]
 
 
 def verdict(
-    ours: float, theirs: float = 0.0, *, wide: bool = True, moved: float | None = None, drawn: float | None = None
+    ours: float, theirs: float = 0.0, *, wide: bool = True, moved: Sequence[float] = (), drawn: float | None = None
 ) -> str:
-    if not wide:
-        moved = 2 * theirs
     (output, variable) = compare(
         runs(ours),
         runs(theirs),
         wide=runs(0.0, np.float64) if wide else None,
-        moved=None if moved is None else runs(moved),
+        moved=[runs(shift) for shift in (moved if wide else [2 * theirs])],
         drawn=None if drawn is None else runs(drawn),
         rtol=1e-5,
         atol=1e-7,
@@ -61,11 +63,32 @@ def test_without_float64_the_framework_is_compared_with_itself() -> None:
 
 
 def test_what_moved_weights_make_of_it_is_accepted() -> None:
-    assert verdict(1e-4, 1e-5, moved=2e-4) == "as near as moved weights"
-    assert verdict(1e-4, 1e-5, moved=5e-5) == "out of tolerance"
-    assert verdict(np.nan, 1e-5, moved=2e-4) == "out of tolerance"
-    assert verdict(0.2, 1e-5, moved=0.3) == "not decided"
-    assert verdict(1e-4, 1e-4, moved=2e-4) == "ok"
+    assert verdict(1e-4, 1e-5, moved=[2e-4]) == "as near as moved weights"
+    assert verdict(1e-4, 1e-5, moved=[5e-5]) == "out of tolerance"
+    assert verdict(np.nan, 1e-5, moved=[2e-4]) == "out of tolerance"
+    assert verdict(0.2, 1e-5, moved=[0.3]) == "not decided"
+    assert verdict(1e-4, 1e-4, moved=[2e-4]) == "ok"
+    assert verdict(1e-4, 1e-5, moved=[5e-5, 2e-4, 5e-5]) == "as near as moved weights"
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "theirs", "expected"),
+    [
+        (0.0, 0.2, 0.3, ("ok", 1)),
+        (1e-4, 0.2, 0.3, ("out of tolerance", 1)),
+        (0.0, 0.0, np.nan, ("ok", 1)),
+        (0.0, 1e-4, 0.0, ("out of tolerance", 2)),
+        (0.0, 0.0, 0.0, ("ok", 2)),
+    ],
+)
+def test_the_first_run_tells_where_later_ones_cannot(
+    first: float, later: float, theirs: float, expected: tuple[str, int]
+) -> None:
+    """Weights that are moved by a unit in the last place change what TensorFlow has after the second run."""
+    ours, original = runs(later, first=first), runs(0.0 if theirs == 0.3 else theirs, first=0.0)
+    moved = [runs(theirs if np.isfinite(theirs) else 0.0, first=0.0)]
+    _, row = compare(ours, original, wide=None, moved=moved, drawn=None, rtol=1e-5, atol=1e-7)
+    assert (row.verdict, row.steps) == expected
 
 
 def test_what_draws_decide_is_random() -> None:

@@ -19,7 +19,9 @@ function fillOverview(page) {
       { class: "cards" },
       card("nodes", `${before.nodes} → ${after.nodes}`),
       card("loops", `${before.loops} → ${after.loops}`),
-      card("ops lowered", String(before.composites.length - after.composites.length)),
+      ...(before.composites.length
+        ? [card("ops lowered", String(before.composites.length - after.composites.length))]
+        : []),
       card("passes that changed it", String(changed)),
       card("check against float64", verdict[0], verdict[1]),
     ),

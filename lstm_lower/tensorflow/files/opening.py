@@ -18,6 +18,13 @@ from lstm_lower.tensorflow.sources import Source
 _CLASSES = {"GraphDef": messages.GraphDef, "MetaGraphDef": messages.MetaGraphDef}
 
 
+# What a SavedModel lacks of which only variables were saved.
+NOTHING_SAVED = (
+    "a signature, or a tf.function of the object itself that was called or has an input_signature, is required; got "
+    "none: tf.saved_model.save(..., signatures=) saves one"
+)
+
+
 class IncompleteCheckpointWarning(LstmLowerWarning):
     """Of a checkpoint beside a graph only the index is there: the graph has no values of its variables."""
 
@@ -48,6 +55,11 @@ class GraphFile:
     def functions(self) -> dict[str, str]:
         """Name -> function, of a SavedModel of TensorFlow 2."""
         return saved_model.functions_of(self.meta) if saved_model.has_functions(self.meta) else {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is a SavedModel of TensorFlow 2 whose graph only saves and restores."""
+        return bool(self.meta.object_graph_def.nodes) and not self.functions and not self.signatures
 
     @property
     def signatures(self) -> list[str]:
@@ -162,6 +174,8 @@ def source_of(file: GraphFile, signature: str | None) -> Source:
         source = saved_model.function_source(file.meta, chosen, f"{file.label} ({chosen})", file.checkpoint)
         _check_asked(file, source)
         return source
+    if file.is_empty:
+        raise InvalidModelError(f"{file.label}: {NOTHING_SAVED}")
     if signature is not None and not signatures:
         raise InvalidInputError(f"signature requires a SavedModel as the source, got {file.label}, which has none")
     source = whole(file)

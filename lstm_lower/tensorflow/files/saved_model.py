@@ -37,18 +37,26 @@ def has_functions(meta: Any) -> bool:
 
 
 def functions_of(meta: Any) -> dict[str, str]:
-    """Name -> function, of the signatures, and of the root's own methods that were traced once."""
+    """Name -> function, of the signatures, and of the root's own methods that were traced once.
+
+    Without signatures those that were traced several times count, too: `step`, `step_1`, ... in the order of traces.
+    """
     nodes = meta.object_graph_def.nodes
-    found: dict[str, str] = {}
-    for name, node in _children(nodes, 0):
-        if node.HasField("function") and len(node.function.concrete_functions) == 1:
-            found[name] = node.function.concrete_functions[0]
+    signatures: dict[str, str] = {}
     for name, index in ((child.local_name, child.node_id) for child in (nodes[0].children if nodes else ())):
         if name == _SIGNATURES:
             for signature, node in _children(nodes, index):
                 if node.HasField("bare_concrete_function"):
-                    found[signature] = node.bare_concrete_function.concrete_function_name
-    return found
+                    signatures[signature] = node.bare_concrete_function.concrete_function_name
+    methods = {
+        name: node.function.concrete_functions for name, node in _children(nodes, 0) if node.HasField("function")
+    }
+    found = {name: traced[0] for name, traced in methods.items() if len(traced) == 1}
+    taken = set(found)
+    for name, traced in methods.items() if not signatures else ():
+        if len(traced) > 1:
+            found |= {unique(name, taken): function for function in traced}
+    return found | signatures
 
 
 def _children(nodes: Any, index: int) -> Iterator[tuple[str, Any]]:
