@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
 from lstm_lower.errors import InvalidInputError
 
+What = Literal["train", "gradients", "input_gradient"]
+
 _CALLING = "Exception encountered when calling"
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """The arguments of `from_keras` that say what is made of a model, as it describes them."""
+
+    loss: Any
+    optimizer: Any
+    input_spec: Any
+    what: What
+    target_spec: Any
+    loss_weights: Any
+    sample_weight: Any
+    class_weight: Mapping[int, float] | None
+    metrics: Any
+    training: bool
+
+
+def is_of(thing: Any, package: str) -> bool:
+    """Whether a class, function or object, or a class above its own, is one of a package's."""
+    kinds = (thing, *getattr(thing, "__mro__", type(thing).__mro__))
+    return any(str(getattr(kind, "__module__", "")).split(".")[0] == package for kind in kinds)
 
 
 def first_line(error: BaseException) -> str:

@@ -24,16 +24,14 @@ class Evaluation:
     """A model and what it is measured by.
 
     Attributes:
-        model: the model.
-        operands: what it takes and returns.
-        targets: a spec per target.
-        measure: loss and metrics; `None` for a model with a step of its own, whose `test_step` says what they are.
+        run: flat tensors to the model's predictions, in any structure, and its loss and metrics by name.
+        output_names: a name per prediction, flat.
+        own: whether a `test_step` or loss of the model's own measures, which may take what the step does not.
     """
 
-    model: keras.Model
-    operands: Operands
-    targets: Sequence[tf.TensorSpec]
-    measure: Objective | None
+    run: Callable[[Sequence[tf.Tensor]], tuple[Any, Mapping[str, tf.Tensor]]]
+    output_names: Sequence[str]
+    own: bool
 
     def record(self, step: ir.Model, exported: Callable[[Callable[..., dict[str, Any]]], ir.Model]) -> None:
         """Records what evaluates a step, where it is certain.
@@ -46,10 +44,11 @@ class Evaluation:
         inputs = {str(value.name) for value in step.graph.inputs}
 
         def traced(*given: tf.Tensor) -> dict[str, tf.Tensor]:
-            predictions = called(self.model, self._inputs(given), training=False)
-            measured = dict(self._measured(given, predictions))
+            predictions, found = self.run(given)
+            measured = dict(found)
             flat = keras.tree.flatten(predictions)
-            for name, prediction in zip(self.operands.output_names, flat, strict=True):
+            own = self.output_names if len(self.output_names) == len(flat) else [str(n) for n in range(len(flat))]
+            for name, prediction in zip(own, flat, strict=True):
                 names[name] = _name(name, inputs | measured.keys())
                 # One that is an input as well needs a value of its own.
                 measured[names[name]] = tf.identity(prediction)
@@ -62,25 +61,38 @@ class Evaluation:
             return
         except (ValueError, TypeError, KeyError, AttributeError, NotImplementedError):
             # So it does where a `test_step` takes what the step does not.
-            if self.measure is not None:
+            if not self.own:
                 raise
             return
         pairs = training_state.read(model).pairs
         has_loss = any(value.name == "loss" for value in model.graph.outputs)
         training_state.write(model, TrainingState(pairs, "loss" if has_loss else None))
         # A `test_step` calls the model once more, so that states would move twice.
-        evaluation.record(step, model, list(names.values()), moving=self.measure is not None)
+        evaluation.record(step, model, list(names.values()), moving=not self.own)
 
-    def _inputs(self, given: Sequence[tf.Tensor]) -> Any:
-        return self.operands.packed_inputs(given[: len(self.operands.inputs)])
 
-    def _measured(self, given: Sequence[tf.Tensor], predictions: Any) -> Mapping[str, tf.Tensor]:
-        if self.measure is None:
-            return own_steps.evaluation_of(self.model, self.operands, self.targets, given)
-        rest = list(given[len(self.operands.inputs) :])
-        expected = [rest.pop(0) if used else None for used in self.measure.used]
-        value, results = self.measure(expected, predictions, rest.pop() if rest else None)
-        return {"loss": with_penalties(value, self.model)} | results
+def of_objective(model: keras.Model, operands: Operands, measure: Objective) -> Evaluation:
+    """What evaluates a model that Keras trains: loss and metrics."""
+
+    def run(given: Sequence[tf.Tensor]) -> tuple[Any, dict[str, tf.Tensor]]:
+        count = len(operands.inputs)
+        predictions = called(model, operands.packed_inputs(given[:count]), training=False)
+        rest = list(given[count:])
+        expected = [rest.pop(0) if used else None for used in measure.used]
+        value, results = measure(expected, predictions, rest.pop() if rest else None)
+        return predictions, {"loss": with_penalties(value, model)} | results
+
+    return Evaluation(run, operands.output_names, own=False)
+
+
+def of_own_step(model: keras.Model, operands: Operands, targets: Sequence[tf.TensorSpec]) -> Evaluation:
+    """What evaluates a model with a step of its own, whose `test_step` says what loss and metrics are."""
+
+    def run(given: Sequence[tf.Tensor]) -> tuple[Any, Mapping[str, tf.Tensor]]:
+        predictions = called(model, operands.packed_inputs(given[: len(operands.inputs)]), training=False)
+        return predictions, own_steps.evaluation_of(model, operands, targets, given)
+
+    return Evaluation(run, operands.output_names, own=True)
 
 
 def _name(name: str, taken: Collection[str]) -> str:

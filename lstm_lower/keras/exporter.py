@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 import keras
 import onnx
 import onnx_ir as ir
-import tensorflow as tf
 
 from lstm_lower.arguments import explained
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
-from lstm_lower.keras import arguments, evaluation, legacy, objective, operands, optimizers, own_steps
+from lstm_lower.keras import arguments, evaluation, objective, operands, optimizers, own_steps
+from lstm_lower.keras.arguments import Given, What
+from lstm_lower.keras.step import KerasStep
 from lstm_lower.keras.traced_step import TracedStep
 from lstm_lower.keras.tracing import as_loops, in_our_form
-from lstm_lower.records import names as recorded_names
-from lstm_lower.records import state as training_state
-from lstm_lower.records.state import Role, TrainingState
-from lstm_lower.replacement import replaced
-from lstm_lower.tensorflow.importer import from_tensorflow
-
-What = Literal["train", "gradients", "input_gradient"]
+from lstm_lower.keras.variables import VariableNames
 
 
 @explained(arguments.told)
 def from_keras(
-    model: keras.Model,
+    model: Any,
     loss: Any = None,
     optimizer: Any = None,
     input_spec: Any = None,
@@ -44,10 +36,10 @@ def from_keras(
     training: bool = True,
     opset: int = 18,
 ) -> onnx.ModelProto:
-    """Exports one step of a Keras 3 model on TensorFlow's backend, or of a tf-keras model, which Keras 3 rebuilds.
+    """Exports one step of a Keras 3 model on TensorFlow's backend, or of a tf-keras model.
 
     The model is not changed. Recurrent layers become nodes that `lower`, `Session` and `Trainer` lower; see
-    `lstm_lower.keras.tracing` for how.
+    `lstm_lower.keras.tracing` for how. Of a tf-keras model it is its own `train_step` and `test_step` that are traced.
 
     Args:
         model: a built model.
@@ -85,86 +77,67 @@ def from_keras(
     if what not in get_args(What):
         raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
     arguments.check(loss_weights, class_weight, training)
-    model, loss, optimizer, loss_weights, metrics = legacy.translated(
-        legacy.Step(model, loss, optimizer, loss_weights, metrics)
+    if class_weight is not None and sample_weight is not False:
+        raise InvalidInputError("class_weight requires a step without sample_weight, got both")
+    given = Given(
+        loss, optimizer, input_spec, what, target_spec, loss_weights, sample_weight, class_weight, metrics, training
     )
+    if arguments.is_of(model, "tf_keras"):
+        from lstm_lower.keras import legacy
+
+        step = legacy.step_of(model, given)
+    else:
+        step = _step(model, given)
+    made, _ = step.made(opset)
+    return ir.to_proto(made)
+
+
+def _step(model: Any, given: Given) -> KerasStep:
+    """The step of a Keras 3 model."""
+    if not isinstance(model, keras.Model):
+        raise InvalidInputError(f"model requires a model of Keras 3 or tf-keras, got {type(model).__name__}")
     if not model.built:
         raise InvalidInputError(f"model '{model.name}' must be built, got one without weights")
     _check(model)
     own = own_steps.is_own(model)
     if own:
-        given = {"loss": loss, "loss_weights": loss_weights, "metrics": metrics, "class_weight": class_weight}
-        own_steps.check(model, what, **given, training=None if training else training)
-    if class_weight is not None and sample_weight is not False:
-        raise InvalidInputError("class_weight requires a step without sample_weight, got both")
-    loss, loss_weights = _loss(model, loss, loss_weights, required=not own)
-    taken = operands.of(model, input_spec)
-    has_targets = loss is not None or target_spec is not None
+        own_steps.check(model, given)
+    loss, loss_weights = _loss(model, given.loss, given.loss_weights, required=not own)
+    taken = operands.of(model, given.input_spec)
+    has_targets = loss is not None or given.target_spec is not None
     losses = objective.losses_by_output(loss, taken.output_names)
-    targets = operands.target_specs(taken, target_spec, losses) if has_targets else []
-    measure = None if own else objective.Objective(taken, targets, loss, loss_weights, _metrics(model, metrics))
+    targets = operands.target_specs(taken, given.target_spec, losses) if has_targets else []
+    metrics = _metrics(model, given.metrics)
+    measure = None if own else objective.Objective(taken, targets, loss, loss_weights, metrics)
     if measure is not None:
         targets = [spec for spec, used in zip(targets, measure.used, strict=True) if used]
-    weight = operands.weight_spec(sample_weight)
+    weight = operands.weight_spec(given.sample_weight)
     # A step of one's own may have optimizers of its own.
-    wanted = what == "train" and not (own and optimizer is None and getattr(model, "optimizer", None) is None)
-    rule = optimizers.resolve(model, optimizer) if wanted else None
-    variables = list(model.trainable_variables)
-    state = _names([*model.variables, *(rule.variables if rule is not None else [])])
-    names = [f"grad/{state[id(variable)]}" for variable in variables]
+    named = given.optimizer is not None or getattr(model, "optimizer", None) is not None
+    rule = optimizers.resolve(model, given.optimizer) if given.what == "train" and (named or not own) else None
+    slots = [] if rule is None else rule.variables
+    names = VariableNames([*model.variables, *slots])
     specs = [*taken.inputs, *targets, *([weight] if weight is not None else [])]
-    traced: Callable[..., dict[str, Any]]
-    apart: Sequence[str] = ()
+    rate = None if rule is None else getattr(rule, "inner_optimizer", rule)._learning_rate
+    held = rate if isinstance(rate, keras.Variable) else None
+    shown: dict[str, str] = {}
     if measure is None:
         traced = own_steps.step_of(model, rule, taken, targets, weight)
+        evaluated = evaluation.of_own_step(model, taken, targets)
     else:
-        traced = step = TracedStep(model, taken, measure, rule, names, what == "input_gradient", class_weight, training)
-        apart = step.apart
-    held = [*model.variables, *(rule.variables if rule is not None else [])]
-    exporting = functools.partial(_exported, model, specs, [(v, state[id(v)]) for v in held], opset)
-    exported = exporting(traced)
-    # The updates of a scaled loss, or of single occurrences, read other gradients than those among the outputs.
-    scaled = rule is not None and (hasattr(rule, "inner_optimizer") or rule.loss_scale_factor is not None)
-    hidden = scaled or own or what == "input_gradient"
-    shown = {} if hidden else {state[id(v)]: n for v, n in zip(variables, names, strict=True)}
-    shown = {variable: name for variable, name in shown.items() if name not in apart}
-    rate = None if rule is None else state.get(id(getattr(rule, "inner_optimizer", rule)._learning_rate))
-    _record(exported, rate, shown, set() if rule is None else {state[id(variable)] for variable in rule.variables})
-    recorded_names.write(exported, recorded_names.CASTS, [spec.name for spec in specs])
-    recorded_names.write(exported, recorded_names.VARIABLES, [state[id(variable)] for variable in model.weights])
-    if what != "input_gradient":
-        evaluation.Evaluation(model, taken, targets, measure).record(exported, exporting)
-    return ir.to_proto(exported)
+        traced = TracedStep(model, taken, measure, rule, names, given, shown)
+        evaluated = evaluation.of_objective(model, taken, measure)
+    by_inputs = given.what == "input_gradient"
+    return KerasStep(
+        model, specs, traced, names, lambda: _traced_as_we_need(model), None if by_inputs else evaluated, slots, held,
+        shown,
+    )  # fmt: skip
 
 
-def _exported(
-    model: keras.Model,
-    specs: Sequence[tf.TensorSpec],
-    names: Sequence[tuple[Any, str]],
-    opset: int,
-    traced: Callable[..., dict[str, Any]],
-) -> ir.Model:
-    """A function of flat tensors as a model, in which variables have the names given."""
-    held = [variable.numpy() for variable in model.variables]
-    function = tf.function(traced, input_signature=specs, autograph=False)
-    try:
-        with as_loops(model), in_our_form():
-            concrete = function.get_concrete_function()
-    finally:
-        for variable, value in zip(model.variables, held, strict=True):
-            variable.assign(value)
-    with contextlib.ExitStack() as renamed:
-        for variable, name in names:
-            renamed.enter_context(replaced(variable.value, "_handle_name", f"{name}:0"))
-        return ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset, shapes=_batches(model, specs)))
-
-
-def _batches(model: keras.Model, specs: Sequence[tf.TensorSpec]) -> dict[str, list[int | str | None]]:
-    """Shapes whose open first axes are one batch, as `model.fit` has it; none for a step of one's own."""
-    if own_steps.is_own(model):
-        return {}
-    ranked = [spec for spec in specs if spec.shape.rank and spec.shape[0] is None]
-    return {spec.name: ["batch", *spec.shape[1:]] for spec in ranked}
+@contextlib.contextmanager
+def _traced_as_we_need(model: keras.Model) -> Iterator[None]:
+    with as_loops(model), in_our_form():
+        yield
 
 
 def _check(model: keras.Model) -> None:
@@ -176,30 +149,6 @@ def _check(model: keras.Model) -> None:
                 f"importer and onnxruntime's CPU kernels lack bfloat16, got '{layer.dtype_policy.name}'; its weights "
                 "are float32 all the same: build the model with another policy and set_weights"
             )
-
-
-def _names(variables: Sequence[Any]) -> dict[int, str]:
-    """Keras' path of each variable, numbered where several have the same."""
-    names: dict[int, str] = {}
-    taken: set[str] = set()
-    for variable in variables:
-        candidates = itertools.chain([variable.path], (f"{variable.path}_{number}" for number in itertools.count(1)))
-        names[id(variable)] = next(name for name in candidates if name not in taken)
-        taken.add(names[id(variable)])
-    return names
-
-
-def _record(exported: ir.Model, rate: str | None, gradients: Mapping[str, str], slots: set[str]) -> None:
-    """Completes the record of state: gradients, the loss, the learning rate."""
-    pairs, learning_rate = [], None
-    for pair in training_state.read(exported).pairs:
-        if pair.variable == rate and rate is not None and pair.output is None:
-            learning_rate = pair.input
-            continue
-        # An optimizer may leave a variable of its own trainable.
-        role: Role = "slot" if pair.role == "weight" and pair.variable in slots else pair.role
-        pairs.append(dataclasses.replace(pair, role=role, gradient=gradients.get(pair.variable or "")))
-    training_state.write(exported, TrainingState(tuple(pairs), "loss", learning_rate))
 
 
 def _loss(model: keras.Model, loss: Any, weights: Any, *, required: bool) -> tuple[Any, Any]:

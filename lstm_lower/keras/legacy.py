@@ -1,203 +1,360 @@
-"""Models of the package tf-keras (Keras 2), rebuilt as Keras 3 models with the same weights."""
+"""Models of tf-keras (Keras 2): their own `train_step` and `test_step`, traced as they are.
+
+While a step is traced, copies of its optimizers and metrics stand in the model, so that it stays as it is.
+"""
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import contextlib
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
-import numpy as np
-from keras.src.legacy.saving import saving_utils
+import tensorflow as tf
+import tf_keras
 
-from lstm_lower.errors import InvalidInputError, UnsupportedOpError
-from lstm_lower.keras.legacy_graphs import FUNCTIONS, PACKAGE, TensorFunction, recalled
+from lstm_lower.errors import InvalidInputError
+from lstm_lower.keras import legacy_tracing, objective, operands, own_steps
+from lstm_lower.keras.arguments import Given, first_line, is_of
+from lstm_lower.keras.evaluation import Evaluation
+from lstm_lower.keras.operands import Declared, Operands
+from lstm_lower.keras.step import KerasStep
+from lstm_lower.keras.variables import VariableNames
 
-_PACKAGE = "tf_keras"
-_SLOPED = "hard_sigmoid"
-_HINTS = ("input_length", "rng_type")
-
-
-class Step(NamedTuple):
-    """The arguments of `from_keras` that speak of Keras objects."""
-
-    model: Any
-    loss: Any
-    optimizer: Any
-    loss_weights: Any
-    metrics: Any
+_OWN = ("train_step", "compute_loss", "compute_metrics", "get_metrics_result", "reset_metrics")
 
 
-def translated(step: Step) -> Step:
-    """Puts Keras 3's counterparts in place of tf-keras' models, losses, optimizers and metrics.
-
-    An optimizer starts afresh, with its settings but without its slots.
+def step_of(model: Any, given: Given) -> KerasStep:
+    """The step of a tf-keras model.
 
     Raises:
-        InvalidInputError: the model is of neither package, or the loss or metric has no counterpart.
-        UnsupportedOpError: the model cannot be rebuilt, or computes something else when it is.
+        InvalidInputError: the model is not built, or an argument does not fit or would not be followed.
     """
-    model = step.model
-    if isinstance(model, keras.Model):
-        return step
-    if not _is_legacy(model):
+    if not isinstance(model, tf_keras.Model):
         raise InvalidInputError(f"model requires a model of Keras 3 or tf-keras, got {type(model).__name__}")
     if not model.built:
         raise InvalidInputError(f"model '{model.name}' must be built, got one without weights")
-    loss, optimizer = step.loss, step.optimizer
-    loss_weights, metrics = step.loss_weights, step.metrics
-    compiled = getattr(model, "compiled_loss", None)
-    if loss is None and compiled is not None:
-        loss = model.loss
-        loss_weights = compiled._user_loss_weights if loss_weights is None else loss_weights
-    if metrics is None and getattr(model, "compiled_metrics", None) is not None:
-        metrics = model.compiled_metrics._user_metrics
-    optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
-    return Step(
-        _model(model),
-        _each(loss, keras.losses),
-        _optimizer(optimizer) if _is_legacy(optimizer) else optimizer,
-        loss_weights,
-        _each(metrics, keras.metrics),
+    own = any(getattr(type(model), name) is not getattr(tf_keras.Model, name) for name in _OWN)
+    if own:
+        own_steps.check(model, given)
+    _check(model, given)
+    taken = _operands(model, given.input_spec)
+    held = _held(model, given)
+    loss = held["loss"]
+    if not (loss or own or model.losses):
+        raise InvalidInputError("loss requires a name, a Keras loss or a function, got none, and the model has none")
+    has_targets = bool(loss) or given.target_spec is not None
+    losses = objective.losses_by_output(loss or None, taken.output_names)
+    targets = operands.target_specs(taken, given.target_spec, losses) if has_targets else []
+    used = [True] * len(targets) if own else _used(held, taken, targets)
+    weight = operands.weight_spec(given.sample_weight)
+    specs = [*taken.inputs, *(spec for spec, each in zip(targets, used, strict=True) if each)]
+    step = _Traced(model, given, taken, used, held)
+    rules = [thing for thing in held.values() if _is_optimizer(thing)]
+    rule = held.get("optimizer")
+    slots = [variable for each in rules for variable in _variables(each)]
+    names = VariableNames([*model.weights, *model.variables, *slots])
+    step.names = names
+    evaluation = Evaluation(step.evaluated, taken.output_names, own)
+    generators = legacy_tracing.Generators()
+    return KerasStep(
+        model,
+        [*specs, *([weight] if weight is not None else [])],
+        step,
+        names,
+        lambda: legacy_tracing.as_loops(model, generators),
+        None if given.what == "input_gradient" else evaluation,
+        slots,
+        _rate(rule),
+        step.shown,
     )
 
 
-def _is_legacy(thing: Any) -> bool:
-    kinds = thing.__mro__ if isinstance(thing, type) else type(thing).__mro__
-    return any(kind.__module__.startswith(_PACKAGE) for kind in kinds)
+def _check(model: Any, given: Given) -> None:
+    """Refuses what the model's own step would pay no heed to, and things of Keras 3.
+
+    Raises:
+        InvalidInputError: there is something.
+    """
+    if not given.training:
+        raise InvalidInputError(
+            f"training requires True for a tf-keras model, whose train_step trains, got {given.training}; "
+            "ll.from_tensorflow takes a tf.function that calls the model with training=False"
+        )
+    for name in ("loss", "optimizer", "metrics"):
+        for thing in keras.tree.flatten(getattr(given, name)):
+            if is_of(thing, "keras"):
+                raise InvalidInputError(
+                    f"{name} requires a name or one of tf_keras for model '{model.name}', which is one of tf-keras, "
+                    f"got Keras 3's {getattr(thing, '__name__', type(thing).__name__)}"
+                )
 
 
-def _model(model: Any) -> Any:
+def _operands(model: Any, given: Any) -> Operands:
+    declared = None
+    if (inputs := getattr(model, "_nested_inputs", None)) is not None:
+        for tensor in tf.nest.flatten(inputs):
+            if not isinstance(getattr(tensor, "type_spec", None), tf.TensorSpec):
+                raise InvalidInputError(f"model '{model.name}' requires dense inputs, got {tensor.type_spec}")
+        declared = Declared(_plain(inputs), list(model.input_names), _plain(model._nested_outputs))
+    inferred = declared is None or not getattr(model, "_has_explicit_input_shape", True)
+    if given is None and inferred and (saved := model.save_spec()) is not None:
+        # What the model was first called with, in which only the number of rows is open.
+        given = _plain(saved[0][0])
+
+    def outputs_of(specs: Sequence[tf.TensorSpec], structure: Any) -> Any:
+        def called(*tensors: tf.Tensor) -> Any:
+            return model(keras.tree.pack_sequence_as(structure, list(tensors)), training=False)
+
+        try:
+            return _plain(
+                tf.function(called, input_signature=specs, autograph=False).get_concrete_function().structured_outputs
+            )
+        except Exception as error:
+            shapes = [f"{spec.dtype.name} {tuple(spec.shape)}" for spec in specs]
+            raise InvalidInputError(
+                f"input_spec requires what model '{model.name}' takes, got {', '.join(shapes)}, for which it fails "
+                f"with: {first_line(error)}"
+            ) from error
+
+    return operands.packed(model.name, given, declared, outputs_of, model.output_names or ())
+
+
+def _plain(structure: Any) -> Any:
+    """A structure of specs without the wrappers in which TensorFlow tracks lists and dictionaries."""
+    if isinstance(structure, Mapping):
+        return {key: _plain(value) for key, value in structure.items()}
+    if isinstance(structure, (list, tuple)):
+        return [_plain(value) for value in structure]
+    return tf.TensorSpec(structure.shape, structure.dtype)
+
+
+def _is_optimizer(thing: Any) -> bool:
+    kinds = (tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer)
+    return isinstance(thing, kinds)
+
+
+def _variables(rule: Any) -> list[Any]:
+    # A method in legacy optimizers, a list that can be called in others.
+    return list(rule.variables())
+
+
+def _held(model: Any, given: Given) -> dict[str, Any]:
+    """What stands in the model while it is traced: attribute -> copy, or what the arguments name in its place.
+
+    Raises:
+        InvalidInputError: tf-keras refuses it.
+    """
+    memo: dict[int, Any] = {id(variable): variable for variable in model.variables}
+    strategy = tf.distribute.get_strategy()
+    memo[id(strategy)] = strategy
+    held = {name: copy.deepcopy(each, memo) for name, each in vars(model).items() if _is_optimizer(each)}
+    if given.what != "train":
+        held["optimizer"] = _LossAlone()
+    elif given.optimizer is not None:
+        try:
+            chosen = copy.deepcopy(tf_keras.optimizers.get(given.optimizer), memo)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidInputError(
+                f"optimizer requires a name or a tf-keras optimizer, got {given.optimizer!r}"
+            ) from error
+        held["optimizer"] = model._get_optimizer(chosen)
+    elif "optimizer" not in held and type(model).train_step is tf_keras.Model.train_step:
+        raise InvalidInputError("optimizer requires a name or a Keras optimizer, got none, and the model has none")
+    for rule in held.values():
+        _build(rule, model)
+    compiled = model.compiled_loss
+    loss = model.loss if given.loss is None and compiled is not None else given.loss
+    weights = given.loss_weights
+    if given.loss is None and weights is None and compiled is not None:
+        weights = compiled._user_loss_weights
+    containers = tf_keras.src.engine.compile_utils
+    held["loss"] = loss or {}
+    held["compiled_loss"] = containers.LossesContainer(loss, weights, output_names=model.output_names)
+    if given.metrics is None and model.compiled_metrics is not None:
+        held["compiled_metrics"] = copy.deepcopy(model.compiled_metrics)
+    else:
+        metrics = _by_name(given.metrics or None, model.output_names or ())
+        held["compiled_metrics"] = containers.MetricsContainer(metrics, None, output_names=model.output_names)
+    return held | {"_is_compiled": True}
+
+
+def _by_name(metrics: Any, names: Sequence[str]) -> Any:
+    """Functions by names of their own become metrics of these names."""
+    if isinstance(metrics, Mapping) and not set(metrics) <= set(names):
+        return [tf_keras.metrics.MeanMetricWrapper(each, name=name) for name, each in metrics.items()]
+    return copy.deepcopy(metrics)
+
+
+class _LossAlone:
+    """Stands for an optimizer where gradients are wanted, but no update.
+
+    Attributes:
+        loss: the last loss that was to be minimized.
+    """
+
+    loss: Any = None
+
+    def minimize(self, loss: Any, _variables: Any, **_options: Any) -> None:
+        """Keeps the loss."""
+        self.loss = loss
+
+    def variables(self) -> list[Any]:
+        """There is no state."""
+        return []
+
+
+def _build(rule: Any, model: Any) -> None:
+    """Makes the slots of an optimizer; those that it has keep their values.
+
+    Raises:
+        InvalidInputError: a setting is a function, whose value the export would fix.
+    """
+    schedules = (tf_keras.optimizers.schedules.LearningRateSchedule, tf.Variable)
+    for name, value in getattr(rule, "_hyper", {}).items():
+        if callable(value) and not isinstance(value, schedules):
+            raise InvalidInputError(
+                f"optimizer '{rule._name}' requires a {name} that is a number or a LearningRateSchedule, got a "
+                "function, whose value the export would fix; set Trainer.learning_rate from step to step instead"
+            )
+    make = getattr(rule, "_create_all_weights", None) or getattr(rule, "build", None)
+    if make is not None:
+        make(list(model.trainable_variables))
+
+
+def _rate(rule: Any) -> Any:
+    """The variable of the learning rate, or `None`."""
+    inner = getattr(rule, "inner_optimizer", rule)
+    rate = getattr(inner, "_hyper", {}).get("learning_rate", getattr(inner, "_learning_rate", None))
+    return rate if isinstance(rate, tf.Variable) else None
+
+
+def _used(held: Mapping[str, Any], taken: Operands, targets: Sequence[tf.TensorSpec]) -> list[bool]:
+    """Per output, whether a loss or a metric looks at it, so that it needs a target.
+
+    Raises:
+        InvalidInputError: losses or metrics do not fit the outputs.
+    """
+    if not targets:
+        return []
+    outputs = keras.tree.map_structure(
+        lambda each: tf.zeros([size or 1 for size in each.shape], each.dtype), taken.outputs
+    )
+    flat = [tf.zeros([size or 1 for size in spec.shape], spec.dtype) for spec in targets]
     try:
-        config = _config({"class_name": type(model).__name__, "config": model.get_config()})
-        rebuilt = saving_utils.model_from_config(config)
-        rebuilt.set_weights(model.get_weights())
-    except (TypeError, ValueError, AttributeError, KeyError, NotImplementedError) as error:
-        raise UnsupportedOpError(
-            f"model '{model.name}' must be one that Keras 3 can rebuild (functional or sequential, of layers "
-            f"that it has), got: {str(error).strip().splitlines()[-1].removeprefix('Exception encountered: ')}"
+        held["compiled_loss"].build(outputs)
+        held["compiled_metrics"].build(outputs, keras.tree.pack_sequence_as(taken.outputs, flat))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        names = list(taken.output_names)
+        raise InvalidInputError(
+            f"loss, loss_weights and metrics require what fits the outputs {names}, got: {first_line(error)}"
         ) from error
-    for layer in rebuilt._flatten_layers():
-        if isinstance(layer, keras.layers.Normalization):
-            layer.finalize_state()
-    inputs = [_sample(tensor) for tensor in rebuilt.inputs]
-    given = inputs[0] if len(inputs) == 1 else inputs
-    # Layers that augment images do so in tf-keras unless they are told not to.
-    results = [keras.tree.flatten(each(given, training=False)) for each in (model, rebuilt)]
-    for old, new in zip(*results, strict=True):
-        if not np.allclose(np.asarray(old), np.asarray(new), rtol=1e-3, atol=1e-4):
-            raise UnsupportedOpError(f"model '{model.name}' must compute the same in Keras 3, got another result")
-    return rebuilt
+    measured = zip(held["compiled_metrics"]._metrics, held["compiled_metrics"]._weighted_metrics, strict=True)
+    looked = [any(each is not None for each in tf.nest.flatten(both)) for both in measured]
+    return [loss is not None or each for loss, each in zip(held["compiled_loss"]._losses, looked, strict=True)]
 
 
-def _sample(tensor: Any) -> Any:
-    """Small numbers, and zeros at the end of each sequence, in an input's shape."""
-    shape = [2 if size is None else size for size in tensor.shape]
-    numbers = np.sin(np.arange(np.prod(shape))).reshape(shape)
-    if len(shape) > 1 and shape[1] > 1:
-        numbers[0, -1] = 0
-    return np.asarray(numbers if "float" in tensor.dtype else numbers > 0).astype(tensor.dtype)
+class _Traced:
+    """The model's own step as a function of flat tensors.
+
+    Attributes:
+        names: of variables.
+        shown: variable's name -> output that shows the gradient that its update reads; known once it was traced.
+    """
+
+    names: VariableNames
+
+    def __init__(
+        self, model: Any, given: Given, taken: Operands, used: Sequence[bool], held: Mapping[str, Any]
+    ) -> None:
+        self._model, self._given, self._taken, self._used, self._held = model, given, taken, used, held
+        self.shown: dict[str, str] = {}
+
+    def __call__(self, *given: tf.Tensor) -> dict[str, Any]:
+        """Loss, metrics and gradients."""
+        model, rule, gradients = self._model, self._held.get("optimizer"), {}
+        batch = self._batch(given, self._given.class_weight)
+
+        own_apply: Any = getattr(type(rule), "apply_gradients", None)
+
+        def kept(pairs: Any, *args: Any, **options: Any) -> Any:
+            found = list(pairs)
+            gradients.update({self.names.of(variable): gradient for gradient, variable in found})
+            return own_apply(rule, found, *args, **options)
+
+        apply = {} if own_apply is None else {"apply_gradients": kept}
+        with _standing(model, self._held), _standing(rule, apply), tf.GradientTape() as tape:
+            tape.watch([x for x in given if x.dtype.is_floating])
+            logs = own_steps.logs_of(model, "train_step", batch)
+        self._watch_slots()
+        if isinstance(rule, _LossAlone):
+            return logs | self._gradients(tape, rule.loss, given)
+        inner = getattr(rule, "inner_optimizer", rule)
+        shown = {name: each for name, each in gradients.items() if each is not None}
+        if inner is rule:
+            # The updates of single rows, or of a scaled loss, read other gradients than those among the outputs.
+            self.shown |= {name: f"grad/{name}" for name, each in shown.items() if tf.is_tensor(each)}
+        return logs | {f"grad/{name}": tf.identity(tf.convert_to_tensor(each)) for name, each in shown.items()}
+
+    def evaluated(self, given: Sequence[tf.Tensor]) -> tuple[Any, Mapping[str, tf.Tensor]]:
+        """The model's predictions, and what its `test_step` measures of them."""
+        model, seen = self._model, []
+
+        def kept(x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None) -> Any:
+            seen.append(y_pred)
+            return type(model).compute_loss(model, x, y, y_pred, sample_weight)
+
+        with _standing(model, {**self._held, "compute_loss": kept}):
+            logs = own_steps.logs_of(model, "test_step", self._batch(given), needs_loss=False)
+            inputs = self._taken.packed_inputs(given[: len(self._taken.inputs)])
+            if type(model).predict_step is not tf_keras.Model.predict_step:
+                return model.predict_step((inputs,)), logs
+            return seen[-1] if seen else model(inputs, training=False), logs
+
+    def _batch(self, given: Sequence[tf.Tensor], class_weight: Mapping[int, float] | None = None) -> Any:
+        """Flat tensors as tf-keras hands them to a step."""
+        rest = list(given)
+        inputs = self._taken.packed_inputs([rest.pop(0) for _ in self._taken.inputs])
+        expected = [rest.pop(0) if used else None for used in self._used]
+        weight = rest.pop() if rest else None
+        if class_weight is not None:
+            weight = objective.class_weights(class_weight, expected)
+        if not expected:
+            return (inputs,) if weight is None and tf.nest.is_nested(inputs) else inputs
+        targets = keras.tree.pack_sequence_as(self._taken.outputs, expected)
+        weights = [] if weight is None else [keras.tree.map_structure(lambda _: weight, self._taken.outputs)]
+        return (inputs, targets, *weights)
+
+    def _watch_slots(self) -> None:
+        """Lets the graph know variables of which legacy optimizers hand it nothing but handles."""
+        for rule in self._held.values():
+            if _is_optimizer(rule):
+                for variable in _variables(rule):
+                    tf.compat.v1.get_default_graph().watch_variable(variable)
+
+    def _gradients(self, tape: tf.GradientTape, loss: Any, given: Sequence[tf.Tensor]) -> dict[str, Any]:
+        if self._given.what == "input_gradient":
+            found = zip(self._taken.inputs, given, strict=False)
+            wanted = {str(spec.name): x for spec, x in found if spec.dtype.is_floating}
+        else:
+            wanted = {self.names.of(variable): variable for variable in self._model.trainable_variables}
+            self.shown |= {name: f"grad/{name}" for name in wanted}
+        gradients = tape.gradient(loss, list(wanted.values()), unconnected_gradients="zero")
+        return {f"grad/{name}": tf.convert_to_tensor(each) for name, each in zip(wanted, gradients, strict=True)}
 
 
-def _config(entry: Any) -> Any:
-    """A configuration without what Keras 3 does not know."""
-    if isinstance(entry, list):
-        return [_config(each) for each in entry]
-    if not isinstance(entry, Mapping):
-        return entry
-    made = {key: _config(value) for key, value in entry.items() if key not in ("build_config", "time_major")}
-    if "input_layers" in made:
-        made = recalled(made)
-    if made.get("class_name") == "Functional":
-        made |= {"class_name": "Model", "module": "keras", "registered_name": None}
-    if made.get("class_name") in FUNCTIONS:
-        own = TensorFunction.__name__
-        made |= {"module": None, "class_name": own, "registered_name": f"{PACKAGE}>{own}"}
-    if _draws_otherwise(made):
-        raise ValueError(f"layer '{made['config']['name']}', whose draws are others in Keras 3: make the model there")
-    config, kind = made.get("config"), getattr(keras.layers, str(made.get("class_name")), None)
-    if isinstance(config, dict) and kind not in (None, keras.layers.InputLayer):
-        before = _settings(getattr(sys.modules[_PACKAGE].layers, kind.__name__, object))
-        for name in config.keys() - _settings(kind).keys():
-            # What a layer does without it, too, is only a record or a hint, or chooses values that others replace.
-            hint = name in _HINTS or name.endswith("_initializer")
-            if hint or name not in before or config[name] in (before[name], None):
-                del config[name]
-    if isinstance(config, dict):
-        sloped = {
-            name: _hard_sigmoid for name, value in config.items() if name.endswith("activation") and value == _SLOPED
-        }
-        config |= sloped
-    if made.get("class_name") == "BatchNormalization" and isinstance(made["config"]["axis"], list):
-        (made["config"]["axis"],) = made["config"]["axis"]
-    return made
-
-
-def _draws_otherwise(layer: Mapping[str, Any]) -> bool:
-    """Whether Keras 3 draws for each image what tf-keras draws for all, the other way round, or both flips at once."""
-    kind = layer.get("class_name")
-    return kind in ("RandomContrast", "RandomCrop") or (
-        kind == "RandomFlip" and layer["config"]["mode"] == "horizontal_and_vertical"
-    )
-
-
-@keras.saving.register_keras_serializable(PACKAGE)  # type: ignore[untyped-decorator]
-def _hard_sigmoid(x: Any) -> Any:
-    """Tf-keras' function, which is steeper than Keras 3's."""
-    return keras.ops.clip(x * 0.2 + 0.5, 0, 1)
-
-
-def _hands_on(**settings: Any) -> None:
-    """What a class without a constructor has of one: its base's takes all."""
-
-
-def _settings(kind: type) -> dict[str, Any]:
-    """The arguments that a layer can be made with, and their defaults."""
-    found: dict[str, Any] = {}
-    for base in kind.__mro__:
-        own = inspect.signature(base.__dict__.get("__init__", _hands_on)).parameters.values()
-        found = {each.name: each.default for each in own} | found
-        if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in own):
-            break
-    return found
-
-
-def _optimizer(optimizer: Any) -> Any:
-    kind = getattr(keras.optimizers, type(optimizer).__name__, None)
-    if kind is None:
-        raise InvalidInputError(f"optimizer requires one that Keras 3 has, got tf-keras' {type(optimizer).__name__}")
-    config = optimizer.get_config()
-    known = {*inspect.signature(kind).parameters, "learning_rate"}
-    return kind.from_config({key: _setting(value) for key, value in config.items() if key in known})
-
-
-def _setting(value: Any) -> Any:
-    """A number as Python's, a schedule without the names that it lacks."""
-    if isinstance(value, Mapping):
-        return {key: _setting(each) for key, each in value.items() if not (key == "name" and each is None)}
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _each(given: Any, module: Any) -> Any:
-    """Counterparts in a list or dictionary, at any depth."""
-    if isinstance(given, Mapping):
-        return {key: _each(value, module) for key, value in given.items()}
-    if isinstance(given, (list, tuple)):
-        return [_each(value, module) for value in given]
-    if callable(given) and str(getattr(given, "__module__", "")).startswith(_PACKAGE):
-        return _counterpart(given, module)
-    return given
-
-
-def _counterpart(given: Any, module: Any) -> Any:
-    """A loss or metric of the same name and settings."""
-    name = getattr(given, "__name__", type(given).__name__)
-    found = getattr(module, name, None)
-    if found is None:
-        raise InvalidInputError(f"'{name}' requires a counterpart in {module.__name__}, got none")
-    if not isinstance(found, type):
-        return found
-    known = inspect.signature(found).parameters
-    config = {key: value for key, value in given.get_config().items() if key in known and value != "auto"}
-    return found(**config)
+@contextlib.contextmanager
+def _standing(holder: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
+    """Attributes of an object for a while, past what Keras does when one is set."""
+    before = dict(vars(holder)) if attributes else {}
+    if attributes:
+        vars(holder).update(attributes)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            if name in before:
+                vars(holder)[name] = before[name]
+            else:
+                del vars(holder)[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -34,8 +34,23 @@ class Operands:
         return keras.tree.pack_sequence_as(self.input_structure, list(tensors))
 
 
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """What a functional model says of its inputs and outputs.
+
+    Attributes:
+        inputs: symbolic inputs in the structure in which the model is called with them.
+        input_names: a name per input, flat.
+        outputs: symbolic outputs in their structure.
+    """
+
+    inputs: Any
+    input_names: Sequence[str]
+    outputs: Any
+
+
 def of(model: keras.Model, given: Any) -> Operands:
-    """The operands of a built model.
+    """The operands of a built Keras 3 model.
 
     Args:
         model: the model.
@@ -46,28 +61,55 @@ def of(model: keras.Model, given: Any) -> Operands:
         InvalidInputError: the specs do not fit, or a subclassed model lacks them.
     """
     functional = getattr(model, "_functional", None) or model
-    structure = getattr(functional, "_inputs_struct", None)
-    if structure is None:
+    declared = None
+    if (inputs := getattr(functional, "_inputs_struct", None)) is not None:
+        names = [tensor.name for tensor in keras.tree.flatten(inputs)]
+        declared = Declared(inputs, names, functional._outputs_struct)
+    return packed(
+        model.name,
+        given,
+        declared,
+        lambda specs, structure: _symbolic_outputs(model, specs, structure),
+        getattr(model, "output_names", None) or (),
+    )
+
+
+def packed(
+    model: str,
+    given: Any,
+    declared: Declared | None,
+    outputs_of: Callable[[Sequence[tf.TensorSpec], Any], Any],
+    names_of_outputs: Sequence[str] = (),
+) -> Operands:
+    """The operands of a model.
+
+    Args:
+        model: its name, for messages.
+        given: as for `of`.
+        declared: what it says itself; `None` for a subclassed model.
+        outputs_of: specs of the inputs and their structure to symbolic outputs.
+        names_of_outputs: what the model calls its outputs, flat.
+
+    Raises:
+        InvalidInputError: as for `of`.
+    """
+    if declared is None:
         if given is None:
-            raise InvalidInputError(f"model '{model.name}' requires input_spec, since it says nothing of its inputs")
+            raise InvalidInputError(f"model '{model}' requires input_spec, since it says nothing of its inputs")
         structure, flat = given, keras.tree.flatten(given)
-        paths = [".".join(map(str, path)) for path, _ in keras.tree.flatten_with_path(given)]
-        names = [path or "0" for path in paths]
+        names = [path or "0" for path in _paths(given)]
     else:
+        structure, names = declared.inputs, list(declared.input_names)
         own = keras.tree.flatten(structure)
-        names = [tensor.name for tensor in own]
         flat = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in own] if given is None else _flat(given, names)
     if len(flat) != len(names) or not all(isinstance(spec, tf.TensorSpec) for spec in flat):
         raise InvalidInputError(f"input_spec requires tf.TensorSpec of the inputs {names}, got {given!r}")
     _check_ranks("input_spec", flat, names)
     inputs = named(flat, "x", names)
-    outputs = getattr(functional, "_outputs_struct", None)
-    if outputs is None or given is not None:
-        outputs = _symbolic_outputs(model, inputs, structure)
+    outputs = outputs_of(inputs, structure) if declared is None or given is not None else declared.outputs
     count = len(keras.tree.flatten(outputs))
     # The keys of a dictionary are what losses and metrics go by.
-    own_names = None if isinstance(outputs, Mapping) else getattr(model, "output_names", None)
-    output_names = list(own_names or _names_of(outputs))
+    output_names = list((not isinstance(outputs, Mapping) and names_of_outputs) or _paths(outputs))
     if count == 1:
         # A list of one may come back as the one.
         (outputs,) = keras.tree.flatten(outputs)
@@ -115,8 +157,9 @@ def _check_ranks(what: str, specs: Sequence[tf.TensorSpec], names: Sequence[str]
             )
 
 
-def _names_of(outputs: Any) -> list[str]:
-    return [".".join(map(str, path)) for path, _ in keras.tree.flatten_with_path(outputs)]
+def _paths(structure: Any) -> list[str]:
+    """Where each leaf of a structure is."""
+    return [".".join(map(str, path)) for path, _ in keras.tree.flatten_with_path(structure)]
 
 
 def target_specs(operands: Operands, given: Any, losses: Sequence[Any]) -> list[tf.TensorSpec]:

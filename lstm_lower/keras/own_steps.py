@@ -10,7 +10,10 @@ import keras
 import tensorflow as tf
 
 from lstm_lower.errors import InvalidInputError
+from lstm_lower.keras.arguments import Given
 from lstm_lower.keras.operands import Operands
+
+_UNHEEDED = ("loss", "loss_weights", "metrics", "class_weight")
 
 
 def is_own(model: keras.Model) -> bool:
@@ -18,22 +21,24 @@ def is_own(model: keras.Model) -> bool:
     return any(getattr(type(model), name) is not getattr(keras.Model, name) for name in ("train_step", "compute_loss"))
 
 
-def check(model: keras.Model, what: str, **given: Any) -> None:
+def check(model: Any, given: Given) -> None:
     """Refuses what the model's step would pay no heed to.
 
     Raises:
         InvalidInputError: an argument is given that only a step of Keras' own follows, or no training step is wanted.
     """
-    unheeded = [name for name, value in given.items() if value is not None]
+    unheeded = [name for name in _UNHEEDED if getattr(given, name) is not None]
+    if not given.training:
+        unheeded.append("training")
     if unheeded:
         raise InvalidInputError(
             f"{unheeded[0]} requires Keras' own training step, got model '{model.name}' with a train_step or "
             "compute_loss of its own; give it to model.compile"
         )
-    if what != "train":
+    if given.what != "train":
         raise InvalidInputError(
             f"what requires 'train' for model '{model.name}', which has a train_step or compute_loss of its own, got "
-            f"{what!r}; write such a step as a tf.function for from_tensorflow"
+            f"{given.what!r}; write such a step as a tf.function for from_tensorflow"
         )
 
 
@@ -55,7 +60,7 @@ def step_of(
 
     def traced(*given: tf.Tensor) -> dict[str, Any]:
         with _optimizer(model, rule):
-            return _logs(model, "train_step", _batch(operands, targets, given))
+            return logs_of(model, "train_step", _batch(operands, targets, given))
 
     return traced
 
@@ -74,7 +79,7 @@ def evaluation_of(
     own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in ("test_step", "compute_loss"))
     if not own and model._compile_loss is None:
         return {}
-    return _logs(model, "test_step", _batch(operands, targets, given))
+    return logs_of(model, "test_step", _batch(operands, targets, given))
 
 
 def _batch(operands: Operands, targets: Sequence[tf.TensorSpec], given: Sequence[Any]) -> Any:
@@ -86,11 +91,16 @@ def _batch(operands: Operands, targets: Sequence[tf.TensorSpec], given: Sequence
     return (*parts, *rest) if targets else parts[0]
 
 
-def _logs(model: keras.Model, method: str, batch: Any) -> dict[str, Any]:
+def logs_of(model: Any, method: str, batch: Any, *, needs_loss: bool = True) -> dict[str, Any]:
+    """What a model's `train_step` or `test_step` returns, flat.
+
+    Raises:
+        InvalidInputError: it is no dictionary with a loss.
+    """
     # Metrics are those of one batch alone.
     model.reset_metrics()
     logs = getattr(model, method)(batch)
-    if not isinstance(logs, Mapping) or "loss" not in logs:
+    if not isinstance(logs, Mapping) or (needs_loss and "loss" not in logs):
         raise InvalidInputError(
             f"{method} of model '{model.name}' must return a dictionary with a 'loss', got {logs!r}"
         )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from lstm_lower.keras import evaluation, objective, optimizers
+from lstm_lower.keras.arguments import Given
 from lstm_lower.keras.objective import Objective
 from lstm_lower.keras.operands import Operands
+from lstm_lower.keras.variables import VariableNames
 
 
 @dataclasses.dataclass
@@ -23,35 +25,34 @@ class TracedStep:
         operands: of the model.
         measure: its losses and metrics.
         rule: the optimizer; `None` where nothing is updated.
-        names: of the outputs that show the gradients of trainable variables, in their order.
-        by_inputs: whether the gradients of inputs are wanted instead.
-        class_weight: class -> weight, or `None`.
-        training: whether layers behave as in training.
-        apart: names of gradients that the optimizer reads occurrence by occurrence; known once the step is traced.
+        names: of variables; `grad/` before it is the output that shows a gradient.
+        given: the arguments of the export.
+        shown: variable's name -> that output, where the update reads what it shows; known once the step is traced.
     """
 
     model: keras.Model
     operands: Operands
     measure: Objective
     rule: Any
-    names: Sequence[str]
-    by_inputs: bool
-    class_weight: Mapping[int, float] | None
-    training: bool
-    apart: list[str] = dataclasses.field(default_factory=list)
+    names: VariableNames
+    given: Given
+    shown: dict[str, str]
 
     def __call__(self, *given: tf.Tensor) -> dict[str, tf.Tensor]:
         """The loss, the metrics and the gradients for inputs, targets and weights of samples."""
+        by_inputs = self.given.what == "input_gradient"
         inputs, expected, weights = self._parts(given)
-        watched = [x for x in inputs if x.dtype.is_floating] if self.by_inputs else []
+        watched = [x for x in inputs if x.dtype.is_floating] if by_inputs else []
         with tf.GradientTape() as tape:
             tape.watch(watched)
-            predictions = evaluation.called(self.model, self.operands.packed_inputs(inputs), training=self.training)
+            predictions = evaluation.called(
+                self.model, self.operands.packed_inputs(inputs), training=self.given.training
+            )
             value, results = self.measure(expected, predictions, weights)
             value = evaluation.with_penalties(value, self.model)
             scaled = value if self.rule is None else self.rule.scale_loss(value)
         results = {"loss": value} | results
-        if self.by_inputs:
+        if by_inputs:
             gradients = tape.gradient(value, watched, unconnected_gradients="zero")
             floating = [spec.name for spec in self.operands.inputs if spec.dtype.is_floating]
             return results | {f"grad/{name}": g for name, g in zip(floating, gradients, strict=True)}
@@ -59,15 +60,17 @@ class TracedStep:
         gradients = tape.gradient(scaled, [variable.value for variable in variables])
         whole = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
         scale = None if scaled is value else self.rule.scale_loss(tf.ones([], value.dtype))
-        for name, variable, gradient in zip(self.names, variables, whole, strict=True):
+        names = [self.names.of(variable) for variable in variables]
+        for name, variable, gradient in zip(names, variables, whole, strict=True):
             shown = tf.zeros(variable.shape, variable.dtype) if gradient is None else tf.identity(gradient)
-            results[name] = shown if scale is None else shown / tf.cast(scale, shown.dtype)
-        if self.rule is not None and optimizers.tells_occurrences_apart(self.rule):
-            found = zip(self.names, gradients, strict=True)
-            self.apart += [name for name, gradient in found if isinstance(gradient, tf.IndexedSlices)]
-            self.rule.apply(gradients, variables)
-        elif self.rule is not None:
-            self.rule.apply(whole, variables)
+            results[f"grad/{name}"] = shown if scale is None else shown / tf.cast(scale, shown.dtype)
+        apart = self.rule is not None and optimizers.tells_occurrences_apart(self.rule)
+        # The updates of a scaled loss, or of single occurrences, read other gradients than those among the outputs.
+        if scale is None:
+            slices = [apart and isinstance(gradient, tf.IndexedSlices) for gradient in gradients]
+            self.shown |= {name: f"grad/{name}" for name, each in zip(names, slices, strict=True) if not each}
+        if self.rule is not None:
+            self.rule.apply(gradients if apart else whole, variables)
         return results
 
     def _parts(self, given: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor | None], tf.Tensor | None]:
@@ -75,6 +78,6 @@ class TracedStep:
         rest = list(given)
         inputs = [rest.pop(0) for _ in self.operands.inputs]
         expected = [rest.pop(0) if used else None for used in self.measure.used]
-        if self.class_weight is not None:
-            return inputs, expected, objective.class_weights(self.class_weight, expected)
+        if self.given.class_weight is not None:
+            return inputs, expected, objective.class_weights(self.given.class_weight, expected)
         return inputs, expected, rest.pop() if rest else None

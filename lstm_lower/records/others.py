@@ -9,7 +9,7 @@ _KERAS = "a Keras model; ll.from_keras(keras.models.load_model(path), loss, opti
 _TORCH = "a file of PyTorch's; ll.from_torch takes the module, ll.from_onnx what torch.onnx.export makes of it"
 # What bytes begin with, from a place on.
 _BEGINNINGS = (
-    (0, b"\x89HDF\r\n\x1a\n", _KERAS),
+    (0, b"\x89HDF\r\n\x1a\n", f"{_KERAS} (tf_keras.models.load_model, where Keras 2 wrote it)"),
     (4, b"TFL3", "a TensorFlow Lite model; `python -m tf2onnx.convert --tflite` converts it"),
     (4, b"ORTM", "a model in onnxruntime's own format; the .onnx file that it was made from is required"),
 )

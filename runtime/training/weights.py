@@ -104,24 +104,26 @@ def copy_into_keras(model: Any, values: Mapping[str, Array], names: Collection[s
     A variable that the step does not have, because nothing that it computes reads it, stays as it is.
 
     Args:
-        model: a built Keras 3 model: the one that the step was made of, one that was loaded, or one built anew by the
-            same code, whose layers Keras numbers on.
-        values: by Keras' path of each variable.
+        model: a built model of Keras 3 or tf-keras: the one that the step was made of, one that was loaded, or one
+            built anew by the same code, whose layers Keras numbers on.
+        values: by Keras' path of each variable, in tf-keras its name.
         names: the paths of all variables that the model had, where they are recorded.
 
     Raises:
         InvalidInputError: it is no such model, or it is not certain which variable is which; nothing is changed.
     """
     variables = list(getattr(model, "weights", ()))
-    if not variables or not all(hasattr(variable, "path") and hasattr(variable, "assign") for variable in variables):
-        raise InvalidInputError(f"to_keras requires a built Keras 3 model with weights, got {model!r}")
+    if not variables or not all(hasattr(variable, "name") and hasattr(variable, "assign") for variable in variables):
+        raise InvalidInputError(f"to_keras requires a built model of Keras 3 or tf-keras with weights, got {model!r}")
+    # tf-keras has names where Keras 3 has paths.
+    paths = [str(getattr(variable, "path", variable.name.removesuffix(":0"))) for variable in variables]
     known = list(dict.fromkeys([*values, *names]))
-    sources = _matched(_numbered([str(variable.path) for variable in variables]), known)
+    sources = _matched(_numbered(paths), known)
     found = [(variable, source) for variable, source in zip(variables, sources, strict=True) if source in values]
     for variable, source in found:
         if tuple(variable.shape) != values[source].shape:
             raise InvalidInputError(
-                f"model requires '{variable.path}' of shape {list(values[source].shape)}, got {list(variable.shape)}"
+                f"model requires '{source}' of shape {list(values[source].shape)}, got {list(variable.shape)}"
             )
     for variable, source in found:
         variable.assign(values[source])
