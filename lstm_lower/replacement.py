@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -20,3 +20,19 @@ def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
             setattr(holder, name, before)
         else:
             delattr(holder, name)
+
+
+@contextlib.contextmanager
+def standing_in(holder: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
+    """Puts attributes in an object's own within the block, past what its class does when one is set."""
+    before = dict(vars(holder)) if attributes else {}
+    if attributes:
+        vars(holder).update(attributes)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            if name in before:
+                vars(holder)[name] = before[name]
+            else:
+                del vars(holder)[name]

@@ -78,14 +78,15 @@ def check_backend() -> None:
         )
 
 
-def check(loss_weights: Any, class_weight: Any, training: Any) -> None:
-    """Refuses weights that are not numbers, and an unknown mode.
+def check(loss_weights: Any, class_weight: Any, **modes: Any) -> None:
+    """Refuses weights that are not numbers, and modes that are neither on nor off.
 
     Raises:
         InvalidInputError: one is.
     """
-    if not isinstance(training, bool):
-        raise InvalidInputError(f"training requires True or False, got {training!r}")
+    for name, mode in modes.items():
+        if not isinstance(mode, bool):
+            raise InvalidInputError(f"{name} requires True or False, got {mode!r}")
     wrong = [value for value in keras.tree.flatten(loss_weights) if value is not None and not _is_number(value)]
     if wrong:
         raise InvalidInputError(f"loss_weights requires finite numbers, got {wrong[0]!r}")

@@ -12,12 +12,22 @@ import onnx_ir as ir
 
 from lstm_lower.arguments import explained
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
-from lstm_lower.keras import arguments, evaluation, objective, operands, optimizers, own_steps
+from lstm_lower.keras import (
+    arguments,
+    certification,
+    evaluation,
+    keras_step,
+    objective,
+    operands,
+    optimizers,
+    own_steps,
+)
 from lstm_lower.keras.arguments import Given, What
 from lstm_lower.keras.step import KerasStep
 from lstm_lower.keras.traced_step import TracedStep
 from lstm_lower.keras.tracing import as_loops, in_our_form
 from lstm_lower.keras.variables import VariableNames
+from lstm_lower.records import certificate
 
 
 @explained(arguments.told)
@@ -35,6 +45,7 @@ def from_keras(
     metrics: Any = None,
     training: bool = True,
     opset: int = 18,
+    check: bool = True,
 ) -> onnx.ModelProto:
     """Exports one step of a Keras 3 model on TensorFlow's backend, or of a tf-keras model.
 
@@ -60,6 +71,8 @@ def from_keras(
             its value on this batch alone. `None` takes the compiled model's, `()` none.
         training: whether layers behave as in training (dropout, batch statistics).
         opset: version of `ai.onnx`.
+        check: whether one update is compared with Keras' own from the same state, on a small batch in which indices
+            repeat: loss, weights and slots. The metadata record what was compared (`lstm_lower.certificate`).
 
     Returns:
         A model with inputs `x` and `y` (`x/<input>`, `y/<output>` where there are several; outputs without loss and
@@ -71,12 +84,13 @@ def from_keras(
 
     Raises:
         InvalidInputError: an argument is missing or does not fit.
-        UnsupportedOpError: a layer or op cannot be exported; it is named.
+        UnsupportedOpError: a layer or op cannot be exported; it is named. Or the step computes something else than
+            Keras; what differs is named.
     """
     arguments.check_backend()
     if what not in get_args(What):
         raise InvalidInputError(f"what requires one of {get_args(What)}, got {what!r}")
-    arguments.check(loss_weights, class_weight, training)
+    arguments.check(loss_weights, class_weight, training=training, check=check)
     if class_weight is not None and sample_weight is not False:
         raise InvalidInputError("class_weight requires a step without sample_weight, got both")
     given = Given(
@@ -88,7 +102,9 @@ def from_keras(
         step = legacy.step_of(model, given)
     else:
         step = _step(model, given)
-    made, _ = step.made(opset)
+    made, concrete = step.made(opset)
+    if check:
+        certificate.write(made, certification.certified(step, made, concrete))
     return ir.to_proto(made)
 
 
@@ -128,10 +144,15 @@ def _step(model: Any, given: Given) -> KerasStep:
         traced = TracedStep(model, taken, measure, rule, names, given, shown)
         evaluated = evaluation.of_objective(model, taken, measure)
     by_inputs = given.what == "input_gradient"
-    return KerasStep(
+    step = KerasStep(
         model, specs, traced, names, lambda: _traced_as_we_need(model), None if by_inputs else evaluated, slots, held,
-        shown,
+        shown, indices=operands.indices(model), classes=taken.classes(),
     )  # fmt: skip
+    if measure is not None and given.what == "train" and given.training:
+        other = optimizers.counterpart(model, given.optimizer, rule)
+        step.reference = keras_step.KerasOwnStep(model, taken, measure, other, given.class_weight)
+        step.reference_slots = other.variables
+    return step
 
 
 @contextlib.contextmanager

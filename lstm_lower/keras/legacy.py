@@ -5,9 +5,8 @@ While a step is traced, copies of its optimizers and metrics stand in the model,
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -21,6 +20,7 @@ from lstm_lower.keras.evaluation import Evaluation
 from lstm_lower.keras.operands import Declared, Operands
 from lstm_lower.keras.step import KerasStep
 from lstm_lower.keras.variables import VariableNames
+from lstm_lower.replacement import standing_in
 
 _OWN = ("train_step", "compute_loss", "compute_metrics", "get_metrics_result", "reset_metrics")
 
@@ -68,6 +68,8 @@ def step_of(model: Any, given: Given) -> KerasStep:
         slots,
         _rate(rule),
         step.shown,
+        indices=operands.indices(model),
+        classes=taken.classes(),
     )
 
 
@@ -284,7 +286,7 @@ class _Traced:
             return own_apply(rule, found, *args, **options)
 
         apply = {} if own_apply is None else {"apply_gradients": kept}
-        with _standing(model, self._held), _standing(rule, apply), tf.GradientTape() as tape:
+        with standing_in(model, self._held), standing_in(rule, apply), tf.GradientTape() as tape:
             tape.watch([x for x in given if x.dtype.is_floating])
             logs = own_steps.logs_of(model, "train_step", batch)
         self._watch_slots()
@@ -305,7 +307,7 @@ class _Traced:
             seen.append(y_pred)
             return type(model).compute_loss(model, x, y, y_pred, sample_weight)
 
-        with _standing(model, {**self._held, "compute_loss": kept}):
+        with standing_in(model, {**self._held, "compute_loss": kept}):
             logs = own_steps.logs_of(model, "test_step", self._batch(given), needs_loss=False)
             inputs = self._taken.packed_inputs(given[: len(self._taken.inputs)])
             if type(model).predict_step is not tf_keras.Model.predict_step:
@@ -342,19 +344,3 @@ class _Traced:
             self.shown |= {name: f"grad/{name}" for name in wanted}
         gradients = tape.gradient(loss, list(wanted.values()), unconnected_gradients="zero")
         return {f"grad/{name}": tf.convert_to_tensor(each) for name, each in zip(wanted, gradients, strict=True)}
-
-
-@contextlib.contextmanager
-def _standing(holder: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
-    """Attributes of an object for a while, past what Keras does when one is set."""
-    before = dict(vars(holder)) if attributes else {}
-    if attributes:
-        vars(holder).update(attributes)
-    try:
-        yield
-    finally:
-        for name in attributes:
-            if name in before:
-                vars(holder)[name] = before[name]
-            else:
-                del vars(holder)[name]

@@ -33,6 +33,11 @@ class Operands:
         """The inputs as the model is called with them."""
         return keras.tree.pack_sequence_as(self.input_structure, list(tensors))
 
+    def classes(self) -> int:
+        """How many classes each output tells apart at least, if it does."""
+        sizes = [output.shape[-1] for output in keras.tree.flatten(self.outputs) if len(output.shape)]
+        return min((size for size in sizes if size), default=2)
+
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
@@ -116,6 +121,12 @@ def packed(
     if len(output_names) != count:
         output_names = [str(number) for number in range(count)]
     return Operands(inputs, structure, outputs, output_names)
+
+
+def indices(model: Any) -> int:
+    """How many indices each Embedding of a model takes at least; 2 where it has none."""
+    layers = [layer for layer in model._flatten_layers() if type(layer).__name__ == "Embedding"]
+    return min((int(layer.input_dim) for layer in layers), default=2)
 
 
 def named(specs: Sequence[tf.TensorSpec], prefix: str, names: Sequence[str]) -> list[tf.TensorSpec]:

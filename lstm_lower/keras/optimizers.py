@@ -56,6 +56,21 @@ def resolve(model: keras.Model, optimizer: Any) -> Any:
     return rule
 
 
+def counterpart(model: keras.Model, optimizer: Any, rule: Any) -> Any:
+    """The optimizer that an exported step is compared with: the one that it was copied from, if it has trained.
+
+    Args:
+        model: the model.
+        optimizer: as for `resolve`.
+        rule: what `resolve` made.
+    """
+    found = optimizer if optimizer is not None else getattr(model, "optimizer", None)
+    trained = isinstance(found, keras.optimizers.Optimizer) and found.built and type(found) is type(rule)
+    if trained and [tuple(each.shape) for each in found.variables] == [tuple(each.shape) for each in rule.variables]:
+        return found
+    return resolve(model, optimizer)
+
+
 def tells_occurrences_apart(rule: Any) -> bool:
     """Whether an optimizer does anything else with the gradients of several occurrences of a row than with their sum.
 

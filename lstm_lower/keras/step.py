@@ -37,6 +37,10 @@ class KerasStep:
             traced.
         evaluation: what evaluates it, or `None`.
         tracing: how layers are traced: what holds meanwhile.
+        reference: Keras' own step, as `traced`, which the step is compared with; `None` where that is what is traced.
+        reference_slots: variables of the optimizer that this uses, in the order of `slots`.
+        indices: each integer below may be one in an input.
+        classes: each integer below may be one in a target.
     """
 
     model: Any
@@ -48,6 +52,10 @@ class KerasStep:
     slots: Sequence[Any] = ()
     rate: Any = None
     gradients: dict[str, str] = dataclasses.field(default_factory=dict)
+    reference: Traced | None = None
+    reference_slots: Sequence[Any] = ()
+    indices: int = 2
+    classes: int = 2
 
     def exported(self, traced: Traced, opset: int) -> tuple[ir.Model, Any]:
         """A function of flat tensors as a model, whose variables have their names, and what TensorFlow made of it."""
@@ -66,8 +74,11 @@ class KerasStep:
         finally:
             for variable, value in held:
                 variable.assign(value)
-        for variable in concrete.variables:
-            self.names.of(variable)
+        # In the order in which the function reads them, in which layers have their states; the set has none.
+        handles = {id(variable.handle): variable for variable in concrete.variables}
+        for outer, _ in concrete.graph.captures:
+            if id(outer) in handles:
+                self.names.of(handles[id(outer)])
         with contextlib.ExitStack() as renamed:
             for variable, name in self.names.all():
                 renamed.enter_context(replaced(variable, "_handle_name", f"{name}:0"))
