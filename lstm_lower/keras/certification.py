@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -87,7 +87,8 @@ class _Beside:
 
     def __init__(self, step: KerasStep, model: ir.Model, concrete: Any, random: set[str]) -> None:
         self._step, self._model = step, model
-        self._run: Callable[..., Any] = concrete if step.reference is None else _fresh(step.reference)
+        # Traced for the sizes of the batch.
+        self._run: Any = concrete if step.reference is None else tf.function(step.reference, autograph=False)
         self._pairs = training_state.read(model).pairs
         self._outputs = {str(value.name) for value in model.graph.outputs} - random
         self._variables = {name: variable for variable, name in step.names.all()}
@@ -145,7 +146,7 @@ class _Beside:
             return rng.random(shape) < 0.5
         is_input = str(spec.name).partition("/")[0] == "x"
         if kind in "iu":
-            found = rng.integers(0, min(_INDICES, self._step.indices if is_input else self._step.classes), shape)
+            found: Array = rng.integers(0, min(_INDICES, self._step.indices if is_input else self._step.classes), shape)
         elif is_input:
             found = rng.standard_normal(shape)
         else:
@@ -174,7 +175,7 @@ class _Beside:
         """What the exported step makes of them."""
         feeds = {str(spec.name): array for spec, array in zip(self._step.specs, batch, strict=True)}
         state = training_state.read(self._model)
-        feeds |= {pair.input: values[pair.variable] for pair in state.pairs if pair.variable in values}
+        feeds |= {pair.input: values[str(pair.variable)] for pair in state.pairs if pair.variable in values}
         results = self._ran(feeds)
         found = {name: each for name, each in results.items() if name not in {pair.output for pair in state.pairs}}
         return {
@@ -200,8 +201,3 @@ class _Beside:
             return dict(zip(outputs, session.run(outputs, given), strict=True))
         except Exception as error:
             raise NotComparedError(f"onnxruntime fails with {first_line(error)}") from error
-
-
-def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of TensorFlow that is traced for the sizes of its arguments."""
-    return tf.function(function, autograph=False)

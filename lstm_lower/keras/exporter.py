@@ -146,7 +146,7 @@ def _step(model: Any, given: Given) -> KerasStep:
     by_inputs = given.what == "input_gradient"
     step = KerasStep(
         model, specs, traced, names, lambda: _traced_as_we_need(model), None if by_inputs else evaluated, slots, held,
-        shown, indices=operands.indices(model), classes=taken.classes(),
+        shown, one_batch=not own, indices=operands.indices(model), classes=taken.classes(),
     )  # fmt: skip
     if measure is not None and given.what == "train" and given.training:
         other = optimizers.counterpart(model, given.optimizer, rule)

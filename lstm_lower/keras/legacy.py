@@ -68,6 +68,7 @@ def step_of(model: Any, given: Given) -> KerasStep:
         slots,
         _rate(rule),
         step.shown,
+        one_batch=not own,
         indices=operands.indices(model),
         classes=taken.classes(),
     )

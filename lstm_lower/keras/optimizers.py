@@ -65,8 +65,11 @@ def counterpart(model: keras.Model, optimizer: Any, rule: Any) -> Any:
         rule: what `resolve` made.
     """
     found = optimizer if optimizer is not None else getattr(model, "optimizer", None)
-    trained = isinstance(found, keras.optimizers.Optimizer) and found.built and type(found) is type(rule)
-    if trained and [tuple(each.shape) for each in found.variables] == [tuple(each.shape) for each in rule.variables]:
+    if not isinstance(found, keras.optimizers.Optimizer) or type(found) is not type(rule):
+        return resolve(model, optimizer)
+    if found.built and [tuple(each.shape) for each in found.variables] == [
+        tuple(each.shape) for each in rule.variables
+    ]:
         return found
     return resolve(model, optimizer)
 

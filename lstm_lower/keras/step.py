@@ -37,6 +37,8 @@ class KerasStep:
             traced.
         evaluation: what evaluates it, or `None`.
         tracing: how layers are traced: what holds meanwhile.
+        one_batch: whether the open first axes of all specs are one size, as `model.fit` has it; a step of one's own may
+            take others.
         reference: Keras' own step, as `traced`, which the step is compared with; `None` where that is what is traced.
         reference_slots: variables of the optimizer that this uses, in the order of `slots`.
         indices: each integer below may be one in an input.
@@ -52,6 +54,7 @@ class KerasStep:
     slots: Sequence[Any] = ()
     rate: Any = None
     gradients: dict[str, str] = dataclasses.field(default_factory=dict)
+    one_batch: bool = True
     reference: Traced | None = None
     reference_slots: Sequence[Any] = ()
     indices: int = 2
@@ -82,9 +85,13 @@ class KerasStep:
         with contextlib.ExitStack() as renamed:
             for variable, name in self.names.all():
                 renamed.enter_context(replaced(variable, "_handle_name", f"{name}:0"))
-            model = ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset))
+            model = ir.from_proto(from_tensorflow(concrete, weights="inputs", opset=opset, shapes=self._shapes()))
         _drop_unread_state(model, results)
         return model, concrete
+
+    def _shapes(self) -> dict[str, list[int | str | None]]:
+        ranked = [spec for spec in self.specs if self.one_batch and spec.shape.rank and spec.shape[0] is None]
+        return {spec.name: ["batch", *spec.shape[1:]] for spec in ranked}
 
     def made(self, opset: int) -> tuple[ir.Model, Any]:
         """The step as a model with everything that is recorded of it, and what TensorFlow made of it."""

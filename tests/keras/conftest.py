@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import pytest
@@ -11,5 +12,7 @@ import lstm_lower as ll
 
 @pytest.fixture(autouse=True)
 def _unchecked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "certified" not in request.keywords and hasattr(ll, "from_keras"):
+    if request.path.stem == "test_certificate":
+        return
+    with contextlib.suppress(ll.InvalidInputError):  # without TensorFlow these tests are skipped
         monkeypatch.setattr(ll, "from_keras", functools.partial(ll.from_keras, check=False))
