@@ -143,9 +143,10 @@ def name_outputs_of_calls(model: ir.Model) -> bool:
         if function is not None:
             node.resize_outputs(max(len(node.outputs), len(function.outputs)))
             unnamed += [value for value in node.outputs if not value.name]
-    names = Names.of(model) if unnamed else None
-    for value in unnamed if names is not None else ():
-        value.name = names.fresh("unread")
+    if unnamed:
+        names = Names.of(model)
+        for value in unnamed:
+            value.name = names.fresh("unread")
     return bool(unnamed)
 
 
