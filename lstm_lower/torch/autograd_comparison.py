@@ -131,6 +131,8 @@ class _Beside:
         self._inputs = [_varied(x) for x in made.operands.tensors]
         self._variation = Variation(made.module, made.step)
         self._draws: GivenDraws | None = None
+        # Whether the step has drawn as often as the module.
+        self._matched = False
         # Parameters by the names that the step has for them.
         named = {made.names.get(id(x), ""): x for x in made.module.parameters()}
         self._parameters: dict[str, Tensor] = {name: x for name, x in named.items() if name in made.trained}
@@ -153,7 +155,7 @@ class _Beside:
             for plan in PLANS:
                 self._draws = GivenDraws(plan)
                 comparison = self._comparison(session, told)
-                if not comparison.differences or (plan is BY_SHAPE and self._draws.matched and not self._narrow):
+                if not comparison.differences or (plan is BY_SHAPE and self._matched and not self._narrow):
                     break
             return comparison
 
@@ -222,6 +224,9 @@ class _Beside:
     def _run(self) -> Iterator[tuple[dict[str, Tensor], Tensor, Mapping[str, Tensor]]]:
         """Outputs and loss of the module, and what gradients are taken of."""
         inputs = [x.detach().clone() for x in self._inputs]
+        if self._draws is not None:
+            # Each run draws the same.
+            self._draws = GivenDraws(self._draws.plan)
         wanted: dict[str, Tensor] = self._parameters if self._made.what in ("train", "gradients") else {}
         if self._made.what == "input_gradient":
             wanted = {
@@ -295,7 +300,7 @@ class _Beside:
             raise NotComparedError(f"onnxruntime fails with {first_line(error)}") from error
         if self._draws is not None:
             shapes = [results[name] for name in wanted[len(self._made.step.graph.outputs) :]]
-            self._draws.matched = told and [len(x) for x in shapes] == [len(x) for x in self._draws.shapes]
+            self._matched = told and [len(x) for x in shapes] == [len(x) for x in self._draws.shapes]
         gradients = {name.removeprefix("grad/"): x for name, x in results.items() if name.startswith("grad/")}
         return {
             "loss": {"loss": results[str(self._state.loss)].reshape(())},
@@ -410,8 +415,12 @@ def _weights_kept(step: nn.Module) -> Iterator[None]:
     """Undoes what a module changes of its parameters, and computes nothing twice for the sake of memory."""
     kept = [(x, x.detach().clone()) for x in step.parameters() if not x.requires_grad]
     plain = staticmethod(lambda function, _preserve, *operands: function(*operands))
+    module: Any = torch.utils.checkpoint
     try:
-        with replaced(torch.utils.checkpoint.CheckpointFunction, "apply", plain):
+        with (
+            replaced(module.CheckpointFunction, "apply", plain),
+            replaced(module, "_checkpoint_without_reentrant_generator", lambda *_, **__: iter([None])),
+        ):
             yield
     finally:
         for x, values in kept:

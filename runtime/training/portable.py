@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime.training import checkpoint, modules, weights
 from lstm_lower.runtime.training.holdings import ModuleHoldings
@@ -63,7 +64,14 @@ class Portable(abc.ABC):
             InvalidInputError: a name of the state is missing or one is unknown, a value differs in dtype or shape, or
                 from the constant that the step has instead of a state; nothing is changed.
         """
-        self.put_state(self._module.state_of(values, {pair.input for pair in self.state.pairs}))
+        names = [pair.input for pair in self.state.pairs]
+        found = self._module.state_of(values, set(names))
+        if missing := [name for name in names if name not in found]:
+            raise InvalidInputError(
+                f"state requires the {len(names)} values {some(names)}, got none of '{missing[0]}'; "
+                "load_state_dict(trainer.state_dict() | values) leaves what is missing as it is"
+            )
+        self.put_state(found)
 
     def weights(self) -> dict[str, Array]:
         """Weights and what layers keep, by the names of the framework, without the optimizer's state.

@@ -150,6 +150,7 @@ class Odd(nn.Module):
             y = (y - y.detach()).relu() + y
         if self.kind == "checkpoint":
             y = torch.utils.checkpoint.checkpoint(self.a, y, use_reentrant=True)
+            y = torch.utils.checkpoint.checkpoint(lambda z: self.drop(z.tanh()), y, use_reentrant=False)
         return self.b(y)
 
 
