@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from lstm_lower.errors import shown
 from lstm_lower.graph.form import node_label
 
 
@@ -19,7 +20,7 @@ class Refusal:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.pass_name}: {self.where}: {self.reason}"
+        return shown(f"{self.pass_name}: {self.where}: {self.reason}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, shown
 from lstm_lower.extras import needed_by
 from lstm_lower.pictures import BLUE, INK, ORANGE, PALE, picture
 
@@ -66,4 +66,4 @@ def draw(found: Bench, path: Path, title: str) -> None:
         axes.set_xlabel(
             f"milliseconds a run, {threads}; lower is better; bar: fastest run, thin line: up to the median"
         )
-        axes.set_title(title)
+        axes.set_title(shown(title), parse_math=False)

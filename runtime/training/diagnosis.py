@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 
+from lstm_lower.errors import shown
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.emit import Emitter, Workspace
@@ -50,9 +51,9 @@ class NonFinite:
 
     def __str__(self) -> str:
         if self.op_type is None:
-            return f"'{self.value}' holds {self.kind} before the step"
+            return shown(f"'{self.value}' holds {self.kind} before the step")
         where = "".join(f" in step {step} of its loop" for step in reversed(self.steps))
-        return f"{self.op_type} '{self.node}' makes the first {self.kind}, in '{self.value}'{where}"
+        return shown(f"{self.op_type} '{self.node}' makes the first {self.kind}, in '{self.value}'{where}")
 
 
 def first_nonfinite(step: ir.Model, feeds: Mapping[str, Array]) -> NonFinite | None:

@@ -40,16 +40,16 @@ def summary(
     groups: dict[str, list[str]] = {}
     for name, reader in _readers(model.graph, weights).items():
         groups.setdefault(reader, []).append(f"{name} {list(values[name].shape)}")
-    listed = "".join(f"\n        {reader}: {some(names, most=12)}" for reader, names in groups.items())
+    listed = "".join(f"\n        {shown(reader)}: {some(names, most=12)}" for reader, names in groups.items())
     rows = {
-        "inputs": ", ".join(f"{value.name} {signature(value)}" for value in inputs) or "none",
-        "loss": state.loss or "none",
-        "metrics": ", ".join(metrics) or "none",
+        "inputs": ", ".join(shown(f"{value.name} {signature(value)}") for value in inputs) or "none",
+        "loss": shown(state.loss or "none"),
+        "metrics": ", ".join(map(shown, metrics)) or "none",
         "state": f"{len(values)} values of {_bytes(values.values())}",
         "weights": f"{len(weights)} of {_bytes(values[name] for name in weights)}{listed}" if weights else "none",
         **now,
     }
-    return "Trainer(" + "".join(f"\n    {name}: {shown(str(value))}" for name, value in rows.items()) + "\n)"
+    return "Trainer(" + "".join(f"\n    {name}: {value}" for name, value in rows.items()) + "\n)"
 
 
 def _readers(graph: ir.Graph, names: Sequence[str]) -> dict[str, str]:
