@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -10,13 +11,17 @@ import keras
 import onnx_ir as ir
 import tensorflow as tf
 
-from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.errors import LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.keras import own_steps
 from lstm_lower.keras.objective import Objective
 from lstm_lower.keras.operands import Operands
 from lstm_lower.passes.training import evaluation
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import TrainingState
+
+
+class LeftOutMetricWarning(LstmLowerWarning):
+    """Metrics that evaluating batch by batch cannot compute."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +31,13 @@ class Evaluation:
     Attributes:
         run: flat tensors to the model's predictions, in any structure, and its loss and metrics by name.
         output_names: a name per prediction, flat.
+        metrics: the metrics themselves, once they have measured.
         own: whether a `test_step` or loss of the model's own measures, which may take what the step does not.
     """
 
     run: Callable[[Sequence[tf.Tensor]], tuple[Any, Mapping[str, tf.Tensor]]]
     output_names: Sequence[str]
+    metrics: Callable[[], Sequence[Any]]
     own: bool
 
     def record(self, step: ir.Model, exported: Callable[[Callable[..., dict[str, Any]]], ir.Model]) -> None:
@@ -41,11 +48,13 @@ class Evaluation:
             exported: makes a model of a function of flat tensors.
         """
         names: dict[str, str] = {}
+        left_out: dict[str, None] = {}
         inputs = {str(value.name) for value in step.graph.inputs}
 
         def traced(*given: tf.Tensor) -> dict[str, tf.Tensor]:
             predictions, found = self.run(given)
-            measured = dict(found)
+            left_out.update(dict.fromkeys(_no_means(found, self.metrics())))
+            measured = {name: value for name, value in found.items() if name not in left_out}
             flat = keras.tree.flatten(predictions)
             own = self.output_names if len(self.output_names) == len(flat) else [str(n) for n in range(len(flat))]
             for name, prediction in zip(own, flat, strict=True):
@@ -64,11 +73,34 @@ class Evaluation:
             if not self.own:
                 raise
             return
+        if left_out:
+            warnings.warn(
+                f"evaluate leaves out the metrics {some(list(left_out))}, which over several batches are no means of "
+                "the batches' values: update_state of the metric with what trainer.predict returns computes them",
+                LeftOutMetricWarning,
+                stacklevel=5,
+            )
         pairs = training_state.read(model).pairs
         has_loss = any(value.name == "loss" for value in model.graph.outputs)
         training_state.write(model, TrainingState(pairs, "loss" if has_loss else None))
         # A `test_step` calls the model once more, so that states would move twice.
         evaluation.record(step, model, list(names.values()), moving=not self.own)
+
+
+def _no_means(measured: Collection[str], metrics: Sequence[Any]) -> list[str]:
+    """What of results by name belongs to metrics that make something else of all samples than a mean."""
+    flat = [each for metric in metrics for each in (getattr(metric, "metrics", None) or [metric])]
+    others = [str(metric.name) for metric in flat if not _is_mean(metric)]
+    # Of several outputs, a name begins with the output's.
+    return [name for name in measured if any(name == each or name.endswith(f"_{each}") for each in others)]
+
+
+def _is_mean(metric: Any) -> bool:
+    """Whether a metric is a sum over samples, divided by their number or weight."""
+    kinds = type(metric).__mro__
+    result = next((kind.__name__ for kind in kinds if "result" in vars(kind)), "")
+    # In tf-keras, sums have the same base.
+    return "Mean" in {kind.__name__ for kind in kinds} and result in ("Mean", "Reduce")
 
 
 def of_objective(model: keras.Model, operands: Operands, measure: Objective) -> Evaluation:
@@ -82,7 +114,7 @@ def of_objective(model: keras.Model, operands: Operands, measure: Objective) -> 
         value, results = measure(expected, predictions, rest.pop() if rest else None)
         return predictions, {"loss": with_penalties(value, model)} | results
 
-    return Evaluation(run, operands.output_names, own=False)
+    return Evaluation(run, operands.output_names, measure.trackers, own=False)
 
 
 def of_own_step(model: keras.Model, operands: Operands, targets: Sequence[tf.TensorSpec]) -> Evaluation:
@@ -92,7 +124,7 @@ def of_own_step(model: keras.Model, operands: Operands, targets: Sequence[tf.Ten
         predictions = called(model, operands.packed_inputs(given[: len(operands.inputs)]), training=False)
         return predictions, own_steps.evaluation_of(model, operands, targets, given)
 
-    return Evaluation(run, operands.output_names, own=True)
+    return Evaluation(run, operands.output_names, lambda: model.metrics, own=True)
 
 
 def _name(name: str, taken: Collection[str]) -> str:

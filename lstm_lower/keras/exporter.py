@@ -124,7 +124,7 @@ def _step(model: Any, given: Given) -> KerasStep:
     losses = objective.losses_by_output(loss, taken.output_names)
     targets = operands.target_specs(taken, given.target_spec, losses) if has_targets else []
     metrics = _metrics(model, given.metrics)
-    measure = None if own else objective.Objective(taken, targets, loss, loss_weights, metrics)
+    measure = None if own else objective.Objective(taken, targets, loss, loss_weights, *metrics)
     if measure is not None:
         targets = [spec for spec, used in zip(targets, measure.used, strict=True) if used]
     weight = operands.weight_spec(given.sample_weight)
@@ -184,8 +184,9 @@ def _loss(model: keras.Model, loss: Any, weights: Any, *, required: bool) -> tup
     return compiled._user_loss, compiled._user_loss_weights if weights is None else weights
 
 
-def _metrics(model: keras.Model, metrics: Any) -> Any:
+def _metrics(model: keras.Model, metrics: Any) -> tuple[Any, Any]:
+    """Metrics, and those that heed the weights of samples."""
     if metrics is not None:
-        return metrics
+        return metrics, None
     compiled = getattr(model, "_compile_metrics", None)
-    return None if compiled is None else compiled._user_metrics
+    return (None, None) if compiled is None else (compiled._user_metrics, compiled._user_weighted_metrics)

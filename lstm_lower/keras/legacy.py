@@ -56,7 +56,7 @@ def step_of(model: Any, given: Given) -> KerasStep:
     slots = [variable for each in rules for variable in _variables(each)]
     names = VariableNames([*model.weights, *model.variables, *slots])
     step.names = names
-    evaluation = Evaluation(step.evaluated, taken.output_names, own)
+    evaluation = Evaluation(step.evaluated, taken.output_names, step.metrics, own)
     generators = legacy_tracing.Generators()
     return KerasStep(
         model,
@@ -299,6 +299,11 @@ class _Traced:
             # The updates of single rows, or of a scaled loss, read other gradients than those among the outputs.
             self.shown |= {name: f"grad/{name}" for name, each in shown.items() if tf.is_tensor(each)}
         return logs | {f"grad/{name}": tf.identity(tf.convert_to_tensor(each)) for name, each in shown.items()}
+
+    def metrics(self) -> list[Any]:
+        """All metrics of the model as it is traced."""
+        with standing_in(self._model, self._held):
+            return list(self._model.metrics)
 
     def evaluated(self, given: Sequence[tf.Tensor]) -> tuple[Any, Mapping[str, tf.Tensor]]:
         """The model's predictions, and what its `test_step` measures of them."""

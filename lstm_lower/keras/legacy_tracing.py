@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import weights_broadcast_ops
 from tf_keras.src import backend
 
 from lstm_lower.replacement import replaced
@@ -59,7 +60,9 @@ def as_loops(model: Any, generators: Generators) -> Iterator[None]:
             choices.append((layer, name, vars(layer)[name]))
             vars(layer)[name] = _CHOICES[name]
     try:
-        with replaced(kind, "_maybe_init", stateful):
+        # A check alone, with operations on sets.
+        unchecked = replaced(weights_broadcast_ops, "assert_broadcastable", lambda *_: tf.no_op())
+        with replaced(kind, "_maybe_init", stateful), unchecked:
             yield
     finally:
         for layer, name, value in choices:

@@ -33,7 +33,13 @@ class Objective:
     """
 
     def __init__(
-        self, operands: Operands, targets: Sequence[tf.TensorSpec], loss: Any, loss_weights: Any, metrics: Any
+        self,
+        operands: Operands,
+        targets: Sequence[tf.TensorSpec],
+        loss: Any,
+        loss_weights: Any,
+        metrics: Any,
+        weighted_metrics: Any = None,
     ) -> None:
         """Resolves names.
 
@@ -43,6 +49,7 @@ class Objective:
             loss: as `model.compile` takes it.
             loss_weights: the same.
             metrics: the same, or functions of targets and predictions by name.
+            weighted_metrics: the same; they heed the weights of samples.
 
         Raises:
             InvalidInputError: Keras refuses it.
@@ -56,12 +63,16 @@ class Objective:
             self.loss.build(y_true, operands.outputs)
         self._metrics = None
         with _fitting("metrics requires", names):
-            if metrics:
-                self._metrics = CompileMetrics(_by_name(metrics, names), None, output_names=names)
+            if metrics or weighted_metrics:
+                self._metrics = CompileMetrics(_by_name(metrics, names), weighted_metrics, output_names=names)
                 self._metrics.build(y_true, operands.outputs)
         trackers = [*self.loss.metrics, *(self._metrics.metrics if self._metrics is not None else [])]
         self._first = [(variable, variable.numpy()) for tracker in trackers for variable in tracker.variables]
         self.used = self._used(len(targets))
+
+    def trackers(self) -> list[Any]:
+        """The metrics themselves."""
+        return [] if self._metrics is None else list(self._metrics.metrics)
 
     def _used(self, count: int) -> list[bool]:
         """By trying: numbers in place of outputs show where each loss leads."""
@@ -72,8 +83,9 @@ class Objective:
             for key in part.path:
                 found = found[key] if isinstance(found, (list, tuple, Mapping)) else found
             reached |= set(keras.tree.flatten(found))
-        measured = self._metrics._flat_metrics if self._metrics is not None else []
-        reached |= {number for number, metric in enumerate(measured) if metric is not None}
+        if self._metrics is not None:
+            for measured in (self._metrics._flat_metrics, self._metrics._flat_weighted_metrics):
+                reached |= {number for number, metric in enumerate(measured) if metric is not None}
         return [number in reached for number in range(count)]
 
     def __call__(self, targets: Sequence[Any], predictions: Any, weight: Any) -> tuple[Any, dict[str, Any]]:
@@ -99,7 +111,7 @@ class Objective:
             results = {tracker.name: tracker.result() for tracker in self.loss.metrics}
             if self._metrics is not None:
                 try:
-                    self._metrics.update_state(y_true, predictions)
+                    self._metrics.update_state(y_true, predictions, weight)
                     results |= self._metrics.result()
                 except ValueError as error:
                     raise InvalidInputError(

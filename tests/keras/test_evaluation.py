@@ -10,6 +10,7 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.keras.evaluation import LeftOutMetricWarning
 from lstm_lower.passes.training.evaluation import evaluation_of, predictions_of
 from lstm_lower.records import model_files
 
@@ -173,3 +174,25 @@ def test_model_with_a_step_of_its_own() -> None:
     np.testing.assert_allclose(made["loss"], model.evaluate(x, y, verbose=0), rtol=1e-5)
     (name,) = made["predictions"]
     np.testing.assert_allclose(made[name], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_metrics_that_are_no_means_are_left_out_by_name(package: str) -> None:
+    """Means of AUC and the like over batches are other numbers than those of the whole set."""
+    made = pytest.importorskip(package)
+    made.utils.set_random_seed(0)
+    model = made.Sequential([made.Input((3,)), made.layers.Dense(1, activation="sigmoid")])
+    metrics = [made.metrics.AUC(name="auc"), made.metrics.RootMeanSquaredError(name="root"), "mae"]
+    model.compile("sgd", "mse", metrics=metrics, weighted_metrics=["mse"], run_eagerly=True)
+    with pytest.warns(LeftOutMetricWarning, match="leaves out the metrics auc, root"):
+        step = ll.from_keras(model, sample_weight=True)
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal((8, 3), np.float32), (random.random((8, 1)) < 0.4).astype(np.float32)
+    weight = np.linspace(0, 2, 8, dtype=np.float32)
+    wanted = model.evaluate(x, y, sample_weight=weight, verbose=0, return_dict=True)
+    trainer = ll.Trainer(step)
+    scores = trainer.evaluate({"x": x, "y": y, "sample_weight": weight}, batch_size=8)
+    assert scores == pytest.approx({name: float(wanted[name]) for name in scores}, rel=1e-5)
+    assert len(scores) == 3
+    assert {"auc", "root"} <= set(trainer.outputs)
