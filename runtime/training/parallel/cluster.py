@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import ipaddress
 import logging
 import os
@@ -116,11 +117,9 @@ def _check_reach(ray: Any, *, own: bool) -> None:
 
 def _asks_for_tokens() -> bool:
     """Whether Ray asks for tokens in this process, and in the daemons that started it."""
-    try:
-        from ray._raylet import AuthenticationMode, get_authentication_mode
-    except ImportError:  # older than tokens
-        return False
-    return bool(get_authentication_mode() == AuthenticationMode.TOKEN)
+    core: Any = importlib.import_module("ray._raylet")
+    mode = getattr(core, "get_authentication_mode", None)  # older versions have no tokens
+    return mode is not None and bool(mode() == core.AuthenticationMode.TOKEN)
 
 
 def dead_daemon(ray: Any) -> str | None:
