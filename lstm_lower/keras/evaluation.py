@@ -11,7 +11,7 @@ import keras
 import onnx_ir as ir
 import tensorflow as tf
 
-from lstm_lower.errors import LstmLowerWarning, UnsupportedOpError, some
+from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.keras import own_steps
 from lstm_lower.keras.objective import Objective
 from lstm_lower.keras.operands import Operands
@@ -140,8 +140,19 @@ def called(model: keras.Model, inputs: Any, *, training: bool) -> Any:
     return model(inputs, training=training) if model._call_has_training_arg else model(inputs)
 
 
-def with_penalties(loss: tf.Tensor, model: keras.Model) -> tf.Tensor:
-    """A loss and what the model's layers add to it."""
+def with_penalties(loss: tf.Tensor | None, model: keras.Model) -> tf.Tensor:
+    """A loss, if there is one, and what the model's layers add to it.
+
+    Raises:
+        InvalidInputError: there is neither.
+    """
+    if loss is None:
+        if not model.losses:
+            raise InvalidInputError(
+                "loss requires a name, a Keras loss or a function, got none, and neither has the model one, nor do its "
+                "layers add any"
+            )
+        loss = tf.zeros([], model.losses[0].dtype)
     for extra in model.losses:
         loss += tf.cast(tf.reduce_sum(extra), loss.dtype)
     return loss

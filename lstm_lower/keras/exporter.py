@@ -55,7 +55,8 @@ def from_keras(
     Args:
         model: a built model.
         loss: as `model.compile` takes it: a name, Keras loss or function of targets and predictions, or a list or
-            dictionary of them for several outputs; `None` takes the compiled model's.
+            dictionary of them for several outputs; `None` takes the compiled model's, and is enough where layers add a
+            loss (`add_loss`). Of a model with a `train_step` of its own, the key of its loss among what that returns.
         optimizer: name or Keras optimizer, for `train`; `None` takes the compiled model's. The slots of an optimizer
             that has already trained this model keep their values.
         input_spec: a `tf.TensorSpec`, or several in order or by name of input; `None` for the model's own.
@@ -118,9 +119,9 @@ def _step(model: Any, given: Given) -> KerasStep:
     own = own_steps.is_own(model)
     if own:
         own_steps.check(model, given)
-    loss, loss_weights = _loss(model, given.loss, given.loss_weights, required=not own)
+    loss, loss_weights = _loss(model, None if own else given.loss, given.loss_weights)
     taken = operands.of(model, given.input_spec)
-    has_targets = loss is not None or given.target_spec is not None
+    has_targets = not own or loss is not None or given.target_spec is not None
     losses = objective.losses_by_output(loss, taken.output_names)
     targets = operands.target_specs(taken, given.target_spec, losses) if has_targets else []
     metrics = _metrics(model, given.metrics)
@@ -138,7 +139,7 @@ def _step(model: Any, given: Given) -> KerasStep:
     held = rate if isinstance(rate, keras.Variable) else None
     shown: dict[str, str] = {}
     if measure is None:
-        traced = own_steps.step_of(model, rule, taken, targets, weight)
+        traced = own_steps.step_of(model, rule, taken, targets, weight, given.loss)
         evaluated = evaluation.of_own_step(model, taken, targets)
     else:
         traced = TracedStep(model, taken, measure, rule, names, given, shown)
@@ -172,15 +173,11 @@ def _check(model: keras.Model) -> None:
             )
 
 
-def _loss(model: keras.Model, loss: Any, weights: Any, *, required: bool) -> tuple[Any, Any]:
-    """The loss and the weights of several outputs' losses."""
-    if loss is not None:
-        return loss, weights
+def _loss(model: keras.Model, loss: Any, weights: Any) -> tuple[Any, Any]:
+    """The loss and the weights of several outputs' losses; `None` where layers add all there is."""
     compiled = getattr(model, "_compile_loss", None)
-    if compiled is None and required:
-        raise InvalidInputError("loss requires a name, a Keras loss or a function, got none, and the model has none")
-    if compiled is None:
-        return None, None
+    if loss is not None or compiled is None:
+        return loss or None, weights
     return compiled._user_loss, compiled._user_loss_weights if weights is None else weights
 
 

@@ -168,7 +168,8 @@ def _held(model: Any, given: Given) -> dict[str, Any]:
     for rule in held.values():
         _build(rule, model)
     compiled = model.compiled_loss
-    loss = model.loss if given.loss is None and compiled is not None else given.loss
+    own = type(model).train_step is not tf_keras.Model.train_step
+    loss = model.loss if (given.loss is None or own) and compiled is not None else given.loss
     weights = given.loss_weights
     if given.loss is None and weights is None and compiled is not None:
         weights = compiled._user_loss_weights
@@ -273,6 +274,9 @@ class _Traced:
     ) -> None:
         self._model, self._given, self._taken, self._used, self._held = model, given, taken, used, held
         self.shown: dict[str, str] = {}
+        # A step of its own may call its loss otherwise.
+        own = type(model).train_step is not tf_keras.Model.train_step
+        self._key = given.loss if own and isinstance(given.loss, str) else None
 
     def __call__(self, *given: tf.Tensor) -> dict[str, Any]:
         """Loss, metrics and gradients."""
@@ -289,7 +293,7 @@ class _Traced:
         apply = {} if own_apply is None else {"apply_gradients": kept}
         with standing_in(model, self._held), standing_in(rule, apply), tf.GradientTape() as tape:
             tape.watch([x for x in given if x.dtype.is_floating])
-            logs = own_steps.logs_of(model, "train_step", batch)
+            logs = own_steps.logs_of(model, "train_step", batch, loss=self._key)
         self._watch_slots()
         if isinstance(rule, _LossAlone):
             return logs | self._gradients(tape, rule.loss, given)

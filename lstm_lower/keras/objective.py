@@ -28,7 +28,7 @@ class Objective:
     """Loss and metrics of a model; metrics are those of one batch alone.
 
     Attributes:
-        loss: Keras' own form of all losses and their weights.
+        loss: Keras' own form of all losses and their weights; `None` where layers add all there is.
         used: per output, whether a loss or a metric looks at it, so that it needs a target.
     """
 
@@ -59,14 +59,15 @@ class Objective:
         symbols = [keras.KerasTensor(spec.shape, spec.dtype.name) for spec in targets]
         y_true = keras.tree.pack_sequence_as(operands.outputs, symbols)
         with _fitting("loss and loss_weights require", names):
-            self.loss = CompileLoss(loss, loss_weights, output_names=names)
-            self.loss.build(y_true, operands.outputs)
+            self.loss = None if loss is None else CompileLoss(loss, loss_weights, output_names=names)
+            if self.loss is not None:
+                self.loss.build(y_true, operands.outputs)
         self._metrics = None
         with _fitting("metrics requires", names):
             if metrics or weighted_metrics:
                 self._metrics = CompileMetrics(_by_name(metrics, names), weighted_metrics, output_names=names)
                 self._metrics.build(y_true, operands.outputs)
-        trackers = [*self.loss.metrics, *(self._metrics.metrics if self._metrics is not None else [])]
+        trackers = [*(self.loss.metrics if self.loss is not None else []), *self.trackers()]
         self._first = [(variable, variable.numpy()) for tracker in trackers for variable in tracker.variables]
         self.used = self._used(len(targets))
 
@@ -78,7 +79,7 @@ class Objective:
         """By trying: numbers in place of outputs show where each loss leads."""
         numbers = keras.tree.pack_sequence_as(self._structure, list(range(count)))
         reached = set()
-        for part in self.loss._flat_losses:
+        for part in self.loss._flat_losses if self.loss is not None else []:
             found = numbers
             for key in part.path:
                 found = found[key] if isinstance(found, (list, tuple, Mapping)) else found
@@ -107,8 +108,8 @@ class Objective:
         first = [(variable, tf.constant(value)) for variable, value in self._first]
         with keras.StatelessScope(state_mapping=first):
             with _fitting("loss, target_spec and sample_weight require", self._names):
-                loss = self.loss(y_true, predictions, weight)
-            results = {tracker.name: tracker.result() for tracker in self.loss.metrics}
+                loss = None if self.loss is None else self.loss(y_true, predictions, weight)
+            results = {each.name: each.result() for each in (self.loss.metrics if self.loss is not None else [])}
             if self._metrics is not None:
                 try:
                     self._metrics.update_state(y_true, predictions, weight)

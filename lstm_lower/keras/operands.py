@@ -202,10 +202,10 @@ def target_specs(operands: Operands, given: Any, losses: Sequence[Any]) -> list[
 
 
 def _derived(output: Any, loss: Any) -> tf.TensorSpec:
-    """Class numbers for losses that are called sparse; else what the output looks like."""
+    """Class numbers for losses that are called sparse, and for Circle; else what the output looks like."""
     name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
     shape = tuple(output.shape)
-    if "sparse" in str(name).lower():
+    if "sparse" in str(name).lower() or str(name).lower() == "circle":
         return tf.TensorSpec(shape[:-1], tf.int64)
     return tf.TensorSpec(shape, tf.float32)
 

@@ -9,11 +9,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lstm_lower.errors import InvalidInputError
+from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.keras.arguments import Given
 from lstm_lower.keras.operands import Operands
 
-_UNHEEDED = ("loss", "loss_weights", "metrics", "class_weight")
+_UNHEEDED = ("loss_weights", "metrics", "class_weight")
 
 
 def is_own(model: keras.Model) -> bool:
@@ -28,6 +28,8 @@ def check(model: Any, given: Given) -> None:
         InvalidInputError: an argument is given that only a step of Keras' own follows, or no training step is wanted.
     """
     unheeded = [name for name in _UNHEEDED if getattr(given, name) is not None]
+    if given.loss is not None and not isinstance(given.loss, str):
+        unheeded.insert(0, "loss")
     if not given.training:
         unheeded.append("training")
     if unheeded:
@@ -43,7 +45,12 @@ def check(model: Any, given: Given) -> None:
 
 
 def step_of(
-    model: keras.Model, rule: Any, operands: Operands, targets: Sequence[tf.TensorSpec], weight: tf.TensorSpec | None
+    model: keras.Model,
+    rule: Any,
+    operands: Operands,
+    targets: Sequence[tf.TensorSpec],
+    weight: tf.TensorSpec | None,
+    loss: str | None = None,
 ) -> Callable[..., dict[str, Any]]:
     """The model's `train_step` as a function of flat tensors.
 
@@ -53,6 +60,7 @@ def step_of(
         operands: of the model.
         targets: specs of the targets; none for a model that is trained on inputs alone.
         weight: spec of the samples' weights, or `None`.
+        loss: which key of what the step returns is the loss; `None` for `loss`.
     """
     with _optimizer(model, rule):
         specs = [*operands.inputs, *targets, *([weight] if weight is not None else [])]
@@ -60,7 +68,7 @@ def step_of(
 
     def traced(*given: tf.Tensor) -> dict[str, Any]:
         with _optimizer(model, rule):
-            return logs_of(model, "train_step", _batch(operands, targets, given))
+            return logs_of(model, "train_step", _batch(operands, targets, given), loss=loss)
 
     return traced
 
@@ -79,7 +87,7 @@ def evaluation_of(
     own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in ("test_step", "compute_loss"))
     if not own and model._compile_loss is None:
         return {}
-    return logs_of(model, "test_step", _batch(operands, targets, given))
+    return logs_of(model, "test_step", _batch(operands, targets, given), needs_loss=False)
 
 
 def _batch(operands: Operands, targets: Sequence[tf.TensorSpec], given: Sequence[Any]) -> Any:
@@ -91,8 +99,15 @@ def _batch(operands: Operands, targets: Sequence[tf.TensorSpec], given: Sequence
     return (*parts, *rest) if targets else parts[0]
 
 
-def logs_of(model: Any, method: str, batch: Any, *, needs_loss: bool = True) -> dict[str, Any]:
+def logs_of(model: Any, method: str, batch: Any, *, loss: str | None = None, needs_loss: bool = True) -> dict[str, Any]:
     """What a model's `train_step` or `test_step` returns, flat.
+
+    Args:
+        model: the model.
+        method: which of the two.
+        batch: as Keras hands it over.
+        loss: which key of the result is the loss, where it is not `loss`.
+        needs_loss: whether there must be one.
 
     Raises:
         InvalidInputError: it is no dictionary with a loss.
@@ -100,11 +115,18 @@ def logs_of(model: Any, method: str, batch: Any, *, needs_loss: bool = True) -> 
     # Metrics are those of one batch alone.
     model.reset_metrics()
     logs = getattr(model, method)(batch)
-    if not isinstance(logs, Mapping) or (needs_loss and "loss" not in logs):
+    key = loss or "loss"
+    if not isinstance(logs, Mapping):
+        raise InvalidInputError(f"{method} of model '{model.name}' must return a dictionary with a loss, got {logs!r}")
+    results = dict(_flat(logs))
+    if key in results:
+        return {"loss": tf.identity(results[key])} | {name: each for name, each in results.items() if name != "loss"}
+    if needs_loss:
         raise InvalidInputError(
-            f"{method} of model '{model.name}' must return a dictionary with a 'loss', got {logs!r}"
+            f"{method} of model '{model.name}' must return a dictionary with a '{key}', got one with "
+            f"{some(list(results))}; loss names another of them to from_keras"
         )
-    return dict(_flat(logs))
+    return results
 
 
 def _flat(logs: Mapping[str, Any]) -> Iterator[tuple[str, tf.Tensor]]:

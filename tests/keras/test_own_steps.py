@@ -96,7 +96,7 @@ def test_a_step_on_inputs_alone() -> None:
 
 def test_what_such_a_step_pays_no_heed_to() -> None:
     with pytest.raises(ll.InvalidInputError, match=r"loss requires Keras' own training step.*model.compile"):
-        ll.from_keras(made(Twice), "mse", "sgd")
+        ll.from_keras(made(Twice), keras.losses.MeanSquaredError(), "sgd")
     with pytest.raises(ll.InvalidInputError, match=r"what requires 'train' for model .*from_tensorflow"):
         ll.from_keras(made(Twice), what="gradients")
 
@@ -127,3 +127,46 @@ def test_layers_in_a_function(steps: int | None) -> None:
     trainer = ll.Trainer(ll.from_tensorflow(function, weights="inputs"))
     for _ in range(3):
         assert trainer.step({"x": words}).loss == pytest.approx(float(function(words)["loss"]), rel=1e-5)
+
+
+class Discriminator(keras.Sequential):  # type: ignore[misc]
+    def train_step(self, x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(x, training=True)))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"d_loss": loss}
+
+
+@pytest.mark.slow
+def test_a_loss_of_another_name() -> None:
+    keras.utils.set_random_seed(3)
+    model, (x, _) = Discriminator([keras.Input((3, 2)), L.Flatten(), L.Dense(1)]), data()
+    model.compile("sgd")
+    with pytest.raises(ll.InvalidInputError, match="with a 'loss', got one with d_loss; loss names another"):
+        ll.from_keras(model)
+    trainer = ll.Trainer(ll.from_keras(model, "d_loss"))
+    expected = float(np.square(model(x)).mean())
+    assert trainer.step({"x": x}).loss == pytest.approx(expected, rel=1e-5)
+    assert "d_loss" in trainer.outputs
+
+
+class End(L.Layer):  # type: ignore[misc]
+    def call(self, y: Any, p: Any) -> Any:
+        self.add_loss(tf.reduce_mean(tf.square(y - p)))
+        return p
+
+
+@pytest.mark.slow
+def test_losses_that_layers_add_are_enough() -> None:
+    keras.utils.set_random_seed(3)
+    x, label = keras.Input((3, 2), name="image"), keras.Input((1,), name="label")
+    model = keras.Model([x, label], End()(label, L.Dense(1)(L.Flatten()(x))))
+    model.compile("adam", run_eagerly=True)
+    feeds = {"x/image": data()[0], "x/label": np.ones((5, 1), np.float32)}
+    trainer = ll.Trainer(ll.from_keras(model))
+    for _ in range(2):
+        loss = model.train_on_batch([*feeds.values()])
+        assert trainer.step(feeds).loss == pytest.approx(float(np.ravel(loss)[0]), rel=1e-5)
+    plain = keras.Sequential([keras.Input((3,)), L.Dense(1)])
+    with pytest.raises(ll.InvalidInputError, match="nor do its layers add any"):
+        ll.from_keras(plain, None, "sgd")
