@@ -116,6 +116,7 @@ def _step(model: Any, given: Given) -> KerasStep:
     if not model.built:
         raise InvalidInputError(f"model '{model.name}' must be built, got one without weights")
     _check(model)
+    operands.check_lookups(model)
     own = own_steps.is_own(model)
     if own:
         own_steps.check(model, given)

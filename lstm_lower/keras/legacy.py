@@ -39,6 +39,7 @@ def step_of(model: Any, given: Given) -> KerasStep:
     if own:
         own_steps.check(model, given)
     _check(model, given)
+    operands.check_lookups(model)
     taken = _operands(model, given.input_spec)
     held = _held(model, given)
     loss = held["loss"]
