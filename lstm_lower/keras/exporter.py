@@ -121,7 +121,7 @@ def _step(model: Any, given: Given) -> KerasStep:
     if own:
         own_steps.check(model, given)
     loss, loss_weights = _loss(model, None if own else given.loss, given.loss_weights)
-    taken = operands.of(model, given.input_spec)
+    taken = operands.of(model, given.input_spec, own=own)
     has_targets = not own or loss is not None or given.target_spec is not None
     losses = objective.losses_by_output(loss, taken.output_names)
     targets = operands.target_specs(taken, given.target_spec, losses) if has_targets else []

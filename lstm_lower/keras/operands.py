@@ -54,17 +54,28 @@ class Declared:
     outputs: Any
 
 
-def of(model: keras.Model, given: Any) -> Operands:
+def of(model: keras.Model, given: Any, *, own: bool = False) -> Operands:
     """The operands of a built Keras 3 model.
 
     Args:
         model: the model.
         given: a `tf.TensorSpec`, or several as a sequence, by name of input, or in the structure that a subclassed
             model is called with; `None` for the model's own.
+        own: whether the model trains by a step of its own, which may take what the model itself does not: there are no
+            outputs then.
 
     Raises:
         InvalidInputError: the specs do not fit, or a subclassed model lacks them.
     """
+
+    def outputs_of(specs: Sequence[tf.TensorSpec], structure: Any) -> Any:
+        try:
+            return _symbolic_outputs(model, specs, structure)
+        except InvalidInputError:
+            if not own:
+                raise
+            return []
+
     functional = getattr(model, "_functional", None) or model
     declared = None
     if (inputs := getattr(functional, "_inputs_struct", None)) is not None:
@@ -74,7 +85,7 @@ def of(model: keras.Model, given: Any) -> Operands:
         model.name,
         given,
         declared,
-        lambda specs, structure: _symbolic_outputs(model, specs, structure),
+        outputs_of,
         getattr(model, "output_names", None) or (),
     )
 

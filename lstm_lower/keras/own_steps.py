@@ -64,7 +64,8 @@ def step_of(
     """
     with _optimizer(model, rule):
         specs = [*operands.inputs, *targets, *([weight] if weight is not None else [])]
-        model._symbolic_build(data_batch=_batch(operands, targets, specs))
+        if operands.output_names:
+            model._symbolic_build(data_batch=_batch(operands, targets, specs))
 
     def traced(*given: tf.Tensor) -> dict[str, Any]:
         with _optimizer(model, rule):

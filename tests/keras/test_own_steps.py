@@ -170,3 +170,32 @@ def test_losses_that_layers_add_are_enough() -> None:
     plain = keras.Sequential([keras.Input((3,)), L.Dense(1)])
     with pytest.raises(ll.InvalidInputError, match="nor do its layers add any"):
         ll.from_keras(plain, None, "sgd")
+
+
+class OfNames(keras.Model):
+    """Takes a dictionary in training, and a list when it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = L.Dense(1)
+
+    def call(self, inputs: Any) -> Any:
+        source, target = inputs
+        return self.layer(source) + target
+
+    def train_step(self, batch: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self([batch["source"], batch["target"]]) - 1.0))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+@pytest.mark.slow
+def test_a_step_may_take_what_the_model_does_not() -> None:
+    model = OfNames()
+    batch = {"source": np.ones((2, 3), np.float32), "target": np.ones((2, 1), np.float32)}
+    value = float(np.square(model([*batch.values()]) - 1.0).mean())
+    model.compile("sgd")
+    spec = {name: tf.TensorSpec((None, *array.shape[1:])) for name, array in batch.items()}
+    trainer = ll.Trainer(ll.from_keras(model, input_spec=spec))
+    assert trainer.step({f"x/{name}": array for name, array in batch.items()}).loss == pytest.approx(value, rel=1e-5)
