@@ -47,6 +47,8 @@ def describe(step: ir.Model, rate: float | None, models: Mapping[str, ir.Model],
     inputs = {str(value.name): value for value in step.graph.inputs}
     pairs = {pair.input: pair for pair in state.pairs}
     apart = {state.loss, *(name for pair in state.pairs for name in (pair.output, pair.gradient))}
+    # The sum of an Embedding's gradient, whose rows the update reads one by one, is a gradient all the same.
+    apart |= {f"grad/{pair.variable}" for pair in state.pairs if pair.role == "weight"}
     located = _weights(folder, file_name("predict")) if "predict" in models else {}
     return {
         "format": FORMAT,

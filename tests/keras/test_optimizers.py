@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,12 +106,14 @@ def test_training_follows_keras(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_reads_occurrences_reads_no_whole_gradient() -> None:
+def test_what_reads_occurrences_reads_no_whole_gradient(tmp_path: Path) -> None:
     """The trainer's options need one; where Keras' optimizer only adds, there is one."""
     model, x, y = words()
     ll.Trainer(ll.from_keras(model, "mse", R.SGD(0.1)), clip_norm=1.0).step({"x": x, "y": y})
     with pytest.raises(ll.InvalidModelError, match=r"training options .*embeddings.*options of Keras"):
         ll.Trainer(ll.from_keras(model, "mse", R.Adam(0.1)), clip_norm=1.0)
+    ll.export_training(ll.from_keras(model, "mse", R.Adam(0.1)), tmp_path / "bundle")
+    assert json.loads((tmp_path / "bundle" / "training.json").read_text())["outputs"] == []
 
 
 @pytest.mark.slow
