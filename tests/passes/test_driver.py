@@ -13,6 +13,7 @@ import pytest
 from onnx import parser
 
 import lstm_lower as ll
+from lstm_lower.errors import OverBudgetError
 from lstm_lower.graph.declared import WrongShapeWarning
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.structure import nesting
@@ -57,7 +58,7 @@ def test_all_three_give_the_same(tmp_path) -> None:
 
 def test_all_three_refuse_the_same() -> None:
     proto = doubling_chain(60)
-    with pytest.raises(ll.UnsupportedOpError) as expected:
+    with pytest.raises(OverBudgetError) as expected:
         ll.lower(proto)
     with pytest.raises(ir.passes.PassError) as wrapped:
         ir.passes.Sequential(*lowering_passes())(ir.from_proto(proto))

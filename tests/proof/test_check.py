@@ -149,7 +149,7 @@ def test_a_wrong_oracle_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_recorded_result_that_differs_is_seen() -> None:
-    feeds, recorded = read_arrays(GRAPHS / "input_saliency.npz")
+    feeds, recorded = map(dict, read_arrays(GRAPHS / "input_saliency.npz"))
     recorded["saliency:0"] = recorded["saliency:0"] * np.float32(1.001)
     recorded["score:0"] = recorded["score:0"][None]
     report = check(GRAPHS / "input_saliency.onnx", feeds=feeds, recorded=recorded)
