@@ -232,11 +232,13 @@ def target_specs(operands: Operands, given: Any, losses: Sequence[Any]) -> list[
 
 
 def _derived(output: Any, loss: Any) -> tf.TensorSpec:
-    """Class numbers for losses that are called sparse, and for Circle; else what the output looks like."""
-    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
-    shape = tuple(output.shape)
-    if "sparse" in str(name).lower() or str(name).lower() == "circle":
+    """Class numbers for losses that are called sparse and for Circle, rows of them for CTC, else the output's spec."""
+    given = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
+    name, shape = str(given).lower(), tuple(output.shape)
+    if "sparse" in name or name == "circle":
         return tf.TensorSpec(shape[:-1], tf.int64)
+    if name == "ctc":
+        return tf.TensorSpec((shape[0], None), tf.int64)
     return tf.TensorSpec(shape, tf.float32)
 
 

@@ -172,6 +172,19 @@ def test_losses_that_layers_add_are_enough() -> None:
         ll.from_keras(plain, None, "sgd")
 
 
+@pytest.mark.slow
+def test_labels_of_ctc_need_no_spec() -> None:
+    """Rows of classes of any length, which zeros fill up."""
+    keras.utils.set_random_seed(5)
+    model = keras.Sequential([keras.Input((6, 2)), L.Dense(4)])
+    model.compile(keras.optimizers.SGD(0.1), keras.losses.CTC(), run_eagerly=True)
+    x, y = np.random.default_rng(0).standard_normal((3, 6, 2)).astype(np.float32), np.array([[1, 2], [3, 3], [2, 0]])
+    trainer = ll.Trainer(ll.from_keras(model))
+    for _ in range(2):
+        loss = trainer.step({"x": x, "y": y}).loss
+        assert loss == pytest.approx(float(np.ravel(model.train_on_batch(x, y))[0]), rel=1e-5)
+
+
 class OfNames(keras.Model):
     """Takes a dictionary in training, and a list when it is called."""
 
