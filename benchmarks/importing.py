@@ -194,23 +194,25 @@ def times(path: str) -> None:
 
 def _load() -> Any:
     from lstm_lower.passes.lower import lower
-    from lstm_lower.tensorflow import importer
+    from lstm_lower.tensorflow import conversion
+    from lstm_lower.tensorflow.opening import open_source
 
-    return lower, importer, _phases
+    return lower, (open_source, conversion), _phases
 
 
-def _phases(importer: Any, path: str, took: dict[str, float]) -> Any:
+def _phases(importer: tuple[Any, Any], path: str, took: dict[str, float]) -> Any:
     """What `from_tensorflow` does, phase by phase."""
+    open_source, conversion = importer
 
     def read() -> Any:
-        source = importer.open_source(path)
-        table = importer.OpTable(source.graph_def.library.function, source.op_defs)
-        return source, importer.Resolver(source, importer.nodes_by_name(source.graph_def.node), table)
+        source = open_source(path)
+        table = conversion.OpTable(source.graph_def.library.function, source.op_defs)
+        return source, conversion.Resolver(source, conversion.nodes_by_name(source.graph_def.node), table)
 
     def structured() -> Any:
         interface = resolver.resolve(None, ["loss:0", "train"])
-        builder = importer.ModelBuilder(source, resolver, interface, {}, 18, lambda _: (None, None))
-        raising = importer.Raising(source.graph_def, resolver.nodes, resolver.table, importer.writes)
+        builder = conversion.ModelBuilder(source, resolver, interface, {}, 18, lambda _: (None, None))
+        raising = conversion.Raising(source.graph_def, resolver.nodes, resolver.table, conversion.writes)
         return builder, raising, raising.main(interface.outputs.values(), interface.targets, builder.cut)
 
     took["read_s"], (source, resolver) = _timed(read)
@@ -218,7 +220,7 @@ def _phases(importer: Any, path: str, took: dict[str, float]) -> Any:
     took["structure_s"], (builder, raising, region) = _timed(structured)
     took["translate_s"], made = _timed(lambda: builder.build(region, raising.aliases))
     options = {"weights": "inputs", "state": {}, "demanded": False}
-    took["finish_s"], model = _timed(lambda: importer.finish.finish(made, **options))
+    took["finish_s"], model = _timed(lambda: conversion.finish.finish(made, **options))
     return model
 
 

@@ -237,7 +237,8 @@ def test_half_precision_model_has_its_loss_scaled() -> None:
     ("arguments", "message"),
     [
         ({"what": "gradient"}, "what requires one of"),
-        ({}, "loss requires a name"),
+        ({}, "optimizer requires a name or a Keras optimizer, got none"),
+        ({"optimizer": "sgd"}, "nor do its layers add any"),
         ({"loss": LOSS}, "optimizer requires a name"),
         ({"loss": LOSS, "optimizer": "sdg"}, "optimizer requires a name or a Keras optimizer, got 'sdg'"),
         ({"loss": "no_such"}, "loss and loss_weights require what fits the outputs"),

@@ -209,7 +209,8 @@ def test_inputs_are_where_pipelines_end(pipeline: Callable[[], Any], tmp_path: P
         held = trainer.state_dict()
         for name in ("w", "v", "w/Momentum", "global_step"):
             value = session.run(next(x for x in v1.global_variables() if x.op.name == name))
-            np.testing.assert_allclose(held[f"{name}:0"], value, rtol=1e-5, atol=1e-7, err_msg=name)
+            # Sums of numbers of order one, some of which nearly cancel.
+            np.testing.assert_allclose(held[f"{name}:0"], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_inputs_that_are_named_are_taken(tmp_path: Path) -> None:
