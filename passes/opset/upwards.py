@@ -89,6 +89,12 @@ def softmax_of_a_matrix(site: Site) -> Sequence[Expr] | None:
     return [site.builder.op(std.Reshape, result, x.sizes())]
 
 
+@since(13, std.MeanVarianceNormalization)
+def stated_axes(site: Site) -> None:
+    """Axes are stated: onnx's inference misses their default."""
+    site.set("axes", site.attribute("axes", (0, 2, 3)))
+
+
 @since(12, std.Dropout)
 def dropout_ratio(site: Site) -> Sequence[Expr | None] | None:
     """The ratio becomes an input."""

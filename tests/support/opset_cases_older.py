@@ -108,6 +108,9 @@ def _samplings() -> _Made:
 
 def _layers() -> _Made:
     """Normalization, of each element for itself too, and the masks of Dropout."""
+    for opset, axes in itertools.product((9, 12), (None, [1, 2])):
+        given = {} if axes is None else {"axes": axes}
+        yield ("MeanVarianceNormalization", opset, (_IMAGE,), given), {"label": f"{axes}"}
     for opset, outputs in itertools.product((7, 8, 9, 12), (1, 5)):
         yield (
             ("BatchNormalization", opset, (_X, *_POSITIVE), {"momentum": 0.75, "epsilon": 1e-3}),
