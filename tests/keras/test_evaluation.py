@@ -10,12 +10,13 @@ import pytest
 
 import lstm_lower as ll
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.keras.evaluation import LeftOutMetricWarning
 from lstm_lower.passes.training.evaluation import evaluation_of, predictions_of
 from lstm_lower.records import model_files
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 keras = pytest.importorskip("keras", reason="Keras is not installed")
+
+from lstm_lower.keras.evaluation import LeftOutMetricWarning  # noqa: E402
 
 
 def _classifier() -> Any:
