@@ -156,9 +156,10 @@ class _Search:
 
     def _is_narrow(self, value: ir.Value) -> bool:
         dtype = self.facts.dtype(value)
-        return (
-            dtype is not None and dtype.bitwidth <= _CODE_BITS and dtype not in (ir.DataType.BOOL, ir.DataType.STRING)
-        )
+        # A string has no width.
+        if dtype in (None, ir.DataType.UNDEFINED, ir.DataType.BOOL, ir.DataType.STRING):
+            return False
+        return dtype is not None and dtype.bitwidth <= _CODE_BITS
 
     def _is_floating(self, value: ir.Value) -> bool:
         dtype = self.facts.dtype(value)

@@ -83,6 +83,11 @@ FORMS: dict[str, tuple[str, dict[str, Array], set[str]]] = {
         {"q": (CODES > 0).astype(np.int8), "m": floats(SAMPLES, 4)},
         {"m"},
     ),
+    "beside strings": (
+        "c = Size(words) n = Cast <to = 1> (c) z = Mul(x, n) h = MatMul(z, m)",
+        {"words": np.array(["p", "q"], object), "m": floats(SAMPLES, 4)},
+        {"m"},
+    ),
     "rows of a table by constants": (
         "i = Constant <value = int64[4] {0, 1, 1, 0}> () w = Gather <axis = 1> (m, i) h = MatMul(x, w)",
         {"m": floats(SAMPLES, 2)},
