@@ -159,7 +159,7 @@ class _Search:
         # A string has no width.
         if dtype in (None, ir.DataType.UNDEFINED, ir.DataType.BOOL, ir.DataType.STRING):
             return False
-        return dtype is not None and dtype.bitwidth <= _CODE_BITS
+        return dtype.bitwidth <= _CODE_BITS
 
     def _is_floating(self, value: ir.Value) -> bool:
         dtype = self.facts.dtype(value)
