@@ -62,7 +62,12 @@ _OPEN: contextvars.ContextVar[_Account | None] = contextvars.ContextVar("account
 
 @contextlib.contextmanager
 def account() -> Iterator[None]:
-    """Opens an account for a file; inside another one, that one is charged."""
+    """Opens an account for a file; inside another one, that one is charged.
+
+    Raises:
+        InvalidInputError: the variable in the environment is malformed.
+    """
+    Budget.now()
     if _OPEN.get() is not None:
         yield
         return

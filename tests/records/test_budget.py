@@ -133,6 +133,8 @@ def test_a_malformed_budget(given: str, monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv(VARIABLE, given)
     with pytest.raises(InvalidInputError, match=r"LSTM_LOWER_BUDGET requires nodes=N,bytes=N,depth=N,seconds=N"):
         imported(graph(tmp_path, 1))
+    with pytest.raises(InvalidInputError, match=r"LSTM_LOWER_BUDGET requires"):
+        ll.lower(onnx.ModelProto())
 
 
 def test_what_is_no_input_is_not_read(tmp_path: Path) -> None:
