@@ -14,6 +14,7 @@ import onnxruntime as ort
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph.subgraphs import all_graphs
+from lstm_lower.passes.formulas.indices import BEYOND
 from lstm_lower.passes.training import rate_tables
 from lstm_lower.records import model_files as model_io
 from lstm_lower.runtime.providers import Resolved, attach
@@ -97,6 +98,10 @@ def as_written() -> ort.SessionOptions:
     return options
 
 
+# What onnxruntime's kernels say of indices.
+_OUT_OF_RANGE = ("out of data bounds", "Out of range value in index", "invalid index")
+
+
 @contextlib.contextmanager
 def failures_explained(capture: int = 0) -> Iterator[ort.RunOptions]:
     """Turns a failure of a run into one error.
@@ -123,7 +128,10 @@ def failures_explained(capture: int = 0) -> Iterator[ort.RunOptions]:
                 "more; ll.from_torch(..., schedule_steps=N) makes a longer table, and trainer.save and resume take the "
                 "state over"
             ) from error
-        raise InvalidInputError(f"onnxruntime failed on these feeds: {error}") from error
+        way = ""
+        if any(words in str(error) for words in _OUT_OF_RANGE):
+            way = f"; labels and indices require numbers in range, of which one below zero is told as {BEYOND}"
+        raise InvalidInputError(f"onnxruntime failed on these feeds: {error}{way}") from error
 
 
 def open_session(

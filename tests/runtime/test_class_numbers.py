@@ -43,7 +43,7 @@ def test_steps_and_evaluations_refuse_them(name: str) -> None:
     for number in (-1, -4, 4):
         feeds = {"x": X, "target": np.array([0, number])}
         for run in (trainer.step, trainer.evaluate):
-            with pytest.raises(InvalidInputError, match="onnxruntime failed on these feeds"):
+            with pytest.raises(InvalidInputError, match="labels and indices require numbers in range"):
                 run(feeds)
     np.testing.assert_array_equal(trainer.state_dict()["w"], before)
     right = {"x": X, "target": np.array([0, 3])}
