@@ -89,3 +89,9 @@ def test_no_conflict_is_left_in_a_page() -> None:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md")]
     marks = re.compile("^(<{7} |={7}$|>{7} )", re.MULTILINE)
     assert [page.name for page in pages if marks.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_changelog_is_for_users() -> None:
+    """A release is at most 120 lines, whatever number of commits it has: what a user can do, not what was done."""
+    releases = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert {text.split("\n")[0]: text.count("\n") for text in releases if text.count("\n") > 120} == {}
