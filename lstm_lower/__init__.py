@@ -11,7 +11,11 @@ What is heavy is imported when it is first used, so that importing the package s
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +57,22 @@ __all__ = [
     "tf2onnx_ops",
 ]
 
-# An installed package holds `passes` and `runtime`; in a checkout they lie beside it. Without these lines the
-# folder would shadow an installed wheel, and miss them, whenever Python starts in the repository's root.
+
+class _Checkout(MetaPathFinder):
+    """Finder of the two subpackages that lie beside the package in a checkout, and inside it once it is installed."""
+
+    _ROOT = Path(__file__).resolve().parent.parent
+
+    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+        if fullname not in ("lstm_lower.passes", "lstm_lower.runtime"):
+            return None
+        folder = self._ROOT / fullname.rpartition(".")[2]
+        return spec_from_file_location(fullname, folder / "__init__.py", submodule_search_locations=[str(folder)])
+
+
+# Before others: without it the folder would shadow an installed wheel, and miss them, when Python starts in the root.
 if not (Path(__file__).parent / "passes").is_dir():
-    __path__.append(str(Path(__file__).resolve().parent.parent))
+    sys.meta_path.insert(0, _Checkout())
 
 # Whatever of the package is imported, this is executed first.
 telemetry.turn_off()

@@ -63,6 +63,11 @@ def test_public_name_resolves(name: str) -> None:
     assert name in dir(lstm_lower)
 
 
+@pytest.mark.parametrize("name", ["benchmarks", "examples", "tests"])
+def test_what_lies_beside_the_package_is_not_in_it(name: str) -> None:
+    assert importlib.util.find_spec(f"lstm_lower.{name}") is None
+
+
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'lowr'"):
         lstm_lower.lowr  # noqa: B018
