@@ -6,13 +6,14 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter
-from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
+from lstm_lower.passes.rewriting import Results, Rewriting
 
 
-class ConstantBranchPass(Pass):
+class ConstantBranchPass(Rewriting, Pass):
     """Puts the branch that runs in the place of every If whose condition is known.
 
     onnxruntime does so too, but its way to inline branches (measured on 1.31) loses values of nested ones, or ends the
@@ -25,7 +26,7 @@ class ConstantBranchPass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Chooses, inner Ifs before those that hold them."""
-        modified = self._choose(model.graph)
+        modified = self.graph(model.graph)
         if modified:
             for node in [node for node in all_nodes(model.graph) if std.Range.matches(node)]:
                 self._with_scalars(node)
@@ -44,32 +45,27 @@ class ConstantBranchPass(Pass):
                 e.go_before(node, node.name or "range")
                 node.replace_input_with(j, e.op(std.Reshape, value, e.constant(np.zeros(0, np.int64))))
 
-    def _choose(self, graph: ir.Graph) -> bool:
-        modified = False
-        for node in graph:
-            for inner in subgraphs_of(node):
-                modified |= self._choose(inner)
-            if std.If.matches(node):
-                modified |= choose_branch(Emitter(self.context.space, graph), node)
-        return modified
+    def where(self, node: ir.Node) -> bool:
+        """Whether a node is an If."""
+        return std.If.matches(node)
+
+    def formula(self, node: ir.Node, builder: Builder) -> Results | None:
+        """What the branch of a known condition makes."""
+        op = std.If.of(node, builder.facts)
+        return None if op is None else chosen_branch(op, builder.emitter)
 
 
-def choose_branch(e: Emitter, node: ir.Node) -> bool:
-    """Puts the branch of a known condition in an If's place; whether it is known."""
-    op = std.If.of(node, e.facts)
-    condition = None if op is None else op.constant(0)
-    if op is None or condition is None or condition.size != 1:
-        return False
+def chosen_branch(op: std.If, e: Emitter) -> list[ir.Value] | None:
+    """The results of the branch that runs, whose nodes are placed before the If; `None` where it is not known."""
+    condition = op.constant(0)
+    if condition is None or condition.size != 1:
+        return None
     branch = op.branches[0 if condition.all() else 1]
     results, nodes = list(branch.outputs), list(branch)
     branch.outputs.clear()
     branch.remove(nodes)
-    e.go_before(node, node.name or "chosen")
     e.place(*nodes)
     for name, value in list(branch.initializers.items()):
         del branch.initializers[name]
         e.graph.register_initializer(value)
-    for value, result in zip(node.outputs, results, strict=True):
-        e.replace(value, result)
-    detach(node)
-    return True
+    return results

@@ -11,16 +11,18 @@ from lstm_lower import dims, opdef
 from lstm_lower.errors import AboutNode, LstmLowerError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
-from lstm_lower.graph.edit import detach, redirect
-from lstm_lower.graph.emit import Constants, Workspace
+from lstm_lower.graph.edit import redirect
+from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.structure import STANDARD_DOMAINS
-from lstm_lower.graph.subgraphs import all_nodes, with_inner
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.rules.registry import RULES, Node, Results
+from lstm_lower.passes.rewriting import Results, Rewriting
+from lstm_lower.passes.rules.registry import RULES, Node
+from lstm_lower.passes.rules.registry import Results as Named
 from lstm_lower.passes.templates import Template, signature
 from lstm_lower.records import contracts, origin
 from lstm_lower.registry import is_ours
@@ -58,8 +60,8 @@ class LowerCompositesPass(Pass):
         lowering = _Lowering(model, self.context.space, standard_rnn=self.standard_rnn)
         modified = False
         for container, opset in _graphs(model):
-            for graph in list(with_inner(container)):
-                modified |= lowering.graph(graph, opset)
+            lowering.version = dataclasses.replace(self.context.space, opset=opset)
+            modified |= lowering.graph(container)
         if lowering.reasons:
             raise UnsupportedOpError("\n".join(map(str, lowering.reasons)), about=lowering.reasons)
         contracts.write(model, lowering.contracts)
@@ -116,68 +118,74 @@ def _graphs(model: ir.Model) -> list[tuple[ir.Graph, int]]:
     return found
 
 
-class _Lowering:
-    """The lowering of one model: what is shared between its nodes."""
+class _Lowering(Rewriting):
+    """The lowering of one model: what is shared between its nodes.
+
+    Attributes:
+        version: the workspace, of the version of the graph at hand.
+        contracts: what the nodes ask of a session's feeds.
+        reasons: why nodes could not be lowered.
+    """
 
     def __init__(self, model: ir.Model, space: Workspace, *, standard_rnn: bool) -> None:
         self.standard_rnn = standard_rnn
-        self.space = space
+        self.version = space
         self.main = model.graph
         self.contracts: list[contracts.Contract] = []
         self.reasons: list[UnsupportedOpError] = []
+        self._templates: dict[Hashable, Template] = {}
 
-    def graph(self, graph: ir.Graph, opset: int) -> bool:
-        """Lowers the composite nodes of one graph (not of its subgraphs); whether there were any."""
-        constants = Constants(graph)
-        space = dataclasses.replace(self.space, opset=opset)
-        templates: dict[Hashable, Template] = {}
-        composites = [
-            (node, definition)
-            for node in graph
-            if (definition := opdef.definition(node.domain, node.op_type)) is not None and definition in RULES
-        ]
-        for node, definition in composites:
-            builder = Builder.before(node, space, constants)
-            try:
-                self._node(node, definition, builder, templates)
-            except UnsupportedOpError as error:
-                self.reasons.append(error)
-            except LstmLowerError:
+    @property
+    def space(self) -> Workspace:
+        """What all that works on the model shares."""
+        return self.version
+
+    def where(self, node: ir.Node) -> bool:
+        """Whether a node is a composite one."""
+        definition = opdef.definition(node.domain, node.op_type)
+        return definition is not None and definition in RULES
+
+    def formula(self, node: ir.Node, builder: Builder) -> Results | None:
+        """What a node's rule emits, in its outputs' dtypes."""
+        definition = opdef.definition(node.domain, node.op_type)
+        assert definition is not None
+        try:
+            return self._lowered(node, definition, builder)
+        except UnsupportedOpError as error:
+            self.reasons.append(error)
+            return None
+        except LstmLowerError:
+            raise
+        except Exception as error:
+            if is_ours(RULES.module(definition)):
                 raise
-            except Exception as error:
-                if is_ours(RULES.module(definition)):
-                    raise
-                got = f"{type(error).__name__}: {error}"
-                raise _rule_fault(node, definition, "to return the op's outputs", got) from error
-        return bool(composites)
+            got = f"{type(error).__name__}: {error}"
+            raise _rule_fault(node, definition, "to return the op's outputs", got) from error
 
-    def _node(
-        self,
-        node: ir.Node,
-        definition: type[opdef.OpDef],
-        builder: Builder,
-        templates: dict[Hashable, Template],
-    ) -> None:
+    def _lowered(self, node: ir.Node, definition: type[opdef.OpDef], builder: Builder) -> Results:
         call, rule = bind_node(node, definition, self.space.facts), RULES[definition]
-        key = signature(node, call, self.space.facts) if rule.repeatable else None
-        if key in templates:
-            replacements = templates[key].repeat(node, builder)
+        # Templates share constants with their graph.
+        key = (node.graph, signature(node, call, self.space.facts)) if rule.repeatable else None
+        if key in self._templates:
+            results = self._templates[key].repeat(node, builder)
         else:
-            results = rule.formula(Node(node, call, builder, standard_rnn=self.standard_rnn))
-            replacements = _replacements(builder, node, call, results)
-            builder.emitter.discard_unread(keep={new for _, new in replacements})
+            made = rule.formula(Node(node, call, builder, standard_rnn=self.standard_rnn))
+            results = _results(builder, node, call, made)
+            builder.emitter.discard_unread(keep=results)
             if key is not None:
-                templates[key] = Template.record(node, builder, replacements)
+                self._templates[key] = Template.record(node, builder, results)
         contract = contracts.contract_of(call, node, self.main)
         if contract is not None:
             self.contracts.append(contract)
-        for old, new in replacements:
-            name, old.name = old.name, None
-            if old.is_graph_output():
-                old.replace_all_uses_with(new, replace_graph_outputs=True)
-            redirect(old, new)
-            new.name = name
-        detach(node)
+        return results
+
+    def replace(self, old: ir.Value, new: ir.Value) -> None:
+        """Puts a value in the place of a node's output, under its name."""
+        name, old.name = old.name, None
+        if old.is_graph_output():
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+        redirect(old, new)
+        new.name = name
 
 
 def _rule_fault(node: ir.Node, op: type[opdef.OpDef], what: str, got: str) -> UnsupportedOpError:
@@ -186,15 +194,13 @@ def _rule_fault(node: ir.Node, op: type[opdef.OpDef], what: str, got: str) -> Un
     )
 
 
-def _replacements(
-    builder: Builder, node: ir.Node, call: opdef.Call, results: Results
-) -> list[tuple[ir.Value, ir.Value]]:
-    """The node's used outputs with the values that take their place, in the outputs' dtypes."""
+def _results(builder: Builder, node: ir.Node, call: opdef.Call, results: Named) -> list[ir.Value | None]:
+    """What takes the place of the node's outputs, in their dtypes; nothing for those that nothing reads."""
     slots = call.op.output_slots(len(node.outputs), call.attributes)
-    replacements: list[tuple[ir.Value, ir.Value]] = []
-    taken: set[ir.Value] = set()
+    taken: list[ir.Value | None] = []
     for old, slot, info in zip(node.outputs, slots, call.outputs, strict=False):
         if not old.uses() and not old.is_graph_output():
+            taken.append(None)
             continue
         expr = slot.of(results)
         dtype = info.dtype
@@ -202,7 +208,6 @@ def _replacements(
         # The new value takes over the old one's name, so it must be the rule's own and serve one output only.
         if result.builder is not builder or result.value.producer() not in builder.nodes or result.value in taken:
             result = builder.op(std.Identity, result)
-        taken.add(result.value)
         # Identities that were known of the old value are of a time when its operands were not lowered.
         for shape in (declared_shape(old), info.shape):
             made = builder.facts.shape(result.value)
@@ -211,5 +216,5 @@ def _replacements(
                 raise _rule_fault(node, call.op, what, got)
             if shape is not None:
                 builder.set_shape(result, shape)
-        replacements.append((old, result.value))
-    return replacements
+        taken.append(result.value)
+    return taken

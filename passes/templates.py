@@ -15,7 +15,8 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Entry
 from lstm_lower.opdef import Call
 
-Replacements = list[tuple[ir.Value, ir.Value]]
+# What takes the place of a node's outputs, in order.
+Outputs = list[ir.Value | None]
 
 # Sizes follow from no more numbers than there are axes.
 _FEW = 16
@@ -65,14 +66,14 @@ class Template:
 
     Attributes:
         steps: the nodes, operands by place.
-        results: number of a composite node's output -> the place of what stands for it.
+        results: the place of what stands for each of a composite node's outputs.
     """
 
     steps: tuple[_Step, ...]
-    results: tuple[tuple[int, int], ...]
+    results: tuple[int | None, ...]
 
     @classmethod
-    def record(cls, node: ir.Node, builder: Builder, replacements: Replacements) -> Template:
+    def record(cls, node: ir.Node, builder: Builder, results: Outputs) -> Template:
         """Makes a template of what a rule has emitted for a node."""
         places: dict[ir.Value, int] = {}
         for index, value in enumerate(node.inputs):
@@ -89,10 +90,9 @@ class Template:
                 if value.shape is not None:
                     # The same object will serve all repetitions.
                     value.shape.freeze()
-        position = {value: index for index, value in enumerate(node.outputs)}
-        return cls(tuple(steps), tuple((position[old], places[new]) for old, new in replacements))
+        return cls(tuple(steps), tuple(None if value is None else places[value] for value in results))
 
-    def repeat(self, node: ir.Node, builder: Builder) -> Replacements:
+    def repeat(self, node: ir.Node, builder: Builder) -> Outputs:
         """Emits the template's nodes for another composite node of the same signature."""
         names, facts, scope = builder.names, builder.facts, builder.emitter.scope
         values = list(node.inputs)
@@ -112,5 +112,4 @@ class Template:
                 ir.Node("", step.op_type, inputs, step.attributes, outputs=outputs, name=name, metadata_props=marks)
             )
         builder.emitter.place(*made)
-        results = ((node.outputs[index], values[place]) for index, place in self.results)
-        return [(old, new) for old, new in results if new is not None]
+        return [None if place is None else values[place] for place in self.results]

@@ -102,7 +102,10 @@ class Emitter:
 
     def go_before(self, node: ir.Node, scope: str) -> None:
         """Emits before another node of the graph from now on."""
-        self._before, self._after, self._constants = node, None, None
+        self._before, self._after = node, None
+        if self._constants is not None and self._constants.graph is None:
+            # They stand behind what is before that node.
+            self._constants = None
         self.scope = scope
         self.emitted = []
         self.stands_for = provenance.sources(node)
@@ -201,7 +204,7 @@ class Emitter:
             self.graph.extend(nodes)
         self.emitted += nodes
 
-    def discard_unread(self, keep: Container[ir.Value] = ()) -> None:
+    def discard_unread(self, keep: Container[ir.Value | None] = ()) -> None:
         """Removes emitted nodes that nothing reads, but for those that make a value to keep."""
         for node in reversed(self.emitted):
             if node.graph is not None and not any(x.uses() or x.is_graph_output() or x in keep for x in node.outputs):

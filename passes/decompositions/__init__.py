@@ -9,5 +9,4 @@ from lstm_lower.passes.decompositions import (  # noqa: F401 (fills the registry
     recurrent,
     regions,
 )
-from lstm_lower.passes.decompositions.registry import Decomposition as Decomposition
 from lstm_lower.passes.decompositions.registry import decomposes as decomposes

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import onnx_ir as ir
 
-from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Constants
-from lstm_lower.graph.expressions import Builder, Expr
-from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.graph.expressions import Builder
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions import decomposes
 from lstm_lower.passes.decompositions.functions import expanded
+from lstm_lower.passes.rewriting import Results, Rewriting
 
 
-class DecomposePass(Pass):
+class DecomposePass(Rewriting, Pass):
     """Replaces nodes of ONNX's own operators by their decompositions, in subgraphs too.
 
     Where no decomposition is registered, it is the function of simpler operators by which onnx defines some.
@@ -23,14 +21,14 @@ class DecomposePass(Pass):
     Precondition: functions are inlined; what a decomposition emits depends on dtypes, which they do not tell.
 
     Attributes:
-        where: which nodes; also asked of those that decompositions are made of.
+        wanted: which nodes; also asked of those that decompositions are made of.
     """
 
     preserves = True
 
-    def __init__(self, where: Callable[[ir.Node], bool]) -> None:
+    def __init__(self, wanted: Callable[[ir.Node], bool]) -> None:
         super().__init__()
-        self.where = where
+        self.wanted = wanted
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Decomposes.
@@ -38,38 +36,20 @@ class DecomposePass(Pass):
         Raises:
             InvalidModelError: a node contradicts its operator's definition.
         """
-        space = self.context.space
         # More follows from what decompositions are made of than from what is declared of their nodes.
-        space.facts.look_again()
-        constants: dict[ir.Graph, Constants] = {}
-        waiting = list(all_nodes(model.graph))
-        modified = False
-        while waiting:
-            node = waiting.pop()
-            graph = node.graph
-            # What a decomposition emits and nothing reads is in no graph any more.
-            if node.domain != "" or graph is None or not self.where(node):
-                continue
-            builder = Builder.before(node, space, constants.setdefault(graph, Constants(graph)))
-            results = self.formula(node, builder)
-            if results is None:
-                continue
-            for old, new in zip(node.outputs, results, strict=False):
-                if new is not None and (old.uses() or old.is_graph_output()):
-                    builder.emitter.replace(old, new.value)
-            detach(node)
-            builder.emitter.discard_unread()
-            for made in builder.nodes:
-                waiting += [made, *(inner for subgraph in subgraphs_of(made) for inner in all_nodes(subgraph))]
-            modified = True
-        return ir.passes.PassResult(model, modified=modified)
+        self.space.facts.look_again()
+        return ir.passes.PassResult(model, modified=self.graph(model.graph))
 
-    def formula(self, node: ir.Node, builder: Builder) -> Sequence[Expr | None] | None:
+    def where(self, node: ir.Node) -> bool:
+        """Whether a node is one of ONNX's own, and wanted."""
+        return node.domain == "" and self.wanted(node)
+
+    def formula(self, node: ir.Node, builder: Builder) -> Results | None:
         """Emits what stands for a node; `None` where nothing is known that could."""
         return decomposition(node, builder)
 
 
-def decomposition(node: ir.Node, builder: Builder) -> Sequence[Expr | None] | None:
+def decomposition(node: ir.Node, builder: Builder) -> Results | None:
     """Emits what stands for a node; `None` where nothing is known that could."""
     view = builder.facts.view(node)
     rule = None if view is None else decomposes.of(type(view))

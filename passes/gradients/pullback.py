@@ -13,6 +13,7 @@ from lstm_lower.passes.decompositions.decompose import decomposition
 from lstm_lower.passes.gradients.activity import Activity
 from lstm_lower.passes.gradients.registry import has_rule
 from lstm_lower.passes.gradients.reverse import Reverse
+from lstm_lower.passes.rewriting import values_of
 
 
 def pullback(b: Builder, results: Sequence[Expr], operands: Sequence[Expr], dys: Sequence[Expr]) -> list[Expr]:
@@ -35,7 +36,7 @@ def pullback(b: Builder, results: Sequence[Expr], operands: Sequence[Expr], dys:
         if made is None:
             nodes.append(node)
             continue
-        new = {old: new.value for old, new in zip(node.outputs, made, strict=False) if new is not None}
+        new = {old: new for old, new in zip(node.outputs, values_of(made), strict=False) if new is not None}
         for old, value in new.items():
             redirect(old, value)
         found = [new.get(value, value) for value in found]

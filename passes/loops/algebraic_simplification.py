@@ -13,9 +13,9 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import END, Emitter
-from lstm_lower.graph.subgraphs import subgraphs_of
-from lstm_lower.passes.branches import choose_branch
+from lstm_lower.graph.emit import END
+from lstm_lower.graph.expressions import Builder
+from lstm_lower.passes.branches import chosen_branch
 
 # They register their rules.
 from lstm_lower.passes.loops import simplify_algebra as _algebra  # noqa: F401
@@ -24,67 +24,48 @@ from lstm_lower.passes.loops.simplify_broadcasts import narrowed
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 from lstm_lower.passes.loops.views.loop import Loop, is_scan
 from lstm_lower.passes.loops.views.simplifies import simplifies
+from lstm_lower.passes.rewriting import Results, Rewriting
+
+simplifies(std.If)(chosen_branch)
 
 
-class AlgebraicSimplification(OnGraphs, LoopPass):
+class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
     """Algebraic simplification and constant folding of the whole model, loop bodies included."""
 
     one_walk = True
+    shares_constants = False
 
-    def graph(self, graph: ir.Graph) -> bool:
-        """Simplifies a graph and its subgraphs."""
-        modified = False
-        e = Emitter(self.context.space, graph)
-        for node in graph:
-            if node.graph is None:
-                continue
-            if inner := subgraphs_of(node):
-                if is_scan(node):
-                    modified |= self._parameter_shapes(Loop(node, self.context.space))
-                for subgraph in inner:
-                    modified |= self.graph(subgraph)
-                if std.If.matches(node) and choose_branch(e, node):
-                    modified = True
-                    continue
-            modified |= self._node(e, node)
-        return modified
+    def node(self, node: ir.Node, builder: Builder) -> bool:
+        """Simplifies a node and its subgraphs."""
+        shaped = is_scan(node) and self._parameter_shapes(Loop(node, self.space))
+        return super().node(node, builder) or shaped
 
-    def _node(self, e: Emitter, node: ir.Node) -> bool:
-        """Simplifies a node, and then what the rules put in its place; the graph's walk has passed that by."""
-        waiting = self._apply(e, node)
-        if waiting is None:
+    def where(self, node: ir.Node) -> bool:
+        """Whether a node is known as a constant, or one that rules are registered for."""
+        view = self.facts.view(node)
+        if view is None or isinstance(view, std.Constant):
             return False
-        for current in waiting:
-            if current.graph is not None and (emitted := self._apply(e, current)) is not None:
-                waiting += emitted
-        return True
-
-    def _apply(self, e: Emitter, node: ir.Node) -> list[ir.Node] | None:
-        """Puts something simpler in a node's place; what was emitted for that, `None` where nothing is simpler."""
-        facts = e.facts
-        view = facts.view(node)
-        if view is None or isinstance(view, std.Constant) or len(node.outputs) != 1:
-            return None
         if isinstance(view, std.Identity) and view.output.is_graph_output() and view.data.graph is not node.graph:
             # It makes a body's output of what stands outside. Code motion would put it in a constant's place again.
-            return None
-        array, rule = facts.constant(view.output), simplifies.of(type(view))
-        elementwise = view if isinstance(view, std.Elementwise) else None
-        if array is None and rule is None and elementwise is None:
-            return None
-        e.go_before(node, node.name or "simplified")
-        replacement: ir.Value | None = None
+            return False
+        return (
+            isinstance(view, std.Elementwise)
+            or simplifies.of(type(view)) is not None
+            or self.facts.constant(view.output) is not None
+        )
+
+    def formula(self, node: ir.Node, builder: Builder) -> Results | None:
+        """Emits something simpler."""
+        view, e = self.facts.view(node), builder.emitter
+        assert view is not None
+        array = self.facts.constant(view.output) if len(node.outputs) == 1 else None
         if array is not None:
-            replacement = e.constant(array, facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
-        else:
-            replacement = rule(view, e) if rule is not None else None
-            if replacement is None and elementwise is not None:
-                replacement = narrowed(elementwise, e)
-        if replacement is None or replacement is view.output:
-            return None
-        e.replace(view.output, replacement)
-        detach(node)
-        return e.emitted
+            return e.constant(array, self.facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
+        rule = simplifies.of(type(view))
+        simpler = None if rule is None else rule(view, e)
+        if simpler is None and isinstance(view, std.Elementwise):
+            simpler = narrowed(view, e)
+        return simpler
 
     def _parameter_shapes(self, loop: Loop) -> bool:
         """The shape of a state or of an element follows from outside: it is the same at every step."""

@@ -15,38 +15,49 @@ Runs after the passes that know the operators as such, and for onnxruntime's pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.expressions import Builder, Expr, tanh
-from lstm_lower.passes.loops.views.base import SitesOnGraphs
+from lstm_lower.graph.subgraphs import all_nodes
+from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
+from lstm_lower.passes.rewriting import Results, Rewriting, Rule
 
 # Elements; with fewer, the nodes that are added take as long as they save.
 LEAST = 1 << 13
 
 
-class KernelReplacement(SitesOnGraphs[std.Standard]):
+class KernelReplacement(Rewriting, OnGraphs, LoopPass):
     """Writes operators with slow kernels in others."""
 
-    promise = "to be written in other operators"
+    shares_constants = False
 
-    def site(self, node: ir.Node) -> std.Standard | None:
-        """An operator that has much to do."""
+    def where(self, node: ir.Node) -> bool:
+        """Whether it is an operator that has much to do."""
         facts = self.facts
         view = facts.view(node)
         if type(view) not in _FORMULAS or view is None or view.dtype() != ir.DataType.FLOAT:
-            return None
+            return False
         if isinstance(view, std.PRelu) and facts.elements(view.operand(1), unknown=LEAST) != 1:
-            return None
-        return view if facts.elements(view.output) >= LEAST else None
+            return False
+        return facts.elements(view.output) >= LEAST
 
-    def write(self, node: ir.Node, site: std.Standard) -> None:
-        """Puts the formula in its place."""
-        b = Builder.before(node, self.context.space)
-        b.emitter.replace(site.output, _FORMULAS[type(site)](site, b).value)
+    def formula(self, node: ir.Node, builder: Builder) -> Results | None:
+        """Emits what the operator is made of."""
+        view = self.facts.view(node)
+        assert view is not None
+        return _FORMULAS[type(view)](view, builder)
+
+    def ensures(self, model: ir.Model) -> None:
+        """None of them is left.
+
+        Raises:
+            ir.passes.PostconditionError: one is.
+        """
+        super().ensures(model)
+        for node in all_nodes(model.graph):
+            if self.where(node):
+                raise self.broken(node, "to be written in other operators")
 
 
 def _prelu(view: std.PRelu, b: Builder) -> Expr:
@@ -61,7 +72,7 @@ def _softplus(x: Expr) -> Expr:
     return x.maximum(0) + (u.log() + (e - (u - 1)) / u)
 
 
-_FORMULAS: dict[type[std.Standard], Callable[[Any, Builder], Expr]] = {
+_FORMULAS: dict[type[std.Standard], Rule] = {
     std.Mish: lambda view, b: b.wrap(view.data) * tanh(_softplus(b.wrap(view.data))),
     std.PRelu: _prelu,
     std.Softplus: lambda view, b: _softplus(b.wrap(view.data)),

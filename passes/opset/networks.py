@@ -11,6 +11,7 @@ from lstm_lower.graph.expressions import Expr
 from lstm_lower.passes.decompositions import decomposes
 from lstm_lower.passes.decompositions.recurrent import with_time_first
 from lstm_lower.passes.opset.registry import Site, before, since
+from lstm_lower.passes.rewriting import values_of
 
 _D = ir.DataType
 
@@ -57,7 +58,8 @@ def _formula(site: Site) -> Sequence[Expr | None] | None:
     view = site.operator.of(site.node, site.builder.facts)
     rule = decomposes.of(site.operator)
     made = None if view is None or rule is None else rule(view, site.builder)
-    return None if made is None else made[: len(site.node.outputs)]
+    values = [] if made is None else values_of(made)[: len(site.node.outputs)]
+    return [None if value is None else site.builder.wrap(value) for value in values] or None
 
 
 @before(18, std.GroupNormalization)

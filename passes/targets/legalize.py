@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph.edit import captures
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, with_inner
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.loops.closed_bodies import ClosedBodies
 from lstm_lower.passes.loops.views.loop import is_scan, scans_of
+from lstm_lower.passes.rewriting import Results
 from lstm_lower.passes.targets.table import Target
 
 # Of a model that a target cannot run at all, not every node is worth naming.
@@ -38,7 +39,7 @@ class DecomposeForTargetPass(DecomposePass):
         view = self.context.space.facts.view(node)
         return view is not None and self.target.fault(view, silent=self.silent) is not None
 
-    def formula(self, node: ir.Node, builder: Builder) -> Sequence[Expr | None] | None:
+    def formula(self, node: ir.Node, builder: Builder) -> Results | None:
         """The target's own formula before the one of all targets."""
         view = builder.facts.view(node)
         lack = None if view is None else self.target.lack(view, silent=self.silent)

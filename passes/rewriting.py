@@ -1,0 +1,95 @@
+"""Rewriting node by node: the form of a rule, and the one walk that asks rules of every node.
+
+A rule is a formula. It gets a node's view and a builder that emits right before the node, and returns what takes the
+place of the node's outputs, or `None` where it has nothing to say of the node. Decompositions, a target's formulas,
+simplifications, and lowering are such rules; those of gradients get what flows into the outputs besides.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import onnx_ir as ir
+
+from lstm_lower.graph.edit import detach
+from lstm_lower.graph.emit import Constants, Emitter, Workspace, replace
+from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.subgraphs import subgraphs_of
+from lstm_lower.passes.base import Context
+
+# The only output, or the outputs in order; an output that nothing reads may be `None`.
+Results = Expr | ir.Value | Sequence[Expr | ir.Value | None]
+Rule = Callable[[Any, Builder], Results | None]
+
+
+class Rewriting(abc.ABC):
+    """Makes a pass one that puts formulas in the place of nodes, at every nesting level, until no rule has any.
+
+    A base class to put before `Pass` or `LoopPass`. Bodies and branches are walked before the nodes that hold them; of
+    what a rule emits, rules are asked next. Takes time linear in the number of nodes and of emitted ones.
+
+    Attributes:
+        context: the pass's own.
+        shares_constants: whether equal constants stand once, at their graph's start, or where a formula has them.
+    """
+
+    context: Context
+    shares_constants: ClassVar[bool] = True
+
+    @property
+    def space(self) -> Workspace:
+        """What all that works on the model shares."""
+        return self.context.space
+
+    @abc.abstractmethod
+    def where(self, node: ir.Node) -> bool:
+        """Whether rules are to be asked of a node."""
+
+    @abc.abstractmethod
+    def formula(self, node: ir.Node, builder: Builder) -> Results | None:
+        """Emits what stands for a node; `None` where it stays."""
+
+    def replace(self, old: ir.Value, new: ir.Value) -> None:
+        """Puts what a formula made in the place of a node's output."""
+        replace(old, new, self.space)
+
+    def graph(self, graph: ir.Graph) -> bool:
+        """Rewrites the nodes of a graph and of those within it; returns whether something changed."""
+        constants = Constants(graph) if self.shares_constants else None
+        builder = Builder(Emitter(self.space, graph, constants=constants))
+        modified = False
+        for node in graph:
+            modified |= self.node(node, builder)
+        return modified
+
+    def node(self, node: ir.Node, builder: Builder) -> bool:
+        """Rewrites a node of the builder's graph, and what comes in its place; returns whether something changed."""
+        modified, waiting = False, [node]
+        for current in waiting:
+            for inner in subgraphs_of(current):
+                modified |= self.graph(inner)
+            # What a formula emitted and nothing reads is in no graph any more.
+            if current.graph is not None and self.where(current) and self._apply(current, builder):
+                waiting += builder.nodes
+                modified = True
+        return modified
+
+    def _apply(self, node: ir.Node, builder: Builder) -> bool:
+        emitter = builder.emitter
+        emitter.go_before(node, node.name or node.op_type)
+        results = self.formula(node, builder)
+        if results is not None:
+            for old, new in zip(node.outputs, values_of(results), strict=False):
+                if new is not None and (old.uses() or old.is_graph_output()):
+                    self.replace(old, new)
+            detach(node)
+        emitter.discard_unread()
+        return results is not None
+
+
+def values_of(results: Results) -> list[ir.Value | None]:
+    """What a rule returned, as values in the order of the node's outputs."""
+    listed = results if isinstance(results, Sequence) else [results]
+    return [result.value if isinstance(result, Expr) else result for result in listed]
