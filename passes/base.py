@@ -34,11 +34,15 @@ class Context:
     Attributes:
         model: the model.
         trace: where changes and refusals are recorded.
+        changes: how often the model was changed.
+        settled: at how many changes a kind of pass last left the model alone: it would do so again.
     """
 
     def __init__(self, model: ir.Model, trace: Trace | None = None) -> None:
         self.model = model
         self.trace = trace if trace is not None else Trace()
+        self.changes = 0
+        self.settled: dict[type[Pass], int] = {}
         self._space: Workspace | None = None
 
     @property
@@ -50,6 +54,7 @@ class Context:
 
     def changed(self, *, preserved: bool) -> None:
         """The model has changed: what was known of values is still true (`preserved`), or is to be found out anew."""
+        self.changes += 1
         if not preserved:
             self.close()
         elif self._space is not None:

@@ -119,9 +119,6 @@ class OptimizePass(Pass):
         """Optimises a model."""
         context = self.context
         context.trace = self.trace
-        # A pass is settled at the number of changes at which it last left the model alone: it would do so again.
-        self._changes = 0
-        self._settled: dict[type[LoopPass], int] = {}
         self._flat = not any(subgraphs_of(node) for node in model.graph)
         cleaning: list[LoopPass] = [
             AlgebraicSimplification(context),
@@ -220,29 +217,26 @@ class OptimizePass(Pass):
         return modified
 
     def _run(self, model: ir.Model, step: LoopPass, number: int) -> bool:
-        if self._settled.get(type(step)) == self._changes:
+        if self.context.settled.get(type(step)) == self.context.changes:
             return False
         before = dump(model) if self.trace.dump else None
         step.verify_each = self.verify_each
         if not step(model).modified:
-            self._settled[type(step)] = self._changes
             return False
-        self._count_change(step)
+        if self._flat and step.one_walk:
+            self._settle(step)
         self.trace.changed(step.name, number, before, dump(model) if self.trace.dump else None)
         if self.trace.watch is not None:
             self.trace.watch(step.name, number, model)
         return True
 
-    def _count_change(self, step: LoopPass) -> None:
-        """Counts a change of the model, and settles the passes that cannot have anything to do after it."""
-        self._changes += 1
-        if not self._flat or not step.one_walk:
-            return
-        self._settled[type(step)] = self._changes
+    def _settle(self, step: LoopPass) -> None:
+        """Settles the passes that cannot have anything to do after a change."""
+        settled, changes = self.context.settled, self.context.changes
+        settled[type(step)] = changes
         if isinstance(step, DeadCodeElimination):
             # Without loops, what was not read had no effect.
-            untouched = [kind for kind, count in self._settled.items() if count == self._changes - 1]
-            self._settled.update(dict.fromkeys(untouched, self._changes))
+            settled.update({kind: changes for kind, count in settled.items() if count == changes - 1})
 
 
 @typing.overload

@@ -44,6 +44,8 @@ class _Sum:
 class AccumulatorJoining(LoopPass):
     """Accumulates a value as a whole instead of in parts."""
 
+    on_blocks = True
+
     def rewrite(self, loop: Loop) -> bool:
         """Joins the states of one loop."""
         modified = False

@@ -25,6 +25,8 @@ MOST_BYTES = 1024
 class ClosedBodies(LoopPass):
     """Passes captured values into loop bodies, inner loops first."""
 
+    on_blocks = True
+
     def rewrite(self, loop: Loop) -> bool:
         """Closes one loop's body."""
         captured = loop.captures()

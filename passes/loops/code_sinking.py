@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
-from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant, makes_result
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting, makes_result
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
 from lstm_lower.passes.loops.views.dependence import Dependence, Level, is_pure
@@ -24,12 +24,14 @@ from lstm_lower.passes.loops.views.sequences import Sequences
 class CodeSinking(LoopPass):
     """Moves work that only computes outputs after the loop."""
 
+    # Work behind the loop cannot read what the body makes, though it be the same at every step.
+    needs = (InvariantHoisting,)
+
     def rewrite(self, loop: Loop) -> bool:
         """Sinks from one loop."""
-        if loop.is_block_loop or not loop.inputs:
+        if not loop.inputs:
             return False
-        # Work behind the loop cannot read what the body makes, though it be the same at every step.
-        modified = hoist_invariant(loop)
+        modified = False
         dependence = Dependence(loop)
         sinking = _choose(loop, dependence)
         if not sinking:

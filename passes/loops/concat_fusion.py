@@ -26,8 +26,6 @@ class ConcatFusion(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Fuses in one loop."""
-        if loop.is_block_loop:
-            return False
         dependence = Dependence(loop)
         modified = False
         for node in dependence.order:

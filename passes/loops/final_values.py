@@ -15,7 +15,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import replace
-from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
@@ -25,22 +25,20 @@ from lstm_lower.passes.loops.views.moves import behind_identity, moved, moves_fr
 class FinalValues(LoopPass):
     """Takes final values of states from where they already are."""
 
+    # What a layout is told by, the same at every step, stands outside, where it is told again.
+    needs = (InvariantHoisting,)
+
     def rewrite(self, loop: Loop) -> bool:
         """Looks at what is read of one loop."""
-        if loop.is_block_loop:
-            return False
         modified = False
         updates = {behind_identity(state.update): state for state in loop.states}
         for output in loop.outputs:
             state = updates.get(behind_identity(output.step))
             if state is not None:
                 modified |= self._read_final(loop, output, state)
-        if any(not state.parameter.uses() and _is_read(state.final) for state in loop.states):
-            # What a layout is told by, the same at every step, stands outside, where it is told again.
-            modified |= hoist_invariant(loop)
-            dependence = Dependence(loop)
-            for state in list(loop.states):
-                modified |= self._lay_out_behind(loop, dependence, state)
+        dependence = Dependence(loop)
+        for state in list(loop.states):
+            modified |= self._lay_out_behind(loop, dependence, state)
         if modified:
             loop.commit()
         return modified

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter
-from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, State
@@ -31,13 +31,12 @@ from lstm_lower.passes.loops.views.pads import lone_element
 class InitialAddition(LoopPass):
     """Adds what only the first step adds to a state to its initial value."""
 
+    # What a layout is told by, the same at every step, stands outside, where the sum will.
+    needs = (InvariantHoisting,)
+
     def rewrite(self, loop: Loop) -> bool:
         """Takes such sums out of one loop."""
-        if loop.is_block_loop:
-            return False
-        # What a layout is told by, the same at every step, stands outside, where the sum will.
-        modified = hoist_invariant(loop)
-        dependence = Dependence(loop)
+        modified, dependence = False, Dependence(loop)
         for state in loop.states:
             modified |= self._take_out(loop, dependence, state)
         if modified:

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
 from lstm_lower.passes.loops.views.loop import Loop
@@ -30,12 +30,13 @@ NODE = 256
 class LayoutAssignment(LoopPass):
     """Chooses the axis order in regions of a loop body."""
 
+    # What the body holds of its own, the same at every step, is transposed where it stands, outside.
+    needs = (InvariantHoisting,)
+
     def rewrite(self, loop: Loop) -> bool:
         """Rewrites the first region that gains by it."""
-        if loop.is_block_loop or not any(order_of(self.facts, node) is not None for node in loop.body):
+        if not any(order_of(self.facts, node) is not None for node in loop.body):
             return False
-        # What the body holds of its own, the same at every step, is transposed where it stands, outside.
-        modified = hoist_invariant(loop)
         dependence = Dependence(loop)
         transposes = [node for node in dependence.order if order_of(self.facts, node) is not None]
         for region in _regions(loop, dependence):
@@ -44,7 +45,7 @@ class LayoutAssignment(LoopPass):
                     Writer(loop, dependence, region, order).write()
                     loop.commit()
                     return True
-        return modified
+        return False
 
 
 class _Region(Region):

@@ -162,7 +162,7 @@ def _needed(recurrence: _Recurrence, host: _Recurrence, order: dict[ir.Node, int
         Nodes in topological order; `None` when the loops have to stay apart: they do not walk the same steps, or the
         second needs a result of the first.
     """
-    if recurrence.loop.is_block_loop != host.loop.is_block_loop or not recurrence.walks & host.walks:
+    if not recurrence.walks & host.walks:
         return None
     # What read a result of merged loops was classified by a value that is gone; it merges when all is looked at again.
     if not (host.loop.is_current and recurrence.loop.is_current):

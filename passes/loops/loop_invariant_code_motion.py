@@ -1,8 +1,8 @@
 """Loop-invariant code motion: work that does not need the carried state leaves the loop's body.
 
-Invariant is what the state does not change: the same at every step, or made of the step's elements alone.
+Invariant is what the state does not change: what is made of the step's elements alone.
 
-Precondition: any Scan. What is the same at every step moves before the loop as it is. What follows from the step's
+Precondition: any Scan without work that is the same at every step (`InvariantHoisting`). What follows from the step's
 elements is written for all steps at once (`batching`), and the body reads one element of the result per step; `x @ W`
 becomes one product.
 
@@ -17,12 +17,11 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.form import node_label
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting, is_anchor
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable
-from lstm_lower.passes.loops.views.counters import hoist_initializers
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
-from lstm_lower.passes.loops.views.loop import Loop, scans_of
+from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.sequences import Sequences
 
@@ -31,7 +30,9 @@ LARGEST_GROWTH = 16
 
 
 class LoopInvariantCodeMotion(LoopPass):
-    """Moves invariant work and work on scan inputs before the loop."""
+    """Moves work on scan inputs before the loop."""
+
+    needs = (InvariantHoisting,)
 
     def run(self, model: ir.Model) -> bool:
         """Runs on every loop, without nodes that nothing reads: such a call would hold its loop where it is."""
@@ -40,37 +41,17 @@ class LoopInvariantCodeMotion(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Hoists from one loop."""
-        modified = hoist_invariant(loop)
-        if loop.is_block_loop:
-            return modified
         dependence = Dependence(loop)
         sequences = Sequences(loop, loop.before())
         hoisted = self._write_steps(loop, dependence, sequences)
         led_around = self._lead_around(loop, dependence, sequences)
         if not hoisted and not led_around:
             sequences.editor.discard_unread()
-            return modified
+            return False
         _read_elements(loop, dependence, sequences, hoisted)
         loop.commit()
         sequences.editor.discard_unread()
-        if loop.node.graph is not None:
-            # What read a size of an element reads it outside now, and may be the same at every step itself.
-            hoist_invariant(loop)
         return True
-
-    def ensures(self, model: ir.Model) -> None:
-        """No body holds a node whose results are the same at every step, nor a weight of its own.
-
-        Raises:
-            ir.passes.PostconditionError: one does.
-        """
-        super().ensures(model)
-        for scan in scans_of(model.graph):
-            loop = Loop(scan, self.context.space)
-            for node in _invariant(loop):
-                raise self.broken(node, f"a place before the loop, got the body of '{node_label(scan)}'")
-            if loop.body.initializers:
-                raise self.broken(scan, f"a body without initializers, got {', '.join(loop.body.initializers)}")
 
     def _write_steps(self, loop: Loop, dependence: Dependence, sequences: Sequences) -> set[ir.Node]:
         """Emits for all steps what depends on the step only; returns the nodes that are no longer needed inside."""
@@ -129,52 +110,6 @@ def _read_elements(loop: Loop, dependence: Dependence, sequences: Sequences, hoi
                 continue
             if value in results or any(reader not in hoisted for reader in dependence.readers(value)):
                 loop.substitute(value, loop.add_input(batch.sequences[value]))
-
-
-def hoist_invariant(loop: Loop) -> bool:
-    """Moves initializers and nodes whose results are the same at every step before the loop; whether there were any."""
-    modified = hoist_initializers(loop)
-    invariant = _invariant(loop)
-    if not invariant:
-        return modified
-    results = set(loop.results())
-    made = {output for node in invariant for output in node.outputs}
-    if results & made:
-        # A body's output has to be made in the body.
-        editor = loop.inside()
-        for state in loop.states:
-            if state.update in made:
-                state.update = editor.op(std.Identity, state.update)
-        for output in loop.outputs:
-            if output.step in made:
-                output.step = editor.op(std.Identity, output.step)
-        loop.body.outputs.clear()
-        loop.body.outputs.extend(loop.results())
-    before = loop.before()
-    for node in invariant:
-        loop.body.remove(node)
-        before.place(node)
-    return True
-
-
-def _invariant(loop: Loop) -> list[ir.Node]:
-    """The nodes of a body whose results are the same at every step, but those that have to make a result there."""
-    dependence = Dependence(loop)
-    invariant = [node for node in dependence.order if dependence.node_level(node) == Level.INVARIANT]
-    return [node for node in invariant if not is_anchor(loop, node)]
-
-
-def is_anchor(loop: Loop, node: ir.Node) -> bool:
-    """Whether a node only makes a result of the body out of a value from elsewhere, which Scan asks for."""
-    if not makes_result(node):
-        return False
-    producer = node.inputs[0].producer() if node.inputs[0] is not None else None
-    return producer is None or producer.graph is not loop.body
-
-
-def makes_result(node: ir.Node) -> bool:
-    """Whether a node is an Identity that nothing but the body's outputs read: each output has to be made once."""
-    return std.Identity.matches(node) and not node.outputs[0].uses()
 
 
 def _check_outside(values: list[ir.Value], stuck: set[ir.Value]) -> None:

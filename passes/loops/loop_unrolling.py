@@ -37,6 +37,7 @@ class NotUnrollable(Exception):  # noqa: N818 (a verdict, not an error)
 class LoopUnrolling(LoopPass):
     """Unrolls loops, after other passes have made their bodies small."""
 
+    on_blocks = True
     # Loops of more steps stay.
     most_steps: int | None = None
 

@@ -37,7 +37,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import replace
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop, State
@@ -56,11 +56,14 @@ LARGE_WEIGHT = 1 << 17
 class OperandSwapping(LoopPass):
     """Exchanges the operands of repeated products if that saves packing the weight."""
 
+    # What is written before the loop cannot read what the body makes, though it be the same at every step.
+    needs = (InvariantHoisting,)
+    # A block may be a single step.
+    on_blocks = True
+
     def rewrite(self, loop: Loop) -> bool:
         """Orients the products of one loop."""
-        # What is written before the loop cannot read what the body makes, though it be the same at every step.
-        modified = hoist_invariant(loop)
-        dependence, facts = Dependence(loop), self.facts
+        modified, dependence, facts = False, Dependence(loop), self.facts
         for node in dependence.order:
             product = repacking(facts, dependence, node)
             if product is None:

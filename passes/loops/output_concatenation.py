@@ -24,8 +24,6 @@ class OutputConcatenation(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Joins the outputs of one loop."""
-        if loop.is_block_loop:
-            return False
         modified = False
         recurrent = Dependence(loop).recurrent()
         for node in list(loop.body):

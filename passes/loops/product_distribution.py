@@ -27,8 +27,6 @@ class ProductDistribution(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Distributes the products of one loop."""
-        if loop.is_block_loop:
-            return False
         modified = _open_gemms(loop)
         dependence = Dependence(loop)
         recurrent = dependence.recurrent()

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter
-from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
@@ -24,15 +24,14 @@ from lstm_lower.passes.loops.views.parts import position_in_whole
 class ProductFusion(LoopPass):
     """Joins products that share a factor, or that are added up."""
 
+    # Weights that the body makes stand where they are made; joined, they are needed where the first of them is.
+    needs = (InvariantHoisting,)
+
     def rewrite(self, loop: Loop) -> bool:
         """Fuses in one loop."""
-        if loop.is_block_loop:
-            return False
-        # Weights that the body makes stand where they are made; joined, they are needed where the first of them is.
-        modified = hoist_invariant(loop)
-        if self._fuse_sums(loop):
+        modified = self._fuse_sums(loop)
+        if modified:
             loop.commit()
-            modified = True
         if self._fuse_parallel(loop):
             loop.commit()
             modified = True

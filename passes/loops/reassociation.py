@@ -62,8 +62,6 @@ class Reassociation(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Regroups where that leaves fewer carried sums and products."""
-        if loop.is_block_loop:
-            return False
         dependence = Dependence(loop)
         ring = [node for node in dependence.order if _is_ring(dependence, node)]
         if len(ring) < 2:

@@ -46,8 +46,6 @@ class RecomputationElimination(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Looks at what reads the sequences of one loop."""
-        if loop.is_block_loop:
-            return False
         known = _Known(loop)
         modified = False
         for root in _roots(known):

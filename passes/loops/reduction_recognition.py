@@ -18,7 +18,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.batch_axis_contraction import inner_beside
-from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable, known
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
@@ -42,12 +42,14 @@ class Addend:
 class ReductionRecognition(LoopPass):
     """Turns carried sums into reductions and products after the loop."""
 
+    # Work behind the loop cannot read what the body makes, though it be the same at every step.
+    needs = (InvariantHoisting,)
+
     def rewrite(self, loop: Loop) -> bool:
         """Sinks the accumulators of one loop."""
-        if loop.is_block_loop or not loop.inputs:
+        if not loop.inputs:
             return False
-        # Work behind the loop cannot read what the body makes, though it be the same at every step.
-        modified = hoist_invariant(loop)
+        modified = False
         for state in list(loop.states):
             dependence = Dependence(loop)
             addends = self._addends(loop, dependence, state)

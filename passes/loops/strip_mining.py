@@ -29,7 +29,7 @@ from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.schedule import block_steps
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.loop import BLOCK, BLOCKS, Loop, ScanInput, ScanOutput
+from lstm_lower.passes.loops.views.loop import BLOCK, BLOCKS, Loop, ScanInput, ScanOutput, is_divided
 from lstm_lower.passes.loops.views.segments import Segment, cut, segments_of
 
 # Longer blocks are made only where it is known that there are as many steps: a shorter one is padded.
@@ -69,7 +69,7 @@ class StripMining(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Divides one loop, where the schedule wants that."""
-        if loop.is_divided or not loop.inputs:
+        if is_divided(loop.node) or not loop.inputs:
             return False
         steps = self.steps if self.kind == "chunk" else block_steps(loop)
         if steps is None or (isinstance(loop.length, int) and loop.length <= steps):

@@ -30,11 +30,11 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import detach
 from lstm_lower.graph.emit import Emitter, Workspace
 from lstm_lower.graph.facts import Facts
-from lstm_lower.passes.loops.loop_invariant_code_motion import hoist_invariant
+from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.operand_swapping import TRANSPOSE, costs, is_constant, repacking
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
-from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, is_scan
+from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, is_over_blocks, is_scan
 from lstm_lower.passes.loops.views.turned_sequences import TURN, TurnedSequences, step_elements
 from lstm_lower.passes.loops.views.turning import Order, Region, Writer, order_of
 
@@ -64,14 +64,12 @@ class _Candidate:
 class TransposedBodies(AroundLoops, LoopPass):
     """Writes loop bodies for transposed matrices where their products gain by it."""
 
+    needs = (InvariantHoisting,)
+
     def around(self, graph: ir.Graph) -> bool:
         """Rewrites those loops of one graph that gain together."""
-        modified, candidates = False, []
-        for node in [node for node in graph if is_scan(node)]:
-            loop = Loop(node, self.context.space)
-            modified |= hoist_invariant(loop)
-            if (candidate := self._candidate(loop)) is not None:
-                candidates.append(candidate)
+        loops = [Loop(node, self.context.space) for node in graph if is_scan(node) and not is_over_blocks(node)]
+        candidates = [candidate for loop in loops if (candidate := self._candidate(loop)) is not None]
         while candidates:
             plan = _Plan(candidates, self.context.space)
             nets = {candidate: candidate.gain - plan.cost(candidate) for candidate in candidates}
@@ -90,12 +88,12 @@ class TransposedBodies(AroundLoops, LoopPass):
             loop.commit()
         if candidates:
             _turn_behind_products(Emitter(self.context.space, graph, scope="layout"))
-        return modified or bool(candidates)
+        return bool(candidates)
 
     def _candidate(self, loop: Loop) -> _Candidate | None:
         dependence = Dependence(loop)
         gains = {node: gain for node in dependence.order if (gain := _gain(self.facts, dependence, node)) > 0}
-        if loop.is_block_loop or not gains:
+        if not gains:
             return None
         if any(_is_divided(dependence, node) for node in gains):
             self.refuse(loop.node, "weights joined for a product have separate gradients, which stay untransposed")

@@ -12,7 +12,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Context, Pass
-from lstm_lower.passes.loops.views.loop import Loop, scans_of
+from lstm_lower.passes.loops.views.loop import Loop, is_over_blocks, scans_of
 from lstm_lower.passes.tidy import UniqueNamesPass, verify_unique_names
 
 FoundT = TypeVar("FoundT")
@@ -26,11 +26,15 @@ class LoopPass(Pass):
     names are unique.
 
     Attributes:
+        needs: the passes whose postconditions it relies on; they run first.
+        on_blocks: whether it looks at loops over blocks of steps, too, whose bodies are surroundings of loops.
         one_walk: whether one run on a graph without subgraphs leaves nothing for a second one.
     """
 
     preserves = True
-    one_walk: bool = False
+    needs: ClassVar[tuple[type[LoopPass], ...]] = ()
+    on_blocks: ClassVar[bool] = False
+    one_walk: ClassVar[bool] = False
 
     def __init__(self, context: Context | None = None) -> None:
         self._shared = context
@@ -45,10 +49,18 @@ class LoopPass(Pass):
         self.context.trace.refuse(self.name, where, reason)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Runs the pass on every loop of the model."""
+        """Runs the pass on every loop of the model, where it has not left the model as it is alone already."""
+        context, kind = self.context, type(self)
+        if context.settled.get(kind) == context.changes:
+            return ir.passes.PassResult(model, modified=False)
         # Nodes move between graphs; in a pipeline names are unique already.
-        renamed = self._shared is None and UniqueNamesPass().share(self.context)(model).modified
-        return ir.passes.PassResult(model, modified=self.run(model) or renamed)
+        modified = self._shared is None and UniqueNamesPass().share(context)(model).modified
+        for need in self.needs:
+            modified |= need(context)(model).modified
+        modified |= self.run(model)
+        if not modified:
+            context.settled[kind] = context.changes
+        return ir.passes.PassResult(model, modified=modified)
 
     def ensures(self, model: ir.Model) -> None:
         """Names are still unique.
@@ -66,7 +78,7 @@ class LoopPass(Pass):
         """Runs on every loop; returns whether something changed."""
         modified = False
         for node in scans_of(model.graph):
-            if node.graph is None:
+            if node.graph is None or (is_over_blocks(node) and not self.on_blocks):
                 continue
             modified |= self.rewrite(Loop(node, self.context.space))
         return modified

@@ -154,16 +154,6 @@ class Loop:
         return [*(state.initial for state in self.states), *(x.sequence for x in self.inputs)] == list(self.node.inputs)
 
     @property
-    def is_block_loop(self) -> bool:
-        """Whether this is the loop over blocks that a chunked schedule made."""
-        return BLOCKS in self.node.metadata_props
-
-    @property
-    def is_divided(self) -> bool:
-        """Whether a chunked schedule made this loop, that over blocks or that over a block's steps."""
-        return self.is_block_loop or BLOCK in self.node.metadata_props
-
-    @property
     def reverse(self) -> bool:
         """The direction of most of the loop's sequences: the one that work taken out of the body is written in."""
         directions = [x.reverse for x in self.inputs] or [x.reverse for x in self.outputs]
@@ -370,6 +360,16 @@ class Loop:
 def is_scan(node: ir.Node) -> bool:
     """Whether a node is a Scan of opset 9 or newer (the older one has a batch axis and a lengths input)."""
     return std.Scan.matches(node) and "body" in node.attributes and None not in node.inputs
+
+
+def is_over_blocks(node: ir.Node) -> bool:
+    """Whether a Scan is one over blocks of steps: its body is the surroundings of a loop, not work that is repeated."""
+    return BLOCKS in node.metadata_props
+
+
+def is_divided(node: ir.Node) -> bool:
+    """Whether a chunked schedule made a Scan, that over blocks or that over a block's steps."""
+    return is_over_blocks(node) or BLOCK in node.metadata_props
 
 
 def scans_of(graph: ir.Graph) -> list[ir.Node]:

@@ -1,0 +1,83 @@
+"""Invariant hoisting: what is the same at every step is computed once, before the loop.
+
+Precondition: any Scan.
+
+Postcondition: no body holds a node whose results are the same at every step, but those that have to make a result of
+the body there, nor a weight of its own.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from lstm_lower.graph import standard as std
+from lstm_lower.graph.form import node_label
+from lstm_lower.passes.loops.views.base import LoopPass
+from lstm_lower.passes.loops.views.counters import hoist_initializers
+from lstm_lower.passes.loops.views.dependence import Dependence, Level
+from lstm_lower.passes.loops.views.loop import Loop, scans_of
+
+
+class InvariantHoisting(LoopPass):
+    """Moves initializers and nodes whose results are the same at every step before the loop."""
+
+    on_blocks = True
+
+    def rewrite(self, loop: Loop) -> bool:
+        """Hoists from one loop."""
+        modified = hoist_initializers(loop)
+        invariant = _invariant(loop)
+        if not invariant:
+            return modified
+        results = set(loop.results())
+        made = {output for node in invariant for output in node.outputs}
+        if results & made:
+            # A body's output has to be made in the body.
+            editor = loop.inside()
+            for state in loop.states:
+                if state.update in made:
+                    state.update = editor.op(std.Identity, state.update)
+            for output in loop.outputs:
+                if output.step in made:
+                    output.step = editor.op(std.Identity, output.step)
+            loop.body.outputs.clear()
+            loop.body.outputs.extend(loop.results())
+        before = loop.before()
+        for node in invariant:
+            loop.body.remove(node)
+            before.place(node)
+        return True
+
+    def ensures(self, model: ir.Model) -> None:
+        """No body holds a node whose results are the same at every step, nor a weight of its own.
+
+        Raises:
+            ir.passes.PostconditionError: one does.
+        """
+        super().ensures(model)
+        for scan in scans_of(model.graph):
+            loop = Loop(scan, self.context.space)
+            for node in _invariant(loop):
+                raise self.broken(node, f"a place before the loop, got the body of '{node_label(scan)}'")
+            if loop.body.initializers:
+                raise self.broken(scan, f"a body without initializers, got {', '.join(loop.body.initializers)}")
+
+
+def _invariant(loop: Loop) -> list[ir.Node]:
+    """The nodes of a body whose results are the same at every step, but those that have to make a result there."""
+    dependence = Dependence(loop)
+    invariant = [node for node in dependence.order if dependence.node_level(node) == Level.INVARIANT]
+    return [node for node in invariant if not is_anchor(loop, node)]
+
+
+def is_anchor(loop: Loop, node: ir.Node) -> bool:
+    """Whether a node only makes a result of the body out of a value from elsewhere, which Scan asks for."""
+    if not makes_result(node):
+        return False
+    producer = node.inputs[0].producer() if node.inputs[0] is not None else None
+    return producer is None or producer.graph is not loop.body
+
+
+def makes_result(node: ir.Node) -> bool:
+    """Whether a node is an Identity that nothing but the body's outputs read: each output has to be made once."""
+    return std.Identity.matches(node) and not node.outputs[0].uses()
