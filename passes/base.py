@@ -10,8 +10,8 @@ from typing import Self
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError, LstmLowerError
+from lstm_lower.graph.builder import Workspace
 from lstm_lower.graph.declared import verify_kept
-from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.structure import nesting
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.verify import verify

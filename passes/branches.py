@@ -6,8 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
-from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rewriting import Results, Rewriting
@@ -39,7 +38,7 @@ class ConstantBranchPass(Rewriting, Pass):
         definition of AffineGrid has some.
         """
         assert node.graph is not None
-        facts, e = self.context.space.facts, Emitter(self.context.space, node.graph)
+        facts, e = self.context.space.facts, Builder(self.context.space, node.graph)
         for j, value in enumerate(node.inputs):
             if value is not None and facts.rank(value):
                 e.go_before(node, node.name or "range")
@@ -52,10 +51,10 @@ class ConstantBranchPass(Rewriting, Pass):
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
         """What the branch of a known condition makes."""
         op = std.If.of(node, builder.facts)
-        return None if op is None else chosen_branch(op, builder.emitter)
+        return None if op is None else chosen_branch(op, builder)
 
 
-def chosen_branch(op: std.If, e: Emitter) -> list[ir.Value] | None:
+def chosen_branch(op: std.If, e: Builder) -> list[ir.Value] | None:
     """The results of the branch that runs, whose nodes are placed before the If; `None` where it is not known."""
     condition = op.constant(0)
     if condition is None or condition.size != 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.formulas.indices import from_front

@@ -11,9 +11,8 @@ from lstm_lower import dims, opdef
 from lstm_lower.errors import AboutNode, LstmLowerError, UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node, composite_nodes
+from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.edit import redirect
-from lstm_lower.graph.emit import Workspace
-from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.structure import STANDARD_DOMAINS
 from lstm_lower.graph.subgraphs import all_nodes
@@ -171,7 +170,7 @@ class _Lowering(Rewriting):
         else:
             made = rule.formula(Node(node, call, builder, standard_rnn=self.standard_rnn))
             results = _results(builder, node, call, made)
-            builder.emitter.discard_unread(keep=results)
+            builder.discard_unread(keep=results)
             if key is not None:
                 self._templates[key] = Template.record(node, builder, results)
         contract = contracts.contract_of(call, node, self.main)
@@ -206,7 +205,7 @@ def _results(builder: Builder, node: ir.Node, call: opdef.Call, results: Named) 
         dtype = info.dtype
         result = expr if dtype is None else expr.cast(dtype)
         # The new value takes over the old one's name, so it must be the rule's own and serve one output only.
-        if result.builder is not builder or result.value.producer() not in builder.nodes or result.value in taken:
+        if result.builder is not builder or result.value.producer() not in builder.emitted or result.value in taken:
             result = builder.op(std.Identity, result)
         # Identities that were known of the old value are of a time when its operands were not lowered.
         for shape in (declared_shape(old), info.shape):

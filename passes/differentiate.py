@@ -14,8 +14,7 @@ from lstm_lower import arguments
 from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError, few_of_each, requires, some
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.graph.operator_versions import form
 from lstm_lower.graph.subgraphs import all_nodes
@@ -136,7 +135,7 @@ class GradientPass(Pass):
         if ragged_scans_to_loops(model, space, set(activity.nodes(model.graph))):
             activity = self._activity(model)
         result, wanted = _output(model, self.of), self._wanted(model)
-        b = Builder(Emitter(space, model.graph, scope="gradient"))
+        b = Builder(space, model.graph, scope="gradient")
         reverse = Reverse(b, activity.active)
         seed = self._seed(model, b, result)
         if result in activity.active:
@@ -151,7 +150,7 @@ class GradientPass(Pass):
             found = reverse.gradients.get(value)
             name = f"grad/{self.of}/{value.name}" if f"grad/{value.name}" in taken else f"grad/{value.name}"
             _add_output(model, b, b.zeros_like(b.wrap(value)) if found is None else found, value, name)
-        b.emitter.discard_unread()
+        b.discard_unread()
         return ir.passes.PassResult(model, modified=True)
 
     def _activity(self, model: ir.Model) -> Activity:
@@ -194,7 +193,7 @@ class GradientPass(Pass):
             name = f"seed/{self.of}"
             if name in _values(model):
                 raise InvalidInputError(f"seeds requires a model without a value '{name}', got one that has it")
-            seed = b.emitter.space.value(name, ir.TensorType(dtype), shape)
+            seed = b.space.value(name, ir.TensorType(dtype), shape)
             model.graph.inputs.append(seed)
             return b.wrap(seed)
         if shape is None or any(dim != 1 for dim in shape):

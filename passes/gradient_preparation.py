@@ -6,8 +6,8 @@ import onnx_ir as ir
 from onnx_ir.passes.common import LiftSubgraphInitializersToMainGraphPass
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import replace
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass

@@ -8,7 +8,7 @@ import operator
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass

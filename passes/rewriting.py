@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 
 import onnx_ir as ir
 
+from lstm_lower.graph.builder import Builder, Constants, Expr, Workspace, replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Constants, Emitter, Workspace, replace
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.base import Context
 
@@ -58,7 +57,7 @@ class Rewriting(abc.ABC):
     def graph(self, graph: ir.Graph) -> bool:
         """Rewrites the nodes of a graph and of those within it; returns whether something changed."""
         constants = Constants(graph) if self.shares_constants else None
-        builder = Builder(Emitter(self.space, graph, constants=constants))
+        builder = Builder(self.space, graph, constants=constants)
         modified = False
         for node in graph:
             modified |= self.node(node, builder)
@@ -72,20 +71,19 @@ class Rewriting(abc.ABC):
                 modified |= self.graph(inner)
             # What a formula emitted and nothing reads is in no graph any more.
             if current.graph is not None and self.where(current) and self._apply(current, builder):
-                waiting += builder.nodes
+                waiting += builder.emitted
                 modified = True
         return modified
 
     def _apply(self, node: ir.Node, builder: Builder) -> bool:
-        emitter = builder.emitter
-        emitter.go_before(node, node.name or node.op_type)
+        builder.go_before(node, node.name or node.op_type)
         results = self.formula(node, builder)
         if results is not None:
             for old, new in zip(node.outputs, values_of(results), strict=False):
                 if new is not None and (old.uses() or old.is_graph_output()):
                     self.replace(old, new)
             detach(node)
-        emitter.discard_unread()
+        builder.discard_unread()
         return results is not None
 
 

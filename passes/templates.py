@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 
 import onnx_ir as ir
 
-from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Entry
 from lstm_lower.opdef import Call
@@ -80,7 +80,7 @@ class Template:
             if value is not None:
                 places.setdefault(value, index)
         steps, count = [], len(node.inputs)
-        for made in builder.nodes:
+        for made in builder.emitted:
             inputs = tuple(None if value is None else places.get(value, value) for value in made.inputs)
             marks = dict(made.metadata_props)
             steps.append(_Step(made.op_type, tuple(made.attributes.values()), inputs, tuple(made.outputs), marks))
@@ -94,7 +94,7 @@ class Template:
 
     def repeat(self, node: ir.Node, builder: Builder) -> Outputs:
         """Emits the template's nodes for another composite node of the same signature."""
-        names, facts, scope = builder.names, builder.facts, builder.emitter.scope
+        names, facts, scope = builder.names, builder.facts, builder.scope
         values = list(node.inputs)
         made: list[ir.Node] = []
         for step in self.steps:
@@ -111,5 +111,5 @@ class Template:
             made.append(
                 ir.Node("", step.op_type, inputs, step.attributes, outputs=outputs, name=name, metadata_props=marks)
             )
-        builder.emitter.place(*made)
+        builder.place(*made)
         return [None if place is None else values[place] for place in self.results]

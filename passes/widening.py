@@ -11,8 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Workspace
-from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes
 from lstm_lower.passes.base import Pass

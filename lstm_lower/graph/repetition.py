@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 
 # From the iteration's number and the states as it finds them: what it leaves.
 Body = Callable[[Builder, Expr, "list[Expr]"], Sequence[Expr]]
@@ -63,7 +63,7 @@ def _loop(
     going = inner.parameter(builder.constant(True, ir.DataType.BOOL), "going", ())  # noqa: FBT003
     found = [inner.parameter(state, "state", shape) for state, shape in zip(states, shapes, strict=True)]  # type: ignore[arg-type]
     results = inner.results(body(inner, number, going, found))
-    graph = inner.emitter.graph
+    graph = inner.graph
     graph.inputs.extend([x.value for x in [number, going, *found]])
     graph.outputs.extend(results)
     return builder.ops(std.Loop, trips, condition, *states, outputs=len(states), body=graph)

@@ -16,8 +16,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
-from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.class_numbers import ClassNumbersPass
@@ -100,7 +99,7 @@ class AccumulatorsPass(Pass):
         recorded = training_state.read(model)
         outputs = {value.name: value for value in graph.outputs}
         flag = space.value(LAZY_RESET, ir.TensorType(ir.DataType.BOOL), (1,))
-        b = Builder(Emitter(space, graph, scope="accumulate"))
+        b = Builder(space, graph, scope="accumulate")
         pairs, accumulators = [], []
         for pair in recorded.pairs:
             if pair.gradient is None:

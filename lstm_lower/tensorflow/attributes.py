@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.dtypes import dtype_name, is_complex
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import OpDef
 from lstm_lower.tensorflow.files.values import onnx_dtype
 from lstm_lower.tensorflow.regions import Op

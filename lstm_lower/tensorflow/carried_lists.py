@@ -10,8 +10,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import END, Expr
 from lstm_lower.graph.values import Entry, Open
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.passes.loops.views.variation import Variation

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Open
 from lstm_lower.tensorflow.element_lists import Fresh, Joined, Later, Put, Rows, TensorList, as_list
 from lstm_lower.tensorflow.followed_lists import Popped, Pushed
@@ -109,9 +109,9 @@ def _either(
     made: list[Expr] = []
     if joint.pairs:
         for builder, exprs in zip(joint.builders, zip(*joint.pairs, strict=True), strict=True):
-            builder.emitter.graph.outputs.extend(builder.results(exprs))
-        then, otherwise = (builder.emitter.graph for builder in joint.builders)
-        scope.builder.emitter.scope = op.name
+            builder.graph.outputs.extend(builder.results(exprs))
+        then, otherwise = (builder.graph for builder in joint.builders)
+        scope.builder.scope = op.name
         made = scope.builder.ops(std.If, condition, outputs=len(joint.pairs), then_branch=then, else_branch=otherwise)
         for output, pair in zip(made, joint.pairs, strict=True):
             _tell(t, output, *pair)

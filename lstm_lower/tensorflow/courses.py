@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Entry
 from lstm_lower.passes.loops.views.linear import DEEPEST, Counting, Linear
 from lstm_lower.tensorflow.translator import Translator
@@ -44,7 +44,7 @@ class Courses:
         self.t = t
         self.iteration = iteration
         self.carried = carried
-        self.counting = Counting(t.space.facts, body.emitter.graph, {iteration, *carried})
+        self.counting = Counting(t.space.facts, body.graph, {iteration, *carried})
 
     def of(self, expr: Expr) -> Course | None:
         """The course of a scalar; `None` where it has none that is known."""

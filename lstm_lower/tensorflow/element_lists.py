@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.tensorflow.values import INT64, Guard, Value, Within
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.tensorflow.element_lists import Fresh, Put, Rows, TensorList
 from lstm_lower.tensorflow.packed_lists import Compound
 from lstm_lower.tensorflow.values import Guard, Value, Within

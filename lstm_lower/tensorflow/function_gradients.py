@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.gradients.pullback import pullback
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.structure import GRADIENT
@@ -24,7 +24,7 @@ def _symbolic_gradient(t: Translator, op: Op, scope: Scope) -> list[Value]:
     given, dys = inputs[: len(region.params)], inputs[len(region.params) :]
     b = scope.builder
     # What the function emits is what there is to differentiate: all of it here, and each argument a value of its own.
-    around, b.emitter.emitted = b.emitter.emitted, []
+    around, b.emitted = b.emitted, []
     operands = [b.op(std.Identity, Expr(b, x.value)) for x in given]
     inner = Scope(b, b, scope, dict(zip(region.params, operands, strict=True)))
     t.run(region, inner)
@@ -32,5 +32,5 @@ def _symbolic_gradient(t: Translator, op: Op, scope: Scope) -> list[Value]:
         raise UnsupportedOpError(f"{op}: requires a function that changes no variable, got one that does")
     results = [t.tensor(name, inner, op) for name in region.results if name is not None]
     gradients = pullback(b, results, operands, [Expr(b, dy.value) for dy in dys])
-    b.emitter.emitted = around + b.emitter.emitted
+    b.emitted = around + b.emitted
     return [*gradients]

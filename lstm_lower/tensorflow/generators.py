@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.tensorflow.attributes import dtype_attribute
 from lstm_lower.tensorflow.regions import Op
 from lstm_lower.tensorflow.state import cell_of, emitted, tensor_of, write

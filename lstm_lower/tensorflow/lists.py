@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.tensorflow.attributes import attributes_of, dtype_attribute
 from lstm_lower.tensorflow.element_lists import Fresh, Rows, TensorList, as_list, within

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.loops.views.variation import Variation
 from lstm_lower.tensorflow.carried_lists import CarriedLists, added
 from lstm_lower.tensorflow.courses import Courses, starts_surely
@@ -111,7 +111,7 @@ class _Attempt:
         self.t = loop.t
         outer = loop.scope
         self.builder = self.t.inner(outer.builder, "body", loop.op.name)
-        graph = self.builder.emitter.graph
+        graph = self.builder.graph
         names = self.t.space.names
         iteration = ir.Value(
             name=names.fresh(f"{loop.op.name}/iteration"), type=ir.TensorType(INT64), shape=ir.Shape([])
@@ -258,12 +258,12 @@ class _Attempt:
             starts.append(t.root.constant(0, INT64))
             states.append(t.own(b.parameter(starts[-1], "count", ())))
             updates.append(states[-1] + 1)
-        graph = b.emitter.graph
+        graph = b.graph
         graph.inputs.extend([state.value for state in states])
         graph.outputs.extend(b.results([going, *updates, *lists.scans]))
         outer = loop.scope.builder
         first = self._condition(Scope(outer, loop.scope.floor, loop.scope), loop.initial)
-        outer.emitter.scope = loop.op.name
+        outer.scope = loop.op.name
         made = outer.ops(std.Loop, None, first, *starts, outputs=len(starts) + len(lists.scans), body=graph)
         shapes: list[Sequence[Any] | None] = [state.shape for state in states]
         shapes += [None if scan.shape is None else (None, *scan.shape) for scan in lists.scans]

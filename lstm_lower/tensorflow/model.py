@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError, LstmLowerError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.passes.rules.registry import RULES
 from lstm_lower.records.state import Role, StatePair
@@ -355,7 +355,7 @@ class ModelBuilder:
                 expr = expr.reshape(*[0] * len(asked))
             value = expr.value
             if value.producer() is None or value in found or value.name in outputs:
-                t.root.emitter.scope = public
+                t.root.scope = public
                 value = t.root.op(std.Identity, expr).value
             value.name = public
             value.type = t.space.facts.type(value)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 
 
 class Step:

@@ -9,8 +9,7 @@ import numpy as np
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import END, Expr
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.tensorflow.element_lists import Fresh, Put, Rows, TensorList
 from lstm_lower.tensorflow.packed_lists import Packed, settled

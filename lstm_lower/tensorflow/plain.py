@@ -8,7 +8,7 @@ import onnx_ir as ir
 from lstm_lower import budget
 from lstm_lower.dtypes import is_complex
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
-from lstm_lower.graph.expressions import Expr, detached
+from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.tensorflow.files.values import onnx_dtype, tensor_value
 from lstm_lower.tensorflow.lists import zeros_like
 from lstm_lower.tensorflow.regions import Op

@@ -7,7 +7,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.tensorflow.element_lists import TensorList, row_of
 from lstm_lower.tensorflow.values import Value
@@ -25,9 +25,9 @@ class Repeated(TensorList):
 
     def rows(self) -> Expr:
         b = self.count.builder
-        row = row_of(self.element)
-        sizes = self.element.sizes()
-        return b.op(std.Expand, row, b.concat([self.count.reshape(1), sizes], 0))
+        row, sizes = row_of(self.element), self.element.sizes()
+        target: Expr = b.concat([self.count.reshape(1), sizes], 0)
+        return b.op(std.Expand, row, target)
 
     def get(self, index: Expr) -> Value:  # noqa: ARG002
         return self.element

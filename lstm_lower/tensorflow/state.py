@@ -14,7 +14,7 @@ import onnx_ir as ir
 from lstm_lower.dims import agree
 from lstm_lower.dtypes import dtype_name
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import DOMAIN, definition
 from lstm_lower.tensorflow.graph import split_name
 from lstm_lower.tensorflow.regions import Op

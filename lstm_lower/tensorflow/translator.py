@@ -17,9 +17,8 @@ import onnx_ir as ir
 from lstm_lower.errors import InvalidModelError, UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.bindings import bind_node
+from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import set_operands
-from lstm_lower.graph.emit import Emitter, Workspace
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.values import Open
 from lstm_lower.opdef import DOMAIN, OpDef, definition
 from lstm_lower.passes.rules.registry import RULES, Node
@@ -135,7 +134,7 @@ class Translator:
         graph = ir.Graph([], [], nodes=[], opset_imports={"": opset, DOMAIN: 1}, name="tensorflow")
         self.model = ir.Model(graph, ir_version=10)
         self.space = Workspace.of(self.model)
-        self.root = Builder(Emitter(self.space, graph, scope="graph"))
+        self.root = Builder(self.space, graph, scope="graph")
         self.aliases = aliases
         # What leaves a branch has the branch's name outside and its own within.
         self.read = {stage for name in read for stage in aliases.chain(name)}
@@ -166,9 +165,9 @@ class Translator:
 
     def inner(self, outer: Builder, role: str, name: str) -> Builder:
         """Emits into a new body or branch."""
-        outer.emitter.scope = name
+        outer.scope = name
         builder = outer.inner(role)
-        self._builders[builder.emitter.graph] = builder
+        self._builders[builder.graph] = builder
         return builder
 
     def own(self, expr: Expr) -> Expr:
@@ -202,7 +201,7 @@ class Translator:
             UnsupportedOpError: no conversion is known for it, or none of this use of it.
             InvalidModelError: it does not fit its definition.
         """
-        scope.builder.emitter.scope = op.name
+        scope.builder.scope = op.name
         handler = HANDLERS.get(op.op)
         around, self._around = self._around, self._changed_before(op)
         found = handler(self, op, scope) if handler is not None else self.computed(op, scope)
@@ -284,7 +283,7 @@ class Translator:
             builder = scope.builder
         for operand in operands:
             builder = operand.builder if operand.builder.depth > builder.depth else builder
-        builder.emitter.scope = name
+        builder.scope = name
         node = ir.Node(
             DOMAIN, found.op_type, [operand.value for operand in operands],
             [_attribute(key, value) for key, value in attributes.items()],
@@ -311,7 +310,7 @@ class Translator:
         set_operands(node, dict.fromkeys(range(len(node.inputs))))
         outputs = [ir.Value(name=f"{name}:{number}") for number in range(count)]
         kept = ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs, name=name)
-        builder.emitter.place(kept)
+        builder.place(kept)
         for value in outputs:
             value.type = self.space.facts.type(value)
         return [Expr(builder, value) for value in outputs]

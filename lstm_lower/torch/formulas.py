@@ -8,7 +8,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, detached
+from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.passes.formulas import elimination, error_functions
 from lstm_lower.passes.formulas.elementary import expm1_of, log1p_of
 from lstm_lower.passes.formulas.gamma import digamma, lgamma, polygamma

@@ -19,10 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Workspace
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.formulas.sizes import up_to
@@ -189,7 +188,7 @@ def given(model: ir.Model) -> tuple[ir.Model, bool] | None:
         if node.graph is copy.graph:
             shapes.append(b.op(std.Identity, sizes).value)
         for old, new in zip(node.outputs, results, strict=False):
-            b.emitter.replace(old, new.value)
+            b.replace(old, new.value)
         detach(node)
     copy.graph.outputs.extend(shapes)
     return copy, len(shapes) == len(drawing)

@@ -6,8 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import replace
-from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.differentiate import check_rules, decomposed

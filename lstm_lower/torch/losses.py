@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.training import losses
 from lstm_lower.passes.training.losses import Loss, Target
 from lstm_lower.torch.interface import as_tensors, numbers

@@ -8,7 +8,7 @@ import math
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, detached
+from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.passes.formulas.reflections import qr, reflected
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch.nodes import Formula, Traced

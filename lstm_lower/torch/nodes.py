@@ -7,8 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from lstm_lower.graph.emit import Workspace, replace
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr, Workspace, replace
 
 DOMAIN = "lstm_lower.torch"
 

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import replace
 from lstm_lower.graph.copies import Copier, copy_model
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.edit import operands as reads
-from lstm_lower.graph.emit import replace
 from lstm_lower.graph.inference.base import Inferred, infers
 from lstm_lower.graph.standard.base import Operand
 from lstm_lower.graph.subgraphs import all_nodes
@@ -77,7 +77,7 @@ def _own_gradient(op: OwnGradient, n: Adjoint) -> Gradients:
     cotangents = {seed: n.cotangent(index).value for index, seed in enumerate(seeds)}
     copier = Copier(cotangents, captures=True, name=n.b.names.another)
     assert op.node.graph is not None
-    n.b.emitter.place(*copier.nodes(between(op.node.graph, seeds, found)))
+    n.b.place(*copier.nodes(between(op.node.graph, seeds, found)))
     made = [n.b.wrap(copier.values.get(value) or value) for value in found]
     summed = [unbroadcast(dx, n.b.wrap(x)) for dx, x in zip(made, operands, strict=True)]
     return [None] * len(results) * 2 + summed

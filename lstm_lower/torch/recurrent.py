@@ -12,7 +12,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr, concat, detached, sigmoid, tanh
+from lstm_lower.graph.builder import Builder, Expr, concat, detached, sigmoid, tanh
 from lstm_lower.passes.decompositions.decompose import DecomposePass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.formulas.sizes import up_to

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.optim import lr_scheduler, swa_utils
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
-from lstm_lower.graph.emit import Emitter, Workspace
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.passes.training import schedules
 from lstm_lower.passes.training.schedules import ChainedScheduler, Link, MovesMomentum, Schedule
 from lstm_lower.runtime.proof.reference import evaluate
@@ -126,7 +125,7 @@ def _check(what: str, present: float, steps: int, formula: Callable[[Expr], Expr
     """Whether a scheduler stands where its formula says: it may have been set, or the optimizer's options by hand."""
     graph = ir.Graph([], [], nodes=[], opset_imports={"": 18})
     model = ir.Model(graph, ir_version=10)
-    b = Builder(Emitter(Workspace.of(model), graph, scope="rate"))
+    b = Builder(Workspace.of(model), graph, scope="rate")
     graph.outputs.append(formula(b.constant(float(steps), ir.DataType.DOUBLE)).value)
     (expected,) = (float(value) for value in evaluate(model, {}).values())
     if not math.isclose(expected, present, rel_tol=1e-6, abs_tol=1e-12):

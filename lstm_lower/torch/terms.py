@@ -5,21 +5,21 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.emit import Emitter, Workspace
 
 
 def magnitudes_summed(model: ir.Model) -> ir.Model:
     """A copy of a model whose floating outputs are sums of the magnitudes of their terms."""
     copy = copy_model(model)
-    emitter = Emitter(Workspace.of(copy), copy.graph)
+    emitter = Builder(Workspace.of(copy), copy.graph)
     for place, value in enumerate(copy.graph.outputs):
         if value.dtype is not None and value.dtype.is_floating_point():
             copy.graph.outputs[place] = _magnitude(emitter, value)
     return copy
 
 
-def _magnitude(emitter: Emitter, value: ir.Value | None) -> ir.Value:
+def _magnitude(emitter: Builder, value: ir.Value | None) -> ir.Value:
     assert value is not None
     node, facts = value.producer(), emitter.facts
     view = facts.view(node)

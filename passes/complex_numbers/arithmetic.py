@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from lstm_lower.dtypes import PARTS, is_complex
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.complex_numbers.moving import again, known
 from lstm_lower.passes.complex_numbers.registry import Parts, by_parts
 from lstm_lower.passes.formulas.complex_numbers import each, joined, product, quotient

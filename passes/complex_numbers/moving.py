@@ -12,7 +12,7 @@ import onnx_ir as ir
 from lstm_lower.dtypes import parts_of
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.complex_numbers.registry import Parts, by_parts
 from lstm_lower.passes.formulas.sizes import wide
@@ -35,7 +35,7 @@ def known(view: std.Standard, what: str, found: tuple[int, ...] | int | None) ->
 def again(view: std.Standard, p: Parts, *operands: Expr | None, **changed: int | None) -> Results:
     """The same operator on parts; further operands as given."""
     values = [None if x is None else x.value for x in operands]
-    made = p.builder.emitter.again(view.node, values, **changed)
+    made = p.builder.again(view.node, values, **changed)
     return [p.builder.wrap(value) for value in made.outputs]
 
 

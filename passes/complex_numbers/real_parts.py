@@ -9,9 +9,8 @@ import onnx_ir as ir
 from lstm_lower.dtypes import PARTS, dtype_name, is_complex, parts_of
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter, Workspace
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes, subgraphs_of
 from lstm_lower.graph.values import stated
@@ -123,7 +122,7 @@ class _Rewriting:
             results = rule(view, Parts(b, self.found))
         for old, new, (dtype, shape) in zip(node.outputs, results, known, strict=True):
             if not is_complex(dtype):
-                b.emitter.replace(old, new.value)
+                b.replace(old, new.value)
                 continue
             if shape is not None and facts.shape(new.value) != (*shape, 2):
                 b.set_shape(new, (*shape, 2))
@@ -148,11 +147,11 @@ class _Rewriting:
         made.metadata_props.update(node.metadata_props)
         for old, new in zip(node.outputs, made.outputs, strict=True):
             new.name = self.space.names.fresh(str(old.name))
-        b.emitter.place(made)
+        b.place(made)
         for graph in graphs:
             self.graph(graph)
         for value in made.outputs:
-            b.emitter.declare(value)
+            b.declare(value)
         return [b.wrap(value) for value in made.outputs]
 
     def _from_front(self, scan: std.Scan) -> dict[str, ir.Attr]:
@@ -184,6 +183,6 @@ class _Rewriting:
             new = self.found[old]
             maker = new.producer()
             if maker is None or maker.graph is not graph or new in graph.outputs:
-                new = Emitter(self.space, graph, scope=str(old.name)).op(std.Identity, new)
+                new = Builder(self.space, graph, scope=str(old.name)).op(std.Identity, new)
             old.name, new.name = self.space.names.fresh(f"{old.name}_complex"), old.name
             graph.outputs[index] = new

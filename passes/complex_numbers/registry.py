@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.formulas.complex_numbers import Number, each
 
 

@@ -8,7 +8,7 @@ import operator
 
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.decompositions.images import Image, number_of
 from lstm_lower.passes.decompositions.registry import decomposes

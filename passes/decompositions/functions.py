@@ -7,9 +7,9 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import captures
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.operator_versions import form
 from lstm_lower.graph.subgraphs import all_nodes
@@ -26,9 +26,7 @@ def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr | None]
     if schema is None or any(attribute.is_ref() for attribute in node.attributes.values()):
         return None
     # A body may take over the node's own graphs, in which names of the function would hide what they read from outside.
-    outside = {
-        value: _named(value, builder.names.fresh(f"{builder.emitter.scope}/{value.name}")) for value in captures(node)
-    }
+    outside = {value: _named(value, builder.names.fresh(f"{builder.scope}/{value.name}")) for value in captures(node)}
     proto = _body(Copier(outside).nodes([node])[0] if outside else node, node, schema, version, builder.facts)
     if proto is None:
         return None
@@ -49,12 +47,12 @@ def expanded(node: ir.Node, version: int, builder: Builder) -> list[Expr | None]
     copier = Copier(
         dict(zip(function.inputs, [*node.inputs, *missing, *outside], strict=True)),
         attributes={attribute.name: attribute for attribute in defaults} | dict(node.attributes),
-        name=lambda name: builder.names.fresh(f"{builder.emitter.scope}/{name or node.op_type}"),
+        name=lambda name: builder.names.fresh(f"{builder.scope}/{name or node.op_type}"),
     )
     emitted = copier.nodes(function)
-    builder.emitter.place(*emitted)
+    builder.place(*emitted)
     for value in (value for inner in emitted for value in inner.outputs):
-        builder.emitter.declare(value)
+        builder.declare(value)
     values = {value.name: copier.values[value] for value in function.outputs}
     results = [values.get(name) for name in names]
     return [None if value is None else builder.wrap(value) for value in results]

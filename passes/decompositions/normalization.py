@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES

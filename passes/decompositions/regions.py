@@ -7,7 +7,7 @@ import math
 import operator
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.decompositions.images import Image, number_of
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES

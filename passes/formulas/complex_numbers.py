@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 
 Number = tuple[Expr, Expr]
 

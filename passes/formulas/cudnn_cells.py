@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
+from lstm_lower.graph.builder import Expr, concat, sigmoid, tanh
 from lstm_lower.passes.formulas.sizes import divided
 
 X = TypeVar("X")

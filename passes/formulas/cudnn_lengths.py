@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Dim
 from lstm_lower.passes.formulas.sizes import up_to

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, tanh
+from lstm_lower.graph.builder import Expr, tanh
 
 
 def sum_of_squares(x: Expr) -> Expr:

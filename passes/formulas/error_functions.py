@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lstm_lower.graph.expressions import Expr, detached
+from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.passes.formulas.elementary import log1p_of
 
 # Coefficients of Chebyshev polynomials in 2 t - 1 for log(erfcx(x) / t), t = 2 / (2 + x), x >= 0, fitted by us: no

@@ -14,7 +14,7 @@ import operator
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.sizes import up_to
 
 # B[2k] / (2k (2k - 1)), of Bernoulli's numbers, for k = 1, 2, ...: the series of lgamma. That of digamma has another

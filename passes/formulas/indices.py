@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.sizes import Size, up_to
 
 # Behind the end of every axis, in int32 too.

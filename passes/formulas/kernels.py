@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 
 _DT = ir.DataType
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
+from lstm_lower.graph.builder import Expr, concat, sigmoid, tanh
 
 
 @dataclasses.dataclass(frozen=True)

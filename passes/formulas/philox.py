@@ -12,7 +12,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.ops.random import KEY_STEPS, MULTIPLIERS, ROUNDS, SCRAMBLE_KEY
 
 INT64, UINT64 = ir.DataType.INT64, ir.DataType.UINT64

@@ -8,8 +8,7 @@ import math
 from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import END, Expr
 from lstm_lower.passes.formulas.sizes import Size, at_least, divided
 from lstm_lower.spatial import SpatialAxis
 

@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Workspace, replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter, Workspace, replace
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
@@ -63,7 +63,7 @@ def _converted(node: ir.Node, around: ir.Graph, space: Workspace) -> ir.Node | N
         assert made is not None
         own = appended.producer()
         if own is None or own.graph is not body or appended in body.outputs:
-            appended = Emitter(space, body, before=made, scope=f"{node.name}/appended").op(std.Identity, appended)
+            appended = Builder(space, body, before=made, scope=f"{node.name}/appended").op(std.Identity, appended)
         appended.type, appended.shape = space.facts.type(appended), stated(shape)
         body.outputs.pop(1 + j)
         body.outputs.append(appended)
@@ -72,7 +72,7 @@ def _converted(node: ir.Node, around: ir.Graph, space: Workspace) -> ir.Node | N
         node.attributes.pop("body")
         operands = [value for i, value in enumerate(node.inputs) if i != 2 + j]
         assert node.graph is not None
-        emitter = Emitter(space, node.graph, before=node, scope=node.name or node.op_type)
+        emitter = Builder(space, node.graph, before=node, scope=node.name or node.op_type)
         loop = emitter.node(std.Loop, operands, len(node.outputs), body=body)
         loop.metadata_props.update(node.metadata_props)
         rest = [value for i, value in enumerate(node.outputs) if i != j]
@@ -127,7 +127,7 @@ def _join(node: ir.Node, space: Workspace) -> bool:
             value.type, value.shape = space.facts.type(appended), stated(dims)
             space.facts.forget(value)
         space.facts.enter(node)
-        joined = Emitter(space, body, before=old, scope=old.name or "").op(std.Concat, parameter, appended, axis=axis)
+        joined = Builder(space, body, before=old, scope=old.name or "").op(std.Concat, parameter, appended, axis=axis)
         body.outputs[1 + j] = joined
         detach(old)
         for reader in readers:
@@ -141,14 +141,14 @@ def _first(value: ir.Value | None, appended: ir.Value, axis: int, node: ir.Node,
     """What is joined before the first step; `None` where it is not known."""
     maker, shape, dtype = _maker(value, space), space.facts.shape(appended), space.facts.dtype(appended)
     assert node.graph is not None
-    e = Emitter(space, node.graph, before=node, scope=node.name or node.op_type)
+    e = Builder(space, node.graph, before=node, scope=node.name or node.op_type)
     if std.SequenceConstruct.matches(maker):
         return e.concat([x for x in maker.inputs if x is not None], axis)
     sizes = [0 if i == axis else dim for i, dim in enumerate(shape or ())]
     known = [dim for dim in sizes if isinstance(dim, int)]
     if not std.SequenceEmpty.matches(maker) or dtype is None or len(known) < len(sizes):
         return None
-    return e.constant(np.zeros(known), dtype)
+    return e.constant(np.zeros(known), dtype).value
 
 
 def _maker(value: ir.Value | None, space: Workspace) -> ir.Node | None:
@@ -171,13 +171,13 @@ def _is_read_only(sequence: ir.Value) -> bool:
 def _read(reader: ir.Node, stacked: ir.Value, space: Workspace) -> None:
     """Gives a reader's readers what it takes of the tensors, which stand along axis 0."""
     assert reader.graph is not None
-    e = Emitter(space, reader.graph, before=reader, scope=reader.name or reader.op_type)
+    e = Builder(space, reader.graph, before=reader, scope=reader.name or reader.op_type)
     view = space.facts.view(reader)
     if isinstance(view, std.SequenceAt):
         place = view.operand(1)
         found = e.op(std.Gather, stacked, place, axis=0)
     elif isinstance(view, std.SequenceLength):
-        found = e.squeeze(e.size(stacked, 0), 0)
+        found = e.squeeze(e.size(stacked, 0), 0).value
     else:
         assert isinstance(view, std.ConcatFromSequence)
         rank = space.facts.rank(stacked)

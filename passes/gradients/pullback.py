@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.edit import detach, redirect
 from lstm_lower.graph.edit import operands as read_by
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.decompositions.decompose import decomposition
 from lstm_lower.passes.gradients.activity import Activity
 from lstm_lower.passes.gradients.registry import has_rule
@@ -28,10 +28,10 @@ def pullback(b: Builder, results: Sequence[Expr], operands: Sequence[Expr], dys:
     found = [result.value for result in results]
     nodes: list[ir.Node] = []
     # What else the builder has emitted stays as it is.
-    waiting = list(reversed(between(b.nodes, [x.value for x in operands], [y.value for y in results])))
+    waiting = list(reversed(between(b.emitted, [x.value for x in operands], [y.value for y in results])))
     while waiting:
         node = waiting.pop()
-        inner = Builder.before(node, b.emitter.space)
+        inner = Builder.before(node, b.space)
         made = None if has_rule(node, b.facts) else decomposition(node, inner)
         if made is None:
             nodes.append(node)
@@ -41,8 +41,8 @@ def pullback(b: Builder, results: Sequence[Expr], operands: Sequence[Expr], dys:
             redirect(old, value)
         found = [new.get(value, value) for value in found]
         detach(node)
-        b.emitter.emitted += inner.nodes
-        waiting += reversed(inner.nodes)
+        b.emitted += inner.emitted
+        waiting += reversed(inner.emitted)
     values = [operand.value for operand in operands]
     reverse = Reverse(b, Activity(nodes, b.facts, values, found).active)
     for value, dy in zip(found, dys, strict=True):

@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Workspace, replace
 from lstm_lower.graph.edit import captures, detach
-from lstm_lower.graph.emit import Emitter, Workspace, replace
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.gradients.saving import is_cheap
 from lstm_lower.passes.gradients.steps import variation
@@ -72,14 +72,14 @@ def _convert(op: std.Scan, space: Workspace) -> None:
     """Makes a Loop of a Scan, in whose body the sequences are read by the step's number."""
     node, body, facts, count = op.node, op.body, space.facts, op.states
     assert node.graph is not None
-    front = Emitter(space, node.graph, before=node, scope=node.name or node.op_type)
+    front = Builder(space, node.graph, before=node, scope=node.name or node.op_type)
     stacked = list(zip(op.output_axes, op.output_directions, strict=True))
     sequences, parameters = node.inputs[count:], body.inputs[count:]
     length = front.squeeze(front.size(_given(sequences[0]), op.input_axes[0]), 0)
     number = space.value(f"{front.scope}/step", ir.TensorType(ir.DataType.INT64), ())
     going = space.value(f"{front.scope}/going", ir.TensorType(ir.DataType.BOOL), ())
     first = next(iter(body), None)
-    inside = Emitter(space, body, before=first, scope=front.scope)
+    inside = Builder(space, body, before=first, scope=front.scope)
     roles = zip(sequences, parameters, op.input_axes, op.input_directions, strict=True)
     for sequence, parameter, axis, backwards in roles:
         place = number
@@ -88,9 +88,9 @@ def _convert(op: std.Scan, space: Workspace) -> None:
         element = inside.op(std.Gather, _given(sequence), place, axis=axis)
         shape = facts.shape(parameter)
         if shape is not None:
-            inside.state(element, shape)
+            inside.set_shape(element, shape)
         replace(parameter, element, space)
-    results = [Emitter(space, body, scope=front.scope).op(std.Identity, going), *body.outputs]
+    results = [Builder(space, body, scope=front.scope).op(std.Identity, going), *body.outputs]
     states = list(body.inputs[:count])
     body.inputs.clear()
     body.inputs.extend([number, going, *states])
@@ -102,7 +102,7 @@ def _convert(op: std.Scan, space: Workspace) -> None:
     # A Scan has no run without a step.
     loop.metadata_props.update({**node.metadata_props, std.STEPS: std.AT_LEAST_ONE})
     provenance.inherit(loop, node)
-    behind = Emitter(space, node.graph, before=node, scope=front.scope)
+    behind = Builder(space, node.graph, before=node, scope=front.scope)
     for old, final in zip(node.outputs[:count], loop.outputs, strict=False):
         _stand_for(old, final, space)
     for old, made, (axis, backwards) in zip(node.outputs[count:], loop.outputs[count:], stacked, strict=True):

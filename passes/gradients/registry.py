@@ -13,7 +13,7 @@ import onnx_ir as ir
 from lstm_lower import plugins
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.graph.values import stated
@@ -69,7 +69,7 @@ class Adjoint:
     def again(self, operands: Sequence[Expr | ir.Value | None], **changed: Any) -> Expr:
         """The first output of the same operator on other operands; `changed` attributes replace its own."""
         values = [x.value if isinstance(x, Expr) else x for x in operands]
-        return self.b.wrap(self.b.emitter.again(self.op.node, values, **changed).outputs[0])
+        return self.b.wrap(self.b.again(self.op.node, values, **changed).outputs[0])
 
     def output(self, index: int) -> Expr:
         """An output that may be left out; then the node makes it from now on."""

@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.edit import operands
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.gradients.registry import Adjoint, is_flat, rule_of, unbroadcast
 
 
@@ -53,7 +53,7 @@ class Reverse:
         if dy is None or dy.shape is not None or shape is None:
             return
         maker = dy.value.producer()
-        if maker is not None and maker.graph is self.builder.emitter.graph:
+        if maker is not None and maker.graph is self.builder.graph:
             self.builder.set_shape(dy, shape)
 
     def _node(self, node: ir.Node, dys: list[Expr | None]) -> None:

@@ -11,10 +11,9 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import detach, remove_unread, set_operands
-from lstm_lower.graph.emit import Emitter, replace
-from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
 
@@ -59,7 +58,7 @@ class Handing:
         """
         self.backward = backward
         self._varies = varies
-        self.graph = backward.emitter.graph
+        self.graph = backward.graph
         remove_unread(self.graph)
         self._inside = set(all_nodes(self.graph))
 
@@ -88,8 +87,8 @@ class Handing:
 
     def _hand_shape(self, reader: ir.Node, forward: ir.Graph, handed: Callable[[ir.Value], ir.Value]) -> None:
         """Lets the forward body find a shape that the backward one reads."""
-        own = self.backward.emitter
-        shape = Emitter(own.space, forward, scope=own.scope).again(reader, reader.inputs)
+        own = self.backward
+        shape = Builder(own.space, forward, scope=own.scope).again(reader, reader.inputs)
         replace(reader.outputs[0], handed(shape.outputs[0]), own.space)
         detach(reader)
 

@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import remove_unread
-from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 
@@ -72,11 +72,11 @@ class _Known:
         if view is not None and handler is not None:
             handler(self, view)
 
-    def emitter(self, node: ir.Node) -> Emitter:
+    def emitter(self, node: ir.Node) -> Builder:
         """Emits before a node, what nobody may read in the end."""
         assert node.graph is not None
         self.modified = True
-        return Emitter(self.space, node.graph, before=node, scope=node.name or node.op_type)
+        return Builder(self.space, node.graph, before=node, scope=node.name or node.op_type)
 
     def read(self, node: ir.Node, value: ir.Value) -> None:
         """Gives the readers of a node a value."""
@@ -131,7 +131,7 @@ class _Known:
         """Their number."""
         parts = self.parts.get(op.sequence)
         if parts is not None:
-            self.read(op.node, self.emitter(op.node).constant(len(parts)))
+            self.read(op.node, self.emitter(op.node).constant(len(parts)).value)
 
     def split(self, op: std.SplitToSequence) -> None:
         """Parts of a tensor."""
@@ -149,7 +149,7 @@ class _Known:
             if axis is None or not isinstance(size, int) or each is None or size > MOST_PARTS * each:
                 return
             count = -(-size // each)
-            sizes = e.ints(*[min(each, size - each * i) for i in range(count)])
+            sizes = e.ints(*[min(each, size - each * i) for i in range(count)]).value
         if not count:
             self.parts[op.output] = []
             return
@@ -210,7 +210,7 @@ class _Known:
         ):
             return
         found = value is not None and self.optional.get(value, value) is not None
-        self.read(op.node, self.emitter(op.node).constant(np.asarray(found), ir.DataType.BOOL))
+        self.read(op.node, self.emitter(op.node).constant(np.asarray(found), ir.DataType.BOOL).value)
 
     def get_element(self, op: std.OptionalGetElement) -> None:
         """The tensor or the sequence in it."""

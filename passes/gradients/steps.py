@@ -13,9 +13,8 @@ import functools
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.edit import insert_output
-from lstm_lower.graph.emit import Emitter
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import Dim, Entry, Open, Shape, stated
@@ -115,7 +114,7 @@ class ForwardSteps:
 
     @functools.cached_property
     def _variation(self) -> Variation:
-        return variation(self.op, self.b.facts, self.b.root.emitter.graph)
+        return variation(self.op, self.b.facts, self.b.root.graph)
 
     def varies(self, value: ir.Value) -> bool:
         """Whether a value of the body has another shape from step to step."""
@@ -155,7 +154,7 @@ class ForwardSteps:
                 return j
         producer = value.producer()
         if producer is None or producer.graph is not body or value in body.outputs:
-            value = Emitter(b.emitter.space, body, scope=f"{node.name}/saved").op(std.Identity, value)
+            value = Builder(b.space, body, scope=f"{node.name}/saved").op(std.Identity, value)
         shape = b.facts.shape(value)
         if shape is not None:
             # onnxruntime asks for the rank of what leaves a body, which it does not always find out.
@@ -175,7 +174,7 @@ class ForwardSteps:
     def pieces(self, value: ir.Value) -> Pieces:
         """The values of all steps of a Loop, of whatever shapes."""
         node, body, b = self.op.node, self.op.body, self.b
-        inner = Builder(Emitter(b.emitter.space, body, scope=f"{node.name}/saved"))
+        inner = Builder(b.space, body, scope=f"{node.name}/saved")
         made = inner.wrap(value)
         shape = made.sizes()
         flat = self._joined(made.reshape(-1), inner)
@@ -195,11 +194,11 @@ class ForwardSteps:
         node, body, b = self.op.node, self.op.body, self.b
         assert node.graph is not None
         # onnxruntime joins no sequence that is empty.
-        front = Builder.before(node, b.emitter.space)
+        front = Builder.before(node, b.space)
         nothing = front.fill(0, [0], piece.dtype)
         initial = front.op(std.SequenceConstruct, nothing)
         type_ = ir.SequenceType(ir.TensorType(piece.dtype))
-        parameter = b.emitter.space.value(f"{node.name or node.op_type}/pieces", type_, None)
+        parameter = b.space.value(f"{node.name or node.op_type}/pieces", type_, None)
         updated = inner.op(std.SequenceInsert, inner.wrap(parameter), piece)
         count = self._states
         node.resize_inputs(len(node.inputs) + 1)
@@ -209,5 +208,5 @@ class ForwardSteps:
         final = insert_output(node, count)
         final.name, final.type = b.names.fresh(f"{node.name or node.op_type}/pieces"), type_
         b.facts.enter(node)
-        behind = Emitter(b.emitter.space, node.graph, after=node, scope=node.name or node.op_type)
-        return b.wrap(behind.state(behind.op(std.ConcatFromSequence, final, axis=0), [None]))
+        behind = Builder(b.space, node.graph, after=node, scope=node.name or node.op_type)
+        return b.wrap(behind.set_shape(behind.op(std.ConcatFromSequence, final, axis=0), [None]))

@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, State, scans_of
 from lstm_lower.passes.loops.views.parts import Parts, parts_of
@@ -119,7 +119,7 @@ def _join(loop: Loop, parts: Parts, sums: Sequence[_Sum]) -> None:
     loop.states.append(State(initial, parameter, _update(loop, parts, parameter), final))
 
 
-def _initial(e: Emitter, parts: Parts, values: Sequence[tuple[ir.Value, tuple[int, ...]]]) -> ir.Value:
+def _initial(e: Builder, parts: Parts, values: Sequence[tuple[ir.Value, tuple[int, ...]]]) -> ir.Value:
     """The initial values, joined as the parts are; one number everywhere is not copied together."""
     shape, dtype = e.facts.shape(parts.whole), e.facts.dtype(parts.whole)
     numbers = {e.facts.uniform(value) for value, _ in values}
@@ -127,7 +127,7 @@ def _initial(e: Emitter, parts: Parts, values: Sequence[tuple[ir.Value, tuple[in
         sizes = [dim for dim in shape if isinstance(dim, int)]
         if len(sizes) == len(shape):
             number = ir.Tensor(np.full(1, numbers.pop(), dtype.numpy()), dtype=dtype)
-            return e.op(std.ConstantOfShape, e.ints(*sizes), value=number)
+            return e.op(std.ConstantOfShape, e.ints(*sizes), value=number).value
     return e.concat([e.unsqueeze(value, *dropped) if dropped else value for value, dropped in values], parts.axis)
 
 

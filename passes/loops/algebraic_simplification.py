@@ -12,9 +12,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import END, Builder
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Builder
 from lstm_lower.passes.branches import chosen_branch
 
 # They register their rules.
@@ -56,7 +55,7 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
         """Emits something simpler."""
-        view, e = self.facts.view(node), builder.emitter
+        view, e = self.facts.view(node), builder
         assert view is not None
         array = self.facts.constant(view.output) if len(node.outputs) == 1 else None
         if array is not None:

@@ -17,8 +17,8 @@ import itertools
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Shape
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
@@ -48,7 +48,7 @@ class BatchAxisContraction(OnGraphs, LoopPass):
         # onnxruntime sums up integers as doubles, which do not wrap: what overflows depends on the order.
         if total.rank() is None or not axes or dtype is None or not dtype.is_floating_point():
             return False
-        e = Emitter(self.context.space, graph, before=total.node, scope=total.node.name or self.name)
+        e = Builder(self.context.space, graph, before=total.node, scope=total.node.name or self.name)
         lone = len(value.uses()) == 1 and not value.is_graph_output() and value.graph is graph
         result = None
         match self.facts.maker(value) if lone else None:
@@ -65,7 +65,7 @@ class BatchAxisContraction(OnGraphs, LoopPass):
         return True
 
 
-def inner_beside(e: Emitter, value: ir.Value, axis: int, inner: int) -> ir.Value:
+def inner_beside(e: Builder, value: ir.Value, axis: int, inner: int) -> ir.Value:
     """A stack of matrices with one of the axes before the matrices merged into the inner one, counting slower.
 
     Args:
@@ -91,7 +91,7 @@ def inner_beside(e: Emitter, value: ir.Value, axis: int, inner: int) -> ir.Value
     return e.squeeze(e.op(std.Reshape, turned, sizes), place - 1)
 
 
-def _before_transpose(e: Emitter, total: std.ReduceSum, turned: std.Transpose, axes: list[int]) -> ir.Value | None:
+def _before_transpose(e: Builder, total: std.ReduceSum, turned: std.Transpose, axes: list[int]) -> ir.Value | None:
     perm = turned.perm
     if perm is None:
         return None
@@ -101,7 +101,7 @@ def _before_transpose(e: Emitter, total: std.ReduceSum, turned: std.Transpose, a
     return e.transpose(result, [left.index(axis) for axis in perm if axis in left])
 
 
-def _merged(e: Emitter, total: std.ReduceSum, product: std.MatMul, axes: list[int]) -> ir.Value | None:
+def _merged(e: Builder, total: std.ReduceSum, product: std.MatMul, axes: list[int]) -> ir.Value | None:
     a, b = product.shape(0), product.shape(1)
     if a is None or b is None or min(len(a), len(b)) < 3:
         return None
@@ -125,7 +125,7 @@ def _merged(e: Emitter, total: std.ReduceSum, product: std.MatMul, axes: list[in
     return e.reduce(std.ReduceSum, result, rest, keepdims=total.keepdims)
 
 
-def _one_after_the_other(e: Emitter, total: std.ReduceSum, axes: list[int]) -> ir.Value | None:
+def _one_after_the_other(e: Builder, total: std.ReduceSum, axes: list[int]) -> ir.Value | None:
     """A sum over axes that lie apart, the outer ones first; `None` where the runtime is as fast over all at once."""
     shape = total.shape()
     assert shape is not None

@@ -17,8 +17,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import END, Builder, replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import END, Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.loops.views.base import SitesAroundLoops
@@ -60,12 +60,12 @@ class BiasFusion(SitesAroundLoops[_Pair]):
         maker, dtype = pair.rows.producer(), self.facts.dtype(pair.rows)
         assert maker is not None
         assert dtype is not None
-        before = Emitter(space, graph, before=pair.concat.node, scope=scope)
+        before = Builder(space, graph, before=pair.concat.node, scope=scope)
         lengths = before.slice(before.op(std.Shape, pair.concat.parts[0]), 0, 2, 0)
         sizes = before.op(std.Concat, lengths, before.ints(1), axis=0)
         ones = before.op(std.ConstantOfShape, sizes, value=ir.Tensor(np.ones(1, dtype.numpy()), dtype=dtype))
         wide = before.op(std.Concat, *pair.concat.parts, ones, axis=2)
-        after = Emitter(space, graph, after=maker, scope=scope)
+        after = Builder(space, graph, after=maker, scope=scope)
         product = after.op(
             std.Gemm, after.op(std.Flatten, wide, axis=2), after.op(std.Flatten, pair.rows, axis=2), transA=1
         )

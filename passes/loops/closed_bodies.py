@@ -48,7 +48,7 @@ class ClosedBodies(LoopPass):
         if known is None or known.nbytes > MOST_BYTES or dtype == ir.DataType.STRING:
             return None
         start = next(iter(loop.body), None)
-        return loop.inside(start).op(std.Constant, value=ir.AttrTensor("value", ir.Tensor(known, dtype=dtype)))
+        return loop.inside(start).op(std.Constant, value=ir.AttrTensor("value", ir.Tensor(known, dtype=dtype))).value
 
     def _handed_in(self, loop: Loop, value: ir.Value) -> ir.Value:
         """A state that stays what it is."""

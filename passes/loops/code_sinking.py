@@ -12,7 +12,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import replace
+from lstm_lower.graph.builder import replace
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting, makes_result
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.batching import NotBatchable

@@ -17,8 +17,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import replace
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.base import Context

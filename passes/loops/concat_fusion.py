@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
@@ -96,7 +96,7 @@ def _are_joinable(facts: Facts, axis: int, parts: Sequence[ir.Value], factors: l
     return len(rest) == 1 and [shape[axis] for shape in known[: len(parts)]] == [shape[axis] for shape in own]
 
 
-def _expanded(editor: Emitter, part: ir.Value, factor: ir.Value, others: list[ir.Value]) -> ir.Value | None:
+def _expanded(editor: Builder, part: ir.Value, factor: ir.Value, others: list[ir.Value]) -> ir.Value | None:
     """The factor in the part's shape."""
     facts = editor.facts
     if facts.same_shape(factor, part):
@@ -104,7 +104,7 @@ def _expanded(editor: Emitter, part: ir.Value, factor: ir.Value, others: list[ir
     shape = facts.shape(part)
     assert shape is not None
     if all(isinstance(dim, int) for dim in shape):
-        target = editor.ints(*[dim for dim in shape if isinstance(dim, int)])
+        target = editor.ints(*[dim for dim in shape if isinstance(dim, int)]).value
     else:
         like = next((other for other in others if facts.same_shape(other, part)), None)
         if like is None:

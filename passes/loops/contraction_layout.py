@@ -41,8 +41,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass, graphs_with_loops
@@ -147,14 +147,14 @@ class ContractionLayout(AroundLoops, LoopPass):
         first = group.nodes[0]
         others = _contracted(self.facts, first)
         assert others is not None
-        e = Emitter(self.context.space, graph, before=first, scope=first.name or "contraction")
+        e = Builder(self.context.space, graph, before=first, scope=first.name or "contraction")
         operands = [_remade(e, rows, places[first], places) for rows in group.rows if rows is not None]
         parts = [_laid_out(e, rows) for rows in operands]
         turned = _turned(e, others)
         if None in group.rows:
             one = ir.Tensor(np.ones(1, np.float32), dtype=ir.DataType.FLOAT)
             count = e.size(others, 0) if turned is None else e.size(turned, 1)
-            parts.append(e.op(std.ConstantOfShape, e.concat([e.ints(1), count], axis=0), value=one))
+            parts.append(e.op(std.ConstantOfShape, e.concat([e.ints(1), count], axis=0), value=one).value)
         if turned is None:
             product = e.op(std.MatMul, e.concat(parts, axis=0), others)
         else:
@@ -170,13 +170,13 @@ class ContractionLayout(AroundLoops, LoopPass):
             detach(node)
 
 
-def _laid_out(e: Emitter, rows: ir.Value) -> ir.Value:
+def _laid_out(e: Builder, rows: ir.Value) -> ir.Value:
     """The transpose [K, R] of an operand, as the runtime leaves it alone."""
     turned = _turned(e, rows)
     return e.op(std.Flatten, e.transpose(e.unsqueeze(rows, 0), (2, 0, 1)), axis=1) if turned is None else turned
 
 
-def _turned(e: Emitter, rows: ir.Value) -> ir.Value | None:
+def _turned(e: Builder, rows: ir.Value) -> ir.Value | None:
     """The transpose of an operand that is laid together from transposed matrices: these are moved as they lie."""
     sequence = _matrices(e.facts, rows)
     return None if sequence is None else e.op(std.Flatten, e.transpose(sequence, (1, 0, 2)), axis=1)
@@ -232,7 +232,7 @@ def _is_made_before(
     return all(_is_made_before(x, node, places, most_moves - 1) for x in maker.inputs if x is not None)
 
 
-def _remade(e: Emitter, value: ir.Value, place: int, places: Mapping[ir.Node, int]) -> ir.Value:
+def _remade(e: Builder, value: ir.Value, place: int, places: Mapping[ir.Node, int]) -> ir.Value:
     """A value as it is there at an earlier place, see `_is_made_before`."""
     maker = value.producer()
     if maker is None or places.get(maker, -1) < place:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import remove_unread
-from lstm_lower.graph.emit import replace
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.loops.loop_fusion import merge_outputs
 from lstm_lower.passes.loops.views.base import LoopPass

@@ -10,8 +10,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter, Workspace
 from lstm_lower.graph.subgraphs import all_nodes, with_inner
 from lstm_lower.passes.base import Pass
 
@@ -73,7 +73,7 @@ def _rewrite(graph: ir.Graph, scan: std.Scan, space: Workspace, *, walked: bool 
         return False
     if any(axis and value is not None and space.facts.rank(value) is None for value, axis, _ in sequences):
         return False
-    e = Emitter(space, graph, before=node, scope=node.name or "forward")
+    e = Builder(space, graph, before=node, scope=node.name or "forward")
     turned = [_plain(e, value, axis, reverse) for value, axis, reverse in inputs if value is not None]
     plain: dict[str, None] = {"scan_input_axes": None}
     if not walked:
@@ -89,19 +89,19 @@ def _rewrite(graph: ir.Graph, scan: std.Scan, space: Workspace, *, walked: bool 
     return True
 
 
-def _plain(e: Emitter, sequence: ir.Value, axis: int, reverse: int) -> ir.Value:
+def _plain(e: Builder, sequence: ir.Value, axis: int, reverse: int) -> ir.Value:
     """A sequence with time on axis 0, in the order of the walk."""
     sequence = _moved(e, sequence, axis, 0) if axis else sequence
     return e.reverse(sequence, 0) if reverse else sequence
 
 
-def _turned(e: Emitter, sequence: ir.Value, axis: int, reverse: int) -> ir.Value:
+def _turned(e: Builder, sequence: ir.Value, axis: int, reverse: int) -> ir.Value:
     """A sequence in plain form as it is to be laid out."""
     sequence = e.reverse(sequence, 0) if reverse else sequence
     return _moved(e, sequence, 0, axis) if axis else sequence
 
 
-def _moved(e: Emitter, sequence: ir.Value, source: int, target: int) -> ir.Value:
+def _moved(e: Builder, sequence: ir.Value, source: int, target: int) -> ir.Value:
     rank = e.facts.rank(sequence)
     assert rank is not None
     return e.move_axis(sequence, source, target, rank)

@@ -19,7 +19,7 @@ import math
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.formulas.spatial import padded
 from lstm_lower.passes.loops.views.base import SitesOnGraphs
 
@@ -107,4 +107,4 @@ class ImageStacking(SitesOnGraphs[list[_Axis]]):
         each = made.squeeze(0).reshape(0, -1, first.apart * first.stride, *(axis.result for axis in others))
         start = first.pads[0]
         result = each.slice(start, start + first.result, axis=2).transpose(*turned)
-        b.emitter.replace(op.output, result.value)
+        b.replace(op.output, result.value)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.values import Entry
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.counters import Counter, counters_of, hoist_sizes
@@ -62,7 +62,7 @@ def _steps(loop: WhileLoop) -> ir.Value:
     return steps if never_less or loop.view.never_empty else e.op(std.Max, steps, e.constant(0))
 
 
-def _counted(e: Emitter, counter: Counter, number: ir.Value) -> ir.Value:
+def _counted(e: Builder, counter: Counter, number: ir.Value) -> ir.Value:
     """What a counter holds before a step, or behind all steps."""
     first, parameter = counter.state.initial, counter.state.parameter
     # Of the value before the loop less may be known.

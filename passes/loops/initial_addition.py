@@ -18,8 +18,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence
@@ -67,7 +67,7 @@ class InitialAddition(LoopPass):
         detach(addition.node)
         return True
 
-    def _lone_first(self, source: State | ScanInput, e: Emitter) -> ir.Value | None:
+    def _lone_first(self, source: State | ScanInput, e: Builder) -> ir.Value | None:
         """What a state or an element of a sequence is in the first step, where it is zeros in all others."""
         if isinstance(source, State):
             return source.initial if self.facts.uniform(source.update) == 0.0 else None

@@ -18,7 +18,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr, tanh
+from lstm_lower.graph.builder import Builder, Expr, tanh
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 from lstm_lower.passes.rewriting import Results, Rewriting, Rule

@@ -19,8 +19,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach, operands
-from lstm_lower.graph.emit import replace
 from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.views.keys import node_key
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, is_scan

@@ -14,8 +14,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import remove_unread
-from lstm_lower.graph.emit import replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting, is_anchor
 from lstm_lower.passes.loops.views.base import LoopPass

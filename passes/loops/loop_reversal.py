@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import replace
 from lstm_lower.graph.inference.arrays import sliced
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, scans_of

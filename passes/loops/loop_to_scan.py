@@ -20,8 +20,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.graph.values import Dim
@@ -106,12 +106,12 @@ class LoopToScan(OnGraphs, LoopPass):
     def _rebuild(self, node: ir.Node, body: ir.Graph, steps: Dim) -> None:
         assert node.graph is not None
         space = self.context.space
-        before = Emitter(space, node.graph, before=node, scope=f"{node.name or std.Loop.op_type}/steps")
+        before = Builder(space, node.graph, before=node, scope=f"{node.name or std.Loop.op_type}/steps")
         trips = node.inputs[0]
         assert trips is not None
         trips = trips if isinstance(steps, int) else scalar(before, trips)
         iteration, condition = body.inputs[0], body.inputs[1]
-        always = before.constant(np.asarray(1), ir.DataType.BOOL)
+        always = before.constant(np.asarray(1), ir.DataType.BOOL).value
         for user, position in list(condition.uses()):
             user.replace_input_with(position, always)
         states = list(node.inputs[2:])
@@ -154,10 +154,10 @@ class LoopToScan(OnGraphs, LoopPass):
                 state_known(result, self.facts)
 
 
-def _numbers(e: Emitter, trips: ir.Value, steps: Dim) -> ir.Value:
+def _numbers(e: Builder, trips: ir.Value, steps: Dim) -> ir.Value:
     """The numbers of the steps."""
     if isinstance(steps, int):
-        return e.constant(np.arange(steps))
+        return e.constant(np.arange(steps)).value
     numbers = e.op(std.Range, e.constant(0), trips, e.constant(1))
     e.facts.tell(numbers, (steps,))
     return numbers
@@ -241,14 +241,14 @@ def _walk(loop: Loop, node: ir.Node, index: _Index) -> None:
     if (low, count) != (0, length):
         before = loop.before("walk")
         sequence = _part(before, source, axis, low, count, index.numbers)
-        before.state(sequence, (*shape[:axis], count, *shape[axis + 1 :]))
+        before.set_shape(sequence, (*shape[:axis], count, *shape[axis + 1 :]))
     parameter = loop.space.value(loop.scope("element"), facts.type(source), (*shape[:axis], *shape[axis + 1 :]))
     loop.inputs.append(ScanInput(sequence, parameter, axis, reverse))
     element = loop.inside(before=node).unsqueeze(parameter, axis) if indices else parameter
     loop.substitute(node.outputs[0], element)
 
 
-def _part(e: Emitter, source: ir.Value, axis: int, low: int, count: Dim, numbers: ir.Value) -> ir.Value:
+def _part(e: Builder, source: ir.Value, axis: int, low: int, count: Dim, numbers: ir.Value) -> ir.Value:
     """What a loop reads of a sequence; one that is too short is an error, as it is in the Loop."""
     if isinstance(count, int):
         return e.slice(source, low, low + count, axis)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput
@@ -98,17 +98,17 @@ def unroll(loop: Loop) -> None:
     detach(loop.node)
 
 
-def _element(editor: Emitter, x: ScanInput, step: int, steps: int) -> ir.Value:
+def _element(editor: Builder, x: ScanInput, step: int, steps: int) -> ir.Value:
     rank, shape = editor.facts.rank(x.sequence), editor.facts.shape(x.parameter)
     axis = x.axis if rank is None else x.axis % rank
     if steps == 1:
         element = editor.squeeze(x.sequence, axis)
     else:
         element = editor.op(std.Gather, x.sequence, editor.constant(step), axis=axis, like=x.parameter)
-    return element if shape in (None, editor.facts.shape(element)) else editor.state(element, shape)
+    return element if shape in (None, editor.facts.shape(element)) else editor.set_shape(element, shape)
 
 
-def _stacked(editor: Emitter, output: ScanOutput, values: list[ir.Value]) -> ir.Value:
+def _stacked(editor: Builder, output: ScanOutput, values: list[ir.Value]) -> ir.Value:
     axis = output.axis
     if axis < 0:
         rank = editor.facts.rank(output.step)
@@ -120,12 +120,12 @@ def _stacked(editor: Emitter, output: ScanOutput, values: list[ir.Value]) -> ir.
     return editor.concat(parts, axis)
 
 
-def _copy(loop: Loop, editor: Emitter, arguments: list[ir.Value]) -> list[ir.Value]:
+def _copy(loop: Loop, editor: Builder, arguments: list[ir.Value]) -> list[ir.Value]:
     """Puts one step's nodes before the loop; returns the body's results."""
     body, values = loop.body, {}
     for initializer in body.initializers.values():
         assert initializer.const_value is not None
-        values[initializer] = editor.op(std.Constant, value=ir.AttrTensor("value", initializer.const_value))
+        values[initializer] = editor.op(std.Constant, value=ir.AttrTensor("value", initializer.const_value)).value
     values.update(zip(body.inputs, arguments, strict=True))
     copier = Copier(values, captures=True, name=loop.names.another)
     editor.place(*copier.nodes(body))

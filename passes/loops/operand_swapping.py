@@ -35,7 +35,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import replace
+from lstm_lower.graph.builder import replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.base import LoopPass

@@ -15,7 +15,7 @@ import itertools
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END, Emitter
+from lstm_lower.graph.builder import END, Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
@@ -76,7 +76,7 @@ class ProductDistribution(LoopPass):
         return False
 
     @staticmethod
-    def _ends(editor: Emitter, groups: list[_Group], axis: int) -> list[int | ir.Value] | None:
+    def _ends(editor: Builder, groups: list[_Group], axis: int) -> list[int | ir.Value] | None:
         """Where each group ends along the inner axis; the last one at the end."""
         ends: list[int | ir.Value] = []
         total: int | ir.Value = 0
@@ -89,11 +89,11 @@ class ProductDistribution(LoopPass):
                     continue
                 if value.producer() is not None or shape is None:
                     return None
-                size = editor.size(value, axis)
+                size = editor.size(value, axis).value
                 total = (
                     size
                     if total == 0
-                    else editor.op(std.Add, editor.ints(total) if isinstance(total, int) else total, size)
+                    else editor.op(std.Add, editor.ints(total).value if isinstance(total, int) else total, size)
                 )
             ends.append(total)
         return [*ends, END]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
@@ -144,10 +144,10 @@ def _leaves(dependence: Dependence, node: ir.Node, results: set[ir.Value], inner
     return found
 
 
-def _sizes(e: Emitter, weights: list[ir.Value]) -> ir.Value:
+def _sizes(e: Builder, weights: list[ir.Value]) -> ir.Value:
     """The numbers of columns."""
     columns = [shape[1] if (shape := e.facts.shape(weight)) is not None else None for weight in weights]
     known = [size for size in columns if isinstance(size, int)]
     if len(known) == len(columns):
-        return e.ints(*known)
-    return e.op(std.Concat, *(e.size(weight, 1) for weight in weights), axis=0)
+        return e.ints(*known).value
+    return e.op(std.Concat, *(e.size(weight, 1) for weight in weights), axis=0).value

@@ -18,8 +18,8 @@ from typing import TypeVar
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass
 
 V = TypeVar("V", bound=std.Standard)
@@ -53,8 +53,8 @@ class ProductSplitting(AroundLoops, LoopPass):
 
     def _write(self, graph: ir.Graph, c: _Candidate) -> None:
         node = c.split.node
-        e = Emitter(self.context.space, graph, before=node, scope=node.name or "split")
-        sizes = e.ints(*c.sizes)
+        e = Builder(self.context.space, graph, before=node, scope=node.name or "split")
+        sizes = e.ints(*c.sizes).value
         count = len(c.sizes)
         weights = _weights(e, c.weight, sizes, count)
         biases = [None] * count if c.bias is None else list(e.node(std.Split, [c.bias, sizes], count, axis=0).outputs)
@@ -64,7 +64,7 @@ class ProductSplitting(AroundLoops, LoopPass):
         detach(node)
 
 
-def _weights(e: Emitter, weight: ir.Value, sizes: ir.Value, count: int) -> list[ir.Value]:
+def _weights(e: Builder, weight: ir.Value, sizes: ir.Value, count: int) -> list[ir.Value]:
     """The parts of a weight's columns; of a transposed one transposed rows, which the runtime takes into products."""
     maker = e.facts.maker(weight)
     if isinstance(maker, std.Transpose) and maker.perm == (1, 0):

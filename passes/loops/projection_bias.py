@@ -23,8 +23,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.loops.views.base import SitesAroundLoops
@@ -64,7 +64,7 @@ class ProjectionBias(SitesAroundLoops[_Sum]):
 
     def write(self, graph: ir.Graph, item: _Sum) -> None:
         """Makes the vector a row."""
-        e = Emitter(self.context.space, graph, before=item.node, scope=node_label(item.node))
+        e = Builder(self.context.space, graph, before=item.node, scope=node_label(item.node))
         weight = item.product.node.inputs[item.side]
         sequence = item.product.node.inputs[1 - item.side]
         dtype = self.facts.dtype(sequence)
@@ -75,7 +75,7 @@ class ProjectionBias(SitesAroundLoops[_Sum]):
         axis = 1 + item.side
         sizes = [e.ints(1) if place == axis else e.size(sequence, place) for place in range(3)]
         ones = e.op(std.ConstantOfShape, e.concat(sizes, 0), value=ir.Tensor(np.ones(1, dtype.numpy()), dtype=dtype))
-        wide = e.concat([sequence, ones], axis)
+        wide = e.concat([sequence, ones.value], axis)
         shape = (1, -1) if item.side else (-1, 1)
         whole = e.concat([weight, e.op(std.Reshape, item.bias, e.ints(*shape))], 1 - item.side)
         product = e.op(std.MatMul, wide, whole) if item.side else e.op(std.MatMul, whole, wide)

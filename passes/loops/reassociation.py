@@ -16,7 +16,7 @@ import functools
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 from lstm_lower.passes.loops.views.loop import Loop
@@ -228,11 +228,11 @@ class _Writer:
                 continue
             e = self.loop.inside(before=node)
             new, shape = self._sum(e, terms), e.facts.shape(value)
-            new = new if shape is None or new.producer() is None else e.state(new, shape)
+            new = new if shape is None or new.producer() is None else e.set_shape(new, shape)
             self.loop.substitute(value, new)
             self._now[value] = new
 
-    def _sum(self, e: Emitter, terms: list[Term]) -> ir.Value:
+    def _sum(self, e: Builder, terms: list[Term]) -> ir.Value:
         result: ir.Value | None = None
         for atom, group in _grouped(terms):
             value, negative = self._term(e, None if atom is None else self._now.get(atom, atom), group)
@@ -243,7 +243,7 @@ class _Writer:
         assert result is not None
         return result
 
-    def _term(self, e: Emitter, atom: ir.Value | None, group: list[Term]) -> tuple[ir.Value, bool]:
+    def _term(self, e: Builder, atom: ir.Value | None, group: list[Term]) -> tuple[ir.Value, bool]:
         """One atom's part of a sum, and whether it is to be subtracted."""
         if atom is not None and not _needs_product(group):
             return atom, group[0].negative
@@ -256,17 +256,17 @@ class _Writer:
                 factor = e.op(std.Sub if term.negative != negative else std.Add, factor, self._factor(e, term, atom))
         return (factor if atom is None else e.op(std.Mul, atom, factor)), negative
 
-    def _factor(self, e: Emitter, term: Term, atom: ir.Value | None) -> ir.Value:
+    def _factor(self, e: Builder, term: Term, atom: ir.Value | None) -> ir.Value:
         if not term.factors:
             assert atom is not None
             dtype = e.facts.dtype(atom)
             assert dtype is not None
-            return e.constant(1, dtype)
+            return e.constant(1, dtype).value
         # What is the same at every step first, so that it becomes one value outside.
         ordered = sorted(term.factors, key=self.dependence.level)
         return functools.reduce(functools.partial(self._product, e), ordered)
 
-    def _product(self, e: Emitter, left: ir.Value, right: ir.Value) -> ir.Value:
+    def _product(self, e: Builder, left: ir.Value, right: ir.Value) -> ir.Value:
         if (left, right) not in self._products:
             self._products[left, right] = e.op(std.Mul, left, right)
         return self._products[left, right]

@@ -29,8 +29,8 @@ from collections.abc import Hashable, Iterator
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.keys import node_key
@@ -262,7 +262,7 @@ class _Factor:
 def _regroup(known: _Known, chain: _Chain) -> bool:
     """Writes a chain with products of the body; whether there were any."""
     factors = [_Factor(value, known.steps.get(value)) for value in chain.factors]
-    e = Emitter(known.loop.space, known.loop.graph, before=chain.root, scope=known.loop.scope("reused"))
+    e = Builder(known.loop.space, known.loop.graph, before=chain.root, scope=known.loop.scope("reused"))
     while (better := _pair(known, factors)) is not None:
         factors = better
     if len(factors) == len(chain.factors):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.batch_axis_contraction import inner_beside
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
@@ -114,7 +114,7 @@ class _Total:
         self.loop = loop
         self.dependence = dependence
         self.sequences = sequences
-        self.editor: Emitter = sequences.editor
+        self.editor: Builder = sequences.editor
         self.facts: Facts = loop.facts
 
     def of_addends(self, state: State, addends: list[Addend]) -> ir.Value:
@@ -125,7 +125,7 @@ class _Total:
             result = self.editor.op(std.Sub if addend.negative else std.Add, result, total)
         # A state keeps its shape.
         shape = self.facts.shape(state.initial)
-        return result if shape is None else self.editor.state(result, shape)
+        return result if shape is None else self.editor.set_shape(result, shape)
 
     def of(self, value: ir.Value) -> ir.Value:
         """The sum of a value over all steps."""

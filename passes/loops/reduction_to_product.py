@@ -17,8 +17,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter
 from lstm_lower.passes.loops.views.base import SitesAroundLoops
 from lstm_lower.passes.loops.views.turned_sequences import TURN
 
@@ -39,7 +39,7 @@ class ReductionToProduct(SitesAroundLoops[std.ReduceSum]):
 
     def write(self, graph: ir.Graph, total: std.ReduceSum) -> None:
         """Makes a sum a product."""
-        e = Emitter(self.context.space, graph, before=total.node, scope=total.node.name or "sum")
+        e = Builder(self.context.space, graph, before=total.node, scope=total.node.name or "sum")
         rank = total.rank()
         assert rank is not None
         data = total.data if not _sums_turned(total) else e.transpose(total.data, TURN)

@@ -17,9 +17,8 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import detach, remove_unread
-from lstm_lower.graph.emit import Emitter, Workspace
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.subgraphs import with_inner
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.loops.views.roles import Carried, Constant, Element, Fixed, Numbers, Role, Same, Stacked
@@ -145,7 +144,7 @@ class _Rolling:
 
     def __init__(self, graph: ir.Graph, rows: Rows, space: Workspace) -> None:
         self.rows = rows
-        self.builder = Builder(Emitter(space, graph, scope="rolled"))
+        self.builder = Builder(space, graph, scope="rolled")
         self.position = {node: index for index, node in enumerate(graph)}
         self.order = sorted(rows.rows, key=lambda row: self.position[rows.rows[row][0]])
         roles = dict.fromkeys(role for row in self.order for role in rows.roles[row])
@@ -201,7 +200,7 @@ class _Rolling:
         nodes = [node for row in self.rows.rows.values() for node in row]
         for node in sorted(nodes, key=self.position.__getitem__, reverse=True):
             detach(node)
-        b.emitter.discard_unread()
+        b.discard_unread()
 
     def _values(self, row: int, output: int) -> list[ir.Value]:
         """An output of each step."""
@@ -220,13 +219,13 @@ class _Rolling:
             values = [b.wrap(value).unsqueeze(0) for value in role.values]
             return b.concat(values[::-1] if self.reverse else values, 0)
         assert isinstance(role, Element)
-        whole, emitter = b.wrap(role.sequence), b.emitter
+        whole = b.wrap(role.sequence)
         first = role.start if role.stride == 1 else role.start - count + 1
         part = (
             whole if (first, whole.size(role.axis)) == (0, count) else whole.slice(first, first + count, axis=role.axis)
         )
-        value = emitter.move_axis(part.value, role.axis, 0, len(whole.shape or ()))
-        return b.wrap(emitter.reverse(value, 0) if role.stride == -1 and not self.reverse else value)
+        part = b.move_axis(part, role.axis, 0, len(whole.shape or ()))
+        return b.reverse(part, 0) if role.stride == -1 and not self.reverse else part
 
     def _body(self, states: Sequence[Expr], elements: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
         """One step."""
@@ -245,7 +244,7 @@ class _Rolling:
             return (made[role.row][role.output] if isinstance(role, Same) else given[role]).value
 
         for row in self.order:
-            values = inner.emitter.repeat(self.rows.rows[row][0], [operand(role) for role in self.rows.roles[row]])
+            values = inner.repeat(self.rows.rows[row][0], [operand(role) for role in self.rows.roles[row]])
             made[row] = [inner.wrap(value) for value in values]
         return [made[state.row][state.output] for state in self.states], [made[row][i] for row, i in self.outputs]
 
@@ -258,11 +257,11 @@ class _Rolling:
             if not self._is_read(value):
                 continue
             if step == len(values) - 1 and final is not None:
-                b.emitter.replace(value, final.value)
+                b.replace(value, final.value)
                 continue
             place = len(values) - 1 - step if self.reverse else step
             element = sequence.take(place)
-            b.emitter.replace(value, element.value)
+            b.replace(value, element.value)
 
     def _join(self, node: ir.Node, values: list[ir.Value], sequence: Expr) -> None:
         """Replaces the results of all steps, where a node joins them in their order, by the sequence."""
@@ -276,9 +275,9 @@ class _Rolling:
         backward = list(node.inputs[max(0, place - len(values) + 1) : place + 1]) == values[::-1]
         if not forward and not backward:
             return
-        in_order = sequence if forward != self.reverse else b.wrap(b.emitter.reverse(sequence.value, 0))
+        in_order = sequence if forward != self.reverse else b.wrap(b.reverse(sequence.value, 0))
         rank = len(sequence.shape)
-        moved = b.wrap(b.emitter.move_axis(in_order.value, 0, axis, rank))
+        moved = b.wrap(b.move_axis(in_order.value, 0, axis, rank))
         # Steps stand in front of what each joins.
         sizes = [moved.size(index) for index in range(rank)]
         steps, each = sizes[axis], sizes[axis + 1]
@@ -287,5 +286,5 @@ class _Rolling:
             joined = b.op(std.Reshape, moved, b.sizes([*sizes[:axis], steps * each, *sizes[axis + 2 :]]))
         start = place if forward else place - len(values) + 1
         parts = [b.wrap(x) for x in (*node.inputs[:start], joined.value, *node.inputs[start + len(values) :]) if x]
-        b.emitter.replace(node.outputs[0], b.concat(parts, axis).value)
+        b.replace(node.outputs[0], b.concat(parts, axis).value)
         detach(node)

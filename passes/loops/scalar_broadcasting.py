@@ -19,7 +19,7 @@ import math
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 
@@ -80,10 +80,10 @@ class ScalarBroadcasting(OnGraphs, LoopPass):
 
     def _widened(self, scalar: ir.Value, rank: int, node: ir.Node) -> ir.Value:
         assert node.graph is not None
-        e = Emitter(self.context.space, node.graph, before=node, scope=node.name or "scalar")
+        e = Builder(self.context.space, node.graph, before=node, scope=node.name or "scalar")
         constant, dtype = self.facts.constant(scalar), self.facts.dtype(scalar)
         if constant is not None and dtype is not None:
-            return e.constant(constant.reshape((1,) * rank), dtype)
+            return e.constant(constant.reshape((1,) * rank), dtype).value
         own = self.facts.rank(scalar)
         assert own is not None
         return e.unsqueeze(scalar, *range(rank - own))

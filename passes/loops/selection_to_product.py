@@ -22,7 +22,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import SitesOnGraphs
 
@@ -74,7 +74,7 @@ class SelectionToProduct(SitesOnGraphs[_Selection]):
         kept, dropped = (~condition, condition) if site.inverted else (condition, ~condition)
         product = numbers * kept.cast(numbers.dtype)
         lost = b.op(std.IsNaN, product) & dropped
-        b.emitter.replace(site.op.output, b.where(lost, b.wrap(site.zero), product).value)
+        b.replace(site.op.output, b.where(lost, b.wrap(site.zero), product).value)
 
 
 def _is_unforeseeable(condition: ir.Value, facts: Facts) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 
@@ -44,7 +44,7 @@ class SigmoidRecognition(OnGraphs, LoopPass):
             if not self._only_scaled(node.outputs[0], set()):
                 self.refuse(node, "its readers may depend on how the formula differs from onnxruntime's Sigmoid")
                 continue
-            e = Emitter(self.context.space, graph, before=node, scope=node.name or std.Sigmoid.op_type)
+            e = Builder(self.context.space, graph, before=node, scope=node.name or std.Sigmoid.op_type)
             replace(node.outputs[0], e.op(std.Sigmoid, operand), self.context.space)
             modified = True
         return modified

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.loops.views.pads import is_padded, joined_pads
 from lstm_lower.passes.loops.views.simplifies import fits, simplifies
 
@@ -13,7 +13,7 @@ _INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
 
 @simplifies(std.Add)
-def _add(op: std.Add, e: Emitter) -> ir.Value | None:
+def _add(op: std.Add, e: Builder) -> ir.Value | None:
     if is_padded(op) and (joined := joined_pads(e, op.node)) is not None:
         return joined
     a, b = op.inputs
@@ -24,7 +24,7 @@ def _add(op: std.Add, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Sub)
-def _sub(op: std.Sub, e: Emitter) -> ir.Value | None:
+def _sub(op: std.Sub, e: Builder) -> ir.Value | None:
     a, b = op.inputs
     if op.facts.uniform(b) == 0.0 and fits(a, op):
         return a
@@ -35,7 +35,7 @@ def _sub(op: std.Sub, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Mul)
-def _mul(op: std.Mul, e: Emitter) -> ir.Value | None:
+def _mul(op: std.Mul, e: Builder) -> ir.Value | None:
     a, b = op.inputs
     for value, factor in ((a, b), (b, a)):
         known = op.facts.uniform(factor)
@@ -51,14 +51,14 @@ def _mul(op: std.Mul, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Div)
-def _div(op: std.Div, e: Emitter) -> ir.Value | None:
+def _div(op: std.Div, e: Builder) -> ir.Value | None:
     a, b = op.inputs
     if (inverse := _inverse(op, e)) is not None:
         return inverse
     return fits(a, op) if op.facts.uniform(b) == 1.0 else None
 
 
-def _inverse(op: std.Div, e: Emitter) -> ir.Value | None:
+def _inverse(op: std.Div, e: Builder) -> ir.Value | None:
     """1 / x, of which onnxruntime makes y / x where it is 1 / x * y: others are integers then, and axes get lost."""
     (one, x), dtype = op.inputs, op.dtype()
     axes, rank = op.rank(0), op.rank(1)
@@ -74,13 +74,13 @@ def _inverse(op: std.Div, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Neg)
-def _neg(op: std.Neg, _: Emitter) -> ir.Value | None:
+def _neg(op: std.Neg, _: Builder) -> ir.Value | None:
     inner = op.facts.maker(op.data)
     return inner.data if isinstance(inner, std.Neg) else None
 
 
 @simplifies(std.Sum)
-def _sum(op: std.Sum, e: Emitter) -> ir.Value | None:
+def _sum(op: std.Sum, e: Builder) -> ir.Value | None:
     """A sum of any number of terms, two by two."""
     result = op.inputs[0]
     for value in op.inputs[1:]:
@@ -89,7 +89,7 @@ def _sum(op: std.Sum, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Where)
-def _where(op: std.Where, _: Emitter) -> ir.Value | None:
+def _where(op: std.Where, _: Builder) -> ir.Value | None:
     condition = op.constant(0)
     if condition is None or condition.size == 0 or not (condition == condition.reshape(-1)[0]).all():
         return None
@@ -97,7 +97,7 @@ def _where(op: std.Where, _: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Min, std.Max)
-def _bound(op: std.Min | std.Max, _: Emitter) -> ir.Value | None:
+def _bound(op: std.Min | std.Max, _: Builder) -> ir.Value | None:
     """min(a, a), min(a, max(b, a)) and min(a, min(b, a)), with the same integers in other words."""
     if len(op.inputs) != 2 or op.dtype() not in _INTEGERS:
         return None
@@ -118,7 +118,7 @@ def _same_number(op: std.Standard, a: ir.Value | None, b: ir.Value | None) -> bo
 
 
 @simplifies(std.ReduceSum, std.ReduceMean, std.ReduceMax, std.ReduceMin, std.ReduceProd)
-def _reduce(op: std.Reduction, e: Emitter) -> ir.Value | None:
+def _reduce(op: std.Reduction, e: Builder) -> ir.Value | None:
     """A reduction over axes of size 1; of int64 onnxruntime makes doubles all the same, which are rounded."""
     shape, axes = op.shape(), op.axes
     if shape is None or axes is None or not axes or any(shape[axis] != 1 for axis in axes):
@@ -129,7 +129,7 @@ def _reduce(op: std.Reduction, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.MatMul)
-def _matmul(op: std.MatMul, e: Emitter) -> ir.Value | None:
+def _matmul(op: std.MatMul, e: Builder) -> ir.Value | None:
     """A computed matrix times a vector is a product of matrices; halves are transposed behind the product.
 
     onnxruntime fuses a Transpose into the product, from behind other nodes too, and reads the matrix wrongly where the
@@ -162,7 +162,7 @@ def _counts(op: std.MatMul) -> bool:
     return dtype is not None and dtype.is_integer()
 
 
-def _cast_first(value: ir.Value | None, op: std.MatMul, e: Emitter) -> ir.Value | None:
+def _cast_first(value: ir.Value | None, op: std.MatMul, e: Builder) -> ir.Value | None:
     """A cast transposition as the transposition of what is cast; other values as they are."""
     cast, dtype = op.facts.maker(value), op.facts.dtype(value)
     moved = op.facts.maker(cast.inputs[0]) if isinstance(cast, std.Cast | std.CastLike) else None

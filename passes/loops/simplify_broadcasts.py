@@ -5,11 +5,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.values import broadcast
 
 
-def narrowed(op: std.Elementwise, e: Emitter) -> ir.Value | None:
+def narrowed(op: std.Elementwise, e: Builder) -> ir.Value | None:
     """An operator on what one of its operands repeats, in the place of the operator on that operand.
 
     Where the other operands have the result's shape anyway, nothing is repeated; where all are repeated alike, or are
@@ -41,14 +41,14 @@ def narrowed(op: std.Elementwise, e: Emitter) -> ir.Value | None:
 
 
 def _again(
-    op: std.Elementwise, wide: ir.Value | None, maker: std.Expand | std.ConstantOfShape, e: Emitter
+    op: std.Elementwise, wide: ir.Value | None, maker: std.Expand | std.ConstantOfShape, e: Builder
 ) -> ir.Value | None:
     """The operator on what is repeated."""
     if isinstance(maker, std.Expand):
         narrow: ir.Value | None = maker.data
     else:
         number, dtype = op.facts.uniform(wide), op.facts.dtype(wide)
-        narrow = None if number is None or dtype is None else e.constant(number, dtype)
+        narrow = None if number is None or dtype is None else e.constant(number, dtype).value
     if narrow is None:
         return None
     return e.again(op.node, [narrow if x is wide else x for x in op.node.inputs]).outputs[0]

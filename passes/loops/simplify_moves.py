@@ -6,14 +6,14 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END, Emitter
+from lstm_lower.graph.builder import END, Builder
 from lstm_lower.graph.values import Array, Dim
 from lstm_lower.passes.loops.loop_reversal import turned_round
 from lstm_lower.passes.loops.views.simplifies import fits, simplifies
 
 
 @simplifies(std.Identity)
-def _identity(op: std.Identity, _: Emitter) -> ir.Value | None:
+def _identity(op: std.Identity, _: Builder) -> ir.Value | None:
     if op.stops:
         return None
     # A graph's output needs a maker of its own there. What has one may be the output itself, without a copy.
@@ -22,12 +22,12 @@ def _identity(op: std.Identity, _: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Cast)
-def _cast(op: std.Cast, _: Emitter) -> ir.Value | None:
+def _cast(op: std.Cast, _: Builder) -> ir.Value | None:
     return op.data if op.dtype() == op.to else None
 
 
 @simplifies(std.Transpose)
-def _transpose(op: std.Transpose, e: Emitter) -> ir.Value | None:
+def _transpose(op: std.Transpose, e: Builder) -> ir.Value | None:
     perm = op.perm
     if perm is None:
         return None
@@ -41,7 +41,7 @@ def _transpose(op: std.Transpose, e: Emitter) -> ir.Value | None:
     return e.op(std.Transpose, inner.data, perm=[inner.perm[axis] for axis in perm])
 
 
-def _unsqueezed_in_order(inner: std.Unsqueeze, e: Emitter, perm: tuple[int, ...]) -> ir.Value | None:
+def _unsqueezed_in_order(inner: std.Unsqueeze, e: Builder, perm: tuple[int, ...]) -> ir.Value | None:
     """A Transpose that only moves axes which an Unsqueeze put in: they are put in where they belong instead."""
     added = inner.axes
     if added is None:
@@ -53,7 +53,7 @@ def _unsqueezed_in_order(inner: std.Unsqueeze, e: Emitter, perm: tuple[int, ...]
 
 
 @simplifies(std.Reshape)
-def _reshape(op: std.Reshape, _: Emitter) -> ir.Value | None:
+def _reshape(op: std.Reshape, _: Builder) -> ir.Value | None:
     """A chain that keeps the elements in their order and ends in the shape that it began with."""
     value: ir.Value | None = op.data
     while value is not None:
@@ -78,15 +78,15 @@ def _keeps_order(op: std.Standard) -> bool:
 
 
 @simplifies(std.Concat)
-def _concat(op: std.Concat, e: Emitter) -> ir.Value | None:
+def _concat(op: std.Concat, e: Builder) -> ir.Value | None:
     if len(op.inputs) == 1:
         return op.inputs[0]
     axis = op.axis
     shapes = map(op.facts.shape, op.inputs)
     empty = [] if axis is None else [shape is not None and shape[axis] == 0 for shape in shapes]
     if any(empty):
-        some = [x for x, nothing in zip(op.inputs, empty, strict=True) if not nothing]
-        return e.op(std.Concat, *(some or op.inputs[:1]), axis=axis)
+        some = [x for x, nothing in zip(op.inputs, empty, strict=True) if not nothing] or [op.inputs[0]]
+        return e.op(std.Concat, *some, axis=axis)
     # The parts of one Split, all in order.
     split = op.facts.maker(op.inputs[0])
     if not isinstance(split, std.Split) or tuple(split.node.outputs) != op.inputs:
@@ -95,7 +95,7 @@ def _concat(op: std.Concat, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Squeeze, std.Unsqueeze)
-def _undone(op: std.Squeeze | std.Unsqueeze, _: Emitter) -> ir.Value | None:
+def _undone(op: std.Squeeze | std.Unsqueeze, _: Builder) -> ir.Value | None:
     """A Squeeze of an Unsqueeze along the same axes, and the other way round."""
     inner = op.facts.maker(op.data)
     opposite = std.Unsqueeze if isinstance(op, std.Squeeze) else std.Squeeze
@@ -105,7 +105,7 @@ def _undone(op: std.Squeeze | std.Unsqueeze, _: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Tile)
-def _tile(op: std.Tile, e: Emitter) -> ir.Value | None:
+def _tile(op: std.Tile, e: Builder) -> ir.Value | None:
     """Repetitions of one element."""
     shape, repeats = op.shape(), op.facts.shape(op.repeats)
     if not shape or repeats != (len(shape),) or any(dim != 1 for dim in shape):
@@ -114,7 +114,7 @@ def _tile(op: std.Tile, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Expand)
-def _expand(op: std.Expand, e: Emitter) -> ir.Value | None:
+def _expand(op: std.Expand, e: Builder) -> ir.Value | None:
     """An Expand that adds nothing: every size it asks for is 1 or there already, whatever the other sizes are.
 
     Where it makes nothing of one element, the element is cut off before: onnxruntime takes such an Expand for one that
@@ -136,7 +136,7 @@ def _expand(op: std.Expand, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Slice)
-def _slice(op: std.Slice, e: Emitter) -> ir.Value | None:
+def _slice(op: std.Slice, e: Builder) -> ir.Value | None:
     """A Slice that takes everything; a Slice of a transposed value, cut before it is transposed."""
     upright = _turned_back(op, e)
     if upright is not None:
@@ -153,7 +153,7 @@ def _slice(op: std.Slice, e: Emitter) -> ir.Value | None:
     return op.data if whole else fits(op.data, op)
 
 
-def _to_the_beginning(op: std.Slice, ends: Array, steps: tuple[int, ...], e: Emitter) -> ir.Value | None:
+def _to_the_beginning(op: std.Slice, ends: Array, steps: tuple[int, ...], e: Builder) -> ir.Value | None:
     """A Slice that walks backwards and ends at a largest integer, which onnxruntime takes for the beginning.
 
     It infers no element for it all the same, and so declares the wrong size for whatever a body makes of the result.
@@ -166,7 +166,7 @@ def _to_the_beginning(op: std.Slice, ends: Array, steps: tuple[int, ...], e: Emi
 
 
 @simplifies(std.Gather)
-def _gather(op: std.Gather, e: Emitter) -> ir.Value | None:
+def _gather(op: std.Gather, e: Builder) -> ir.Value | None:
     """All elements of an axis in their order; the only element of an axis that was just put in."""
     shape, axis = op.shape(), op.axis
     put_in, place = op.facts.maker(op.data), op.constant(1)
@@ -190,7 +190,7 @@ def _counts(facts: std.Knowledge, value: ir.Value | None, size: Dim) -> bool:
     return facts.uniform(maker.start) == 0 and facts.uniform(maker.delta) == 1
 
 
-def _turned_back(op: std.Slice | std.Gather, _: Emitter) -> ir.Value | None:
+def _turned_back(op: std.Slice | std.Gather, _: Builder) -> ir.Value | None:
     """What is turned round twice."""
     once = turned_round(op.facts, op.node)
     twice = turned_round(op.facts, once[0].producer()) if once is not None else None
@@ -198,7 +198,7 @@ def _turned_back(op: std.Slice | std.Gather, _: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Pad)
-def _pad(op: std.Pad, e: Emitter) -> ir.Value | None:
+def _pad(op: std.Pad, e: Builder) -> ir.Value | None:
     """A Pad along int32 axes, which onnx's inference bears with until it finds them to be constant."""
     axes = op.constant(3)
     if axes is None or axes.dtype == np.int64:
@@ -207,14 +207,14 @@ def _pad(op: std.Pad, e: Emitter) -> ir.Value | None:
 
 
 @simplifies(std.Range)
-def _range(op: std.Range, e: Emitter) -> ir.Value | None:
+def _range(op: std.Range, e: Builder) -> ir.Value | None:
     """A Range between vectors of one element, which onnxruntime only bears with until it folds them."""
     bounds = [e.op(std.Reshape, x, e.ints()) if op.facts.rank(x) else x for x in op.inputs]
     return None if tuple(bounds) == op.inputs else e.op(std.Range, *bounds)
 
 
 @simplifies(std.ScatterND)
-def _scatter_nd(op: std.ScatterND, e: Emitter) -> ir.Value | None:
+def _scatter_nd(op: std.ScatterND, e: Builder) -> ir.Value | None:
     """Elements put at all places of the first axis in order, or at the only one there is, or added to zeros there."""
     shape, places = op.shape(), op.constant(1)
     added = op.reduction == "add" and op.facts.uniform(op.data) == 0.0

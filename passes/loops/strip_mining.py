@@ -22,8 +22,8 @@ import onnx_ir as ir
 from lstm_lower.dims import Dim
 from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import END, Builder, Expr, replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import END, Emitter, replace
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.base import Context
@@ -128,7 +128,7 @@ class _Chunking:
         self.outside = loop.before("blocks")
         self.graph = ir.Graph([], [], nodes=[], name=self.names.fresh(loop.scope("blocks")))
         stands_for = provenance.sources(loop.node)
-        self.inside = Emitter(loop.space, self.graph, scope=loop.scope("block"), stands_for=stands_for)
+        self.inside = Builder(loop.space, self.graph, scope=loop.scope("block"), stands_for=stands_for)
 
     def run(self) -> ir.Node:
         """Builds the two loops in the place of the one."""
@@ -186,7 +186,7 @@ class _Chunking:
             if not walk.segments:
                 return inner.slice(walk.sequence, *bounds, 0)
             block = cut(inner, walk.segments, *bounds)
-            return inner.state(block, (self.steps if self.is_even else None, *shape[1:])) if shape else block
+            return inner.set_shape(block, (self.steps if self.is_even else None, *shape[1:])) if shape else block
         if self.steps == 1:
             parameter = self._parameter(walk.sequence.type, None if shape is None else shape[1:])
             fed.append(_Fed(parameter, walk.sequence, walk.reverse))
@@ -194,7 +194,7 @@ class _Chunking:
         e, count = self.outside, self._count()
         split = self._divided(e, e.unsqueeze(walk.sequence, 0), e.ints(count, self.steps))
         if shape is not None:
-            e.state(split, (count, self.steps, *shape[1:]))
+            e.set_shape(split, (count, self.steps, *shape[1:]))
         parameter = self._parameter(walk.sequence.type, None if shape is None else (self.steps, *shape[1:]))
         fed.append(_Fed(parameter, split, walk.reverse))
         return parameter
@@ -204,7 +204,7 @@ class _Chunking:
         assert isinstance(self.length, int)
         return self.length // self.steps
 
-    def _divided(self, e: Emitter, value: ir.Value, steps: ir.Value) -> ir.Value:
+    def _divided(self, e: Builder, value: ir.Value, steps: Expr) -> ir.Value:
         """A value with other sizes of its first two axes.
 
         The others stay in their places: a 0 among the sizes that a Reshape asks for means the size in that place.
@@ -218,11 +218,11 @@ class _Chunking:
         e, inner, steps = self.outside, self.inside, self.steps
         if self.is_even and isinstance(self.length, int):
             self.total = e.ints(self.length)
-            numbers = e.constant(np.arange(self._count()))
+            numbers = e.constant(np.arange(self._count())).value
         else:
             self.total = e.size(walks[0].sequence, 0)
             self.count = e.op(std.Div, e.op(std.Add, self.total, e.ints(steps - 1)), e.ints(steps))
-            numbers = e.op(std.Range, e.constant(0), e.op(std.Squeeze, self.count, e.ints(0)), e.constant(1))
+            numbers = e.op(std.Range, e.constant(0), e.op(std.Squeeze, self.count, e.ints(0)), e.constant(1)).value
         number = self._parameter(ir.TensorType(ir.DataType.INT64), ())
         start = inner.op(std.Mul, inner.unsqueeze(number, 0), inner.ints(steps))
         end = inner.op(std.Add, start, inner.ints(steps))
@@ -275,7 +275,7 @@ class _Chunking:
         rest = [inner.ints(*[0] * (rank - 1))] if rank > 1 else []
         padded = inner.op(std.Pad, value, inner.op(std.Concat, *before, *rest, *after, *rest, axis=0))
         shape = self.facts.shape(value)
-        return padded if shape is None else inner.state(padded, (self.steps, *shape[1:]))
+        return padded if shape is None else inner.set_shape(padded, (self.steps, *shape[1:]))
 
     def _outer_loop(self, fed: list[_Fed]) -> ir.Node:
         loop, old = self.loop, self.loop.node
@@ -299,7 +299,7 @@ class _Chunking:
         provenance.inherit(node, old)
         self.facts.enter(node)
         loop.graph.insert_before(old, node)
-        after = Emitter(loop.space, loop.graph, after=node, scope=old.name or "loop")
+        after = Builder(loop.space, loop.graph, after=node, scope=old.name or "loop")
         for state, value in zip(loop.states, results, strict=False):
             replace(state.final, value, self.space)
         for output, value in zip(loop.outputs, results[len(loop.states) :], strict=True):
@@ -310,20 +310,20 @@ class _Chunking:
     def _result(self, old: ir.Value) -> ir.Value:
         return self.space.value(old.name or "output", old.type, declared_shape(old))
 
-    def _joined(self, e: Emitter, value: ir.Value, output: ScanOutput) -> ir.Value:
+    def _joined(self, e: Builder, value: ir.Value, output: ScanOutput) -> ir.Value:
         """[blocks, K, ...] as one sequence, without the padding, time on the output's own axis."""
         shape = self.facts.shape(output.step)
         if self.steps == 1:
             return self._along_its_axis(e, value, output)
         if shape is not None:
-            e.state(value, (None, self.steps, *shape))
+            e.set_shape(value, (None, self.steps, *shape))
         if isinstance(self.length, int):
             padded = e.ints(1, -(-self.length // self.steps) * self.steps)
         else:
             padded = e.op(std.Concat, e.ints(1), e.op(std.Mul, self.count, e.ints(self.steps)), axis=0)
         joined = e.op(std.Squeeze, self._divided(e, value, padded), e.ints(0))
         if shape is not None:
-            e.state(joined, (self.length if self.is_even else None, *shape))
+            e.set_shape(joined, (self.length if self.is_even else None, *shape))
         if not self.is_even:
             if output.reverse:
                 padding = e.op(std.Sub, e.op(std.Mul, self.count, e.ints(self.steps)), self.total)
@@ -331,10 +331,10 @@ class _Chunking:
             else:
                 joined = e.slice(joined, 0, self.total, 0)
             if shape is not None:
-                e.state(joined, (self.length, *shape))
+                e.set_shape(joined, (self.length, *shape))
         return self._along_its_axis(e, joined, output)
 
-    def _along_its_axis(self, e: Emitter, joined: ir.Value, output: ScanOutput) -> ir.Value:
+    def _along_its_axis(self, e: Builder, joined: ir.Value, output: ScanOutput) -> ir.Value:
         """A sequence whose time is on axis 0, with it on the output's own axis."""
         if output.axis == 0:
             return joined

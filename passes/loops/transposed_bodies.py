@@ -27,8 +27,8 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter, Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.operand_swapping import TRANSPOSE, costs, is_constant, repacking
@@ -87,7 +87,7 @@ class TransposedBodies(AroundLoops, LoopPass):
             _Turner(loop, dependence, region, ORDER).write()
             loop.commit()
         if candidates:
-            _turn_behind_products(Emitter(self.context.space, graph, scope="layout"))
+            _turn_behind_products(Builder(self.context.space, graph, scope="layout"))
         return bool(candidates)
 
     def _candidate(self, loop: Loop) -> _Candidate | None:
@@ -249,7 +249,7 @@ class _Turner(Writer):
         return TurnedSequences(self.facts).write(self.before, sequence)
 
 
-def _turn_behind_products(e: Emitter) -> None:
+def _turn_behind_products(e: Builder) -> None:
     """Transposes the narrower result of a product with one weight in place of the sequence that it reads."""
     for node in list(e.graph):
         product = std.MatMul.of(node, e.facts)

@@ -17,7 +17,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.counters import counters_of, hoist_sizes
@@ -64,7 +64,7 @@ class TripCount(OnLoops, LoopPass):
         return modified or reason is None
 
 
-def _count(loop: WhileLoop, before: Emitter) -> str | None:
+def _count(loop: WhileLoop, before: Builder) -> str | None:
     """Gives a Loop its trip count in the view; why not, where it cannot be."""
     try:
         loop.trips = _Count(loop, before).steps()
@@ -76,7 +76,7 @@ def _count(loop: WhileLoop, before: Emitter) -> str | None:
 class _Count:
     """One Loop's number of steps."""
 
-    def __init__(self, loop: WhileLoop, before: Emitter) -> None:
+    def __init__(self, loop: WhileLoop, before: Builder) -> None:
         self.loop = loop
         self.before = before
         counters, self.inside = counters_of(loop)

@@ -20,8 +20,8 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.emit import Emitter, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.loops.views.base import LoopPass
@@ -145,7 +145,7 @@ class _Widening:
         if before is None:
             return None
         context = self.place.context
-        e = Emitter(context.space, self.place.graph, before=before, scope=node.name or "vectorized")
+        e = Builder(context.space, self.place.graph, before=before, scope=node.name or "vectorized")
         made = self._whole(e, nodes)
         if made is None:
             e.discard_unread()
@@ -160,7 +160,7 @@ class _Widening:
             detach(member)
         return result
 
-    def _whole(self, e: Emitter, nodes: list[ir.Node]) -> tuple[ir.Value, int] | None:
+    def _whole(self, e: Builder, nodes: list[ir.Node]) -> tuple[ir.Value, int] | None:
         """The work on the whole, and the axis that its result is cut along."""
         node, axis = nodes[0], self.parts.axis
         position = list(node.inputs).index(self.parts.values[0])
@@ -191,7 +191,7 @@ class _Widening:
                 return self._reshape(e, view)
         return None
 
-    def _elementwise(self, e: Emitter, nodes: list[ir.Node], position: int) -> tuple[ir.Value, int] | None:
+    def _elementwise(self, e: Builder, nodes: list[ir.Node], position: int) -> tuple[ir.Value, int] | None:
         whole, axis = self.parts.whole, self.parts.axis
         rank_of, rank = self.facts.rank, self.facts.rank(whole)
         assert rank is not None
@@ -234,7 +234,7 @@ class _Widening:
         return sum(map(self.facts.elements, others)) * SMALL <= self.facts.elements(self.parts.whole)
 
     def _product(
-        self, e: Emitter, inputs: list[ir.Value | None], position: int, rank: int
+        self, e: Builder, inputs: list[ir.Value | None], position: int, rank: int
     ) -> tuple[ir.Value, int] | None:
         axis = self.parts.axis
         other_rank = self.facts.rank(inputs[1 - position])
@@ -245,14 +245,14 @@ class _Widening:
             return None
         return e.op(std.MatMul, *inputs), axis + max(rank, other_rank) - rank
 
-    def _sum(self, e: Emitter, total: std.ReduceSum) -> tuple[ir.Value, int] | None:
+    def _sum(self, e: Builder, total: std.ReduceSum) -> tuple[ir.Value, int] | None:
         axis, summed = self.parts.axis, sorted(total.axes or ())
         if not summed or axis in summed:
             return None
         result = e.reduce(std.ReduceSum, self.parts.whole, summed, keepdims=total.keepdims)
         return result, axis if total.keepdims else axis - sum(other < axis for other in summed)
 
-    def _reshape(self, e: Emitter, reshape: std.Reshape) -> tuple[ir.Value, int] | None:
+    def _reshape(self, e: Builder, reshape: std.Reshape) -> tuple[ir.Value, int] | None:
         """A Reshape of equally large parts that has the same dimensions before the axis as before."""
         target, made = reshape.constant(1), self.facts.shape(reshape.output)
         shape = self.facts.shape(self.parts.whole)

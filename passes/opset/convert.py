@@ -9,8 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Constants, Workspace
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Constants, Expr, Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.inference import Inferred
@@ -129,20 +128,20 @@ class _Conversion:
             site = Site(node, builder, self.target)
             results = self._before(site, source, change) if down else _since(site, change)
             assert node.graph is not None
-            for new in builder.nodes:
+            for new in builder.emitted:
                 new.metadata_props.update(node.metadata_props)
             if results is not None:
                 _replace(node, builder, results)
-                return [*emitted, *builder.nodes], builder.opset
+                return [*emitted, *builder.emitted], builder.opset
             # Helpers of an operator that stays: simple ones, which look the same in all versions on the way.
-            emitted += builder.nodes
+            emitted += builder.emitted
         newest = target if down else newest_with_kernel(node, max(source, std.OLDEST_VIEWED), target)
         if newest < target:
             builder = Builder.before(node, dataclasses.replace(self.space, opset=newest), constants)
             results = expanded(node, newest, builder)
             if results is not None:
                 _replace(node, builder, results)
-                return [*emitted, *builder.nodes], newest
+                return [*emitted, *builder.emitted], newest
             what = f"opset {newest} or older (onnxruntime runs no newer form of it)"
             raise UnsupportedOpError(requires(node.op_type, node_label(node), "the node", what, target))
         return emitted, target
@@ -171,7 +170,7 @@ class _Conversion:
                 self.graph(subgraph, source, change)
             results = expanded(node, change, site.builder)
             if results is not None:
-                site.builder.emitter.space = dataclasses.replace(self.space, opset=change)
+                site.builder.space = dataclasses.replace(self.space, opset=change)
                 return results
         operand, got = fault
         if got == "it":
@@ -216,9 +215,9 @@ def _replace(node: ir.Node, builder: Builder, results: Sequence[Expr | None]) ->
         if result is None or not (old.uses() or old.is_graph_output()):
             continue
         new = result.value
-        own = new.producer() in builder.nodes and new not in taken
+        own = new.producer() in builder.emitted and new not in taken
         if not own and old.is_graph_output():
-            new, own = builder.emitter.op(std.Identity, new), True
+            new, own = builder.op(std.Identity, new), True
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         if own:
             taken.add(new)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.decompositions import decomposes
 from lstm_lower.passes.decompositions.recurrent import with_time_first
 from lstm_lower.passes.opset.registry import Site, before, since

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.opset.registry import Site, before
 
 # What a reduction over no axes at all leaves of the operator: it is applied to each element.

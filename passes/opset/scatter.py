@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.passes.formulas.sizes import up_to
@@ -117,7 +117,7 @@ def _scatter(b: Builder, data: Expr, indices: Expr, updates: Expr, depth: int, c
     now = group.slice(first, last, axis=0)
     new = inner.op(combine, carried.take(now), updates.slice(first, last, axis=0))
     after = inner.op(std.ScatterND, carried, now.unsqueeze(1), new)
-    body = inner.emitter.graph
+    body = inner.graph
     body.inputs.extend([index.value, condition.value, carried.value])
     body.outputs.extend([inner.op(std.Identity, condition).value, after.value])
     values = b.op(std.Loop, rounds, b.constant(value=True, dtype=ir.DataType.BOOL), values, body=body)
@@ -145,7 +145,7 @@ class _Groups:
 
 def _parameter(builder: Builder, role: str, dtype: ir.DataType, shape: tuple[int, ...] | None) -> Expr:
     value = ir.Value(
-        name=builder.names.fresh(f"{builder.emitter.scope}/{role}"),
+        name=builder.names.fresh(f"{builder.scope}/{role}"),
         type=ir.TensorType(dtype),
         shape=None if shape is None else stated(shape),
     )

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.opset.registry import Site, since
 from lstm_lower.passes.opset.shaping import length
 

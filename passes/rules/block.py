@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import END, Expr, concat
 from lstm_lower.ops.block import (
     ICFO,
     BlockLSTM,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
+from lstm_lower.graph.builder import END, Expr, concat, sigmoid, tanh
 from lstm_lower.ops.block import GRUBlockCell, GRUBlockCellGrad
 from lstm_lower.passes.rules.registry import Node, lowers
 

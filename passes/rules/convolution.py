@@ -8,7 +8,7 @@ with dy, in which stride and dilation have changed places and batch and channels
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.convolution import (
     Conv2DBackpropFilter,
     Conv2DBackpropInput,

@@ -11,7 +11,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.ops.losses import CTCLoss, CTCLossV2
 from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.sizes import up_to

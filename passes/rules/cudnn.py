@@ -11,7 +11,7 @@ import dataclasses
 
 import onnx_ir as ir
 
-from lstm_lower.graph.expressions import Builder, Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.layouts import ParamsLayout
 from lstm_lower.ops.cudnn import (
     CudnnRNN,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.layouts import ParamsLayout
 from lstm_lower.passes.rules.registry import Node
 

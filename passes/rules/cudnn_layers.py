@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Builder, Expr, concat
+from lstm_lower.graph.builder import END, Builder, Expr, concat
 from lstm_lower.layouts import Block, PseudoLayer
 from lstm_lower.passes.formulas.cudnn_cells import Cell, State, Step, given
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.layouts import Block, ParamsLayout
 from lstm_lower.ops.cudnn_params import (
     CudnnRNNCanonicalToParams,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.elementwise import (
     Expm1,
     FloorDiv,
@@ -96,7 +96,8 @@ def truncate_mod(n: Node) -> dict[str, Expr]:
 
 
 def _truncated(n: Node) -> Expr:
-    return n.builder.op(std.Mod, n.x, n.y, fmod=1)
+    x: Expr = n.x
+    return x.builder.op(std.Mod, x, n.operand("y"), fmod=1)
 
 
 @lowers(FloorMod)

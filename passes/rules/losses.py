@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.losses import SoftmaxCrossEntropyWithLogits, SparseSoftmaxCrossEntropyWithLogits
 from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.sizes import up_to, with_size

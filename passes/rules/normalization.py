@@ -7,7 +7,7 @@ import math
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.normalization import (
     FusedBatchNorm,
     FusedBatchNormGrad,
@@ -52,7 +52,8 @@ class _Channels:
 
 
 def _deviation(n: Node, variance: Expr) -> Expr:
-    return n.builder.op(std.Reciprocal, (variance + n.epsilon).sqrt())
+    deviation: Expr = (variance + n.epsilon).sqrt()
+    return n.builder.op(std.Reciprocal, deviation)
 
 
 @lowers(FusedBatchNorm, FusedBatchNormV2, FusedBatchNormV3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import OpDef
 from lstm_lower.ops import ort_arrays as ops
 from lstm_lower.passes.gradients.pullback import pullback

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat, detached, tanh
+from lstm_lower.graph.builder import Expr, concat, detached, tanh
 from lstm_lower.opdef import DType
 from lstm_lower.ops import ort_attention as ops
 from lstm_lower.passes.formulas.sizes import Size, up_to

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, sigmoid, tanh
+from lstm_lower.graph.builder import Expr, sigmoid, tanh
 from lstm_lower.opdef import OpDef
 from lstm_lower.ops import ort_elementwise as ops
 from lstm_lower.passes.gradients.pullback import pullback

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.opdef import DType
 from lstm_lower.ops import ort_fused as ops
 from lstm_lower.passes.formulas.indices import from_front

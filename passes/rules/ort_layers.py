@@ -7,7 +7,7 @@ forward pass computes.
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops import ort_layers as ops
 from lstm_lower.passes.formulas.indices import from_front, within
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to

@@ -10,8 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr, concat, sigmoid, tanh
+from lstm_lower.graph.builder import END, Expr, concat, sigmoid, tanh
 from lstm_lower.ops.ort_recurrent import GRUGrad, GRUTraining, LSTMGrad, LSTMTraining
 from lstm_lower.passes.decompositions.recurrent import stacked
 from lstm_lower.passes.formulas.cudnn_cells import gates_and_last

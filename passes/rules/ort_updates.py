@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.ops import ort_updates as ops
 from lstm_lower.passes.rules.registry import Node, lowers
 
@@ -70,8 +69,8 @@ def _mapped(n: Node, sequences: Sequence[Expr], shared: Sequence[Expr], formula:
         )
     scalars = [x.reshape() for x in shared]
     # A map's body knows nothing of what is around it, constants neither.
-    graph = ir.Graph([], [], nodes=[], name=b.names.fresh(f"{b.emitter.scope}/update"))
-    inner = Builder(Emitter(b.emitter.space, graph, scope=str(graph.name)))
+    graph = ir.Graph([], [], nodes=[], name=b.names.fresh(f"{b.scope}/update"))
+    inner = Builder(b.space, graph, scope=str(graph.name))
     elements = [inner.wrap(_parameter(inner, f"element_{i}", ir.DataType.FLOAT, None)) for i in range(len(sequences))]
     numbers = [inner.wrap(_parameter(inner, "number", x.dtype, ())) for x in scalars]
     new = formula(*elements, *numbers)
@@ -81,7 +80,7 @@ def _mapped(n: Node, sequences: Sequence[Expr], shared: Sequence[Expr], formula:
 
 
 def _parameter(inner: Builder, name: str, dtype: ir.DataType, shape: Sequence[int] | None) -> ir.Value:
-    return inner.emitter.space.value(f"{inner.emitter.scope}/{name}", ir.TensorType(dtype), shape)
+    return inner.space.value(f"{inner.scope}/{name}", ir.TensorType(dtype), shape)
 
 
 def _done(n: Node) -> Expr:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.pooling import (
     AvgPool3DGrad,
     AvgPoolGrad,

@@ -7,7 +7,7 @@ import math
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.ops.random import (
     SMALLEST_FRACTION,
     StatelessMultinomial,
@@ -60,7 +60,8 @@ def preferred_algorithm(n: Node) -> dict[str, Expr]:
 
 def _count(n: Node) -> Expr:
     """The number of numbers, as a vector of one."""
-    return n.builder.op(std.ReduceProd, n.shape.cast(INT64), keepdims=0).reshape(1)
+    sizes: Expr = n.shape.cast(INT64)
+    return n.builder.op(std.ReduceProd, sizes, keepdims=0).reshape(1)
 
 
 def _shaped(n: Node, flat: Expr, count: Expr) -> dict[str, Expr]:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.opdef import REGISTRY, Arranged, Call, OpDef
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ml_dtypes import finfo
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, Scalar, concat
+from lstm_lower.graph.builder import Expr, Scalar, concat
 from lstm_lower.ops.segments import (
     SegmentMax,
     SegmentMean,

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.sizes import Size
 from lstm_lower.passes.formulas.spatial import Margins, margins
 from lstm_lower.passes.rules.registry import Node

@@ -11,7 +11,7 @@ import dataclasses
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.passes.rules.registry import Node
 
 # The standard operators' gate orders, as positions in cuDNN's: LSTM i, o, f, c; GRU z (our u), r, h (our n).

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.ops.indexing import StridedSliceGrad
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, up_to

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.passes.rules.registry import Node
 
 # One step of a loop: states and inputs to new states and outputs.

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import captures
-from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, with_inner
 from lstm_lower.passes.base import Pass
@@ -46,10 +46,10 @@ class DecomposeForTargetPass(DecomposePass):
         if lack is None or lack.formula is None:
             return super().formula(node, builder)
         results = lack.formula(view, builder)
-        made = [output for emitted in builder.nodes for output in emitted.outputs]
+        made = [output for emitted in builder.emitted for output in emitted.outputs]
         if any(builder.facts.dtype(output) in self.target.without for output in made):
             # Not without another type than the model has: what is refused is the model's own node.
-            builder.emitter.discard_unread()
+            builder.discard_unread()
             return None
         return results
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes

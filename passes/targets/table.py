@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.decompositions.arrays import PARTS
 from lstm_lower.passes.targets import formulas
 

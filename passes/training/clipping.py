@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.elementary import sum_of_squares
 
 _FLOAT = ir.DataType.FLOAT

@@ -12,8 +12,7 @@ import onnx_ir as ir
 
 from lstm_lower.dims import is_name
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.formulas.sizes import with_size
@@ -41,7 +40,7 @@ class EqualSizesPass(Pass):
         facts = self.context.space.facts
         data = [value for value in model.graph.inputs if value.name not in self.apart and value.const_value is None]
         data.sort(key=facts.elements, reverse=True)
-        b = Builder(Emitter(self.context.space, model.graph, before=first, scope="equal_sizes"))
+        b = Builder(self.context.space, model.graph, before=first, scope="equal_sizes")
         places: dict[str, tuple[ir.Value, int]] = {}
         for value in data:
             readers = list(value.uses())
@@ -54,7 +53,7 @@ class EqualSizesPass(Pass):
                     checked = with_size(checked, axis, _size(b.wrap(like), place))
             for node, index in readers:
                 node.replace_input_with(index, checked.value)
-        return ir.passes.PassResult(model, modified=bool(b.nodes))
+        return ir.passes.PassResult(model, modified=bool(b.emitted))
 
 
 def _size(x: Expr, axis: int) -> Expr:

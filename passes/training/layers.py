@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.formulas.philox import Stream, fractions
 from lstm_lower.passes.formulas.sizes import up_to
@@ -77,7 +77,7 @@ def _draw(step: TrainingStep, nodes: list[ir.Node]) -> None:
         place = b.wrap(stream) + b.ints(0, number)
         results = _dropped(b, node, Stream.of_seed(place))
         for old, new in zip(node.outputs, results, strict=False):
-            b.emitter.replace(old, new.value)
+            b.replace(old, new.value)
         detach(node)
     b = step.builder("dropout")
     after = b.wrap(stream) + b.ints(0, len(nodes))

@@ -14,8 +14,7 @@ from lstm_lower.dims import format_shape
 from lstm_lower.dtypes import type_string
 from lstm_lower.errors import InvalidInputError, some
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
@@ -120,7 +119,7 @@ class ObjectivePass(Pass):
         return value
 
     def _made(self, model: ir.Model) -> ir.Value:
-        b = Builder(Emitter(self.context.space, model.graph, scope="loss"))
+        b = Builder(self.context.space, model.graph, scope="loss")
         predictions = [b.wrap(self._held(value)) for value in model.graph.outputs]
         if not predictions:
             raise InvalidInputError("loss requires a model with outputs, got none")

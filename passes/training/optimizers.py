@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 
 _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 

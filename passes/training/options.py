@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, InvalidModelError
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.training import clipping
 from lstm_lower.passes.training.optimizers import Optimizer, working_dtype

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 
 # How the node that reads a table is called, so that errors of any runtime say what is wrong.
 _NAME = "the_schedule_ends_after_{}_updates"

@@ -14,7 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 
 
 @runtime_checkable

@@ -20,9 +20,9 @@ import onnx
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
+from lstm_lower.graph.builder import Workspace
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.edit import operands, redirect, remove_unread
-from lstm_lower.graph.emit import Workspace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.standard.base import constant_of
 from lstm_lower.graph.structure import verify_structure

@@ -12,9 +12,8 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidModelError
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import operands
-from lstm_lower.graph.emit import Emitter, Workspace
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.values import declared_shape, stated
 from lstm_lower.records import state as training_state
 from lstm_lower.records.state import Role, StatePair, TrainingState
@@ -43,7 +42,7 @@ class TrainingStep:
 
     def builder(self, scope: str) -> Builder:
         """A builder whose nodes join the end of the graph."""
-        return Builder(Emitter(self._space, self.model.graph, scope=scope))
+        return Builder(self._space, self.model.graph, scope=scope)
 
     def builder_before(self, node: ir.Node) -> Builder:
         """A builder whose nodes stand before a node."""

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError, repeated
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.training.optimizers import Optimizer, Slot, resolve, working_dtype
 from lstm_lower.passes.training.schedules import ChainedScheduler, MovesMomentum, Schedule
 from lstm_lower.passes.training.step import TrainingStep, zeros_of

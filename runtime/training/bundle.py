@@ -20,9 +20,8 @@ import onnx_ir as ir
 from lstm_lower import arguments
 from lstm_lower.errors import InvalidInputError, InvalidModelError, UnsupportedOpError, some
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.copies import copy_model
-from lstm_lower.graph.emit import Emitter, Workspace
-from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.lower import lower
@@ -180,7 +179,7 @@ class _Parts:
         self._check_values([pair.input for pair in self.state.pairs], "init")
         graph = ir.Graph([], [], nodes=[], name="init", opset_imports={"": self.step.graph.opset_imports.get("", 18)})
         model = ir.Model(graph, ir_version=self.step.ir_version, producer_name="lstm-lower")
-        b = Builder(Emitter(Workspace.of(model), graph, scope="init"))
+        b = Builder(Workspace.of(model), graph, scope="init")
         for pair in self.state.pairs:
             tensor = self._tensor(pair.input, f"{pair.input}/first")
             value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=stated(tensor.shape.numpy()))

@@ -16,9 +16,8 @@ import onnx_ir as ir
 
 from lstm_lower.errors import shown
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr, Workspace
 from lstm_lower.graph.edit import operands
-from lstm_lower.graph.emit import Emitter, Workspace
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.lower import lower
 from lstm_lower.records import state as training_state
@@ -165,7 +164,7 @@ class _Flags:
         """Adds flags to a graph, and those of the bodies in it to the loops' results."""
         found: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
         values, nodes = list(_values(graph)), list(graph)
-        b = Builder(Emitter(self._space, graph, scope="finite"))
+        b = Builder(self._space, graph, scope="finite")
         for node in nodes:
             if not std.Repeated.matches(node) or std.SequenceMap.matches(node):
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import detached
+from lstm_lower.graph.builder import detached
 from lstm_lower.passes.gradients import registry
 from tests.support.node_gradients import outcome
 

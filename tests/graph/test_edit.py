@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 
 import lstm_lower as ll
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.edit import detach, redirect
-from lstm_lower.graph.emit import Emitter, Workspace
 
 
 def concats(count: int, operands: int) -> ir.Model:
@@ -52,7 +52,7 @@ def test_results_of_new_nodes_take_no_name_that_is_taken() -> None:
         g (float[4] "s/Split:0") => (float[2] a, float[2] b)
         { "s/Split_1:1" = Neg ("s/Split:0") a, b = Split <num_outputs = 2> ("s/Split_1:1") }""")
     )
-    e = Emitter(Workspace.of(model), model.graph, scope="s")
+    e = Builder(Workspace.of(model), model.graph, scope="s")
     split = next(node for node in model.graph if node.op_type == "Split")
     e.node(std.Split, split.inputs, 2, num_outputs=2)
     e.repeat(split, split.inputs)

@@ -10,7 +10,7 @@ import pytest
 
 from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter, Workspace, replace
+from lstm_lower.graph.builder import Builder, Workspace, replace
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.history import History
@@ -36,7 +36,7 @@ def test_marked_nodes_stand_for_themselves() -> None:
 
 def test_what_is_emitted_stands_for_what_it_is_emitted_at() -> None:
     model, nodes = chain()
-    e = Emitter(Workspace.of(model), model.graph, before=nodes[1])
+    e = Builder(Workspace.of(model), model.graph, before=nodes[1])
     made = e.op(std.Abs, nodes[0].outputs[0])
     assert provenance.sources(made.producer()) == (1,)
     e.go_before(nodes[3], "there")
@@ -45,7 +45,7 @@ def test_what_is_emitted_stands_for_what_it_is_emitted_at() -> None:
 
 def test_a_copy_stands_for_what_it_is_a_copy_of() -> None:
     model, nodes = chain()
-    e = Emitter(Workspace.of(model), model.graph, before=nodes[3])
+    e = Builder(Workspace.of(model), model.graph, before=nodes[3])
     assert provenance.sources(e.again(nodes[1], nodes[1].inputs)) == (1,)
     assert provenance.sources(e.repeat(nodes[2], nodes[2].inputs)[0].producer()) == (2,)
 
@@ -58,7 +58,7 @@ def test_what_replaces_a_value_stands_for_its_maker_too() -> None:
 
 def test_nothing_is_recorded_unasked() -> None:
     model = ir.from_proto(onnx.parser.parse_model(CHAIN))
-    e = Emitter(Workspace.of(model), model.graph)
+    e = Builder(Workspace.of(model), model.graph)
     made = e.op(std.Abs, model.graph.inputs[0])
     assert provenance.sources(made.producer()) == ()
     assert not any(node.meta for node in model.graph)

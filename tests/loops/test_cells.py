@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.graph.emit import Workspace
+from lstm_lower.graph.builder import Workspace
 from lstm_lower.passes.loops.views.loop import Loop, scans_of
 from tests.support.cell_loops import T, expected, feeds, gru_loops, gru_steps
 from tests.support.duplicates import all_nodes, duplicates

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.training.losses import MSE
 from lstm_lower.records import state
 from tests.support.differences import run

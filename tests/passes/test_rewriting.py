@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.dump import dump
-from lstm_lower.graph.expressions import Builder
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.rewriting import Results, Rewriting

@@ -20,7 +20,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto
 
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import OpDef
 from lstm_lower.ops.ort_elementwise import MICROSOFT
 from lstm_lower.passes.rules import ort_updates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.indices import is_never_negative
 from lstm_lower.passes.formulas.rows import add_rows, flatten_rows, padded
 from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, up_to, wide
@@ -46,7 +46,7 @@ def _transpose(op: std.Transpose, n: Adjoint) -> Gradients:
         # However many axes there are, turned round twice.
         return [n.again([n.dy])]
     order = sorted(range(len(op.perm)), key=op.perm.__getitem__)
-    return [n.b.wrap(n.b.emitter.transpose(n.dy.value, order))]
+    return [n.b.wrap(n.b.transpose(n.dy.value, order))]
 
 
 @differentiates(std.Concat)
@@ -80,7 +80,7 @@ def _slice(op: std.Slice, n: Adjoint) -> Gradients:
             continue
         start = at_least(from_end(starts[position], size), 0)
         before = at_most(start, size) if step > 0 else at_most(start, size - 1) + 1 - length
-        dx = dx if step > 0 else dx.builder.wrap(dx.builder.emitter.reverse(dx.value, axis))
+        dx = dx if step > 0 else dx.builder.wrap(dx.builder.reverse(dx.value, axis))
         dx = padded(dx, axis, before, size - before - length)
     return [reshaped_like(dx, x)]
 
@@ -107,7 +107,7 @@ def _gather(op: std.Gather, n: Adjoint) -> Gradients:
         return [_one_element(n, axis, int(place))]
     # The axes of the indices stand where the axis stood: bring them to the front.
     order = [*range(axis, axis + places), *range(axis), *range(axis + places, rank - 1 + places)]
-    rows = flatten_rows(n.b.wrap(n.b.emitter.transpose(n.dy.value, order)), places)
+    rows = flatten_rows(n.b.wrap(n.b.transpose(n.dy.value, order)), places)
     size = x.size(axis)
     numbers = wide(n.x(1))
     numbers = numbers if places == 1 else numbers.reshape(-1)
@@ -115,7 +115,7 @@ def _gather(op: std.Gather, n: Adjoint) -> Gradients:
         numbers = n.b.where(numbers < 0, numbers + size, numbers)
     total = add_rows(widened(rows), numbers, size).cast(x.dtype)
     back = sorted(range(rank), key=[axis, *(i for i in range(rank) if i != axis)].__getitem__)
-    return [reshaped_like(n.b.wrap(n.b.emitter.transpose(total.value, back)), x)]
+    return [reshaped_like(n.b.wrap(n.b.transpose(total.value, back)), x)]
 
 
 def _one_element(n: Adjoint, axis: int, place: int) -> Expr:

@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.copies import Copier
 from lstm_lower.graph.edit import remove_unread
-from lstm_lower.graph.expressions import Builder, Expr
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.standard.control_flow import STEPS
 from lstm_lower.graph.subgraphs import all_nodes
@@ -144,7 +144,7 @@ def _scan(op: std.Scan, n: Adjoint) -> Gradients:
         for j, step in enumerate(op.body.inputs[states:])
         if (gradient := loop.reverse.gradients.get(step)) is not None
     ]
-    graph = loop.inner.emitter.graph
+    graph = loop.inner.graph
     graph.outputs.extend(loop.inner.results([*(c.update for c in loop.carried), *(gradient for _, gradient in made)]))
 
     def given(j: int, role: str) -> Expr:
@@ -206,7 +206,7 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
         if dy is not None and step in n.active:
             loop.reverse.add(step, read(loop.inner, dy.value, step))
     loop.run(forward)
-    graph = loop.inner.emitter.graph
+    graph = loop.inner.graph
     if not loop.carried:
         # What stays of a graph that nobody runs would still count as a reader.
         remove_unread(graph)
@@ -216,7 +216,7 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
     def handed(value: ir.Value) -> ir.Value:
         if value is op.body.inputs[1]:
             return true.value
-        front = Builder.before(next(iter(graph)), n.b.emitter.space)
+        front = Builder.before(next(iter(graph)), n.b.space)
         front.depth = loop.inner.depth
         if value is op.body.inputs[0]:
             return (last - front.wrap(iteration.value)).value
@@ -248,7 +248,7 @@ def _if(op: std.If, n: Adjoint) -> Gradients:
             what, got = "nothing random, since it is run again for its gradient", f"'{node_label(drawn)}'"
             raise UnsupportedOpError(requires(op.op_type, node_label(op.node), name, what, drawn.op_type + " " + got))
         copier = Copier(captures=True, name=n.b.names.another)
-        inner.emitter.place(*copier.nodes(list(branch)))
+        inner.place(*copier.nodes(list(branch)))
         active = {*n.active, *(new for old, new in copier.values.items() if old in n.active and new is not None)}
         reverse = Reverse(inner, active)
         for old, dy in zip(branch.outputs, n.dys, strict=True):
@@ -256,18 +256,18 @@ def _if(op: std.If, n: Adjoint) -> Gradients:
             if dy is not None and value is not None and value in active:
                 # The branches' values may differ in shape: what one states of the gradient, the other must not read.
                 reverse.add(value, inner.op(std.Identity, dy))
-        reverse.run(inner.emitter.graph)
+        reverse.run(inner.graph)
         branches.append((inner, reverse))
-    reached = list(dict.fromkeys(x for inner, reverse in branches for x in captured(reverse, inner.emitter.graph)))
+    reached = list(dict.fromkeys(x for inner, reverse in branches for x in captured(reverse, inner.graph)))
     if not reached:
         for inner, _ in branches:
-            remove_unread(inner.emitter.graph)
+            remove_unread(inner.graph)
         return []
     graphs = []
     for inner, reverse in branches:
         found = [reverse.gradients.get(value) for value in reached]
         made = [inner.zeros_like(inner.wrap(x)) if dx is None else dx for x, dx in zip(reached, found, strict=True)]
-        graph = inner.emitter.graph
+        graph = inner.graph
         graph.outputs.extend(inner.results(made))
         remove_unread(graph)
         graphs.append(graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.formulas.sizes import Size, at_least, divided
 from lstm_lower.passes.formulas.spatial import SAME, Margins, gathered, margins, slid, spread

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.graph.form import undeclared
 from lstm_lower.graph.standard.products import Equation
 from lstm_lower.passes.formulas.sizes import up_to
@@ -58,7 +58,7 @@ def _contracted(n: Adjoint, equation: Equation, factors: list[tuple[str, Expr]],
     total, present = summed(total, beyond), "".join(label for label in present if label in once)
     missing = "".join(label for label in once if label not in present)
     total = total.unsqueeze(*range(len(present), len(once))) if missing else total
-    return n.b.wrap(n.b.emitter.transpose(total.value, [(present + missing).index(label) for label in once]))
+    return n.b.wrap(n.b.transpose(total.value, [(present + missing).index(label) for label in once]))
 
 
 def _on_diagonal(dx: Expr, x: Expr, own: str) -> Expr:

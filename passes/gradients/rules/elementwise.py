@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, sigmoid, tanh
+from lstm_lower.graph.builder import Expr, sigmoid, tanh
 from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, stops
 
 stops(

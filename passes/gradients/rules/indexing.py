@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.gradients.registry import (

@@ -6,8 +6,7 @@ import functools
 import operator
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import END, Expr
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, entries, from_end, up_to, wide
 from lstm_lower.passes.gradients.registry import (

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.formulas.sizes import Size, divided
 from lstm_lower.passes.gradients.registry import (

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.formulas.spatial import Margins, spread
@@ -39,7 +39,7 @@ def _max_pool(op: std.MaxPool, n: Adjoint) -> Gradients:
     if op.storage_order:
         # Its own places are numbers of a transposed image.
         form: dict[str, Any] = {**op.node.attributes, "storage_order": 0}
-        again = n.b.emitter.node(std.MaxPool, [x.value], 2, **form)
+        again = n.b.node(std.MaxPool, [x.value], 2, **form)
         places = n.b.wrap(again.outputs[1])
     else:
         places = n.output(1)

@@ -8,8 +8,7 @@ import operator
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import END, Expr
 from lstm_lower.passes.formulas.rows import reshape_to
 from lstm_lower.passes.gradients.registry import (
     Adjoint,

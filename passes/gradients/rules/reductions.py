@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import END, Expr
 from lstm_lower.passes.formulas.rows import flatten_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.gradients.registry import (
@@ -149,13 +148,13 @@ def _rows(reduced: _Reduced, n: Adjoint) -> tuple[Callable[[Expr], Expr], Callab
     order = [*axes, *(axis for axis in range(rank) if axis not in axes)]
 
     def forth(x: Expr) -> Expr:
-        return flatten_rows(n.b.wrap(n.b.emitter.transpose(x.value, order)), len(axes))
+        return flatten_rows(n.b.wrap(n.b.transpose(x.value, order)), len(axes))
 
     def back(rows: Expr) -> Expr:
         sizes = shape_of(n.x())
         whole = reshape_to(rows, sizes.take(n.b.ints(*order)))
         turned = sorted(range(rank), key=order.__getitem__)
-        return reshaped_like(n.b.wrap(n.b.emitter.transpose(whole.value, turned)), n.x())
+        return reshaped_like(n.b.wrap(n.b.transpose(whole.value, turned)), n.x())
 
     return forth, back
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.graph.form import undeclared
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import Size, at_most, divided, up_to
@@ -110,12 +110,12 @@ class _Sampling:
         places = (b.op(std.Round, (about - lead) / wide).cast(ir.DataType.INT64) * step + first).maximum(0)
         end = b.sizes([self.size])
         places = b.where(weighs, places.minimum(end - 1), end)
-        rows = b.wrap(b.emitter.move_axis(dy.value, self.axis, 0, rank))
+        rows = b.wrap(b.move_axis(dy.value, self.axis, 0, rank))
         parts = weights.unsqueeze(*range(2, rank + 1)) * rows if rank > 1 else weights * rows
         ids = places.reshape(-1)
         parts = reshape_to(parts, concat([ids.sizes(), tail_of(rows, 1)], 0))
         total = add_rows(parts, ids, self.size)
-        return b.wrap(b.emitter.move_axis(total.value, 0, self.axis, rank))
+        return b.wrap(b.move_axis(total.value, 0, self.axis, rank))
 
     def _apart(self) -> Size:
         """How many places that follow one another hold all that go into one place of the result."""
@@ -133,10 +133,10 @@ class _Sampling:
         # Counted from 1: what lies outside is 0.
         numbers = (up_to(b, self.size) + 1).cast(dy.dtype)
         places = self.of(numbers.unsqueeze(0)).cast(ir.DataType.INT64).reshape(-1)
-        rows = b.wrap(b.emitter.move_axis(dy.value, self.axis, 0, rank))
+        rows = b.wrap(b.move_axis(dy.value, self.axis, 0, rank))
         size = b.sizes([self.size])
         total = add_rows(rows, b.where(places > 0, places - 1, size), self.size)
-        return b.wrap(b.emitter.move_axis(total.value, 0, self.axis, rank))
+        return b.wrap(b.move_axis(total.value, 0, self.axis, rank))
 
     def _with_others(self, rows: Expr) -> Expr:
         """Rows sampled with all other axes, where these tell the scale: along one that keeps its size."""
@@ -153,7 +153,7 @@ class _Sampling:
         image = image.unsqueeze(*others) if others else image
         sizes = [rows.size(0) if i == kept else x.size(i) if i in axes else 1 for i in range(rank)]
         image = b.op(std.Expand, image, b.sizes(sizes))
-        made = b.wrap(b.emitter.again(self.op.node, [image.value, *self.op.node.inputs[1:]]).outputs[0])
+        made = b.wrap(b.again(self.op.node, [image.value, *self.op.node.inputs[1:]]).outputs[0])
         for axis in others:
             made = made.slice(0, 1, axis=axis)
         made = made.squeeze(*others) if others else made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.graph.form import undeclared
 from lstm_lower.passes.formulas.rows import INT64, fitted, reshape_to
 from lstm_lower.passes.formulas.sizes import Size, divided, scalar, up_to, wide

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Shape
 
@@ -32,7 +32,7 @@ class Batch:
         shared: values of the body that turned out the same at every step, and their outer values.
     """
 
-    def __init__(self, editor: Emitter) -> None:
+    def __init__(self, editor: Builder) -> None:
         self.editor = editor
         self.sequences: dict[ir.Value, ir.Value] = {}
         self.shared: dict[ir.Value, ir.Value] = {}
@@ -70,7 +70,7 @@ class Batch:
             return
         for output, sequence in zip(node.outputs, results, strict=True):
             shape = self.facts.shape(output)
-            self.sequences[output] = sequence if shape is None else self.editor.state(sequence, (None, *shape))
+            self.sequences[output] = sequence if shape is None else self.editor.set_shape(sequence, (None, *shape))
 
     def shape(self, value: ir.Value | None) -> Shape:
         """The shape of one step's value."""
@@ -106,7 +106,7 @@ class Batch:
             sizes = self.editor.op(std.Concat, sizes, self.editor.ints(*[1] * rank), axis=0)
         return self.editor.op(std.Expand, self.editor.unsqueeze(outer, 0), sizes)
 
-    def again(self, op: std.Standard, *inputs: ir.Value | None, **changed: Any) -> Sequence[ir.Value]:
+    def again(self, op: std.Standard, *inputs: Expr | ir.Value | None, **changed: Any) -> Sequence[ir.Value]:
         """Emits a node of the same operator with other inputs; `changed` attributes replace the node's own."""
         return self.editor.again(op.node, inputs, **changed).outputs
 
@@ -229,7 +229,7 @@ def _reshape(b: Batch, op: std.Reshape) -> Sequence[ir.Value]:
     sizes = [dim for dim in shape or () if isinstance(dim, int) and dim > 0]
     if shape is not None and len(sizes) == len(shape):
         # Sizes instead of a -1: with no steps at all, -1 has no unique answer.
-        target = b.editor.ints(0, *sizes)
+        target = b.editor.ints(0, *sizes).value
     elif op.allowzero:
         raise NotBatchable("allowzero leaves no way to copy the number of steps")
     else:

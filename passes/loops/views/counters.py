@@ -94,7 +94,7 @@ def hoist_initializers(loop: Loop) -> bool:
     for name, initializer in initializers:
         assert initializer.const_value is not None
         tensor = initializer.const_value
-        array = loop.before().op(std.Constant, value=ir.AttrTensor("value", tensor))
+        array = loop.before().op(std.Constant, value=ir.AttrTensor("value", tensor)).value
         del loop.body.initializers[name]
         loop.substitute(initializer, array)
     return bool(initializers)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.loops.views.linear import Linear, Term, is_size
 
 LARGEST = int(np.iinfo(np.int64).max)
@@ -18,13 +18,13 @@ LARGEST_MULTIPLE = 1 << 20
 MOST_TERMS = 8
 
 
-def scalar(e: Emitter, value: ir.Value) -> ir.Value:
+def scalar(e: Builder, value: ir.Value) -> ir.Value:
     """An integer of one element as an int64 scalar."""
     value = value if e.facts.dtype(value) == ir.DataType.INT64 else e.op(std.Cast, value, to=int(ir.DataType.INT64))
     return value if e.facts.rank(value) == 0 else e.op(std.Reshape, value, e.ints())
 
 
-def written(e: Emitter, form: Linear, sources: Mapping[Term, ir.Value]) -> ir.Value | None:
+def written(e: Builder, form: Linear, sources: Mapping[Term, ir.Value]) -> ir.Value | None:
     """An int64 scalar that holds a sum; `None` where it might overflow.
 
     A sum that is beyond 2**60 may come out as another one that is, of the same sign.
@@ -35,7 +35,7 @@ def written(e: Emitter, form: Linear, sources: Mapping[Term, ir.Value]) -> ir.Va
         sources: a scalar for each term.
     """
     if not form.terms:
-        return e.constant(form.number) if abs(form.number) <= LARGEST else None
+        return e.constant(form.number).value if abs(form.number) <= LARGEST else None
     data = [t for t in form.terms if not is_size(t) and e.facts.dtype(sources[t]) != ir.DataType.INT32]
     if form == Linear(0, dict.fromkeys(form.terms, 1)) and len(form.terms) == 1:
         return scalar(e, sources[next(iter(form.terms))])
@@ -51,7 +51,7 @@ def written(e: Emitter, form: Linear, sources: Mapping[Term, ir.Value]) -> ir.Va
     return _sum(e, parts, form.number)
 
 
-def _difference(e: Emitter, parts: Sequence[tuple[ir.Value, int]]) -> ir.Value | None:
+def _difference(e: Builder, parts: Sequence[tuple[ir.Value, int]]) -> ir.Value | None:
     """A number that may be anything, its opposite, or the difference of two, with the nearest integer if it is none."""
     match sorted(parts, key=lambda part: part[1]):
         case [(value, 1)]:
@@ -64,17 +64,17 @@ def _difference(e: Emitter, parts: Sequence[tuple[ir.Value, int]]) -> ir.Value |
     return None
 
 
-def _surplus(e: Emitter, high: ir.Value, low: ir.Value) -> ir.Value:
+def _surplus(e: Builder, high: ir.Value, low: ir.Value) -> ir.Value:
     """By how much one number is above another, from 0 to the largest integer."""
     most = e.op(std.Add, e.constant(LARGEST), e.op(std.Min, low, e.constant(0)))
     return e.op(std.Sub, e.op(std.Max, e.op(std.Min, high, most), low), low)
 
 
-def _within(e: Emitter, value: ir.Value, limit: int) -> ir.Value:
+def _within(e: Builder, value: ir.Value, limit: int) -> ir.Value:
     return e.op(std.Max, e.op(std.Min, value, e.constant(limit)), e.constant(-limit))
 
 
-def _sum(e: Emitter, parts: Sequence[tuple[ir.Value, int]], number: int) -> ir.Value:
+def _sum(e: Builder, parts: Sequence[tuple[ir.Value, int]], number: int) -> ir.Value:
     total: ir.Value | None = None
     for value, multiple in sorted(parts, key=lambda part: -part[1]):
         factor = abs(multiple)
@@ -87,11 +87,11 @@ def _sum(e: Emitter, parts: Sequence[tuple[ir.Value, int]], number: int) -> ir.V
     return e.op(std.Add, total, e.constant(number)) if number else total
 
 
-def steps_below(e: Emitter, distance: ir.Value, stride: int) -> ir.Value:
+def steps_below(e: Builder, distance: ir.Value, stride: int) -> ir.Value:
     """How many steps of a stride it takes to go a distance; not more than 0 where there is none to go."""
     known = e.facts.constant(distance)
     if known is not None:
-        return e.constant(-(-int(known) // stride))
+        return e.constant(-(-int(known) // stride)).value
     if stride == 1:
         return distance
     whole = e.op(std.Div, distance, e.constant(stride))

@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from lstm_lower.graph import provenance
 from lstm_lower.graph import standard as std
+from lstm_lower.graph.builder import Builder, Workspace, replace
 from lstm_lower.graph.edit import captures, detach, redirect, remove_unread
-from lstm_lower.graph.emit import Emitter, Workspace, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.graph.values import Dim, stated
@@ -170,18 +170,18 @@ class Loop:
         """The name of something that is made for the loop, after the loop's own."""
         return f"{self.node.name or 'loop'}/{what}"
 
-    def before(self, scope: str = "hoisted") -> Emitter:
+    def before(self, scope: str = "hoisted") -> Builder:
         """Emits before the loop."""
-        return Emitter(self.space, self.graph, before=self.node, scope=self.scope(scope))
+        return Builder(self.space, self.graph, before=self.node, scope=self.scope(scope))
 
-    def after(self, scope: str = "sunk") -> Emitter:
+    def after(self, scope: str = "sunk") -> Builder:
         """Emits after the loop."""
-        return Emitter(self.space, self.graph, after=self.node, scope=self.scope(scope))
+        return Builder(self.space, self.graph, after=self.node, scope=self.scope(scope))
 
-    def inside(self, before: ir.Node | None = None, scope: str = "body") -> Emitter:
+    def inside(self, before: ir.Node | None = None, scope: str = "body") -> Builder:
         """Emits in the body, at its end or before one of its nodes."""
         stands_for = provenance.sources(before or self.node)
-        return Emitter(self.space, self.body, before=before, scope=self.scope(scope), stands_for=stands_for)
+        return Builder(self.space, self.body, before=before, scope=self.scope(scope), stands_for=stands_for)
 
     def captures(self) -> list[ir.Value]:
         """Values of outer scopes that the body reads."""

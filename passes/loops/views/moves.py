@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.loops.views.dependence import Dependence, Level
 
 
@@ -42,7 +42,7 @@ def moves_from(
     return value, moves[::-1]
 
 
-def moved(e: Emitter, value: ir.Value, moves: Sequence[ir.Node]) -> ir.Value:
+def moved(e: Builder, value: ir.Value, moves: Sequence[ir.Node]) -> ir.Value:
     """A value rearranged as nodes of a body do."""
     for node in moves:
         value = e.again(node, [value, *node.inputs[1:]]).outputs[0]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
 
 
-def joined_pads(e: Emitter, node: ir.Node) -> ir.Value | None:
+def joined_pads(e: Builder, node: ir.Node) -> ir.Value | None:
     """The concatenation that a sum of padded tensors is; `None` where it is none.
 
     Args:

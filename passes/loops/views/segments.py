@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.parts import range_of
 
@@ -50,7 +50,7 @@ def segments_of(facts: Facts, sequence: ir.Value) -> list[Segment]:
     return found
 
 
-def cut(e: Emitter, segments: Sequence[Segment], start: ir.Value, end: ir.Value) -> ir.Value:
+def cut(e: Builder, segments: Sequence[Segment], start: ir.Value, end: ir.Value) -> ir.Value:
     """Elements `start` to `end` (exclusive) of a sequence.
 
     Args:

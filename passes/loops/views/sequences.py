@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END, Emitter
+from lstm_lower.graph.builder import END, Builder
 from lstm_lower.passes.loops.views.batching import Batch, NotBatchable
 from lstm_lower.passes.loops.views.carried_shapes import values_of
 from lstm_lower.passes.loops.views.loop import Loop, ScanOutput, State
@@ -15,7 +15,7 @@ from lstm_lower.passes.loops.views.variation import Variation
 class Sequences:
     """Makes sequences, time on axis 0 in the loop's direction, of values of a loop's body."""
 
-    def __init__(self, loop: Loop, editor: Emitter) -> None:
+    def __init__(self, loop: Loop, editor: Builder) -> None:
         self.loop = loop
         self.editor = editor
         self.batch = Batch(editor)
@@ -66,7 +66,7 @@ class Sequences:
             else:
                 parts = [first, self.editor.slice(after, 0, -1, 0)]
             sequence = self.editor.op(std.Concat, *parts, axis=0)
-            self.batch.sequences[value] = self.editor.state(sequence, (self.loop.length, *shape))
+            self.batch.sequences[value] = self.editor.set_shape(sequence, (self.loop.length, *shape))
             return
         self.batch.sequences[value] = self.loop.stacked(value).sequence
 

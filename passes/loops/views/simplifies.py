@@ -8,11 +8,11 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.rewriting import Results
 
 # A rule gets the node's view, and what emits before the node; `None` where nothing simpler is known.
-simplifies: std.Facet[Callable[[Any, Emitter], Results | None]] = std.Facet("simplification")
+simplifies: std.Facet[Callable[[Any, Builder], Results | None]] = std.Facet("simplification")
 
 
 def fits(value: ir.Value | None, op: std.Standard) -> ir.Value | None:

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter
+from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
 
 # Time stays first, the axes of the matrices change places.
@@ -42,7 +42,7 @@ class TurnedSequences:
             self._costs[value] = 0 if value in self.there else self._cheaper(value)
         return self._costs[value]
 
-    def write(self, e: Emitter, value: ir.Value) -> ir.Value:
+    def write(self, e: Builder, value: ir.Value) -> ir.Value:
         """Emits the transpose."""
         view = self.facts.maker(value)
         if isinstance(view, std.Transpose) and view.perm == TURN:
@@ -58,7 +58,7 @@ class TurnedSequences:
         changed = {"axis": TURN[view.axis]} if isinstance(view, std.Concat) and view.axis else {}
         made = e.again(view.node, operands, **changed).outputs[view.node.outputs.index(value)]
         shape = self.facts.shape(value)
-        return made if shape is None else e.state(made, [shape[axis] for axis in TURN])
+        return made if shape is None else e.set_shape(made, [shape[axis] for axis in TURN])
 
     def _cheaper(self, value: ir.Value) -> int:
         view = self.facts.maker(value)
@@ -92,7 +92,7 @@ class TurnedSequences:
                 return [data]
         return None
 
-    def _spread(self, e: Emitter, value: ir.Value | None) -> ir.Value | None:
+    def _spread(self, e: Builder, value: ir.Value | None) -> ir.Value | None:
         return e.unsqueeze(value, 1) if value is not None and self.facts.rank(value) == 1 else value
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Emitter, replace
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Shape
 from lstm_lower.passes.loops.views.dependence import Dependence
@@ -109,7 +109,7 @@ class Writer:
     def _described(self, turned: ir.Value, value: ir.Value) -> ir.Value:
         """Says of a turned value what is known of the upright one."""
         shape = self._turned_shape(value)
-        return turned if shape is None else self.before.state(turned, shape)
+        return turned if shape is None else self.before.set_shape(turned, shape)
 
     def _turned_shape(self, value: ir.Value) -> Shape | None:
         shape = self.facts.shape(value)
@@ -141,12 +141,12 @@ class Writer:
             return
         self.turned[value] = self._described(self._behind(node).transpose(value, self.order), value)
 
-    def _behind(self, node: ir.Node | None) -> Emitter:
+    def _behind(self, node: ir.Node | None) -> Builder:
         """Emits right behind a node of the body, or at its start."""
         loop, scope = self.loop, self.loop.scope("layout")
         if node is not None and node.graph is loop.body:
-            return Emitter(loop.space, loop.body, after=node, scope=scope)
-        return Emitter(loop.space, loop.body, before=next(iter(loop.body)), scope=scope)
+            return Builder(loop.space, loop.body, after=node, scope=scope)
+        return Builder(loop.space, loop.body, before=next(iter(loop.body)), scope=scope)
 
     def _serve(self, value: ir.Value) -> None:
         """Lets readers outside the region read the turned value."""

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import Workspace
+from lstm_lower.graph.builder import Workspace
 from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.views.carried_shapes import tell_shapes
@@ -79,9 +79,9 @@ class WhileLoop(Loop):
             sizes = [dim for dim in shape or () if isinstance(dim, int)]
             if shape is None or len(sizes) < len(shape):
                 return False
-            self.substitute(self.going, self.before().constant(np.ones(sizes), ir.DataType.BOOL))
+            self.substitute(self.going, self.before().constant(np.ones(sizes), ir.DataType.BOOL).value)
         self.start = None
-        self.again = self.inside().constant(value=True, dtype=ir.DataType.BOOL)
+        self.again = self.inside().constant(value=True, dtype=ir.DataType.BOOL).value
         # Where no condition is given, onnxruntime asks what the body declares of it.
         self.going.shape = ir.Shape([])
         return True

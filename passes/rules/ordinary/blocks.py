@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.ordinary.blocks import (
     BatchToSpace,
     BatchToSpaceND,

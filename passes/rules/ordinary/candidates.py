@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Builder, Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.repetition import repeat_while
 from lstm_lower.ops.ordinary.candidates import (
     AllCandidateSampler,

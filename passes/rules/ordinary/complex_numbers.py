@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.ordinary.complex_numbers import Angle, Complex, ComplexAbs, Conj, Imag, Real
 from lstm_lower.passes.formulas.complex_numbers import Number, conjugate, each, joined, magnitude, of_parts, parts_of
 from lstm_lower.passes.rules.ordinary.arithmetic import atan2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.ops.ordinary.decoding import CTCGreedyDecoder, EditDistance
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import add_rows, largest, reshape_to

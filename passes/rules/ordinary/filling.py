@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, Scalar, concat
+from lstm_lower.graph.builder import Expr, Scalar, concat
 from lstm_lower.graph.values import Dim, broadcast
 from lstm_lower.ops.ordinary.filling import BroadcastArgs, BroadcastTo, Empty, Fill, OnesLike, Range, ZerosLike
 from lstm_lower.passes.formulas.kernels import computed, movable

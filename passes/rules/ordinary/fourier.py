@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.ordinary.fourier import (
     FFT,
     FFT2D,

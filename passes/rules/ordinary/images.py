@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.ops.ordinary.images import (
     KERNELS,
     AdjustContrastv2,

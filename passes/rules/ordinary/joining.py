@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.graph.values import Entry
 from lstm_lower.ops.ordinary.joining import Concat, ConcatV2, DynamicPartition, Pack, Split, SplitV, Unpack
 from lstm_lower.passes.formulas.indices import from_front, within

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, detached
+from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.ops.gradients import SELU_SCALE, SELU_SCALE_ALPHA
 from lstm_lower.ops.ordinary import math, passing
 from lstm_lower.passes.formulas import error_functions

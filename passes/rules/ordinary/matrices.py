@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.ordinary.matrices import (
     BatchMatrixBandPart,
     BatchMatrixDiag,

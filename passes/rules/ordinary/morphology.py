@@ -10,7 +10,7 @@ import numpy as np
 from ml_dtypes import finfo
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.ordinary.morphology import Dilation2D, Dilation2DBackpropFilter, Dilation2DBackpropInput
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import reshape_to

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import END, Expr, concat
 from lstm_lower.graph.values import Dim
 from lstm_lower.ops.ordinary.moving import (
     ConjugateTranspose,

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from lstm_lower.dtypes import is_complex
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.ordinary.products import (
     ELLIPSIS,
     BatchMatMul,

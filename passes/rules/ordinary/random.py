@@ -11,7 +11,7 @@ import zlib
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.graph.form import node_label
 from lstm_lower.ops.ordinary.random import (
     Multinomial,

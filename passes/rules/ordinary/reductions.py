@@ -9,7 +9,7 @@ import operator
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.ordinary.reductions import (
     All,
     Any,
@@ -47,7 +47,7 @@ def reduced(n: Node, op: type[std.Reduction], x: Expr) -> Expr:
     if b.opset < op.axes_are_operand_since:
         what = f"a constant (before opset {op.axes_are_operand_since})"
         raise n.unsupported("axis", what, "a value known at run time only")
-    along = n.axis.cast(_INT64)
+    along: Expr = n.axis.cast(_INT64)
     along = along if along.shape is not None and len(along.shape) == 1 else along.reshape(-1)
     along = along + b.where(along < 0, b.op(std.Size, x.sizes()), 0)
     return b.op(op, x, along, keepdims=int(keep), noop_with_empty_axes=1)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.emit import END
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import END, Expr
 from lstm_lower.graph.values import Dim, Entry
 from lstm_lower.ops.ordinary.slicing import Slice, StridedSlice
 from lstm_lower.passes.formulas.sizes import Size, at_least, at_most, entries, from_end, scalar, wide

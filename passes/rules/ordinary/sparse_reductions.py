@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, concat
+from lstm_lower.graph.builder import Expr, concat
 from lstm_lower.ops.ordinary.sparse_reductions import SparseReduceMax, SparseReduceSum, SparseSoftmax
 from lstm_lower.passes.formulas.kernels import computed
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to, row_numbers

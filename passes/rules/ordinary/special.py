@@ -6,7 +6,7 @@ import math
 
 import onnx_ir as ir
 
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.ordinary.special import Polygamma, Zeta
 from lstm_lower.passes.formulas import gamma
 from lstm_lower.passes.rules.ordinary.tables import lowers_by

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.ordinary.systems import (
     Cholesky,
     LogMatrixDeterminant,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.opdef import OpDef
 from lstm_lower.passes.formulas.kernels import CARRIERS
 from lstm_lower.passes.rules.registry import Node, lowers

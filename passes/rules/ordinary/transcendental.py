@@ -11,7 +11,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.elementary import log1p_of as log_of_one_and
 
 Formula = Callable[[Expr], Expr]

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.ops.ordinary.windows import (
     AvgPool,
     AvgPool3D,

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.graph.values import Dim
 
 Reduction = Literal["mean", "sum", "none"]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.rules import ctc
 from lstm_lower.passes.training.losses.base import INT64, Loss, Target, shape_of

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.expressions import Expr, detached
+from lstm_lower.graph.builder import Expr, detached
 from lstm_lower.passes.training.losses.base import Loss, check_number, check_option, weighted, weights_of
 
 # The least value that PyTorch gives to the logarithm in `BCE`.

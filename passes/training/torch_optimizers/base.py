@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.training.optimizers import Optimizer, Slot
 
 Updated = tuple[Expr, dict[str, Expr]]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Self
 
-from lstm_lower.graph.expressions import Expr
+from lstm_lower.graph.builder import Expr
 from lstm_lower.passes.training.optimizers import Slot
 from lstm_lower.passes.training.torch_optimizers.base import Descent, Updated, within
 

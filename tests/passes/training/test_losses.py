@@ -10,8 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from lstm_lower.errors import InvalidInputError
-from lstm_lower.graph.emit import Emitter, Workspace
-from lstm_lower.graph.expressions import Builder
+from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.passes.training import losses
 from tests.support.loss_cases import CASES, LossCase, normal
 
@@ -32,7 +31,7 @@ def model_of(case: LossCase, dtype: ir.DataType, *, symbolic: bool, opset: int =
     ]
     graph = ir.Graph(inputs, [], nodes=[], name="loss", opset_imports={"": opset})
     model = ir.Model(graph, ir_version=9)
-    builder = Builder(Emitter(Workspace.of(model), graph, scope="loss"))
+    builder = Builder(Workspace.of(model), graph, scope="loss")
     loss = case.loss(*map(builder.wrap, inputs))
     graph.outputs.extend(builder.results([loss]))
     return model
