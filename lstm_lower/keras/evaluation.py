@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from lstm_lower.errors import InvalidInputError, LstmLowerWarning, UnsupportedOpError, some
 from lstm_lower.keras import own_steps
-from lstm_lower.keras.objective import Objective
+from lstm_lower.keras.objective import Objective, started_anew
 from lstm_lower.keras.operands import Operands
 from lstm_lower.passes.training import evaluation
 from lstm_lower.records import state as training_state
@@ -21,7 +21,7 @@ from lstm_lower.records.state import TrainingState
 
 
 class LeftOutMetricWarning(LstmLowerWarning):
-    """Metrics that evaluating batch by batch cannot compute."""
+    """Metrics that evaluating does not return."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +29,10 @@ class Evaluation:
     """A model and what it is measured by.
 
     Attributes:
-        run: flat tensors to the model's predictions, in any structure, and its loss and metrics by name.
+        run: flat tensors to the model's predictions, in any structure, and its loss and metrics by name. Metrics count
+            on from where they are.
         output_names: a name per prediction, flat.
-        metrics: the metrics themselves, once they have measured.
+        metrics: the metrics themselves.
         own: whether a `test_step` or loss of the model's own measures, which may take what the step does not.
     """
 
@@ -41,20 +42,21 @@ class Evaluation:
     own: bool
 
     def record(self, step: ir.Model, exported: Callable[[Callable[..., dict[str, Any]]], ir.Model]) -> None:
-        """Records what evaluates a step, where it is certain.
+        """Records what evaluates a step, where it is certain. What metrics count in becomes running totals of it.
 
         Args:
             step: the exported step.
             exported: makes a model of a function of flat tensors.
         """
         names: dict[str, str] = {}
-        left_out: dict[str, None] = {}
+        left_out: list[str] = []
         inputs = {str(value.name) for value in step.graph.inputs}
 
         def traced(*given: tf.Tensor) -> dict[str, tf.Tensor]:
-            predictions, found = self.run(given)
-            left_out.update(dict.fromkeys(_no_means(found, self.metrics())))
-            measured = {name: value for name, value in found.items() if name not in left_out}
+            predictions, values = self.run(given)
+            scores = {name: _numbers(name, value) for name, value in values.items()}
+            left_out[:] = [name for name, numbers in scores.items() if numbers is None]
+            measured = {name: number for numbers in scores.values() for name, number in (numbers or {}).items()}
             flat = keras.tree.flatten(predictions)
             own = self.output_names if len(self.output_names) == len(flat) else [str(n) for n in range(len(flat))]
             for name, prediction in zip(own, flat, strict=True):
@@ -64,7 +66,8 @@ class Evaluation:
             return measured
 
         try:
-            model = exported(traced)
+            with started_anew(self.metrics()):
+                model = exported(traced)
         except UnsupportedOpError:
             # The step trains all the same; whoever evaluates it hears what is missing.
             return
@@ -75,8 +78,8 @@ class Evaluation:
             return
         if left_out:
             warnings.warn(
-                f"evaluate leaves out the metrics {some(list(left_out))}, which over several batches are no means of "
-                "the batches' values: update_state of the metric with what trainer.predict returns computes them",
+                f"evaluate leaves out the metrics {some(left_out)}, which are neither numbers nor vectors of known "
+                "length: update_state of the metric with what trainer.predict returns computes them",
                 LeftOutMetricWarning,
                 stacklevel=5,
             )
@@ -87,20 +90,13 @@ class Evaluation:
         evaluation.record(step, model, list(names.values()), moving=not self.own)
 
 
-def _no_means(measured: Collection[str], metrics: Sequence[Any]) -> list[str]:
-    """What of results by name belongs to metrics that make something else of all samples than a mean."""
-    flat = [each for metric in metrics for each in (getattr(metric, "metrics", None) or [metric])]
-    others = [str(metric.name) for metric in flat if not _is_mean(metric)]
-    # Of several outputs, a name begins with the output's.
-    return [name for name in measured if any(name == each or name.endswith(f"_{each}") for each in others)]
-
-
-def _is_mean(metric: Any) -> bool:
-    """Whether a metric is a sum over samples, divided by their number or weight."""
-    kinds = type(metric).__mro__
-    result = next((kind.__name__ for kind in kinds if "result" in vars(kind)), "")
-    # In tf-keras, sums have the same base.
-    return "Mean" in {kind.__name__ for kind in kinds} and result in ("Mean", "Reduce")
+def _numbers(name: str, value: tf.Tensor) -> dict[str, tf.Tensor] | None:
+    """A metric as numbers, those of a vector by their places, as F1 has one for each class; `None` for all else."""
+    if value.shape.rank == 0:
+        return {name: value}
+    if value.shape.rank != 1 or value.shape[0] is None:
+        return None
+    return {f"{name}/{place}": value[place] for place in range(value.shape[0])}
 
 
 def of_objective(model: keras.Model, operands: Operands, measure: Objective) -> Evaluation:
@@ -111,7 +107,7 @@ def of_objective(model: keras.Model, operands: Operands, measure: Objective) -> 
         predictions = called(model, operands.packed_inputs(given[:count]), training=False)
         rest = list(given[count:])
         expected = [rest.pop(0) if used else None for used in measure.used]
-        value, results = measure(expected, predictions, rest.pop() if rest else None)
+        value, results = measure.counted(expected, predictions, rest.pop() if rest else None)
         return predictions, {"loss": with_penalties(value, model)} | results
 
     return Evaluation(run, operands.output_names, measure.trackers, own=False)

@@ -20,7 +20,7 @@ from lstm_lower.keras.evaluation import Evaluation
 from lstm_lower.keras.operands import Declared, Operands
 from lstm_lower.keras.step import KerasStep
 from lstm_lower.keras.variables import VariableNames
-from lstm_lower.replacement import standing_in
+from lstm_lower.replacement import replaced, standing_in
 
 _OWN = ("train_step", "compute_loss", "compute_metrics", "get_metrics_result", "reset_metrics")
 
@@ -178,7 +178,7 @@ def _held(model: Any, given: Given) -> dict[str, Any]:
     held["loss"] = loss or {}
     held["compiled_loss"] = containers.LossesContainer(loss, weights, output_names=model.output_names)
     if given.metrics is None and model.compiled_metrics is not None:
-        held["compiled_metrics"] = copy.deepcopy(model.compiled_metrics)
+        held["compiled_metrics"] = _copied(model.compiled_metrics)
     else:
         metrics = _by_name(given.metrics or None, model.output_names or ())
         held["compiled_metrics"] = containers.MetricsContainer(metrics, None, output_names=model.output_names)
@@ -189,7 +189,18 @@ def _by_name(metrics: Any, names: Sequence[str]) -> Any:
     """Functions by names of their own become metrics of these names."""
     if isinstance(metrics, Mapping) and not set(metrics) <= set(names):
         return [tf_keras.metrics.MeanMetricWrapper(each, name=name) for name, each in metrics.items()]
-    return copy.deepcopy(metrics)
+    return _copied(metrics)
+
+
+def _copied(metrics: Any) -> Any:
+    """Metrics anew. tf-keras' own copies fail where a metric has made variables since it began to measure."""
+
+    def anew(metric: Any, memo: dict[int, Any]) -> Any:
+        memo[id(metric)] = type(metric).from_config(metric.get_config())
+        return memo[id(metric)]
+
+    with replaced(tf_keras.metrics.Metric, "__deepcopy__", anew):
+        return copy.deepcopy(metrics)
 
 
 class _LossAlone:
@@ -319,7 +330,7 @@ class _Traced:
             return type(model).compute_loss(model, x, y, y_pred, sample_weight)
 
         with standing_in(model, {**self._held, "compute_loss": kept}):
-            logs = own_steps.logs_of(model, "test_step", self._batch(given), needs_loss=False)
+            logs = own_steps.logs_of(model, "test_step", self._batch(given), needs_loss=False, counting=True)
             inputs = self._taken.packed_inputs(given[: len(self._taken.inputs)])
             if type(model).predict_step is not tf_keras.Model.predict_step:
                 return model.predict_step((inputs,)), logs

@@ -67,9 +67,14 @@ class Objective:
             if metrics or weighted_metrics:
                 self._metrics = CompileMetrics(_by_name(metrics, names), weighted_metrics, output_names=names)
                 self._metrics.build(y_true, operands.outputs)
-        trackers = [*(self.loss.metrics if self.loss is not None else []), *self.trackers()]
-        self._first = [(variable, variable.numpy()) for tracker in trackers for variable in tracker.variables]
+            _make_variables(self._metrics, y_true, operands.outputs)
+        self._first = _first_values(self._losses())
+        self._first_of_metrics = _first_values(self.trackers())
         self.used = self._used(len(targets))
+
+    def _losses(self) -> list[Any]:
+        """The means of the losses of several outputs."""
+        return [] if self.loss is None else list(self.loss.metrics)
 
     def trackers(self) -> list[Any]:
         """The metrics themselves."""
@@ -90,13 +95,19 @@ class Objective:
         return [number in reached for number in range(count)]
 
     def __call__(self, targets: Sequence[Any], predictions: Any, weight: Any) -> tuple[Any, dict[str, Any]]:
-        """The loss and, by name, the losses of several outputs and the metrics.
+        """The loss and, by name, the losses of several outputs and the metrics of one batch alone.
 
         Args:
             targets: flat; `None` where an output is not used.
             predictions: in the model's structure.
             weight: of samples, or `None`.
         """
+        # Sums over batches start at their first values in every step and are not kept.
+        with _starting_at(self._first_of_metrics):
+            return self.counted(targets, predictions, weight)
+
+    def counted(self, targets: Sequence[Any], predictions: Any, weight: Any) -> tuple[Any, dict[str, Any]]:
+        """As `__call__`, with metrics that count on in their variables."""
         flat = keras.tree.flatten(predictions)
         filled = [
             tf.stop_gradient(prediction) if target is None else target
@@ -104,21 +115,53 @@ class Objective:
         ]
         predictions = keras.tree.pack_sequence_as(self._structure, flat)
         y_true = keras.tree.pack_sequence_as(self._structure, filled)
-        # Sums over batches start at their first values in every step and are not kept.
-        first = [(variable, tf.constant(value)) for variable, value in self._first]
-        with keras.StatelessScope(state_mapping=first):
-            with _fitting("loss, target_spec and sample_weight require", self._names):
-                loss = None if self.loss is None else self.loss(y_true, predictions, weight)
-            results = {each.name: each.result() for each in (self.loss.metrics if self.loss is not None else [])}
-            if self._metrics is not None:
-                try:
-                    self._metrics.update_state(y_true, predictions, weight)
-                    results |= self._metrics.result()
-                except ValueError as error:
-                    raise InvalidInputError(
-                        f"metrics requires those that can be traced, got: {first_line(error)}"
-                    ) from error
+        with _starting_at(self._first), _fitting("loss, target_spec and sample_weight require", self._names):
+            loss = None if self.loss is None else self.loss(y_true, predictions, weight)
+            results = {each.name: each.result() for each in self._losses()}
+        if self._metrics is not None:
+            try:
+                self._metrics.update_state(y_true, predictions, weight)
+                results |= self._metrics.result()
+            except ValueError as error:
+                raise InvalidInputError(
+                    f"metrics requires those that can be traced, got: {first_line(error)}"
+                ) from error
         return loss, {name: _number(value) for name, value in results.items()}
+
+
+def _make_variables(metrics: Any, targets: Any, predictions: Any) -> None:
+    """Makes variables that metrics make when they first measure, as Keras' own training does."""
+
+    def measured(y: Any, predicted: Any) -> Any:
+        metrics.update_state(y, predicted)
+        return metrics.result()
+
+    if metrics is not None:
+        keras.src.backend.compute_output_spec(measured, targets, predictions)
+
+
+def _first_values(metrics: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Variables of metrics with their values before the first batch."""
+    with started_anew(metrics):
+        return [(variable, variable.numpy()) for metric in metrics for variable in metric.variables]
+
+
+@contextlib.contextmanager
+def started_anew(metrics: Sequence[Any]) -> Iterator[None]:
+    """Metrics stand at their first values within."""
+    held = [(variable, variable.numpy()) for metric in metrics for variable in metric.variables]
+    for metric in metrics:
+        metric.reset_state()
+    try:
+        yield
+    finally:
+        for variable, value in held:
+            variable.assign(value)
+
+
+def _starting_at(first: Sequence[tuple[Any, Any]]) -> Any:
+    """A scope in which variables start at given values, and what is assigned to them is not kept."""
+    return keras.StatelessScope(state_mapping=[(variable, tf.constant(value)) for variable, value in first])
 
 
 def _by_name(metrics: Any, names: Sequence[str]) -> Any:

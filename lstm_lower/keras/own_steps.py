@@ -88,7 +88,7 @@ def evaluation_of(
     own = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in ("test_step", "compute_loss"))
     if not own and model._compile_loss is None:
         return {}
-    return logs_of(model, "test_step", _batch(operands, targets, given), needs_loss=False)
+    return logs_of(model, "test_step", _batch(operands, targets, given), needs_loss=False, counting=True)
 
 
 def _batch(operands: Operands, targets: Sequence[tf.TensorSpec], given: Sequence[Any]) -> Any:
@@ -100,7 +100,9 @@ def _batch(operands: Operands, targets: Sequence[tf.TensorSpec], given: Sequence
     return (*parts, *rest) if targets else parts[0]
 
 
-def logs_of(model: Any, method: str, batch: Any, *, loss: str | None = None, needs_loss: bool = True) -> dict[str, Any]:
+def logs_of(
+    model: Any, method: str, batch: Any, *, loss: str | None = None, needs_loss: bool = True, counting: bool = False
+) -> dict[str, Any]:
     """What a model's `train_step` or `test_step` returns, flat.
 
     Args:
@@ -109,12 +111,13 @@ def logs_of(model: Any, method: str, batch: Any, *, loss: str | None = None, nee
         batch: as Keras hands it over.
         loss: which key of the result is the loss, where it is not `loss`.
         needs_loss: whether there must be one.
+        counting: whether metrics count on from where they are; else they are those of one batch alone.
 
     Raises:
         InvalidInputError: it is no dictionary with a loss.
     """
-    # Metrics are those of one batch alone.
-    model.reset_metrics()
+    if not counting:
+        model.reset_metrics()
     logs = getattr(model, method)(batch)
     key = loss or "loss"
     if not isinstance(logs, Mapping):

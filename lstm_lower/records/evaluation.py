@@ -3,7 +3,10 @@
 A step's own graph runs dropout, normalizes by the statistics of one batch and moves running ones. What evaluates is
 made where the source is still known, and kept under the key `lstm_lower.evaluation`. Of a recorded evaluation,
 
-- inputs have the step's names and are all required: data and targets, and of the state what it reads;
+- inputs have the step's names and are all required: data and targets, and of the state what it reads. Inputs that have
+  a default are no inputs of the step: they are running totals, such as those that a metric counts in. The default is
+  their value before the first batch, and each next value stands among the outputs. An output that is computed from them
+  is about all batches so far;
 - outputs are the loss, metrics and the model's own outputs; `predictions` says which ones are the latter;
 - nothing is random. State that evaluating moves, too, as of stateful layers, stands in the evaluation's own
   `lstm_lower.state`, its new values among the outputs; all other state stays as it is.
@@ -34,7 +37,7 @@ def write(model: ir.Model, evaluation: ir.Model, predictions: Sequence[str]) -> 
 
     Args:
         model: the step.
-        evaluation: a model whose inputs are inputs of the step; defaults are left out. It is not changed.
+        evaluation: a model whose inputs are inputs of the step or running totals. It is not changed.
         predictions: which of its outputs are the model's own.
 
     Raises:
@@ -45,7 +48,7 @@ def write(model: ir.Model, evaluation: ir.Model, predictions: Sequence[str]) -> 
     if unknown := [name for name in predictions if name not in outputs]:
         raise InvalidModelError(f"prediction '{unknown[0]}' must be one of the outputs {outputs}")
     kept = copy_model(evaluation)
-    training_state.detach_initial_values(kept)
+    training_state.detach_initial_values(kept, kept=totals(kept).keys() - {value.name for value in model.graph.inputs})
     kept.metadata_props[PREDICTIONS_KEY] = json.dumps(list(predictions))
     attachments.write(model, METADATA_KEY, kept)
 
@@ -61,6 +64,13 @@ def of(model: ir.Model) -> ir.Model | None:
         return None
     _check_inputs(model, evaluation)
     return evaluation
+
+
+def totals(evaluation: ir.Model) -> dict[str, str]:
+    """Running totals of an evaluation: the input with the value before a batch -> the output with the one after it."""
+    defaults = training_state.initial_values(evaluation)
+    pairs = training_state.read(evaluation).pairs
+    return {pair.input: pair.output for pair in pairs if pair.output is not None and pair.input in defaults}
 
 
 def predictions(evaluation: ir.Model) -> list[str] | None:
@@ -82,7 +92,10 @@ def predictions(evaluation: ir.Model) -> list[str] | None:
 
 def _check_inputs(model: ir.Model, evaluation: ir.Model) -> None:
     known = {value.name: value.dtype for value in model.graph.inputs}
+    own = totals(evaluation)
     for value in evaluation.graph.inputs:
+        if value.name in own and value.name not in known:
+            continue
         if value.name not in known or known[value.name] != value.dtype:
             raise InvalidModelError(
                 f"an evaluation requires inputs of its training step, got '{value.name}' of dtype {value.dtype}, which "

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -22,6 +25,29 @@ NAME = "training.json"
 FORMAT = "lstm-lower.bundle"
 VERSION = 1
 
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """What an evaluation carries from batch to batch, without being state of the step.
+
+    Attributes:
+        outputs: input with the value before a batch -> output with the value after it.
+        first: input -> its value before the first batch.
+        readers: outputs that are computed from them.
+    """
+
+    outputs: Mapping[str, str]
+    first: Mapping[str, Array]
+    readers: Collection[str]
+
+
+# What JSON has no number for, as Python and JavaScript both read it.
+_WORDS = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+
+NO_TOTALS = Totals({}, {}, ())
+
 # Files that a bundle may hold: models, and their data under names of ours, also of bundles of former versions.
 _FILE = re.compile(r"(init|train|eval|predict)\.onnx(\.[0-9a-f]{16})?(\.data)?")
 
@@ -34,7 +60,9 @@ def file_name(file: str) -> str:
     return f"{file}.onnx"
 
 
-def describe(step: ir.Model, rate: float | None, models: Mapping[str, ir.Model], folder: Path) -> dict[str, Any]:
+def describe(
+    step: ir.Model, rate: float | None, models: Mapping[str, ir.Model], folder: Path, totals: Totals = NO_TOTALS
+) -> dict[str, Any]:
     """What is in a bundle.
 
     Args:
@@ -42,6 +70,7 @@ def describe(step: ir.Model, rate: float | None, models: Mapping[str, ir.Model],
         rate: the learning rate, or `None`.
         models: file -> its model, as written.
         folder: where the files lie.
+        totals: of the evaluation.
     """
     state = training_state.of(step)
     inputs = {str(value.name): value for value in step.graph.inputs}
@@ -71,7 +100,7 @@ def describe(step: ir.Model, rate: float | None, models: Mapping[str, ir.Model],
         ],
         "data": [_tensor(x) for name, x in inputs.items() if name not in pairs and name != state.learning_rate],
         "outputs": [_tensor(value) for value in step.graph.outputs if value.name not in apart],
-        **{file: _part(models[file], set(pairs)) for file in ("eval", "predict") if file in models},
+        **{file: _part(models[file], set(pairs), totals) for file in ("eval", "predict") if file in models},
     }
 
 
@@ -101,16 +130,28 @@ def _file(folder: Path, name: str) -> dict[str, Any]:
     return {"model": name, "data": sorted(path.name for path in folder.iterdir() if is_data_of(path, name))}
 
 
-def _part(model: ir.Model, state: set[str]) -> dict[str, Any]:
+def _part(model: ir.Model, state: set[str], totals: Totals) -> dict[str, Any]:
     named = evaluation.predictions(model) or []
     inputs, outputs = model.graph.inputs, model.graph.outputs
-    loss = training_state.read(model).loss
+    apart = {training_state.read(model).loss, *named, *totals.outputs.values()}
+    counting = {str(value.name): _tensor(value, "input") for value in inputs if value.name in totals.outputs}
     return {
         "state": [value.name for value in inputs if value.name in state],
-        "data": [_tensor(value) for value in inputs if value.name not in state],
-        "metrics": [_tensor(x) for x in outputs if x.name not in named and x.name != loss],
+        "data": [_tensor(value) for value in inputs if value.name not in state | counting.keys()],
+        "metrics": [_tensor(value) for value in outputs if value.name not in apart],
         "predictions": [_tensor(value) for value in outputs if value.name in named],
+        "totals": [
+            {**entry, "output": totals.outputs[name], "first": _first(totals.first[name])}
+            for name, entry in counting.items()
+        ],
+        "of_all_batches": [value.name for value in outputs if value.name in totals.readers],
     }
+
+
+def _first(value: Array) -> Any:
+    """One number where all elements are equal, else all of them in row-major order."""
+    flat = [each if math.isfinite(each) else _WORDS[str(each)] for each in value.reshape(-1).tolist()]
+    return flat[0] if flat and len(set(flat)) == 1 else flat
 
 
 def _tensor(value: ir.Value, key: str = "name") -> dict[str, Any]:

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -290,9 +290,9 @@ def initial_values(model: ir.Model) -> dict[str, ir.TensorProtocol]:
     }
 
 
-def detach_initial_values(model: ir.Model) -> dict[str, ir.TensorProtocol]:
-    """Takes the defaults out of a model, so that its inputs must be fed, and returns them."""
-    values = initial_values(model)
+def detach_initial_values(model: ir.Model, kept: Collection[str] = ()) -> dict[str, ir.TensorProtocol]:
+    """Takes the defaults out of a model, but for some, so that its inputs must be fed, and returns them."""
+    values = {name: tensor for name, tensor in initial_values(model).items() if name not in kept}
     for value in model.graph.inputs:
         if value.name in values:
             del model.graph.initializers[value.name]

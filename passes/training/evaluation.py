@@ -62,8 +62,8 @@ def predictions_of(evaluation: ir.Model) -> list[str]:
     found = recorded.predictions(evaluation)
     if found is not None:
         return found
-    loss = training_state.read(evaluation).loss
-    moved = {pair.output for pair in moved_by(evaluation)}
+    state = training_state.read(evaluation)
+    loss, moved = state.loss, {pair.output for pair in state.pairs}
     outputs = {str(value.name): value for value in evaluation.graph.outputs if value.name not in moved}
     chosen = [name for name, value in outputs.items() if name != loss and declared_shape(value) != ()]
     if loss is None:
@@ -75,8 +75,16 @@ def predictions_of(evaluation: ir.Model) -> list[str]:
 
 
 def moved_by(evaluation: ir.Model) -> list[StatePair]:
-    """The state that evaluating moves, as calls of stateful layers do."""
-    return [pair for pair in training_state.read(evaluation).pairs if pair.output is not None]
+    """The state of the step that evaluating moves, as calls of stateful layers do."""
+    own = recorded.totals(evaluation)
+    return [pair for pair in training_state.read(evaluation).pairs if pair.output is not None and pair.input not in own]
+
+
+def of_all_batches(evaluation: ir.Model) -> list[str]:
+    """Outputs about all batches so far, since they are computed from running totals; these are not among them."""
+    own = recorded.totals(evaluation)
+    values = [value for value in evaluation.graph.outputs if value.name not in own.values()]
+    return [str(value.name) for value in values if own.keys() & {read.name for read in needed([value])}]
 
 
 def check_unmoving(evaluation: ir.Model) -> None:
@@ -120,8 +128,8 @@ def record(
     Args:
         step: the step; its metadata are changed.
         evaluation: a model with a loss (`lstm_lower.state` names it), in its form for inference. What is state of the
-            step is an input of it, or an initializer of that name; new values of its own state are left out. It is not
-            changed.
+            step is an input of it, or an initializer of that name. State that the step lacks is a running total if it
+            has a first value; new values of all else are left out. It is not changed.
         predictions: outputs that are the model's own; `None` for what `predictions_of` finds.
         moving: whether evaluating moves the state that it reads, as the framework does it.
 
@@ -134,7 +142,8 @@ def record(
     ends = {str(value.name): value for value in work.graph.outputs}
     state = {pair.input for pair in training_state.read(step).pairs}
     changed = [pair for pair in own.pairs if pair.output is not None and not _stays(work, pair)]
-    moves = _read(work, [pair for pair in changed if pair.input in state]) if moving else ()
+    first = {name: tensor for name, tensor in training_state.initial_values(work).items() if name not in state}
+    moves = _read(work, [pair for pair in changed if pair.input in first or (moving and pair.input in state)])
     moved = {pair.input for pair in changed if pair not in moves}
     for name in sorted(state & set(work.graph.initializers)):
         value = work.graph.initializers[name]
@@ -142,14 +151,15 @@ def record(
             work.graph.inputs.append(value)
     left_out = {pair.output for pair in own.pairs if pair not in moves}
     _cut(work, [value for name, value in ends.items() if name not in left_out])
-    training_state.write(work, TrainingState(moves, own.loss))
+    totals = {pair.input: first[pair.input].numpy() for pair in moves if pair.input in first}
+    training_state.write(work, TrainingState(moves, own.loss), totals)
     work.metadata_props.pop(recorded.METADATA_KEY, None)
     step.metadata_props.pop(recorded.METADATA_KEY, None)
     # Feeds are cast for both alike.
     names.write(work, names.CASTS, sorted(names.parse(step.metadata_props, names.CASTS)))
     inputs = {str(value.name) for value in work.graph.inputs}
     known = {str(value.name) for value in step.graph.inputs}
-    if inputs & moved or inputs - known or _uncertain(work) is not None:
+    if inputs & moved or inputs - known - totals.keys() or _uncertain(work) is not None:
         return False
     recorded.write(step, work, predictions_of(work) if predictions is None else predictions)
     return True

@@ -28,7 +28,8 @@ from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
 from lstm_lower.passes.tidy import SortPass
 from lstm_lower.passes.training.equal_sizes import EqualSizesPass
-from lstm_lower.passes.training.evaluation import check_unmoving, evaluation_of, prediction_of
+from lstm_lower.passes.training.evaluation import check_unmoving, evaluation_of, of_all_batches, prediction_of
+from lstm_lower.records import evaluation as recorded
 from lstm_lower.records import manifest
 from lstm_lower.records import state as training_state
 from lstm_lower.records.files import atomic_files, check_place
@@ -98,6 +99,7 @@ def export_training(
     if folder.exists():
         check_place(*(folder / name for name in (*map(manifest.file_name, wanted), *former)))
     models: dict[File, ir.Model] = {}
+    totals = manifest.NO_TOTALS
     with malformed_models_explained(parts.step):
         if "init" in wanted:
             models["init"] = parts.initial()
@@ -105,10 +107,11 @@ def export_training(
             models["train"] = parts.step
         if "eval" in wanted or "predict" in wanted:
             evaluation = parts.evaluation(wanted)
-            if "eval" in wanted:
-                models["eval"] = evaluation
             if "predict" in wanted:
                 models["predict"] = prediction_of(evaluation)
+            if "eval" in wanted:
+                totals = _totals(evaluation)
+                models["eval"] = evaluation
     lowered: dict[str, ir.Model] = {
         file: lower(model, opset, schedule, target=target) for file, model in models.items()
     }
@@ -121,7 +124,7 @@ def export_training(
     with atomic_files(folder, first=manifest.NAME, gone=former) as made:
         for file, model in lowered.items():
             save(model, made / manifest.file_name(file), external_data=external_data, check=check_loadable)
-        manifest.write(manifest.describe(parts.step, parts.rate, lowered, made), made)
+        manifest.write(manifest.describe(parts.step, parts.rate, lowered, made, totals), made)
     return folder
 
 
@@ -131,6 +134,13 @@ def _wanted(files: Sequence[File]) -> list[File]:
     if unknown or not given:
         raise InvalidInputError(f"files requires some of {FILES}, got {unknown[0] if unknown else 'none'!r}")
     return [file for file in FILES if file in given]
+
+
+def _totals(evaluation: ir.Model) -> manifest.Totals:
+    """The running totals of an evaluation, which become required inputs of it."""
+    outputs, readers = recorded.totals(evaluation), of_all_batches(evaluation)
+    first = training_state.detach_initial_values(evaluation)
+    return manifest.Totals(outputs, {name: first[name].numpy() for name in outputs}, readers)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,10 @@ from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.values import declared_shape
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass
-from lstm_lower.passes.training.evaluation import evaluation_of, moved_by, predictions_of
+from lstm_lower.passes.training.evaluation import evaluation_of, moved_by, of_all_batches, predictions_of
+from lstm_lower.records import evaluation as recorded
 from lstm_lower.records import state as training_state
+from lstm_lower.records.state import TrainingState
 from lstm_lower.runtime import providers as provider_names
 from lstm_lower.runtime.serialized import failures_explained
 from lstm_lower.runtime.session import Session
@@ -36,7 +38,7 @@ class Evaluator:
 
     Its sessions read the state where it lies, without a copy. What only predicts needs no targets. State that the
     framework's own evaluation moves, as that of stateful layers, goes from batch to batch, and is put in place at the
-    end: what fails or is interrupted has moved nothing.
+    end: what fails or is interrupted has moved nothing. Running totals, in which metrics count, start anew each time.
 
     Attributes:
         scores: names of the scalar outputs: the loss and metrics.
@@ -69,7 +71,11 @@ class Evaluator:
         outputs = {value.name or "": value for value in model.graph.outputs}
         self.predictions = predictions_of(model)
         self.moved = {pair.output: pair.input for pair in moved_by(model) if pair.output is not None}
-        apart = {*self.predictions, *self.moved}
+        self._totals = {output: name for name, output in recorded.totals(model).items()}
+        self._of_all = of_all_batches(model)
+        first = training_state.detach_initial_values(model)
+        self._first = {name: np.array(first[name].numpy()) for name in self._totals.values()}
+        apart = {*self.predictions, *self.moved, *self._totals}
         self.scores = [name for name, value in outputs.items() if name not in apart and declared_shape(value) == ()]
         self.names = ["loss" if name == loss else name for name in self.scores]
         self._model, self._state = model, state
@@ -97,7 +103,7 @@ class Evaluator:
     def evaluate(
         self, source: Source, batch_size: int, stopped: Callable[[], bool] = lambda: False
     ) -> dict[str, float] | None:
-        """Means of loss and metrics over all batches, weighted by their numbers of samples, by their `names`.
+        """Loss and metrics of all batches by their `names`: means weighted by samples, or what running totals give.
 
         Args:
             source: see `scoring_source`.
@@ -118,7 +124,9 @@ class Evaluator:
             if stopped():
                 return None
         self._state.assign(part.moved)
-        return {name: sums[output] / max(1, weight) for name, output in zip(self.names, self.scores, strict=True)}
+        scores = {name: total / max(1, weight) for name, total in sums.items()}
+        scores |= {name: float(outputs[name]) for name in self._of_all if name in scores}
+        return dict(zip(self.names, scores.values(), strict=True))
 
     def predict(self, data: Data, batch_size: int, padding: Padding | None = None, **options: Any) -> dict[str, Array]:
         """The model's own outputs for all samples, in their order.
@@ -153,9 +161,10 @@ class Evaluator:
     def _part(self, outputs: Sequence[str]) -> _Part:
         key = tuple(outputs)
         if key not in self._parts:
-            model = restricted(self._model, [*outputs, *self.moved])
+            totals = self._totals if key == tuple(self.scores) else {}
+            model = restricted(self._model, [*outputs, *self.moved, *totals])
             session = Session(model, self._providers, self._options)
-            self._parts[key] = _Part(session, self._state, self.moved)
+            self._parts[key] = _Part(session, self._state, self.moved, totals, self._first if totals else {})
         return self._parts[key]
 
 
@@ -167,12 +176,21 @@ class _Part:
         moved: values of the state after the last batch that was run, as far as it moves, by input.
     """
 
-    def __init__(self, session: Session, state: DeviceState, moved: Mapping[str, str]) -> None:
-        self._session, self._held, self._moved = session, state.current, moved
+    def __init__(
+        self,
+        session: Session,
+        state: DeviceState,
+        moved: Mapping[str, str],
+        totals: Mapping[str, str],
+        first: Mapping[str, Array],
+    ) -> None:
+        self._session, self._held = session, state.current
+        self._moved, self._totals, self._first = moved, totals, first
         names = state.current()
         self.moved: dict[str, Array] = {}
         self._state = [name for name in session.inputs if name in names]
-        self._declared = {value.name: value for value in session.ort.get_inputs() if value.name not in names}
+        apart = names.keys() | first.keys()
+        self._declared = {value.name: value for value in session.ort.get_inputs() if value.name not in apart}
         self._outputs = {value.name: value for value in session.ort.get_outputs()}
         self.batch_size = Layout(self._declared.values()).batch_size
 
@@ -185,7 +203,7 @@ class _Part:
     def run(self, source: Source, order: Order) -> Iterator[tuple[dict[str, Array], dict[str, Array]]]:
         """Feeds and outputs, batch by batch."""
         binding, held = self._session.ort.io_binding(), self._held()
-        shapes, self.moved = {}, {}
+        shapes, self.moved, totals = dict(self._first), {}, self._first
         for name in self._state:
             binding.bind_ortvalue_input(name, held[name])
             dtype = dtype_of(next(value for value in self._session.ort.get_inputs() if value.name == name))
@@ -197,12 +215,15 @@ class _Part:
                     binding.bind_cpu_input(name, np.ascontiguousarray(checked[name]))
                 for name in self.moved.keys() & set(self._state):
                     binding.bind_cpu_input(name, self.moved[name])
+                for name, array in totals.items():
+                    binding.bind_cpu_input(name, array)
                 for name in self._outputs:
                     binding.bind_output(name)
                 with failures_explained() as quiet:
                     self._session.ort.run_with_iobinding(binding, quiet)
                 outputs = dict(zip(self._outputs, binding.copy_outputs_to_cpu(), strict=True))
-                self.moved = {name: np.ascontiguousarray(outputs[output]) for output, name in self._moved.items()}
+                self.moved = {name: np.asarray(outputs[output], order="C") for output, name in self._moved.items()}
+                totals = {name: np.asarray(outputs[output], order="C") for output, name in self._totals.items()}
                 yield feeds, outputs
 
     def joined(self, name: str, arrays: Sequence[Array], samples: Sequence[int], layout: Layout) -> Array:
@@ -250,6 +271,10 @@ def restricted(model: ir.Model, outputs: Sequence[str]) -> ir.Model:
     remove_unread(part.graph)
     part.graph.inputs[:] = [value for value in part.graph.inputs if value.uses() or value.is_graph_output()]
     RemoveUnreadWeightsPass()(part)
+    left = {str(value.name) for value in (*part.graph.inputs, *part.graph.outputs)}
+    state = training_state.read(model)
+    pairs = tuple(pair for pair in state.pairs if {pair.input, pair.output} <= left)
+    training_state.write(part, TrainingState(pairs, state.loss if state.loss in left else None))
     return part
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 import lstm_lower as ll
@@ -177,23 +179,96 @@ def test_model_with_a_step_of_its_own() -> None:
     np.testing.assert_allclose(made[name], model.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
 
 
+def _metrics(package: Any) -> list[Any]:
+    named = package.metrics
+    return [
+        named.AUC(name="auc"),
+        named.Precision(name="precision"),
+        named.F1Score(name="f1"),
+        named.RootMeanSquaredError(name="root"),
+        "mae",
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
-def test_metrics_that_are_no_means_are_left_out_by_name(package: str) -> None:
-    """Means of AUC and the like over batches are other numbers than those of the whole set."""
+def test_metrics_count_over_all_batches_as_in_keras(package: str, tmp_path: Path) -> None:
+    """Means of AUC and the like over batches are other numbers; a weighted mean is not weighted by rows."""
     made = pytest.importorskip(package)
     made.utils.set_random_seed(0)
-    model = made.Sequential([made.Input((3,)), made.layers.Dense(1, activation="sigmoid")])
-    metrics = [made.metrics.AUC(name="auc"), made.metrics.RootMeanSquaredError(name="root"), "mae"]
-    model.compile("sgd", "mse", metrics=metrics, weighted_metrics=["mse"], run_eagerly=True)
-    with pytest.warns(LeftOutMetricWarning, match="leaves out the metrics auc, root"):
-        step = ll.from_keras(model, sample_weight=True)
+    model = made.Sequential([made.Input((3,)), made.layers.Dense(2, activation="sigmoid")])
+    model.compile("sgd", "mse", metrics=_metrics(made), weighted_metrics=["mse"], run_eagerly=True)
     random = np.random.default_rng(0)
-    x, y = random.standard_normal((8, 3), np.float32), (random.random((8, 1)) < 0.4).astype(np.float32)
-    weight = np.linspace(0, 2, 8, dtype=np.float32)
-    wanted = model.evaluate(x, y, sample_weight=weight, verbose=0, return_dict=True)
+    x, y = random.standard_normal((22, 3), np.float32), (random.random((22, 2)) < 0.4).astype(np.float32)
+    weight = np.linspace(0, 2, 22, dtype=np.float32)
+    # What the metrics counted before is theirs alone.
+    model.fit(x, y, verbose=0)
+    before = [variable.numpy() for metric in model.metrics for variable in metric.variables]
+    step = ll.from_keras(model, sample_weight=True)
+    for variable, array in zip([v for metric in model.metrics for v in metric.variables], before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), array)
+    data = {"x": x, "y": y, "sample_weight": weight}
     trainer = ll.Trainer(step)
-    scores = trainer.evaluate({"x": x, "y": y, "sample_weight": weight}, batch_size=8)
-    assert scores == pytest.approx({name: float(wanted[name]) for name in scores}, rel=1e-5)
-    assert len(scores) == 3
-    assert {"auc", "root"} <= set(trainer.outputs)
+    results = model.evaluate(x, y, batch_size=8, sample_weight=weight, verbose=0, return_dict=True)
+    f1 = results.pop("f1")
+    wanted = results | {f"f1/{number}": f1[number] for number in range(2)}
+    for _ in range(2):
+        assert trainer.evaluate(data, batch_size=8) == pytest.approx(wanted, rel=1e-5)
+    folder = ll.export_training(trainer, tmp_path / "bundle")
+    assert _evaluated_by_a_loop(folder, data, 8) == pytest.approx(wanted, rel=1e-5)
+
+
+def _evaluated_by_a_loop(folder: Path, data: dict[str, Any], size: int) -> dict[str, float]:
+    """What a loop with onnxruntime alone makes of a bundle's `eval.onnx`."""
+    about = json.loads((folder / "training.json").read_text())
+    init, evaluation = (ort.InferenceSession(folder / f"{name}.onnx") for name in ("init", "eval"))
+    part = about["eval"]
+    state = dict(zip([value.name for value in init.get_outputs()], init.run(None, {}), strict=True))
+    # One number for all elements; `first` may be a list of all of them elsewhere.
+    totals = {entry["input"]: np.full(entry["shape"], entry["first"], entry["dtype"]) for entry in part["totals"]}
+    names = [about["loss"], *[metric["name"] for metric in part["metrics"]]]
+    moving = {entry["output"]: entry["input"] for entry in part["totals"]}
+    sums, rows = dict.fromkeys(names, 0.0), len(data["x"])
+    for start in range(0, rows, size):
+        batch = {name: array[start : start + size] for name, array in data.items()}
+        feeds = {name: state[name] for name in part["state"]} | batch | totals
+        outputs = dict(zip([*names, *moving], evaluation.run([*names, *moving], feeds), strict=True))
+        totals = {name: outputs[output] for output, name in moving.items()}
+        sums = {name: total + float(outputs[name]) * len(batch["x"]) / rows for name, total in sums.items()}
+    return {name: float(outputs[name]) if name in part["of_all_batches"] else total for name, total in sums.items()}
+
+
+@pytest.mark.slow
+def test_metrics_of_a_step_are_those_of_its_batch_alone() -> None:
+    """Also where the metric counted before, in Keras."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[keras.metrics.MeanAbsoluteError(name="mae")])
+    x, y = np.ones((4, 3), np.float32), np.full((4, 1), 9, np.float32)
+    model.fit(x, 3 * y, verbose=0)
+    wanted = float(np.abs(model.predict(x, verbose=0) - y).mean())
+    result = ll.Trainer(ll.from_keras(model)).step({"x": x, "y": y}, outputs=["mae"])
+    assert result.outputs["mae"] == pytest.approx(wanted, rel=1e-5)
+
+
+class Confusion(keras.metrics.Metric):
+    """A matrix, of which `evaluate` makes no number."""
+
+    def __init__(self) -> None:
+        super().__init__(name="confusion")
+        self.counts = self.add_variable((2, 2), "zeros", name="counts")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:  # noqa: ARG002
+        self.counts.assign_add(keras.ops.matmul(keras.ops.transpose(y_true), y_pred))
+
+    def result(self) -> Any:
+        return self.counts
+
+
+@pytest.mark.slow
+def test_metrics_that_are_no_numbers_are_left_out_by_name() -> None:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse", metrics=[Confusion(), "mae"])
+    with pytest.warns(LeftOutMetricWarning, match="leaves out the metrics confusion, which"):
+        step = ll.from_keras(model)
+    scores = ll.Trainer(step).evaluate({"x": np.ones((4, 3), np.float32), "y": np.ones((4, 2), np.float32)})
+    assert scores.keys() == {"loss", "mae"}

@@ -41,7 +41,7 @@ def loss_of(step: ir.Model, state: Mapping[str, Array], name: str) -> Callable[[
 
     def loss(feeds: Mapping[str, Array]) -> Array:
         known = {**state, **feeds}
-        return session.run({each: known[each] for each in session.inputs}, [name])[name]
+        return session.run({each: known[each] for each in session.inputs if each in known}, [name])[name]
 
     return loss
 
