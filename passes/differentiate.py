@@ -15,7 +15,7 @@ from lstm_lower.dims import format_shape
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError, few_of_each, requires, some
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.form import node_label, undeclared
+from lstm_lower.graph.form import node_label
 from lstm_lower.graph.operator_versions import form
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
@@ -265,7 +265,7 @@ def check_rules(model: ir.Model, activity: Activity) -> None:
             # onnx has a function for it, but only for known shapes.
             unknown = [x for x in node.inputs if x is not None and activity.facts.rank(x) is None]
             required, got = (
-                ("known ranks", undeclared(unknown[0])) if _is_function(node) and unknown else ("a rule", "none")
+                ("known ranks", std.undeclared(unknown[0])) if _is_function(node) and unknown else ("a rule", "none")
             )
             missing.append((kind, requires(node.op_type, node_label(node), "its gradient", required, got)))
     if missing:

@@ -158,6 +158,21 @@ class Builder:
         """An expression for an existing value that is visible here."""
         return Expr(self, value)
 
+    def operand(self, view: std.Standard, index: int = 0) -> Expr:
+        """An operand of a node."""
+        value = view.operand(index)
+        assert value is not None
+        return Expr(self, value)
+
+    def optional(self, view: std.Standard, index: int) -> Expr | None:
+        """An operand of a node that may be left out."""
+        value = view.operand(index)
+        return None if value is None else Expr(self, value)
+
+    def output(self, view: std.Standard, index: int = 0) -> Expr:
+        """An output of a node."""
+        return Expr(self, view.node.outputs[index])
+
     def node(
         self,
         op: type[std.Standard],

@@ -84,12 +84,6 @@ def node_label(node: ir.Node) -> str:
     return node.name or (node.outputs[0].name if node.outputs else None) or "?"
 
 
-def undeclared(value: ir.Value | None) -> str:
-    """What an error says was got where a value's shape is needed but unknown, and the way on."""
-    name = "?" if value is None else value.name
-    return f"none; declare a shape (value_info) for '{name}' or for what it is computed from"
-
-
 def verify_form(
     node: ir.Node,
     imports: Mapping[str, int],

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lstm_lower.errors import InvalidInputError, UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import replace
+from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.copies import Copier, copy_model
 from lstm_lower.graph.edit import detach, remove_unread
 from lstm_lower.graph.edit import operands as reads
@@ -27,7 +27,7 @@ from lstm_lower.graph.standard.base import Operand
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.gradients.pullback import between
-from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, stops, unbroadcast
+from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, stops, unbroadcast
 from lstm_lower.replacement import replaced
 from lstm_lower.torch.functions import node, stopped
 
@@ -70,21 +70,21 @@ def _as_operands(op: std.Standard) -> Inferred:
 
 
 @differentiates(OwnGradient)
-def _own_gradient(op: OwnGradient, n: Adjoint) -> Gradients:
+def _own_gradient(op: OwnGradient, b: Builder, dys: Cotangents) -> Gradients:
     results, seeds, operands, gradients = op.groups
     # What is behind the marks that keep gradients from flowing here: through the copy they flow.
     found = [reads(mark)[0] for value in gradients if (mark := value.producer()) is not None]
-    cotangents = {seed: n.cotangent(index).value for index, seed in enumerate(seeds)}
-    copier = Copier(cotangents, captures=True, name=n.b.names.another)
+    cotangents = {seed: dys[index].value for index, seed in enumerate(seeds)}
+    copier = Copier(cotangents, captures=True, name=b.names.another)
     assert op.node.graph is not None
-    n.b.place(*copier.nodes(between(op.node.graph, seeds, found)))
-    made = [n.b.wrap(copier.values.get(value) or value) for value in found]
-    summed = [unbroadcast(dx, n.b.wrap(x)) for dx, x in zip(made, operands, strict=True)]
+    b.place(*copier.nodes(between(op.node.graph, seeds, found)))
+    made = [b.wrap(copier.values.get(value) or value) for value in found]
+    summed = [unbroadcast(dx, b.wrap(x)) for dx, x in zip(made, operands, strict=True)]
     return [None] * len(results) * 2 + summed
 
 
 @differentiates(Underivable)
-def _underivable(op: Underivable, n: Adjoint) -> Gradients:  # noqa: ARG001
+def _underivable(op: Underivable, b: Builder, dys: Cotangents) -> Gradients:  # noqa: ARG001
     raise UnsupportedOpError(
         f"a torch.autograd.Function that is called in backward functions requires derivatives of at most {_ORDERS} "
         "orders, got one more; a backward that is written in operations of tensors has all"

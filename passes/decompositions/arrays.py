@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.form import node_label
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.sizes import up_to
 
@@ -31,16 +29,8 @@ def size(view: std.Size, b: Builder) -> list[Expr]:
 def same_bits(view: std.BitCast, b: Builder) -> list[Expr]:
     """Bits of the dtype that they have already are the same numbers."""
     if view.dtype() != view.to:
-        text = requires(
-            view.op_type,
-            node_label(view.node),
-            "to, for the gradient,",
-            f"the operand's dtype, {view.dtype()}",
-            view.to,
-        )
-        raise UnsupportedOpError(
-            text + "; what gradients flow through is written in arithmetic (Sign, Abs, Floor, Log)"
-        )
+        way = "what gradients flow through is written in arithmetic (Sign, Abs, Floor, Log)"
+        raise view.unsupported("to, for the gradient,", f"the operand's dtype, {view.dtype()}", f"{view.to}; {way}")
     return [b.op(std.Identity, b.wrap(view.data))]
 
 

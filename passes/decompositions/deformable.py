@@ -6,10 +6,8 @@ import functools
 import itertools
 import operator
 
-from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.form import node_label
 from lstm_lower.passes.decompositions.images import Image, number_of
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
@@ -22,7 +20,7 @@ def _deform_conv(op: std.DeformConv, b: Builder) -> list[Expr]:
     """For each place of the kernel the image at that place and its offset, times the mask; then a product."""
     x, weights, offsets = b.wrap(op.data), b.wrap(op.weights), b.wrap(op.offsets)
     if x.shape is None or len(x.shape) != 4:
-        raise UnsupportedOpError(requires(op.op_type, node_label(op.node), "X, for the gradient,", "rank 4", x.shape))
+        raise op.unsupported("X, for the gradient,", "rank 4", x.shape)
     kernel: list[Size] = list(op.kernel) if op.kernel is not None else [weights.size(axis) for axis in (2, 3)]
     dtype = COMPUTE_DTYPES.get(x.dtype, x.dtype)
     # Offset groups count as images of their own.

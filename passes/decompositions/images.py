@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 from lstm_lower.passes.formulas.rows import INT64, reshape_to
@@ -132,9 +130,7 @@ def _grid_sample(op: std.GridSample, b: Builder) -> list[Expr]:
     """The sum of the elements around each place by their weights."""
     data, grid = b.wrap(op.data), _wide(b.wrap(op.grid))
     if data.shape is None:
-        raise UnsupportedOpError(
-            requires(op.op_type, node_label(op.node), "X, for the gradient,", "a known rank", undeclared(op.data))
-        )
+        raise op.unsupported("X, for the gradient,", "a known rank", std.undeclared(op.data))
     image, x = Image(_wide(data)), len(data.shape) - 2
     sizes = [grid.size(axis) for axis in range(x + 1)]
     count = functools.reduce(operator.mul, sizes[1:])
@@ -169,14 +165,10 @@ def _affine_grid(op: std.AffineGrid, b: Builder) -> list[Expr]:
     known += [len(ranks[1]) - 2] if ranks[1] is not None else []
     rows = known[0] if known else None
     if not isinstance(rows, int):
-        raise UnsupportedOpError(
-            requires(
-                op.op_type,
-                node_label(op.node),
-                "theta, for the gradient,",
-                "a known size of axis 1, the number of spatial axes",
-                undeclared(op.theta),
-            )
+        raise op.unsupported(
+            "theta, for the gradient,",
+            "a known size of axis 1, the number of spatial axes",
+            std.undeclared(op.theta),
         )
     size = wide(b.wrap(op.size))
     sizes = entries(size) or [size.slice(i, i + 1, axis=0) for i in range(rows + 2)]

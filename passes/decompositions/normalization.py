@@ -10,10 +10,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
-from lstm_lower.graph.form import node_label, undeclared
 from lstm_lower.passes.decompositions.registry import decomposes
 from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
 
@@ -30,8 +28,7 @@ def batch_normalization(view: std.BatchNormalization, b: Builder) -> list[Expr]:
     scale, bias = _wide(view.scale, b), _wide(view.bias, b)
     if not view.training_mode:
         if any(value.uses() or value.is_graph_output() for value in view.node.outputs[1:]):
-            text = requires(view.op_type, node_label(view.node), "outputs", "Y alone outside of training", "more")
-            raise UnsupportedOpError(text)
+            raise view.unsupported("outputs", "Y alone outside of training", "more")
         factor = scale / (variance + view.epsilon).sqrt()
         return [((x - _channels(mean, rank)) * _channels(factor, rank) + _channels(bias, rank)).cast(dtype)]
     axes = [axis for axis in range(rank) if axis != 1]
@@ -150,8 +147,5 @@ def _channels(vector: Expr, rank: int) -> Expr:
 def _rank(view: std.Standard) -> int:
     rank = view.rank()
     if rank is None:
-        text = requires(
-            view.op_type, node_label(view.node), "the first operand", "a known rank", undeclared(view.operand(0))
-        )
-        raise UnsupportedOpError(text)
+        raise view.unsupported("the first operand", "a known rank", std.undeclared(view.operand(0)))
     return rank

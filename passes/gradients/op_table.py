@@ -91,7 +91,7 @@ def _errors(function: Any, depth: int) -> Iterator[str]:
     """The errors of a function and of those of ours that it calls."""
     for call in _calls(function):
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-        # `n.unsupported(what, required, got)` or `requires(op_type, node, what, required, got)`.
+        # `op.unsupported(what, required, got)` or `requires(op_type, node, what, required, got)`.
         words = [
             getattr(argument, "value", None) for argument in call.args[{"unsupported": 0, "requires": 2}.get(name, 9) :]
         ]

@@ -11,12 +11,9 @@ from typing import Any
 import onnx_ir as ir
 
 from lstm_lower import plugins
-from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.facts import Facts
-from lstm_lower.graph.form import node_label, undeclared
-from lstm_lower.graph.values import stated
 from lstm_lower.passes.formulas.rows import reshape_to
 
 # Sums in these dtypes are accumulated in float32.
@@ -24,95 +21,41 @@ _HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 @dataclasses.dataclass(frozen=True)
-class Adjoint:
-    """A node in reverse: what a rule computes with.
+class Cotangents:
+    """What flows back into the outputs of a node, and where it is to flow on.
 
     Attributes:
-        op: the node's view.
-        b: emits what computes gradients.
-        dys: the gradient of each of the node's outputs; `None` where nothing flows.
+        outputs: the node's outputs.
+        given: the gradient of each of them; `None` where nothing flows.
         active: the values that gradients are wanted of.
+        wanted: whether the gradient of each operand is.
         flow: lets a gradient flow into a value from outside the node; for rules of operators that hold graphs.
     """
 
-    op: std.Standard
-    b: Builder
-    dys: Sequence[Expr | None]
+    outputs: Sequence[Expr]
+    given: Sequence[Expr | None]
     active: AbstractSet[ir.Value]
+    wanted: Sequence[bool]
     flow: Callable[[ir.Value, Expr], None]
 
-    @property
-    def dy(self) -> Expr:
-        """The gradient of the first output; zeros where nothing flows."""
-        return self.cotangent(0)
-
-    def cotangent(self, index: int) -> Expr:
+    def __getitem__(self, index: int) -> Expr:
         """The gradient of an output; zeros where nothing flows."""
-        found = self.dys[index]
-        return self.b.zeros_like(self.y(index)) if found is None else found
+        gradient, output = self.given[index], self.outputs[index]
+        return output.builder.zeros_like(output) if gradient is None else gradient
 
-    def x(self, index: int = 0) -> Expr:
-        """An operand."""
-        value = self.op.node.inputs[index]
-        assert value is not None
-        return self.b.wrap(value)
-
-    def given(self, index: int) -> Expr | None:
-        """An operand that may be left out."""
-        value = self.op.operand(index)
-        return None if value is None else self.b.wrap(value)
-
-    def y(self, index: int = 0) -> Expr:
-        """An output."""
-        return self.b.wrap(self.op.node.outputs[index])
-
-    def again(self, operands: Sequence[Expr | ir.Value | None], **changed: Any) -> Expr:
-        """The first output of the same operator on other operands; `changed` attributes replace its own."""
-        values = [x.value if isinstance(x, Expr) else x for x in operands]
-        return self.b.wrap(self.b.again(self.op.node, values, **changed).outputs[0])
-
-    def output(self, index: int) -> Expr:
-        """An output that may be left out; then the node makes it from now on."""
-        node, b = self.op.node, self.b
-        if len(node.outputs) <= index:
-            node.resize_outputs(index + 1)
-        for value in node.outputs:
-            value.name = value.name or ""
-        value = node.outputs[index]
-        if not value.name:
-            value.name = b.names.fresh(f"{node.name or node.op_type}:{index}")
-            b.facts.forget(value)
-            value.type, shape = b.facts.type(value), b.facts.shape(value)
-            value.shape = None if shape is None else stated(shape)
-        return b.wrap(value)
-
-    def unsupported(self, what: str, required: str, got: object) -> UnsupportedOpError:
-        """The error of a rule that cannot differentiate the node."""
-        node = self.op.node
-        return UnsupportedOpError(requires(node.op_type, node_label(node), what, required, got))
-
-    def rank(self, index: int = 0) -> int:
-        """An operand's rank.
-
-        Raises:
-            UnsupportedOpError: it is not known.
-        """
-        rank = self.op.rank(index)
-        if rank is None:
-            got = undeclared(self.op.operand(index))
-            raise self.unsupported(f"input {index}, for its gradient,", "a known rank", got)
-        return rank
+    def __len__(self) -> int:
+        return len(self.given)
 
     def needs(self, index: int) -> bool:
         """Whether the gradient of an operand is wanted."""
-        value = self.op.operand(index)
-        return value is not None and value in self.active
+        return index < len(self.wanted) and self.wanted[index]
 
 
 # What a rule returns: for each operand the gradient, `None` where nothing flows; further operands count as `None`. Of
 # elementwise operators it may have the broadcast shape: it is summed to the operand's.
 Gradients = Sequence[Expr | None]
-Rule = Callable[[Any, Adjoint], Gradients]
+# It gets the node's view, a builder of what computes gradients, and what flows back.
+Rule = Callable[[Any, Builder, Cotangents], Gradients]
 
 differentiates: std.Facet[Rule] = std.Facet("gradient")
 
@@ -157,6 +100,26 @@ def has_rule(node: ir.Node, facts: Facts) -> bool:
     """Whether a node can be differentiated as it stands."""
     view = facts.view(node)
     return view is not None and (is_flat(view) or rule_of(type(view)) is not None)
+
+
+def again(op: std.Standard, b: Builder, operands: Sequence[Expr | ir.Value | None], **changed: Any) -> Expr:
+    """The first output of the same operator on other operands; `changed` attributes replace its own."""
+    return b.wrap(b.again(op.node, operands, **changed).outputs[0])
+
+
+def demanded_output(op: std.Standard, b: Builder, index: int) -> Expr:
+    """An output that may be left out; then the node makes it from now on."""
+    node = op.node
+    if len(node.outputs) <= index:
+        node.resize_outputs(index + 1)
+    for value in node.outputs:
+        value.name = value.name or ""
+    value = node.outputs[index]
+    if not value.name:
+        value.name = b.names.fresh(f"{node.name or node.op_type}:{index}")
+        b.facts.forget(value)
+        b.declare(value)
+    return b.wrap(value)
 
 
 def widened(x: Expr) -> Expr:

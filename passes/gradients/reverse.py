@@ -10,7 +10,7 @@ import onnx_ir as ir
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.edit import operands
-from lstm_lower.passes.gradients.registry import Adjoint, is_flat, rule_of, unbroadcast
+from lstm_lower.passes.gradients.registry import Cotangents, is_flat, rule_of, unbroadcast
 
 
 class Reverse:
@@ -64,8 +64,9 @@ class Reverse:
         if rule is None:
             # All that varies has a rule: of this node nothing does.
             return
-        adjoint = Adjoint(view, self.builder, dys, self.active, self.add)
-        for operand, gradient in zip(node.inputs, rule(view, adjoint), strict=False):
+        b, wanted = self.builder, [operand in self.active for operand in node.inputs]
+        cotangents = Cotangents([b.wrap(value) for value in node.outputs], dys, self.active, wanted, self.add)
+        for operand, gradient in zip(node.inputs, rule(view, b, cotangents), strict=False):
             if operand is None or gradient is None or operand not in self.active:
                 continue
             if isinstance(view, std.Elementwise):

@@ -7,7 +7,7 @@ import onnx.parser
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.extend import Adjoint, Expr, differentiates, standard
+from lstm_lower.extend import Builder, Cotangents, Expr, differentiates, standard
 from lstm_lower.passes.gradients import registry
 from tests.support.differences import check, run
 
@@ -24,9 +24,9 @@ def test_an_operator_without_a_rule_is_named_with_the_way_on(monkeypatch: pytest
         ll.gradient(model, "y", ["x"], seeds=True)
 
     @differentiates(standard.Unique)
-    def _unique(op: standard.Unique, n: Adjoint) -> list[Expr | None]:
+    def _unique(op: standard.Unique, b: Builder, dys: Cotangents) -> list[Expr | None]:
         """Right where all elements differ and stand in order."""
-        return [n.dy]
+        return [dys[0]]
 
     check(model, {"x": np.asarray([1.0, 2.0, 3.0, 4.0])}, wrt=["x"])
 

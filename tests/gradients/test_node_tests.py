@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import detached
+from lstm_lower.graph.builder import Builder, detached
 from lstm_lower.passes.gradients import registry
 from tests.support.node_gradients import outcome
 
@@ -47,7 +47,7 @@ def test_right_twice(name: str) -> None:
 
 def test_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     registry._load()
-    monkeypatch.setitem(registry.differentiates._rules, std.Sin, lambda _, n: [n.dy])
+    monkeypatch.setitem(registry.differentiates._rules, std.Sin, lambda *given: [given[-1][0]])
     monkeypatch.setattr(registry.differentiates, "_found", {})
     assert outcome("test_sin").kind == "wrong"
 
@@ -56,8 +56,8 @@ def test_finds_what_is_wrong_in_second_derivatives(monkeypatch: pytest.MonkeyPat
     """A gradient that hides what it depends on is right once."""
     registry._load()
 
-    def square(_: std.Mul, n: registry.Adjoint) -> registry.Gradients:
-        return [n.dy * detached(n.x(1)), n.dy * n.x(0)]
+    def square(op: std.Mul, b: Builder, dys: registry.Cotangents) -> registry.Gradients:
+        return [dys[0] * detached(b.operand(op, 1)), dys[0] * b.operand(op)]
 
     monkeypatch.setitem(registry.differentiates._rules, std.Mul, square)
     monkeypatch.setattr(registry.differentiates, "_found", {})

@@ -6,6 +6,7 @@ from lstm_lower.graph.standard.base import VIEWS as VIEWS
 from lstm_lower.graph.standard.base import Facet as Facet
 from lstm_lower.graph.standard.base import Knowledge as Knowledge
 from lstm_lower.graph.standard.base import Standard as Standard
+from lstm_lower.graph.standard.base import undeclared as undeclared
 from lstm_lower.graph.standard.complex_numbers import *
 from lstm_lower.graph.standard.control_flow import *
 from lstm_lower.graph.standard.elementwise import *

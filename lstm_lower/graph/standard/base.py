@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeGu
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import InvalidModelError, LstmLowerError, requires
+from lstm_lower.errors import InvalidModelError, LstmLowerError, UnsupportedOpError, requires
 
 if TYPE_CHECKING:
     from lstm_lower.graph.values import Array, Dim, Shape
@@ -205,9 +205,32 @@ class Standard:
         found = self.constant(index)
         return None if found is None else tuple(int(x) for x in found.reshape(-1))
 
+    def known_rank(self, index: int = 0) -> int:
+        """The rank of an operand, for a gradient that cannot be written without.
+
+        Raises:
+            UnsupportedOpError: it is not known.
+        """
+        rank = self.rank(index)
+        if rank is None:
+            got = undeclared(self.operand(index))
+            raise self.unsupported(f"input {index}, for its gradient,", "a known rank", got)
+        return rank
+
+    def unsupported(self, what: str, required: str, got: object) -> UnsupportedOpError:
+        """The error of a rule that cannot rewrite the node."""
+        label = self.node.name or self.output.name or "?"
+        return UnsupportedOpError(requires(self.op_type, label, what, required, got))
+
     def says(self, index: int, name: str) -> bool:
         """Whether integers are given at all, known or not."""
         return name in self.node.attributes or self.operand(index) is not None
+
+
+def undeclared(value: ir.Value | None) -> str:
+    """What an error says was got where a value's shape is needed but unknown, and the way on."""
+    name = "?" if value is None else value.name
+    return f"none; declare a shape (value_info) for '{name}' or for what it is computed from"
 
 
 def text(attribute: str | bytes) -> str:

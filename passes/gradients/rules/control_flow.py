@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from lstm_lower.errors import UnsupportedOpError, requires
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.copies import Copier
@@ -18,7 +17,7 @@ from lstm_lower.graph.form import node_label
 from lstm_lower.graph.standard.control_flow import STEPS
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import Dim
-from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, widened
+from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, widened
 from lstm_lower.passes.gradients.reverse import Reverse
 from lstm_lower.passes.gradients.saving import Handing
 from lstm_lower.passes.gradients.steps import ForwardSteps
@@ -44,35 +43,37 @@ class _BackwardLoop:
     """A backward loop under construction: what Scan and Loop have in common.
 
     Attributes:
-        n: the forward loop.
+        outside: emits around it.
+        dys: what flows back into the forward loop.
         inner: emits the backward body.
         reverse: the walk through the forward body.
         states: position of a forward state -> its gradient.
         sums: value from outside that the forward body reads -> what has flowed into it over the steps.
     """
 
-    def __init__(self, n: Adjoint, body: ir.Graph, skipped: tuple[int, int], count: int) -> None:
+    def __init__(self, b: Builder, dys: Cotangents, body: ir.Graph, skipped: tuple[int, int], count: int) -> None:
         """Prepares.
 
         Args:
-            n: the forward loop.
-            body: its body.
+            b: emits around it.
+            dys: what flows back into the forward loop.
+            body: the forward body.
             skipped: the number of the body's inputs and outputs before its states.
             count: the number of states.
         """
-        self.n = n
+        self.outside, self.dys = b, dys
         self.body = body
-        self.inner = n.b.inner("backward")
-        self.reverse = Reverse(self.inner, n.active)
+        self.inner = b.inner("backward")
+        self.reverse = Reverse(self.inner, dys.active)
         self.states: dict[int, _Carried] = {}
         self.sums: dict[ir.Value, _Carried] = {}
         self._parameters = list(body.inputs[skipped[0] : skipped[0] + count])
         self._updates = list(body.outputs[skipped[1] : skipped[1] + count])
         self.steps = list(body.outputs[skipped[1] + count :])
         for j, pair in enumerate(zip(self._parameters, self._updates, strict=True)):
-            if not (n.needs(skipped[0] + j) or any(value in n.active for value in pair)):
+            if not (dys.needs(skipped[0] + j) or any(value in dys.active for value in pair)):
                 continue
-            gradient = n.cotangent(j)
+            gradient = dys[j]
             parameter = self.inner.parameter(gradient, "gradient", None)
             self._tell(parameter, *pair)
             self.states[j] = _Carried(gradient, parameter, parameter)
@@ -80,7 +81,7 @@ class _BackwardLoop:
 
     def _tell(self, parameter: Expr, before: ir.Value, after: ir.Value) -> None:
         """States the part of a state's shape that is the same in every step."""
-        shapes = [self.n.b.facts.shape(value) for value in (before, after)]
+        shapes = [self.outside.facts.shape(value) for value in (before, after)]
         if shapes[0] is not None and shapes[1] is not None and len(shapes[0]) == len(shapes[1]):
             same: list[Dim | None] = [a if a == b else None for a, b in zip(*shapes, strict=True)]
             self.inner.set_shape(parameter, same)
@@ -98,7 +99,7 @@ class _BackwardLoop:
                 )
             state.update = found
         for value in captured(self.reverse, self.body):
-            zeros = widened(self.n.b.zeros_like(self.n.b.wrap(value)))
+            zeros = widened(self.outside.zeros_like(self.outside.wrap(value)))
             parameter = self.inner.parameter(zeros, "sum", zeros.shape)
             update = parameter + widened(self.reverse.gradients[value])
             self.sums[value] = _Carried(zeros, parameter, update)
@@ -111,7 +112,7 @@ class _BackwardLoop:
     def results(self, finals: Sequence[Expr]) -> dict[int, Expr]:
         """Lets the finals of all that is carried flow on; returns those of states, by position."""
         for value, final in zip(self.sums, finals[len(self.states) :], strict=False):
-            self.n.flow(value, final)
+            self.dys.flow(value, final)
         return dict(zip(self.states, finals, strict=False))
 
 
@@ -122,20 +123,20 @@ def captured(reverse: Reverse, graph: ir.Graph) -> list[ir.Value]:
 
 
 @differentiates(std.Scan)
-def _scan(op: std.Scan, n: Adjoint) -> Gradients:
+def _scan(op: std.Scan, b: Builder, dys: Cotangents) -> Gradients:
     """A Scan over the same steps in reverse."""
     states = op.states
-    loop = _BackwardLoop(n, op.body, (0, 0), states)
-    forward = ForwardSteps(op, n.b)
+    loop = _BackwardLoop(b, dys, op.body, (0, 0), states)
+    forward = ForwardSteps(op, b)
     walked: list[tuple[Expr, Expr, int, int]] = []
 
     def walk(sequence: ir.Value, step: ir.Value, role: str, axis: int, direction: int) -> Expr:
-        parameter = loop.inner.parameter(n.b.wrap(step), role, n.b.facts.shape(step))
-        walked.append((n.b.wrap(sequence), parameter, axis, 1 - direction))
+        parameter = loop.inner.parameter(b.wrap(step), role, b.facts.shape(step))
+        walked.append((b.wrap(sequence), parameter, axis, 1 - direction))
         return parameter
 
-    for dy, step, *roles in zip(n.dys[states:], loop.steps, op.output_axes, op.output_directions, strict=True):
-        if dy is not None and step in n.active:
+    for dy, step, *roles in zip(dys.given[states:], loop.steps, op.output_axes, op.output_directions, strict=True):
+        if dy is not None and step in dys.active:
             loop.reverse.add(step, walk(dy.value, step, "gradient", *roles))
     loop.run(forward)
     # What flows into the steps of sequences that the forward loop walks along.
@@ -176,7 +177,7 @@ def _scan(op: std.Scan, n: Adjoint) -> Gradients:
         attributes["scan_output_axes"] = [op.input_axes[j] for j, _ in made]
         attributes["scan_output_directions"] = [1 - op.input_directions[j] for j, _ in made]
     operands = [*(c.initial for c in loop.carried), *(sequence for sequence, *_ in walked)]
-    results = n.b.ops(std.Scan, *operands, outputs=len(graph.outputs), **attributes)
+    results = b.ops(std.Scan, *operands, outputs=len(graph.outputs), **attributes)
     gradients: list[Expr | None] = [None] * len(op.node.inputs)
     for j, final in loop.results(results).items():
         gradients[j] = final
@@ -186,24 +187,24 @@ def _scan(op: std.Scan, n: Adjoint) -> Gradients:
 
 
 @differentiates(std.Loop)
-def _loop(op: std.Loop, n: Adjoint) -> Gradients:
+def _loop(op: std.Loop, b: Builder, dys: Cotangents) -> Gradients:
     """A Loop over as many steps as the forward one ran, which reads what that one saved from the last step on."""
     count = len(op.carried)
-    loop = _BackwardLoop(n, op.body, (2, 1), count)
-    true = n.b.constant(np.asarray(1), ir.DataType.BOOL)
-    iteration = loop.inner.parameter(n.b.ints(), "iteration", ())
+    loop = _BackwardLoop(b, dys, op.body, (2, 1), count)
+    true = b.constant(np.asarray(1), ir.DataType.BOOL)
+    iteration = loop.inner.parameter(b.ints(), "iteration", ())
     going = loop.inner.parameter(true, "going", ())
-    forward = ForwardSteps(op, n.b)
+    forward = ForwardSteps(op, b)
     steps = forward.count()
     last = steps - 1
 
     def read(b: Builder, sequence: ir.Value, step: ir.Value) -> Expr:
         element = b.wrap(sequence).take(last - b.wrap(iteration.value))
-        shape = n.b.facts.shape(step)
+        shape = b.facts.shape(step)
         return element if shape is None else b.set_shape(element, shape)
 
-    for dy, step in zip(n.dys[count:], loop.steps, strict=True):
-        if dy is not None and step in n.active:
+    for dy, step in zip(dys.given[count:], loop.steps, strict=True):
+        if dy is not None and step in dys.active:
             loop.reverse.add(step, read(loop.inner, dy.value, step))
     loop.run(forward)
     graph = loop.inner.graph
@@ -216,7 +217,7 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
     def handed(value: ir.Value) -> ir.Value:
         if value is op.body.inputs[1]:
             return true.value
-        front = Builder.before(next(iter(graph)), n.b.space)
+        front = Builder.before(next(iter(graph)), b.space)
         front.depth = loop.inner.depth
         if value is op.body.inputs[0]:
             return (last - front.wrap(iteration.value)).value
@@ -227,7 +228,7 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
     Handing(loop.inner, forward.varies).run(op.body, handed)
     graph.inputs.extend([iteration.value, going.value, *(c.parameter.value for c in loop.carried)])
     operands = [steps, None, *(c.initial for c in loop.carried)]
-    results = n.b.ops(std.Loop, *operands, outputs=len(loop.carried), body=graph)
+    results = b.ops(std.Loop, *operands, outputs=len(loop.carried), body=graph)
     if STEPS in op.node.metadata_props:
         made = results[0].value.producer()
         assert made is not None
@@ -239,19 +240,19 @@ def _loop(op: std.Loop, n: Adjoint) -> Gradients:
 
 
 @differentiates(std.If)
-def _if(op: std.If, n: Adjoint) -> Gradients:
+def _if(op: std.If, b: Builder, dys: Cotangents) -> Gradients:
     """The branch that was taken, run again, and its gradients behind it."""
     branches = []
     for name, branch in zip(("then", "else"), op.branches, strict=True):
-        inner = n.b.inner(f"{name}_backward")
-        if drawn := next((node for node in all_nodes(branch) if draws(node, n.b.facts)), None):
+        inner = b.inner(f"{name}_backward")
+        if drawn := next((node for node in all_nodes(branch) if draws(node, b.facts)), None):
             what, got = "nothing random, since it is run again for its gradient", f"'{node_label(drawn)}'"
-            raise UnsupportedOpError(requires(op.op_type, node_label(op.node), name, what, drawn.op_type + " " + got))
-        copier = Copier(captures=True, name=n.b.names.another)
+            raise op.unsupported(name, what, f"{drawn.op_type} {got}")
+        copier = Copier(captures=True, name=b.names.another)
         inner.place(*copier.nodes(list(branch)))
-        active = {*n.active, *(new for old, new in copier.values.items() if old in n.active and new is not None)}
+        active = {*dys.active, *(new for old, new in copier.values.items() if old in dys.active and new is not None)}
         reverse = Reverse(inner, active)
-        for old, dy in zip(branch.outputs, n.dys, strict=True):
+        for old, dy in zip(branch.outputs, dys.given, strict=True):
             value = copier.values.get(old, old)
             if dy is not None and value is not None and value in active:
                 # The branches' values may differ in shape: what one states of the gradient, the other must not read.
@@ -271,9 +272,9 @@ def _if(op: std.If, n: Adjoint) -> Gradients:
         graph.outputs.extend(inner.results(made))
         remove_unread(graph)
         graphs.append(graph)
-    condition = n.b.wrap(op.condition)
-    results = n.b.ops(std.If, condition, outputs=len(reached), then_branch=graphs[0], else_branch=graphs[1])
+    condition = b.wrap(op.condition)
+    results = b.ops(std.If, condition, outputs=len(reached), then_branch=graphs[0], else_branch=graphs[1])
     for value, result in zip(reached, results, strict=True):
-        shape = n.b.facts.shape(value)
-        n.flow(value, result if shape is None else n.b.set_shape(result, shape))
+        shape = b.facts.shape(value)
+        dys.flow(value, result if shape is None else b.set_shape(result, shape))
     return []

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
-from lstm_lower.graph.form import undeclared
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.standard.products import Equation
 from lstm_lower.passes.formulas.sizes import up_to
-from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, summed, unbroadcast, widened
+from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, summed, unbroadcast, widened
 
 
 @differentiates(std.Einsum)
-def _einsum(op: std.Einsum, n: Adjoint) -> Gradients:
+def _einsum(op: std.Einsum, b: Builder, dys: Cotangents) -> Gradients:
     equation = op.equation
     if equation is None:
         unknown = next((x for i, x in enumerate(op.inputs) if op.rank(i) is None), None)
-        got = "others" if unknown is None else undeclared(unknown)
-        raise n.unsupported("inputs, for their gradients,", "known ranks, those of the equation", got)
+        got = "others" if unknown is None else std.undeclared(unknown)
+        raise op.unsupported("inputs, for their gradients,", "known ranks, those of the equation", got)
     if not set(equation.spread) <= set(equation.output):
-        raise n.unsupported("equation, for the gradient,", "an ellipsis in its result too", "none")
+        raise op.unsupported("equation, for the gradient,", "an ellipsis in its result too", "none")
     terms = equation.inputs
-    operands = [_of_rank(n.x(i), len(term)) for i, term in enumerate(terms)]
+    operands = [_of_rank(b.operand(op, i), len(term)) for i, term in enumerate(terms)]
     found: list[Expr | None] = []
     for i, own in enumerate(terms):
-        if not n.needs(i):
+        if not dys.needs(i):
             found.append(None)
             continue
         others = [(term, operands[j]) for j, term in enumerate(terms) if j != i]
-        dy, x = _of_rank(n.dy, len(equation.output)), operands[i]
-        dx = _contracted(n, equation, [(equation.output, dy), *others], own)
+        dy, x = _of_rank(dys[0], len(equation.output)), operands[i]
+        dx = _contracted(b, equation, [(equation.output, dy), *others], own)
         found.append(unbroadcast(_on_diagonal(dx, x, own), x).cast(x.dtype))
     return found
 
@@ -38,7 +37,7 @@ def _of_rank(x: Expr, rank: int) -> Expr:
     return x if x.shape is not None else x.builder.set_shape(x, [None] * rank)
 
 
-def _contracted(n: Adjoint, equation: Equation, factors: list[tuple[str, Expr]], own: str) -> Expr:
+def _contracted(b: Builder, equation: Equation, factors: list[tuple[str, Expr]], own: str) -> Expr:
     """The product of the factors summed to the labels of an operand, each once; of those that no factor has, size 1."""
     once = "".join(dict.fromkeys(own))
     tensors = [(term, widened(x)) for term, x in factors if term]
@@ -50,7 +49,7 @@ def _contracted(n: Adjoint, equation: Equation, factors: list[tuple[str, Expr]],
         total = tensors[0][1]
     elif tensors:
         text = ",".join(equation.written(term) for term, _ in tensors) + "->" + equation.written(present)
-        total = n.b.op(std.Einsum, *(x for _, x in tensors), equation=text)
+        total = b.op(std.Einsum, *(x for _, x in tensors), equation=text)
     for factor in (widened(x) for term, x in factors if not term):
         total = factor if total is None else total * factor
     assert total is not None
@@ -58,7 +57,7 @@ def _contracted(n: Adjoint, equation: Equation, factors: list[tuple[str, Expr]],
     total, present = summed(total, beyond), "".join(label for label in present if label in once)
     missing = "".join(label for label in once if label not in present)
     total = total.unsqueeze(*range(len(present), len(once))) if missing else total
-    return n.b.wrap(n.b.transpose(total.value, [(present + missing).index(label) for label in once]))
+    return b.transpose(total, [(present + missing).index(label) for label in once])
 
 
 def _on_diagonal(dx: Expr, x: Expr, own: str) -> Expr:

@@ -3,40 +3,49 @@
 from __future__ import annotations
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.formulas.rows import padded, reshape_to
 from lstm_lower.passes.formulas.sizes import divided
-from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, stops, summed, widened
+from lstm_lower.passes.gradients.registry import (
+    Cotangents,
+    Gradients,
+    again,
+    demanded_output,
+    differentiates,
+    stops,
+    summed,
+    widened,
+)
 
 stops(std.QuantizeLinear)
 
 
 @differentiates(std.Dropout)
-def _dropout(op: std.Dropout, n: Adjoint) -> Gradients:
+def _dropout(op: std.Dropout, b: Builder, dys: Cotangents) -> Gradients:
     """What was kept, with the scale it was given."""
-    training = n.b.facts.uniform(op.training) if op.training is not None else 0
+    training = b.facts.uniform(op.training) if op.training is not None else 0
     if training == 0:
-        return [n.dy]
-    ratio = n.dy.like(0.5) if op.ratio is None else n.x(1).cast(n.dy.dtype)
-    dx = n.b.where(n.output(1), n.dy / (1 - ratio), 0)
-    return [dx if training else n.b.where(n.x(2), dx, n.dy)]
+        return [dys[0]]
+    ratio = dys[0].like(0.5) if op.ratio is None else b.operand(op, 1).cast(dys[0].dtype)
+    dx = b.where(demanded_output(op, b, 1), dys[0] / (1 - ratio), 0)
+    return [dx if training else b.where(b.operand(op, 2), dx, dys[0])]
 
 
 @differentiates(std.DequantizeLinear)
-def _dequantize(op: std.DequantizeLinear, n: Adjoint) -> Gradients:
+def _dequantize(op: std.DequantizeLinear, b: Builder, dys: Cotangents) -> Gradients:
     """To the scale: what it is a scale of."""
-    if not n.needs(1):
+    if not dys.needs(1):
         return []
-    scale = n.x(1)
-    whole = n.b.op(std.Expand, scale.like(1), scale.sizes())
-    steps = n.again([op.data, whole, op.zero_point])
-    slope = n.dy * steps
-    if n.rank(1) == 0:
-        return None, n.b.op(std.ReduceSum, widened(slope), keepdims=0).cast(slope.dtype)
-    rank, axis = n.rank(), op.axis
+    scale = b.operand(op, 1)
+    whole = b.op(std.Expand, scale.like(1), scale.sizes())
+    steps = again(op, b, [op.data, whole, op.zero_point])
+    slope = dys[0] * steps
+    if op.known_rank(1) == 0:
+        return None, b.op(std.ReduceSum, widened(slope), keepdims=0).cast(slope.dtype)
+    rank, axis = op.known_rank(), op.axis
     assert axis is not None
     if op.block_size:
-        return None, _of_blocks(slope, n.x(1), axis, op.block_size)
+        return None, _of_blocks(slope, b.operand(op, 1), axis, op.block_size)
     return None, summed(slope, [i for i in range(rank) if i != axis])
 
 

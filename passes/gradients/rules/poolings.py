@@ -12,13 +12,15 @@ import numpy as np
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.passes.formulas.spatial import Margins, spread
 from lstm_lower.passes.gradients.registry import (
-    Adjoint,
+    Cotangents,
     Gradients,
+    again,
+    demanded_output,
     differentiates,
     expanded_like,
     reshaped_like,
@@ -33,57 +35,59 @@ _DIGIT = 2**20
 
 
 @differentiates(std.MaxPool)
-def _max_pool(op: std.MaxPool, n: Adjoint) -> Gradients:
+def _max_pool(op: std.MaxPool, b: Builder, dys: Cotangents) -> Gradients:
     """Adds the gradient at the places of the largest elements, which the pooling tells."""
-    x, axes = n.x(), window_axes(op, n)
+    x, axes = b.operand(op), window_axes(op, b)
     if op.storage_order:
         # Its own places are numbers of a transposed image.
         form: dict[str, Any] = {**op.node.attributes, "storage_order": 0}
-        again = n.b.node(std.MaxPool, [x.value], 2, **form)
-        places = n.b.wrap(again.outputs[1])
+        again = b.node(std.MaxPool, [x.value], 2, **form)
+        places = b.wrap(again.outputs[1])
     else:
-        places = n.output(1)
-    size = n.b.op(std.Size, x).reshape(1)
-    dy, where = widened(n.dy).reshape(-1), places.reshape(-1)
+        places = demanded_output(op, b, 1)
+    size = b.op(std.Size, x).reshape(1)
+    dy, where = widened(dys[0]).reshape(-1), places.reshape(-1)
     overlap = any(axis.kernel > axis.stride or axis.dilation > 1 for axis in axes)
-    if overlap and n.b.opset < 16:
+    if overlap and b.opset < 16:
         total = add_rows(dy.unsqueeze(1), where, size)
     else:
-        zeros = n.b.fill(0, size, dy.dtype)
+        zeros = b.fill(0, size, dy.dtype)
         adding = {"reduction": "add"} if overlap else {}
-        total = n.b.op(std.ScatterElements, zeros, where, dy, axis=0, **adding)
+        total = b.op(std.ScatterElements, zeros, where, dy, axis=0, **adding)
     return [reshaped_like(total, x)]
 
 
 @differentiates(std.AveragePool)
-def _average_pool(op: std.AveragePool, n: Adjoint) -> Gradients:
+def _average_pool(op: std.AveragePool, b: Builder, dys: Cotangents) -> Gradients:
     """Each window's share over the elements that it counts."""
-    x, axes = n.x(), window_axes(op, n)
-    places = window_places(axes, x, n.y())
-    share = n.dy
+    x, axes = b.operand(op), window_axes(op, b)
+    places = window_places(axes, x, b.output(op))
+    share = dys[0]
     for at, (axis, place) in enumerate(zip(axes, places, strict=True), start=2):
-        share = share / _counted(op, axis, place, at, n)
+        share = share / _counted(op, axis, place, at, b, dys)
     return [_spread_ones(share, axes, places, x)]
 
 
-def _counted(op: std.AveragePool, axis: SpatialAxis, place: Margins, at: int, n: Adjoint) -> Expr | float:
+def _counted(
+    op: std.AveragePool, axis: SpatialAxis, place: Margins, at: int, b: Builder, dys: Cotangents
+) -> Expr | float:
     """How many elements each window counts along an axis, padding included or not: a number, or one for each window."""
-    x, windows = n.x(), n.y().size(at)
+    x, windows = b.operand(op), b.output(op).size(at)
     before, size = place.before, x.size(at)
     first, last = (-before, size + axis.explicit[1]) if op.count_include_pad else (0, size)
     if op.count_include_pad and axis.padding != "EXPLICIT":
         last = size + place.after
     if place.padding == (0, 0) and not op.ceil_mode:
         return float(axis.kernel)
-    behind = [1] * (n.rank() - at - 1)
+    behind = [1] * (op.known_rank() - at - 1)
     taps = np.arange(axis.kernel) * axis.dilation
     if isinstance(windows, int) and isinstance(before, int) and isinstance(last, int) and isinstance(first, int):
         elements = np.arange(windows)[:, None] * axis.stride - before + taps
         counts = ((elements >= first) & (elements < last)).sum(1)
-        return n.b.constant(counts.reshape(-1, *behind), n.dy.dtype)
-    numbers = up_to(n.b, windows).unsqueeze(1) * axis.stride + (n.b.ints(*taps.tolist()) - before)
+        return b.constant(counts.reshape(-1, *behind), dys[0].dtype)
+    numbers = up_to(b, windows).unsqueeze(1) * axis.stride + (b.ints(*taps.tolist()) - before)
     inside = (numbers >= first) & (numbers < last)
-    return inside.cast(ir.DataType.INT64).sum(1).reshape(-1, *behind).cast(n.dy.dtype)
+    return inside.cast(ir.DataType.INT64).sum(1).reshape(-1, *behind).cast(dys[0].dtype)
 
 
 def _spread_ones(share: Expr, axes: Sequence[SpatialAxis], places: Sequence[Margins], x: Expr) -> Expr:
@@ -95,16 +99,16 @@ def _spread_ones(share: Expr, axes: Sequence[SpatialAxis], places: Sequence[Marg
 
 
 @differentiates(std.LpPool)
-def _lp_pool(op: std.LpPool, n: Adjoint) -> Gradients:
-    x, axes = n.x(), window_axes(op, n)
-    share = n.dy * _norm_slope(n.y(), 1 - op.p)
-    total = _spread_ones(share, axes, window_places(axes, x, n.y()), x)
+def _lp_pool(op: std.LpPool, b: Builder, dys: Cotangents) -> Gradients:
+    x, axes = b.operand(op), window_axes(op, b)
+    share = dys[0] * _norm_slope(b.output(op), 1 - op.p)
+    total = _spread_ones(share, axes, window_places(axes, x, b.output(op)), x)
     return [_power_slope(x, op.p) * total]
 
 
 @differentiates(std.GlobalLpPool)
-def _global_lp_pool(op: std.GlobalLpPool, n: Adjoint) -> Gradients:
-    return [_power_slope(n.x(), op.p) * (n.dy * _norm_slope(n.y(), 1 - op.p))]
+def _global_lp_pool(op: std.GlobalLpPool, b: Builder, dys: Cotangents) -> Gradients:
+    return [_power_slope(b.operand(op), op.p) * (dys[0] * _norm_slope(b.output(op), 1 - op.p))]
 
 
 def _power_slope(x: Expr, p: int) -> Expr:
@@ -124,47 +128,47 @@ def _norm_slope(y: Expr, power: int) -> Expr | float:
 
 
 @differentiates(std.GlobalAveragePool)
-def _global_average_pool(op: std.GlobalAveragePool, n: Adjoint) -> Gradients:
-    x, rank = n.x(), op.rank()
+def _global_average_pool(op: std.GlobalAveragePool, b: Builder, dys: Cotangents) -> Gradients:
+    x, rank = b.operand(op), op.rank()
     if rank is not None:
-        return [expanded_like(n.dy / count_of(x, range(2, rank)), x)]
-    count = n.b.op(std.Size, x) / n.b.op(std.Size, n.y()).maximum(1)
-    return [expanded_like(n.dy / count.cast(x.dtype), x)]
+        return [expanded_like(dys[0] / count_of(x, range(2, rank)), x)]
+    count = b.op(std.Size, x) / b.op(std.Size, b.output(op)).maximum(1)
+    return [expanded_like(dys[0] / count.cast(x.dtype), x)]
 
 
 @differentiates(std.GlobalMaxPool)
-def _global_max_pool(op: std.GlobalMaxPool, n: Adjoint) -> Gradients:
-    x = n.x()
+def _global_max_pool(op: std.GlobalMaxPool, b: Builder, dys: Cotangents) -> Gradients:
+    x = b.operand(op)
     # No -1: of a batch without images onnxruntime could not tell it.
     sizes = x.sizes().slice(0, 2, axis=0)
-    flat = reshape_to(x, concat([sizes, n.b.op(std.ReduceProd, tail_of(x, 2), keepdims=1)], 0))
-    largest = n.b.op(std.ArgMax, flat, axis=2, keepdims=1)
-    chosen = up_to(n.b, flat.size(2)).equals(largest)
-    return [reshaped_like(n.b.where(chosen, n.dy.reshape(0, 0, 1), 0), x)]
+    flat = reshape_to(x, concat([sizes, b.op(std.ReduceProd, tail_of(x, 2), keepdims=1)], 0))
+    largest = b.op(std.ArgMax, flat, axis=2, keepdims=1)
+    chosen = up_to(b, flat.size(2)).equals(largest)
+    return [reshaped_like(b.where(chosen, dys[0].reshape(0, 0, 1), 0), x)]
 
 
 @differentiates(std.MaxUnpool)
-def _max_unpool(op: std.MaxUnpool, n: Adjoint) -> Gradients:
+def _max_unpool(op: std.MaxUnpool, b: Builder, dys: Cotangents) -> Gradients:
     """What stands where the elements were put."""
     if op.target is not None:
-        return [_put_back(op, n)]
-    taken = n.dy.reshape(-1).take(n.x(1).reshape(-1))
-    return [reshaped_like(taken, n.x())]
+        return [_put_back(op, b, dys)]
+    taken = dys[0].reshape(-1).take(b.operand(op, 1).reshape(-1))
+    return [reshaped_like(taken, b.operand(op))]
 
 
-def _put_back(op: std.MaxUnpool, n: Adjoint) -> Expr:
+def _put_back(op: std.MaxUnpool, b: Builder, dys: Cotangents) -> Expr:
     """What stands where the elements' numbers are put, for runtimes disagree on where that is in a given shape.
 
     The numbers, from 1, are put there as two digits that float32 has exactly.
     """
-    b, x = n.b, n.x()
+    x = b.operand(op)
     size = b.op(std.Size, x).reshape(1)
     numbers = reshape_to(up_to(b, size) + 1, shape_of(x))
     high = numbers / _DIGIT
     put = [
-        n.again([digit.cast(ir.DataType.FLOAT), *op.node.inputs[1:]]).cast(ir.DataType.INT64)
+        again(op, b, [digit.cast(ir.DataType.FLOAT), *op.node.inputs[1:]]).cast(ir.DataType.INT64)
         for digit in (high, numbers - high * _DIGIT)
     ]
     number = (put[0] * _DIGIT + put[1]).reshape(-1)
-    total = add_rows(widened(n.dy).reshape(-1, 1), b.where(number > 0, number - 1, size), size)
+    total = add_rows(widened(dys[0]).reshape(-1, 1), b.where(number > 0, number - 1, size), size)
     return reshaped_like(total.cast(x.dtype), x)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import END, Expr
+from lstm_lower.graph.builder import END, Builder, Expr
 from lstm_lower.passes.formulas.rows import flatten_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import up_to, wide
 from lstm_lower.passes.gradients.registry import (
-    Adjoint,
+    Cotangents,
     Gradients,
+    Rule,
     differentiates,
     expanded_like,
     reshaped_like,
@@ -30,8 +31,8 @@ stops(std.Arg, std.Hardmax)
 class _Reduced:
     """A reduction's operand and the axes that go, known or only known at run time."""
 
-    def __init__(self, op: std.Reduction, n: Adjoint) -> None:
-        self.op, self.n = op, n
+    def __init__(self, op: std.Reduction, b: Builder) -> None:
+        self.op, self.b = op, b
         self.axes = op.axes
 
     def kept(self, x: Expr) -> Expr:
@@ -42,35 +43,35 @@ class _Reduced:
 
     def _kept_sizes(self) -> Expr:
         """The operand's sizes with 1 in place of those that are reduced."""
-        sizes = shape_of(self.n.x())
+        sizes = shape_of(self.b.operand(self.op))
         rank = sizes.sizes()
-        given = self.n.b.op(std.Expand, self.n.b.ints(1), rank)
+        given = self.b.op(std.Expand, self.b.ints(1), rank)
         axes = self._given_axes()
         if axes is None:
             return given
-        numbers = self.n.b.where(axes < 0, axes + rank, axes)
-        ones = self.n.b.op(std.Expand, self.n.b.ints(1), numbers.sizes())
-        some = self.n.b.op(std.ScatterElements, sizes, numbers, ones, axis=0)
+        numbers = self.b.where(axes < 0, axes + rank, axes)
+        ones = self.b.op(std.Expand, self.b.ints(1), numbers.sizes())
+        some = self.b.op(std.ScatterElements, sizes, numbers, ones, axis=0)
         if self.op.attribute("noop_with_empty_axes", 0):
             return some
         # Without axes all are reduced.
-        return self.n.b.where(self.n.b.op(std.Size, axes).equals(0), given, some)
+        return self.b.where(self.b.op(std.Size, axes).equals(0), given, some)
 
     def _given_axes(self) -> Expr | None:
         written = self.op.written_axes
-        return self.n.given(1) if written is None else self.n.b.ints(*written) if written else None
+        return self.b.optional(self.op, 1) if written is None else self.b.ints(*written) if written else None
 
     def total(self, x: Expr) -> Expr:
         """The sum of a value of the operand's shape, with the reduced axes at size 1."""
         if self.axes is not None:
             return summed(x, self.axes, keepdims=True)
         noop = int(self.op.attribute("noop_with_empty_axes", 0))
-        return self.n.b.op(std.ReduceSum, widened(x), self._given_axes(), noop_with_empty_axes=noop).cast(x.dtype)
+        return self.b.op(std.ReduceSum, widened(x), self._given_axes(), noop_with_empty_axes=noop).cast(x.dtype)
 
     def count(self, x: Expr) -> Expr | float:
         """The number of elements that become one, a number or a scalar of the operand's dtype."""
         if self.axes is None:
-            size = self.n.b.op(std.Size, x) / self.n.b.op(std.Size, self.n.y()).maximum(1)
+            size = self.b.op(std.Size, x) / self.b.op(std.Size, self.b.output(self.op)).maximum(1)
             return size.cast(x.dtype)
         return count_of(x, self.axes)
 
@@ -103,10 +104,10 @@ _SLOPES: dict[type[std.Reduction], Slope] = {
 }
 
 
-def _reduction(slope: Slope) -> Callable[[std.Reduction, Adjoint], Gradients]:
-    def rule(op: std.Reduction, n: Adjoint) -> Gradients:
-        reduced = _Reduced(op, n)
-        return [expanded_like(slope(n.x(), reduced.kept(n.y()), reduced.kept(n.dy)), n.x())]
+def _reduction(slope: Slope) -> Rule:
+    def rule(op: std.Reduction, b: Builder, dys: Cotangents) -> Gradients:
+        reduced = _Reduced(op, b)
+        return [expanded_like(slope(b.operand(op), reduced.kept(b.output(op)), reduced.kept(dys[0])), b.operand(op))]
 
     return rule
 
@@ -116,52 +117,54 @@ for _view, _slope in _SLOPES.items():
 
 
 @differentiates(std.ReduceMean)
-def _mean(op: std.ReduceMean, n: Adjoint) -> Gradients:
-    reduced = _Reduced(op, n)
-    return [expanded_like(reduced.kept(n.dy) / reduced.count(n.x()), n.x())]
+def _mean(op: std.ReduceMean, b: Builder, dys: Cotangents) -> Gradients:
+    reduced = _Reduced(op, b)
+    return [expanded_like(reduced.kept(dys[0]) / reduced.count(b.operand(op)), b.operand(op))]
 
 
 @differentiates(std.ReduceMax, std.ReduceMin)
-def _extreme(op: std.Reduction, n: Adjoint) -> Gradients:
+def _extreme(op: std.Reduction, b: Builder, dys: Cotangents) -> Gradients:
     """Equal shares of the elements that are the result; NaN, as in PyTorch, where that is NaN and so equals none."""
-    reduced, x = _Reduced(op, n), n.x()
-    y = reduced.kept(n.y())
+    reduced, x = _Reduced(op, b), b.operand(op)
+    y = reduced.kept(b.output(op))
     chosen = x.equals(y)
-    share = reduced.kept(n.dy) / reduced.total(chosen.cast(n.dy.dtype))
-    return [expanded_like(n.b.where(chosen, share, n.b.where(y.equals(y), 0, y)), x)]
+    share = reduced.kept(dys[0]) / reduced.total(chosen.cast(dys[0].dtype))
+    return [expanded_like(b.where(chosen, share, b.where(y.equals(y), 0, y)), x)]
 
 
 @differentiates(std.ReduceProd)
-def _product(op: std.ReduceProd, n: Adjoint) -> Gradients:
+def _product(op: std.ReduceProd, b: Builder, dys: Cotangents) -> Gradients:
     """The product of all others, which a quotient by an element of zero could not tell."""
-    reduced, x = _Reduced(op, n), n.x()
+    reduced, x = _Reduced(op, b), b.operand(op)
     if reduced.axes == ():
-        return [n.dy]
-    rows, back = _rows(reduced, n) if reduced.axes else _sorted_rows(reduced, n)
+        return [dys[0]]
+    rows, back = _rows(reduced, op, b) if reduced.axes else _sorted_rows(reduced, op, b)
     others = _products_before(rows(x), reverse=False) * _products_before(rows(x), reverse=True)
-    return [back(rows(expanded_like(reduced.kept(n.dy), x)) * others)]
+    return [back(rows(expanded_like(reduced.kept(dys[0]), x)) * others)]
 
 
-def _rows(reduced: _Reduced, n: Adjoint) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
+def _rows(reduced: _Reduced, op: std.Standard, b: Builder) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
     """The operand's elements in rows, each of one element for each result, and the way back."""
-    rank, axes = n.rank(), reduced.axes or ()
+    rank, axes = op.known_rank(), reduced.axes or ()
     order = [*axes, *(axis for axis in range(rank) if axis not in axes)]
 
     def forth(x: Expr) -> Expr:
-        return flatten_rows(n.b.wrap(n.b.transpose(x.value, order)), len(axes))
+        return flatten_rows(b.transpose(x, order), len(axes))
 
     def back(rows: Expr) -> Expr:
-        sizes = shape_of(n.x())
-        whole = reshape_to(rows, sizes.take(n.b.ints(*order)))
+        sizes = shape_of(b.operand(op))
+        whole = reshape_to(rows, sizes.take(b.ints(*order)))
         turned = sorted(range(rank), key=order.__getitem__)
-        return reshaped_like(n.b.wrap(n.b.transpose(whole.value, turned)), n.x())
+        return reshaped_like(b.transpose(whole, turned), b.operand(op))
 
     return forth, back
 
 
-def _sorted_rows(reduced: _Reduced, n: Adjoint) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
+def _sorted_rows(
+    reduced: _Reduced, op: std.Standard, b: Builder
+) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
     """The same for axes that are only known at run time: the elements sorted by the result that they go into."""
-    b, x, y = n.b, n.x(), n.y()
+    x, y = b.operand(op), b.output(op)
     size, count = b.op(std.Size, x).reshape(1), b.op(std.Size, y).reshape(1)
     numbers = expanded_like(reduced.kept(reshape_to(up_to(b, count), shape_of(y))), x)
     order = b.ops(std.TopK, numbers.reshape(-1), size, outputs=2, largest=0)[1]
@@ -197,51 +200,51 @@ def _scanned(step: Step, start: Expr, sequences: Sequence[Expr], *, reverse: boo
 
 
 @differentiates(std.Softmax)
-def _softmax(op: std.Softmax, n: Adjoint) -> Gradients:
-    y = _of_chosen_rows(op, n)
-    return [(n.dy - summed(n.dy * y, [op.written_axis], keepdims=True)) * y]
+def _softmax(op: std.Softmax, b: Builder, dys: Cotangents) -> Gradients:
+    y = _of_chosen_rows(op, b, dys)
+    return [(dys[0] - summed(dys[0] * y, [op.written_axis], keepdims=True)) * y]
 
 
 @differentiates(std.LogSoftmax)
-def _log_softmax(op: std.LogSoftmax, n: Adjoint) -> Gradients:
-    y = _of_chosen_rows(op, n)
-    return [n.dy - y.exp() * summed(n.dy, [op.written_axis], keepdims=True)]
+def _log_softmax(op: std.LogSoftmax, b: Builder, dys: Cotangents) -> Gradients:
+    y = _of_chosen_rows(op, b, dys)
+    return [dys[0] - y.exp() * summed(dys[0], [op.written_axis], keepdims=True)]
 
 
-def _of_chosen_rows(op: std.AlongAxis, n: Adjoint) -> Expr:
+def _of_chosen_rows(op: std.AlongAxis, b: Builder, dys: Cotangents) -> Expr:
     """The result, with zeros in the rows for which something else is chosen behind it.
 
     A row that a mask hides as a whole is NaN, and attention puts zeros in its place. Its gradient is zero, not NaN
     times zero.
     """
-    y, facts, axis = n.y(), n.b.facts, op.axis
-    choice = facts.maker(n.dy.value)
+    y, facts, axis = b.output(op), b.facts, op.axis
+    choice = facts.maker(dys[0].value)
     while isinstance(choice, std.Cast):
         choice = facts.maker(choice.data)
     if not isinstance(choice, std.Where) or axis is None:
         return y
     sizes = facts.shape(choice.condition)
-    if sizes is None or sizes[axis - n.rank() :][:1] != (1,):
+    if sizes is None or sizes[axis - op.known_rank() :][:1] != (1,):
         return y
-    condition = n.b.wrap(choice.condition)
+    condition = b.wrap(choice.condition)
     if facts.uniform(choice.no) == 0:
-        return n.b.where(condition, y, 0)
-    return n.b.where(condition, 0, y) if facts.uniform(choice.yes) == 0 else y
+        return b.where(condition, y, 0)
+    return b.where(condition, 0, y) if facts.uniform(choice.yes) == 0 else y
 
 
 @differentiates(std.CumSum)
-def _cumsum(op: std.CumSum, n: Adjoint) -> Gradients:
+def _cumsum(op: std.CumSum, b: Builder, dys: Cotangents) -> Gradients:
     """The cumulative sum from the other end."""
-    return [n.b.op(std.CumSum, n.dy, n.x(1), exclusive=op.exclusive, reverse=1 - op.reverse)]
+    return [b.op(std.CumSum, dys[0], b.operand(op, 1), exclusive=op.exclusive, reverse=1 - op.reverse)]
 
 
 @differentiates(std.CumProd)
-def _cumprod(op: std.CumProd, n: Adjoint) -> Gradients:
+def _cumprod(op: std.CumProd, b: Builder, dys: Cotangents) -> Gradients:
     """For each element the product of those before it times the sum of dy times the products of those behind it."""
-    x, reverse = n.x(), bool(op.reverse)
-    sizes = n.b.sizes(around(x, wide(n.x(1)).reshape(1) if op.axis is None else op.axis))
-    rows, dy = (reshape_to(v, sizes).transpose(1, 0, 2) for v in (x, n.dy))
-    zero = n.b.op(std.Expand, rows.like(0), tail_of(rows, 1))
+    x, reverse = b.operand(op), bool(op.reverse)
+    sizes = b.sizes(around(x, wide(b.operand(op, 1)).reshape(1) if op.axis is None else op.axis))
+    rows, dy = (reshape_to(v, sizes).transpose(1, 0, 2) for v in (x, dys[0]))
+    zero = b.op(std.Expand, rows.like(0), tail_of(rows, 1))
 
     def step(states: Sequence[Expr], inputs: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
         """What lies behind an element; an exclusive product's own gradient only counts for elements before it."""

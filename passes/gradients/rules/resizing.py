@@ -10,11 +10,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Expr, concat
-from lstm_lower.graph.form import undeclared
+from lstm_lower.graph.builder import Builder, Expr, concat
 from lstm_lower.passes.formulas.rows import add_rows, reshape_to, tail_of
 from lstm_lower.passes.formulas.sizes import Size, at_most, divided, up_to
-from lstm_lower.passes.gradients.registry import Adjoint, Gradients, differentiates, reshaped_like, widened
+from lstm_lower.passes.gradients.registry import Cotangents, Gradients, differentiates, reshaped_like, widened
 
 # What says how an axis is sampled.
 _ATTRIBUTES = (
@@ -28,33 +27,33 @@ _ATTRIBUTES = (
 
 
 @differentiates(std.Resize)
-def _resize(op: std.Resize, n: Adjoint) -> Gradients:
-    x = n.x()
+def _resize(op: std.Resize, b: Builder, dys: Cotangents) -> Gradients:
+    x = b.operand(op)
     if op.rank() is None:
-        raise n.unsupported("input 0, for its gradient,", "a known rank", undeclared(op.data))
+        raise op.unsupported("input 0, for its gradient,", "a known rank", std.undeclared(op.data))
     axes = op.axes or ()
     if op.policy != "stretch" and op.coordinates == "tf_crop_and_resize":
-        raise n.unsupported("keep_aspect_ratio_policy of a crop, for the gradient,", "stretch", op.policy)
-    if n.needs(1) or n.needs(2):
-        raise n.unsupported(
+        raise op.unsupported("keep_aspect_ratio_policy of a crop, for the gradient,", "stretch", op.policy)
+    if dys.needs(1) or dys.needs(2):
+        raise op.unsupported(
             "roi and scales, for the gradient,", "not to depend on what it is taken for", "that they do"
         )
-    dx = widened(n.dy)
+    dx = widened(dys[0])
     for place, axis in enumerate(axes):
-        if not _stays(op, n, place, axis):
-            sample = _Sampling(op, n, place, axis)
+        if not _stays(op, b, place, axis):
+            sample = _Sampling(op, b, place, axis)
             dx = sample.nearest(dx) if op.mode == "nearest" else sample.weighted(dx)
     return [reshaped_like(dx.cast(x.dtype), x)]
 
 
-def _stays(op: std.Resize, n: Adjoint, place: int, axis: int) -> bool:
+def _stays(op: std.Resize, b: Builder, place: int, axis: int) -> bool:
     """Whether an axis is surely as it was."""
     if op.coordinates == "tf_crop_and_resize":
         return False
     if op.sizes is not None:
         # The shapes alone do not tell of a scale that several axes have together.
-        return op.policy == "stretch" and (n.x().shape or ())[axis] == (n.y().shape or ())[axis]
-    scales = n.b.facts.constant(op.scales)
+        return op.policy == "stretch" and (b.operand(op).shape or ())[axis] == (b.output(op).shape or ())[axis]
+    scales = b.facts.constant(op.scales)
     return scales is not None and float(scales.reshape(-1)[place]) == 1
 
 
@@ -66,13 +65,13 @@ class _Sampling:
         size: how many places the operand has there.
     """
 
-    def __init__(self, op: std.Resize, n: Adjoint, place: int, axis: int) -> None:
-        self.op, self.n, self.place, self.axis = op, n, place, axis
-        self.size = n.x().size(axis)
+    def __init__(self, op: std.Resize, b: Builder, place: int, axis: int) -> None:
+        self.op, self.b, self.place, self.axis = op, b, place, axis
+        self.size = b.operand(op).size(axis)
 
     def of(self, rows: Expr) -> Expr:
         """Rows `[N, size]` sampled as the axis is."""
-        b, op, at = self.n.b, self.op, self.place
+        b, op, at = self.b, self.op, self.place
         if op.policy != "stretch":
             return self._with_others(rows)
         kept = {name: op.node.attributes[name] for name in _ATTRIBUTES if name in op.node.attributes}
@@ -95,7 +94,7 @@ class _Sampling:
         A comb, every so manieth place, meets at most one of the places that go into one of the result: sampled it is
         that one's weight, and sampled in proportion to the places' numbers it tells which place that is.
         """
-        b, rank = self.n.b, len(dy.shape or ())
+        b, rank = self.b, len(dy.shape or ())
         apart = self._apart()
         numbers = up_to(b, self.size)
         first = up_to(b, apart).unsqueeze(1)
@@ -110,12 +109,12 @@ class _Sampling:
         places = (b.op(std.Round, (about - lead) / wide).cast(ir.DataType.INT64) * step + first).maximum(0)
         end = b.sizes([self.size])
         places = b.where(weighs, places.minimum(end - 1), end)
-        rows = b.wrap(b.move_axis(dy.value, self.axis, 0, rank))
+        rows = b.move_axis(dy, self.axis, 0, rank)
         parts = weights.unsqueeze(*range(2, rank + 1)) * rows if rank > 1 else weights * rows
         ids = places.reshape(-1)
         parts = reshape_to(parts, concat([ids.sizes(), tail_of(rows, 1)], 0))
         total = add_rows(parts, ids, self.size)
-        return b.wrap(b.move_axis(total.value, 0, self.axis, rank))
+        return b.move_axis(total, 0, self.axis, rank)
 
     def _apart(self) -> Size:
         """How many places that follow one another hold all that go into one place of the result."""
@@ -125,26 +124,26 @@ class _Sampling:
         if self.op.coordinates == "tf_crop_and_resize":
             return self.size
         # Weights reach further the fewer places are left.
-        return at_most(self.size, (divided(self.size, self.n.y().size(self.axis)) + 1) * taps + 3)
+        return at_most(self.size, (divided(self.size, self.b.output(self.op).size(self.axis)) + 1) * taps + 3)
 
     def nearest(self, dy: Expr) -> Expr:
         """The gradient along the axis, of the places that each place of the result was read from."""
-        b, rank = self.n.b, len(dy.shape or ())
+        b, rank = self.b, len(dy.shape or ())
         # Counted from 1: what lies outside is 0.
         numbers = (up_to(b, self.size) + 1).cast(dy.dtype)
         places = self.of(numbers.unsqueeze(0)).cast(ir.DataType.INT64).reshape(-1)
-        rows = b.wrap(b.move_axis(dy.value, self.axis, 0, rank))
+        rows = b.move_axis(dy, self.axis, 0, rank)
         size = b.sizes([self.size])
         total = add_rows(rows, b.where(places > 0, places - 1, size), self.size)
-        return b.wrap(b.move_axis(total.value, 0, self.axis, rank))
+        return b.move_axis(total, 0, self.axis, rank)
 
     def _with_others(self, rows: Expr) -> Expr:
         """Rows sampled with all other axes, where these tell the scale: along one that keeps its size."""
-        b, x, axes = self.n.b, self.n.x(), self.op.axes or ()
-        rank = self.n.rank()
+        b, x, axes = self.b, self.b.operand(self.op), self.op.axes or ()
+        rank = self.op.known_rank()
         kept = next((axis for axis in range(rank) if axis not in axes), None)
         if kept is None and self.op.mode != "nearest":
-            raise self.n.unsupported("axes of a kept aspect ratio, for the gradient,", "not all of them", "all")
+            raise self.op.unsupported("axes of a kept aspect ratio, for the gradient,", "not all of them", "all")
         # Of nearest elements there is one row.
         order = [self.axis] if kept is None else sorted((kept, self.axis))
         turned = order[0] == self.axis
