@@ -29,10 +29,9 @@ from lstm_lower.passes.gradients.activity import Activity, learned, weights
 from lstm_lower.passes.gradients.ragged_scans import ragged_scans_to_loops
 from lstm_lower.passes.gradients.registry import expanded_like, has_rule
 from lstm_lower.passes.gradients.reverse import Reverse
-from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.opset.installed import newest_opset
 from lstm_lower.passes.pipeline import OptimizePass
-from lstm_lower.passes.targets.stock import StockKernelsPass
+from lstm_lower.passes.targets.legalize import legalizing_passes
 
 __all__ = ["GradientPass", "gradient", "gradient_passes"]
 
@@ -95,8 +94,8 @@ def gradient_passes(
     of: str = "loss", wrt: Sequence[str] | str | None = None, *, seeds: bool = False, optimize: bool = True
 ) -> list[Pass]:
     """The passes that `gradient` runs, for a pipeline of one's own; without `optimize` loops are as rules make them."""
-    adding = [GradientPass(of, wrt, seeds=seeds), StockKernelsPass()]
-    return [*preparing_passes(), *adding, *([OptimizePass()] if optimize else []), LeadingStepsPass()]
+    optimizing = [OptimizePass()] if optimize else []
+    return [*preparing_passes(), GradientPass(of, wrt, seeds=seeds), *optimizing, *legalizing_passes()]
 
 
 @dataclasses.dataclass
@@ -246,7 +245,7 @@ def decomposed(context: Context, model: ir.Model, activity: Activity) -> bool:
     facts = activity.facts
 
     def stays(node: ir.Node) -> bool:
-        return has_rule(node, facts) and not is_inexact(node, facts)
+        return has_rule(node, facts) and not is_inexact(facts.view(node))
 
     others = {node for node in activity.nodes(model.graph) if not stays(node)}
     if not others:

@@ -11,7 +11,6 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.class_numbers import ClassNumbersPass
 from lstm_lower.passes.composites import LowerCompositesPass
 from lstm_lower.passes.gradients.grown_sequences import GrownSequencesPass
 from lstm_lower.passes.gradients.ranks import DemandedRanksPass
@@ -46,7 +45,6 @@ def preparing_passes() -> list[Pass]:
         InferShapesPass(),
         # Ops of ours have gradients by their formulas.
         LowerCompositesPass(standard_rnn=False),
-        ClassNumbersPass(),
         GrownSequencesPass(),
         StaticSequencesPass(),
         CountedLoopsPass(),

@@ -16,14 +16,12 @@ from lstm_lower.passes.complex_numbers.real_parts import RealPartsPass
 from lstm_lower.passes.composites import LowerCompositesPass, is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.inline import InlineFunctionsPass
-from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass, check_opset
 from lstm_lower.passes.pipeline import OptimizePass, Trace, parse_schedule
 from lstm_lower.passes.repair import BlockLSTMV2GradientPass
 from lstm_lower.passes.shapes import InferShapesPass
 from lstm_lower.passes.targets.fixed_sizes import FixedSizesPass
-from lstm_lower.passes.targets.legalize import DecomposeForTargetPass, legalizing_passes
-from lstm_lower.passes.targets.stock import StockKernelsPass
+from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import (
     NameOutputsPass,
@@ -97,7 +95,7 @@ def lower(
             as they are, with a warning.
         verify_each: verify the graph after every pass.
         trace: collects what every pass did.
-        target: the runtime that the result is for, one of `lstm_lower.passes.targets.table`: `coreml`, `cuda`,
+        target: the runtime that the result is for, one of `lstm_lower.passes.targets.table`: `coreml`, `cpu`, `cuda`,
             `cuda-graph`, `directml`, `ggml`, `openvino`, `rocm`, `tensorrt`, `webgpu` or `webgpu-web`. Operators that
             it lacks are replaced by others, also in models without recurrent ops. Without one the result runs on all
             of onnxruntime's own providers, and is written for its kernels on processors where these want another form.
@@ -147,13 +145,13 @@ def lowering_passes(
         InvalidInputError: opset, schedule, target or a size is not one of the allowed values.
     """
     check_opset(opset)
-    aim = None if target is None else target_of(target)
-    schedule = schedule if aim is None else aim.schedule(schedule)
+    aim = target_of(target)
+    schedule = aim.schedule(schedule)
     steps: list[Pass] = [
         SortPass(),
         TrainingGraphPass(),
         VerifyPass(),
-        CheckSupportedPass(everything=aim is not None),
+        CheckSupportedPass(everything=target is not None),
         InlineFunctionsPass(),
         *([FixedSizesPass(sizes)] if sizes else []),
         NameOutputsPass(),
@@ -164,12 +162,9 @@ def lowering_passes(
         Where(_COMPOSITE, InferShapesPass()),
         BlockLSTMV2GradientPass(repair=repair_v2_gradient),
         LowerCompositesPass(standard_rnn=parse_schedule(schedule)[0] == "auto"),
-        *([DecomposeForTargetPass(aim)] if aim is not None else []),
         RealPartsPass(),
-        StockKernelsPass(),
-        *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace, on_processors=aim is None))] if optimize else []),
-        LeadingStepsPass(),
-        *(legalizing_passes(aim) if aim is not None else []),
+        *([Where(_COMPOSITE, OptimizePass(schedule, trace=trace, target=aim))] if optimize else []),
+        *legalizing_passes(aim),
         Where(_COMPOSITE, RemoveUnreadWeightsPass()),
         StandardImportsPass(),
     ]

@@ -28,11 +28,8 @@ from lstm_lower.passes.loops.concat_fusion import ConcatFusion
 from lstm_lower.passes.loops.contraction_layout import ContractionLayout
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.final_values import FinalValues
-from lstm_lower.passes.loops.forward import LeadingStepsPass
-from lstm_lower.passes.loops.image_stacking import ImageStacking
 from lstm_lower.passes.loops.induction_variables import InductionVariables
 from lstm_lower.passes.loops.initial_addition import InitialAddition
-from lstm_lower.passes.loops.kernel_replacement import KernelReplacement
 from lstm_lower.passes.loops.layout_assignment import LayoutAssignment
 from lstm_lower.passes.loops.loop_invariant_code_motion import LoopInvariantCodeMotion
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
@@ -48,8 +45,6 @@ from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
-from lstm_lower.passes.loops.scalar_broadcasting import ScalarBroadcasting
-from lstm_lower.passes.loops.selection_to_product import SelectionToProduct
 from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.transposed_bodies import TransposedBodies
@@ -59,7 +54,9 @@ from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.loop import scans_of
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.passes.targets.stock import InlineForKernelsPass, StockKernelsPass
+from lstm_lower.passes.targets.cpu import CPU
+from lstm_lower.passes.targets.legalize import LegalizePass, legalizing_passes
+from lstm_lower.passes.targets.target import Target
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass, StatedDefaultsPass, UniqueNamesPass, VerifyPass
 from lstm_lower.passes.trace import Trace
 
@@ -92,18 +89,18 @@ class OptimizePass(Pass):
 
     Attributes:
         trace: what every pass did and refused.
-        last: passes that write for kernels what the others know in another form.
+        target: what runs the result.
     """
 
     preserves = True
 
-    def __init__(self, schedule: str = "auto", *, trace: Trace | None = None, on_processors: bool = True) -> None:
+    def __init__(self, schedule: str = "auto", *, trace: Trace | None = None, target: Target = CPU) -> None:
         """Prepares.
 
         Args:
             schedule: how loops run.
             trace: collects what every pass did.
-            on_processors: whether onnxruntime's kernels for processors run the result.
+            target: what runs the result.
 
         Raises:
             InvalidInputError: the schedule is not one of the allowed values.
@@ -111,14 +108,14 @@ class OptimizePass(Pass):
         super().__init__()
         self.kind, self.block = parse_schedule(schedule)
         self.trace = trace if trace is not None else Trace()
-        self.last: list[type[LoopPass]] = [ImageStacking, ScalarBroadcasting]
-        if on_processors:
-            self.last[:0] = [SelectionToProduct, KernelReplacement]
+        self.target = target
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Optimises a model."""
         context = self.context
         context.trace = self.trace
+        # Formulas are optimised as all else is.
+        modified = LegalizePass(self.target).share(context)(model).modified
         self._flat = not any(subgraphs_of(node) for node in model.graph)
         cleaning: list[LoopPass] = [
             AlgebraicSimplification(context),
@@ -126,7 +123,7 @@ class OptimizePass(Pass):
             DeadCodeElimination(context),
         ]
         # Before algebra changes the form.
-        modified = not self._flat and self._run(model, SigmoidRecognition(context), 1)
+        modified |= not self._flat and self._run(model, SigmoidRecognition(context), 1)
         modified |= self._fixed_point(model, cleaning)
         counting = [TripCount(context), InductionVariables(context), *cleaning]
         if not self._flat:
@@ -168,10 +165,11 @@ class OptimizePass(Pass):
         if any(std.Loop.matches(node) for node in all_nodes(model.graph)):
             # Sizes and constants of what was a loop in a Loop's body.
             modified |= self._fixed_point(model, counting)
-        if sum(self._run(model, step(context), 1) for step in self.last):
+        # For kernels, what the passes know in another form. It did less before.
+        context.settled.pop(LegalizePass, None)
+        if self._run(model, LegalizePass(self.target, slow=True).share(context), 1):
             modified = True
-            # What they wrote anew: nothing reads the old form now.
-            self._run(model, DeadCodeElimination(context), 1)
+            self._fixed_point(model, cleaning[1:])
         self._note(model, modified=modified)
         return ir.passes.PassResult(model, modified)
 
@@ -216,7 +214,7 @@ class OptimizePass(Pass):
                 break
         return modified
 
-    def _run(self, model: ir.Model, step: LoopPass, number: int) -> bool:
+    def _run(self, model: ir.Model, step: LoopPass | LegalizePass, number: int) -> bool:
         if self.context.settled.get(type(step)) == self.context.changes:
             return False
         before = dump(model) if self.trace.dump else None
@@ -230,7 +228,7 @@ class OptimizePass(Pass):
             self.trace.watch(step.name, number, model)
         return True
 
-    def _settle(self, step: LoopPass) -> None:
+    def _settle(self, step: LoopPass | LegalizePass) -> None:
         """Settles the passes that cannot have anything to do after a change."""
         settled, changes = self.context.settled, self.context.changes
         settled[type(step)] = changes
@@ -293,14 +291,12 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
         SortPass(),
         VerifyPass(),
         ConvertOpsetPass(),
-        InlineForKernelsPass(),
         NameOutputsPass(),
         UniqueNamesPass(),
         StatedDefaultsPass(),
         InferShapesPass(),
-        StockKernelsPass(),
         OptimizePass(schedule, trace=trace),
-        LeadingStepsPass(),
+        *legalizing_passes(),
     ]
     # What is sorted is not known to be well formed yet.
     for step in steps[1:]:

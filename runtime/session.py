@@ -20,12 +20,9 @@ from lstm_lower.graph.structure import verify_structure
 from lstm_lower.graph.subgraphs import all_graphs, all_nodes
 from lstm_lower.passes.composites import is_to_lower, unsupported_nodes
 from lstm_lower.passes.driver import run_passes
-from lstm_lower.passes.inline import InlineFunctionsPass
-from lstm_lower.passes.loops.forward import LeadingStepsPass
 from lstm_lower.passes.lower import lower
 from lstm_lower.passes.malformed import malformed_models_explained
-from lstm_lower.passes.targets.legalize import CheckTargetPass, DecomposeForTargetPass
-from lstm_lower.passes.targets.stock import InlineForKernelsPass, StockKernelsPass
+from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.targets.table import target_of
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass
 from lstm_lower.records import casts, contracts, names
@@ -264,15 +261,10 @@ def _loadable(
     if is_to_lower(loaded, stock=False) or (target is not None and _fails_in_runs(loaded, target)):
         lowered = lower(loaded, target=target)
         return lowered, lowered
-    if target is not None:
-        # What a capture cannot hold would fail in the run.
-        aim, silent = target_of(target), not provider_names.is_captured(providers)
-        if loaded.functions:
-            modified.append(InlineFunctionsPass()(loaded).modified)
-        modified.append(DecomposeForTargetPass(aim, silent=silent)(loaded).modified)
-        CheckTargetPass(aim, silent=silent)(loaded)
+    # What a capture cannot hold would fail in the run.
+    steps = legalizing_passes(target_of(target), silent=not provider_names.is_captured(providers))
     with malformed_models_explained(loaded):
-        modified += [step(loaded).modified for step in (InlineForKernelsPass(), StockKernelsPass(), LeadingStepsPass())]
+        modified += [step(loaded).modified for step in steps]
     modified.append(WRITTEN_OUT in loaded.meta)
     # A pipe cannot be read again.
     stays = isinstance(model, (str, os.PathLike)) and Path(model).is_file() and not any(modified)

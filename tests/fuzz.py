@@ -2,6 +2,7 @@
 
 `reference` puts the float64 reference of `lstm-lower check` to the proof: next to onnxruntime on onnx's node tests and
 on forms of every operator, opset by opset. It says how many agree, and what onnxruntime is known to compute otherwise.
+`rows` says which rows of `passes/targets/cpu.py` the installed onnxruntime still needs.
 
     python -m tests.fuzz programs --seed 0 --seconds 600 --jobs 2 --out failures
     python -m tests.fuzz gradients --seed 0 --seconds 600
@@ -10,6 +11,7 @@ on forms of every operator, opset by opset. It says how many agree, and what onn
     python -m tests.fuzz files --seed 0 --seconds 600
     python -m tests.fuzz nodes
     python -m tests.fuzz reference --seed 0 --seconds 600
+    python -m tests.fuzz rows
     python -m tests.fuzz torch --seed 0 --seconds 600
     python -m tests.fuzz tensorflow --seed 0 --seconds 600
 
@@ -26,7 +28,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.fuzz import evaluators
+import onnxruntime as ort
+
+from tests.support.fuzz import evaluators, rows
 from tests.support.fuzz.campaign import Campaign, Options
 from tests.support.fuzz.node_tests import names
 
@@ -34,15 +38,18 @@ from tests.support.fuzz.node_tests import names
 def main() -> int:
     """Runs a campaign; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kinds = ["programs", "gradients", "training", "damage", "files", "nodes", "reference", "torch", "tensorflow"]
+    kinds = ["programs", "gradients", "training", "damage", "files", "nodes", "reference", "rows"]
+    kinds += ["torch", "tensorflow"]
     parser.add_argument("kind", choices=kinds)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, help="so many seeds at most")
     parser.add_argument("--seconds", type=float, default=60.0, help="time limit (nodes: none unless given)")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, help="folder for failing models")
-    parser.add_argument("--match", default="", help="nodes, reference: only names that hold this")
+    parser.add_argument("--match", default="", help="nodes, reference, rows: only names that hold this")
     given = parser.parse_args()
+    if given.kind == "rows":
+        return _rows(given.match)
     items: Iterator[Any] = itertools.count(given.seed)
     if given.kind == "nodes":
         items = iter([name for name in names() if given.match in name])
@@ -55,6 +62,17 @@ def main() -> int:
     # Most of what a damaged model does beyond this is a loop of 2**40 steps, in onnxruntime.
     limit = {"damage": 25.0, "files": 25.0, "torch": 240.0, "tensorflow": 300.0}.get(given.kind, 90.0)
     return 1 if Campaign(Options(given.kind, given.seconds, given.jobs, given.out, limit), items).run() else 0
+
+
+def _rows(match: str) -> int:
+    """Prints which rows are needed; 1 if any is not."""
+    needed = []
+    for line, is_needed in rows.lines(match):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+        needed.append(is_needed)
+    sys.stdout.write(f"onnxruntime {ort.__version__} needs {sum(needed)} of {len(needed)} rows\n")
+    return 0 if all(needed) else 1
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from lstm_lower.errors import InvalidInputError
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import transform
 from lstm_lower.passes.gradient_preparation import preparing_passes
+from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.training.evaluation import EvaluationPass
 from lstm_lower.passes.training.layers import LayerStatePass
 from lstm_lower.passes.training.losses import Loss
@@ -104,4 +105,5 @@ def training_passes(
 ) -> list[Pass]:
     """The passes that `from_onnx` runs, for a pipeline of one's own."""
     making: list[Pass] = [LayerStatePass(), ObjectivePass(loss, trainable, what)]
-    return [*preparing_passes(), WideningPass(), EvaluationPass(loss, what, making), TrainingOptionsPass(optimizer)]
+    training: list[Pass] = [EvaluationPass(loss, what, making), TrainingOptionsPass(optimizer)]
+    return [*preparing_passes(), WideningPass(), *training, *legalizing_passes()]

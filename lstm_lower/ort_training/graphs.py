@@ -19,7 +19,6 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.values import stated
 from lstm_lower.passes.base import Pass
-from lstm_lower.passes.class_numbers import ClassNumbersPass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.lower import lowering_passes
@@ -67,7 +66,7 @@ def evaluation_graph(model: onnx.ModelProto, training: ir.Model) -> ir.Model:
     """
     held = {weight.name for weight in model.graph.initializer}
     roles = {pair.input: pair.role for pair in training_state.read(training).pairs if pair.input in held}
-    return run_passes(model, [InferenceFormPass(), ClassNumbersPass(), ParametersPass(roles), *lowering_passes()])
+    return run_passes(model, [InferenceFormPass(), ParametersPass(roles), *lowering_passes()])
 
 
 def _check(model: onnx.ModelProto, trainable: Sequence[str], frozen: Sequence[str]) -> None:

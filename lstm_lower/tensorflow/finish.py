@@ -16,6 +16,7 @@ from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.complex_numbers.real_parts import RealPartsPass
 from lstm_lower.passes.composites import unsupported_nodes
+from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.tidy import RemoveUnreadWeightsPass
 from lstm_lower.records import state as training_state
 from lstm_lower.records.origin import Origin
@@ -50,7 +51,8 @@ def finish(made: Made, *, weights: str | None, state: Mapping[str, str], demande
         InvalidModelError: the model is not valid; the conversion is at fault.
     """
     model = made.model
-    RealPartsPass()(model)
+    for step in (RealPartsPass(), *legalizing_passes()):
+        step(model)
     remove_unread(model.graph)
     RemoveUnreadWeightsPass()(model)
     if demanded:

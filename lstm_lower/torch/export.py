@@ -21,9 +21,10 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.copies import copy_model
 from lstm_lower.graph.operator_versions import first_version
 from lstm_lower.graph.subgraphs import all_nodes
-from lstm_lower.passes.means import MeansOfNothingPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
-from lstm_lower.passes.targets.stock import StockKernelsPass
+from lstm_lower.passes.targets.formulas import may_be_of_nothing, mean_by_count
+from lstm_lower.passes.targets.legalize import RowsPass, legalizing_passes
+from lstm_lower.passes.targets.target import Lack
 from lstm_lower.passes.widening import WideningPass
 from lstm_lower.runtime.kernels import lacking, only_processor
 from lstm_lower.runtime.session import Session
@@ -56,6 +57,9 @@ from lstm_lower.torch.trials import Trials
 from lstm_lower.torch.wrappers import eagerly
 
 OPSET = 18
+
+# What PyTorch means by operators for which ONNX leaves something open: the mean of nothing is NaN.
+_MEANT_OTHERWISE = (Lack(std.ReduceMean, "of what may be nothing", may_be_of_nothing, formula=mean_by_count),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +171,10 @@ def settled(traced: Traced, tracing: Callable[..., Traced]) -> tuple[Traced, Exp
             continue
         model = results_alone(exported.model)
         with _quiet():
-            comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, model)
+            runnable = copy_model(model)
+            for step in legalizing_passes():
+                step(runnable)
+            comparison = Comparison(traced.step, traced.program, traced.names, traced.tensors, runnable)
             _check_kernels(traced, comparison.refused, model)
             found = comparison.differing_axes()
             moved = comparison.changed_parameters()
@@ -295,11 +302,10 @@ def write(traced: Traced) -> Exported:
         read_wide(model)
         translate(model, recurrent.FORMULAS)
         WideningPass()(model)
-        MeansOfNothingPass()(model)
-        StockKernelsPass(std.DFT, std.STFT, std.Bernoulli)(model)
+        RowsPass(_MEANT_OTHERWISE)(model)
         # The exporter also writes operators that are newer than what it says.
         ConvertOpsetPass(at_least=max(OPSET, *(first_version(each) for each in all_nodes(model.graph))))(model)
-    model = with_inner_gradients(recurrent.runnable(model))
+    model = with_inner_gradients(model)
     states = changed(model, step.names.states)
     if branching := sorted(set(traced.read) & set(states)):
         raise UnsupportedOpError(

@@ -22,6 +22,7 @@ from lstm_lower.passes.base import Pass
 from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.gradient_preparation import preparing_passes
 from lstm_lower.passes.loops.rerolling import LoopRerolling
+from lstm_lower.passes.targets.legalize import legalizing_passes
 from lstm_lower.passes.training import evaluation
 from lstm_lower.passes.training.evaluation import EvaluationPass
 from lstm_lower.passes.training.layers import LayerStatePass
@@ -155,6 +156,7 @@ def from_torch(
         OwnGradientsTakenPass(),
         BuffersPass(module, exported.states if what == "train" else {}),
         OptimizerPass(module, optimizer, schedule_steps),
+        *legalizing_passes(),
     ]
     step = run_passes(_with_states(exported, keep=what == "train"), passes)
     if check:
@@ -236,9 +238,8 @@ def _record_evaluation(step: ir.Model, evaluated: Exported, loss: Loss | str, ch
     model = evaluated.model
     outputs = [str(value.name) for value in model.graph.outputs]
     try:
-        made = run_passes(
-            model, [*_preparing_passes(LoopRerolling(changing, tied)), ObjectivePass(loss, None, "forward")]
-        )
+        making = [*_preparing_passes(LoopRerolling(changing, tied)), ObjectivePass(loss, None, "forward")]
+        made = run_passes(model, [*making, *legalizing_passes()])
     except UnsupportedOpError:
         return
     evaluation.record(step, made, None if loss in outputs else outputs)

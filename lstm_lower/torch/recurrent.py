@@ -13,8 +13,6 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr, concat, detached, sigmoid, tanh
-from lstm_lower.passes.decompositions.decompose import DecomposePass
-from lstm_lower.passes.driver import run_passes
 from lstm_lower.passes.formulas.sizes import up_to
 from lstm_lower.torch import formulas
 from lstm_lower.torch.nodes import Formula, Traced
@@ -225,19 +223,6 @@ def steps(n: Traced) -> list[Expr | None]:
 def stop(n: Traced) -> list[Expr | None]:
     """The operand, marked as one through which no gradient goes."""
     return [detached(n.operand(0))]
-
-
-def runnable(model: ir.Model) -> ir.Model:
-    """Layers in other dtypes than float32, for which onnxruntime has no kernels, as formulas in a Scan."""
-    if not any(_lacks_kernel(node) for node in model.graph):
-        return model
-    return run_passes(model, [DecomposePass(_lacks_kernel)])
-
-
-def _lacks_kernel(node: ir.Node) -> bool:
-    if not any(op.matches(node) for op in _OPS.values()) or node.inputs[0] is None:
-        return False
-    return node.inputs[0].dtype not in (None, ir.DataType.FLOAT)
 
 
 FORMULAS: dict[str, Formula] = {

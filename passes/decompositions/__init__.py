@@ -5,6 +5,7 @@ from lstm_lower.passes.decompositions import (  # noqa: F401 (fills the registry
     deformable,
     fourier,
     images,
+    losses,
     normalization,
     recurrent,
     regions,

@@ -12,19 +12,17 @@ from lstm_lower.passes.formulas.fourier import transformed
 INT64 = ir.DataType.INT64
 
 
-def is_inexact(node: ir.Node, facts: std.Knowledge) -> bool:
-    """Whether a node is a transform in float32 of a length that may be no power of two, and that can be rewritten."""
-    framed = std.STFT.of(node, facts) if std.STFT.matches(node) else None
-    if framed is not None:
-        return _is_rough(_frame(framed, facts)) and facts.dtype(framed.signal) == ir.DataType.FLOAT
-    op = std.DFT.of(node, facts) if std.DFT.matches(node) else None
-    if op is None or op.axis is None:
+def is_inexact(op: std.Standard | None) -> bool:
+    """Whether it is a transform in float32 of a length that may be no power of two, and that can be rewritten."""
+    if isinstance(op, std.STFT):
+        return _is_rough(_frame(op, op.facts)) and op.facts.dtype(op.signal) == ir.DataType.FLOAT
+    if not isinstance(op, std.DFT) or op.axis is None:
         return False
-    shape = facts.shape(op.data)
-    if shape is None or facts.dtype(op.data) != ir.DataType.FLOAT or shape[-1] not in (1, 2):
+    shape = op.facts.shape(op.data)
+    if shape is None or op.facts.dtype(op.data) != ir.DataType.FLOAT or shape[-1] not in (1, 2):
         return False
-    given = node.metadata_props.get(std.LENGTH) == std.POWER_OF_TWO
-    return not given and _is_rough(shape[op.axis] if op.length is None else _number(op.length, facts))
+    given = op.node.metadata_props.get(std.LENGTH) == std.POWER_OF_TWO
+    return not given and _is_rough(shape[op.axis] if op.length is None else _number(op.length, op.facts))
 
 
 def _frame(op: std.STFT, facts: std.Knowledge) -> object:

@@ -32,7 +32,7 @@ def from_front(indices: Expr, *, but: Expr | None = None) -> Expr:
     """
     if indices.dtype.is_integer() and not indices.dtype.is_signed():
         return indices
-    if is_never_negative(indices):
+    if is_never_negative(indices.value, indices.builder.facts):
         return indices
     refused = indices < 0
     if but is not None:
@@ -55,10 +55,9 @@ def below(indices: Expr, size: Expr) -> Expr:
     return indices.builder.where(indices < size, indices, BEYOND)
 
 
-def is_never_negative(indices: Expr) -> bool:
+def is_never_negative(indices: ir.Value, facts: std.Knowledge) -> bool:
     """Whether it is certain that no element of a tensor of integers is below zero, or that the run fails before."""
-    facts = indices.builder.facts
-    waiting: list[ir.Value | None] = [indices.value]
+    waiting: list[ir.Value | None] = [indices]
     seen: set[ir.Value] = set()
     while waiting:
         current = waiting.pop()

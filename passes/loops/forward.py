@@ -7,12 +7,14 @@ loop.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Workspace
 from lstm_lower.graph.edit import detach
-from lstm_lower.graph.subgraphs import all_nodes, with_inner
+from lstm_lower.graph.subgraphs import all_nodes
 from lstm_lower.passes.base import Pass
 
 
@@ -29,62 +31,60 @@ class ForwardScansPass(Pass):
         space = self.context.space
         modified = False
         for container in [model.graph, *(function.graph for function in model.functions.values())]:
-            for graph in list(with_inner(container)):
-                for node in list(graph):
-                    scan = std.Scan.of(node, space.facts)
-                    modified |= scan is not None and _rewrite(graph, scan, space)
+            for node in [node for node in all_nodes(container) if std.Scan.matches(node)]:
+                scan = std.Scan.of(node, space.facts)
+                modified |= scan is not None and _rewrite(scan, space)
         return ir.passes.PassResult(model, modified=modified)
 
 
-class LeadingStepsPass(Pass):
-    """Rewrites Scans along another axis into ones along axis 0, whichever way they run and whatever they make.
-
-    onnxruntime's Scan (1.32, on CPUs) ends the process where it walks along another axis of an empty sequence; along
-    axis 0 it says that there are no steps. A sequence whose rank is not known stays as it is.
-    """
-
-    preserves = True
-
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Rewrites, at every nesting level."""
-        # Without any, nothing has to be known of the model.
-        found = [
-            node for node in all_nodes(model.graph) if std.Scan.matches(node) and "scan_input_axes" in node.attributes
-        ]
-        modified = False
-        for node in found:
-            scan, graph = std.Scan.of(node, self.context.space.facts), node.graph
-            modified |= (
-                scan is not None and graph is not None and _rewrite(graph, scan, self.context.space, walked=True)
-            )
-        return ir.passes.PassResult(model, modified)
+def walks_across(scan: std.Scan) -> bool:
+    """Whether a Scan walks along another axis than the first, of sequences whose ranks are known."""
+    return any(scan.input_axes) and _ranks_are_known(scan, _inputs(scan))
 
 
-def _rewrite(graph: ir.Graph, scan: std.Scan, space: Workspace, *, walked: bool = False) -> bool:
-    """Puts all of a Scan in plain form, or no more than the axes that are walked along."""
-    node, states = scan.node, scan.states
-    inputs = list(zip(node.inputs[states:], scan.input_axes, scan.input_directions, strict=True))
+def along_the_first_axis(scan: std.Scan, b: Builder) -> Sequence[ir.Value]:
+    """The same loop along axis 0, whichever way it runs and whatever it makes."""
+    moved = [_moved(b, value, axis, 0) if axis else value for value, axis, _ in _inputs(scan)]
+    return _again(scan, b, moved, scan_input_axes=None)
+
+
+_Sequences = Sequence[tuple[ir.Value, int, int]]
+
+
+def _inputs(scan: std.Scan) -> list[tuple[ir.Value, int, int]]:
+    """What is walked along, with its axis and its direction."""
+    values = [value for value in scan.node.inputs[scan.states :] if value is not None]
+    return list(zip(values, scan.input_axes, scan.input_directions, strict=True))
+
+
+def _ranks_are_known(scan: std.Scan, sequences: _Sequences) -> bool:
+    return not any(axis and scan.facts.rank(value) is None for value, axis, _ in sequences)
+
+
+def _again(scan: std.Scan, e: Builder, sequences: Sequence[ir.Value], **changed: None) -> Sequence[ir.Value]:
+    """Emits a Scan of other sequences, which takes over the body."""
+    made = e.again(scan.node, [*scan.node.inputs[: scan.states], *sequences], **changed)
+    scan.node.attributes.pop("body")
+    return made.outputs
+
+
+def _rewrite(scan: std.Scan, space: Workspace) -> bool:
+    """Puts a Scan in plain form, with sequences turned round outside of it."""
+    node, states, inputs = scan.node, scan.states, _inputs(scan)
     outputs = list(zip(node.outputs[states:], scan.output_axes, scan.output_directions, strict=True))
-    if walked:
-        inputs = [(value, axis, 0) for value, axis, _ in inputs]
-        outputs = [(value, 0, 0) for value, *_ in outputs]
     sequences = [*inputs, *outputs]
-    if not any(axis or reverse for _, axis, reverse in sequences):
+    if not any(axis or reverse for _, axis, reverse in sequences) or not _ranks_are_known(scan, sequences):
         return False
-    if any(axis and value is not None and space.facts.rank(value) is None for value, axis, _ in sequences):
-        return False
-    e = Builder(space, graph, before=node, scope=node.name or "forward")
-    turned = [_plain(e, value, axis, reverse) for value, axis, reverse in inputs if value is not None]
-    plain: dict[str, None] = {"scan_input_axes": None}
-    if not walked:
-        plain |= dict.fromkeys(("scan_input_directions", "scan_output_axes", "scan_output_directions"))
-    made = list(e.again(node, [*node.inputs[:states], *turned], **plain).outputs)
+    assert node.graph is not None
+    e = Builder(space, node.graph, before=node, scope=node.name or "forward")
+    plain = dict.fromkeys(
+        ("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"), None
+    )
+    made = _again(scan, e, [_plain(e, *each) for each in inputs], **plain)
     for old, new in zip(node.outputs[:states], made[:states], strict=True):
         e.replace(old, new)
     for (old, axis, reverse), new in zip(outputs, made[states:], strict=True):
         e.replace(old, _turned(e, new, axis, reverse))
-    # It belongs to the new node.
-    node.attributes.pop("body")
     detach(node)
     return True
 

@@ -51,26 +51,9 @@ def _mul(op: std.Mul, e: Builder) -> ir.Value | None:
 
 
 @simplifies(std.Div)
-def _div(op: std.Div, e: Builder) -> ir.Value | None:
+def _div(op: std.Div, _: Builder) -> ir.Value | None:
     a, b = op.inputs
-    if (inverse := _inverse(op, e)) is not None:
-        return inverse
     return fits(a, op) if op.facts.uniform(b) == 1.0 else None
-
-
-def _inverse(op: std.Div, e: Builder) -> ir.Value | None:
-    """1 / x, of which onnxruntime makes y / x where it is 1 / x * y: others are integers then, and axes get lost."""
-    (one, x), dtype = op.inputs, op.dtype()
-    axes, rank = op.rank(0), op.rank(1)
-    if op.facts.uniform(one) != 1.0 or op.facts.elements(one) != 1 or x is None or axes is None or rank is None:
-        return None
-    integers = dtype in _INTEGERS
-    if not integers and (axes <= rank or dtype is None or not dtype.is_floating_point()):
-        return None
-    wide = e.unsqueeze(x, *range(axes - rank)) if axes > rank else x
-    if not integers:
-        return e.op(std.Reciprocal, wide)
-    return e.op(std.Where, e.op(std.Equal, e.op(std.Abs, wide), one), wide, e.op(std.Sub, one, one))
 
 
 @simplifies(std.Neg)
@@ -126,51 +109,3 @@ def _reduce(op: std.Reduction, e: Builder) -> ir.Value | None:
     if op.dtype() == ir.DataType.INT64 and not isinstance(op, std.ReduceMax | std.ReduceMin):
         return None
     return op.data if op.keepdims else e.squeeze(op.data, *sorted(axes))
-
-
-@simplifies(std.MatMul)
-def _matmul(op: std.MatMul, e: Builder) -> ir.Value | None:
-    """A computed matrix times a vector is a product of matrices; halves are transposed behind the product.
-
-    onnxruntime fuses a Transpose into the product, from behind other nodes too, and reads the matrix wrongly where the
-    right operand is a vector. A transposed matrix is the vector times the matrix. Of halves times a constant matrix it
-    dies, and so it does where a Cast stands between a Transpose of other axes than the last two and the product. A
-    matrix times what is transposed so is computed in float32, as on CPUs anyway.
-    """
-    widened = [_cast_first(value, op, e) for value in op.inputs]
-    if tuple(widened) != op.inputs:
-        return e.op(std.MatMul, *widened)
-    # One operand may come from a function, of whose results nothing is known.
-    halves = ir.DataType.FLOAT16 in map(op.facts.dtype, op.inputs)
-    inner = op.facts.maker(op.a)
-    perm = inner.perm if isinstance(inner, std.Transpose) else None
-    if halves and inner is not None and perm and op.rank(1) == 2 and perm[-1] == len(perm) - 1:
-        return e.op(std.Transpose, e.op(std.MatMul, inner.inputs[0], op.b), perm=list(perm))
-    if halves and any(_moves_batch(op.facts.maker(value)) for value in op.inputs):
-        wide = (e.op(std.Cast, value, to=int(ir.DataType.FLOAT)) for value in op.inputs)
-        return e.op(std.Cast, e.op(std.MatMul, *wide), to=int(ir.DataType.FLOAT16))
-    if op.rank(1) != 1 or op.rank(0) == 1 or inner is None or isinstance(inner, std.Constant) or _counts(op):
-        return None
-    if perm is not None and len(perm) >= 2 and perm == (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2):
-        return e.op(std.MatMul, op.b, inner.inputs[0])
-    return e.squeeze(e.op(std.MatMul, op.a, e.unsqueeze(op.b, 1)), -1)
-
-
-def _counts(op: std.MatMul) -> bool:
-    """Whether a product is one of integers, which nothing is fused into."""
-    dtype = op.dtype()
-    return dtype is not None and dtype.is_integer()
-
-
-def _cast_first(value: ir.Value | None, op: std.MatMul, e: Builder) -> ir.Value | None:
-    """A cast transposition as the transposition of what is cast; other values as they are."""
-    cast, dtype = op.facts.maker(value), op.facts.dtype(value)
-    moved = op.facts.maker(cast.inputs[0]) if isinstance(cast, std.Cast | std.CastLike) else None
-    if dtype is None or not isinstance(moved, std.Transpose) or not _moves_batch(moved):
-        return value
-    return e.op(std.Transpose, e.op(std.Cast, moved.data, to=int(dtype)), perm=list(moved.perm or ()))
-
-
-def _moves_batch(op: std.Standard | None) -> bool:
-    """Whether a node transposes other axes than the last two."""
-    return isinstance(op, std.Transpose) and op.perm is not None and op.perm[:-2] != tuple(range(len(op.perm) - 2))

@@ -6,6 +6,7 @@ It tells neither its newest opset nor its kernels but by refusing a model, so th
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 
 import onnx
@@ -20,6 +21,18 @@ from lstm_lower.graph.subgraphs import subgraphs_of
 
 MIN_OPSET = std.OLDEST_VIEWED
 _FLOAT = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1])
+
+
+@functools.cache
+def is_version_between(since: str, until: str) -> bool:
+    """Whether the installed onnxruntime is of version `since` or newer, and older than `until`; empty for no bound."""
+    installed = _numbers(ort.__version__)
+    return (not since or _numbers(since) <= installed) and (not until or installed < _numbers(until))
+
+
+def _numbers(version: str) -> list[int]:
+    """What a version is compared by: of `1.32.0+cpu` [1, 32, 0]."""
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 
 @functools.cache

@@ -111,7 +111,7 @@ def dynamic_stitch(n: Node) -> dict[str, Expr]:
         flat.append(index.cast(INT64).reshape(-1))
         rows.append(flatten_rows(values, rank))
     index, values = concat(flat, 0), concat(rows, 0)
-    if not is_never_negative(index):
+    if not is_never_negative(index.value, index.builder.facts):
         # By the largest of all, which shows how many rows there are.
         index = within(from_front(index), largest(concat([b.ints(0), index], 0)) + 1)
     # The 0 in front stands for the row of zeros, and gives an empty set of indices a largest one.

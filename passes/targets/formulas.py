@@ -2,14 +2,169 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
+from lstm_lower.graph.values import Dim
+from lstm_lower.passes.formulas.indices import within
+from lstm_lower.passes.formulas.kernels import COMPUTE_DTYPES
+from lstm_lower.passes.formulas.rows import flatten_rows, reshape_to, row_numbers
 
 FLOAT, DOUBLE, INT64 = ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64
+
+
+def ordered_scatter(scatter: std.ScatterND, b: Builder) -> list[Expr]:
+    """Rows, numbered over the axes that `indices` speaks of, combined along one axis by ScatterElements."""
+    data, indices, updates = b.wrap(scatter.data), b.wrap(scatter.indices), b.wrap(scatter.updates)
+    assert data.shape is not None
+    assert indices.shape is not None
+    rank, depth = len(data.shape), indices.shape[-1]
+    assert isinstance(depth, int)
+    leading = len(indices.shape) - 1
+    table = flatten_rows(data, depth)
+    number = _row_numbers(data, indices, depth)
+    rows = flatten_rows(updates, leading) if leading else updates.unsqueeze(0)
+    tail = rank - depth
+    number = number.unsqueeze(*range(1, 1 + tail)) if tail else number
+    where = b.op(std.Expand, number, rows.sizes())
+    # onnxruntime combines no halves; float32 holds all of them and rounds once.
+    kind = data.dtype
+    wide = COMPUTE_DTYPES.get(kind, kind)
+    table, rows = table.cast(wide), rows.cast(wide)
+    total = b.op(std.ScatterElements, table, where, rows, axis=0, reduction=scatter.reduction).cast(kind)
+    result = reshape_to(total, data.sizes()) if depth > 1 else total
+    return [b.set_shape(result, data.shape)]
+
+
+def _row_numbers(data: Expr, indices: Expr, depth: int) -> Expr:
+    """The number of the row that each entry of `indices` names, as a vector; a negative place counts from the end.
+
+    A place beyond the end of an axis, which ScatterND refuses, would be in another row: it is looked up first.
+    """
+    indices = indices.cast(INT64)
+    if depth == 1:
+        return indices.reshape(-1)
+    places, sizes = [], [data.size(axis) for axis in range(depth)]
+    for axis, size in enumerate(sizes):
+        places.append(within(indices.take(axis, axis=-1).reshape(-1), size))
+    return row_numbers(places, sizes)
+
+
+def is_of_nothing(view: std.ReduceMean) -> bool:
+    """Whether there are surely no elements in what a mean of floats is of."""
+    return 0 in _reduced_sizes(view)
+
+
+def may_be_of_nothing(view: std.ReduceMean) -> bool:
+    """Whether there may be none."""
+    return not all(isinstance(size, int) and size for size in _reduced_sizes(view))
+
+
+def _reduced_sizes(view: std.ReduceMean) -> list[Dim]:
+    """The sizes of the axes that a mean of floats is taken over, as far as all is known."""
+    shape, axes, dtype = view.shape(), view.axes, view.dtype()
+    if shape is None or axes is None or dtype is None or not dtype.is_floating_point():
+        return []
+    return [shape[axis] for axis in axes]
+
+
+def mean_by_count(view: std.ReduceMean, b: Builder) -> list[Expr]:
+    """The sum over the number of elements: NaN where there are none."""
+    x, axes = b.wrap(view.data), view.axes
+    assert axes is not None
+    wide = x.cast(COMPUTE_DTYPES.get(x.dtype, x.dtype))
+    total = wide.sum(axes, keepdims=bool(view.keepdims))
+    count = functools.reduce(operator.mul, [x.size(axis) for axis in axes], b.ints(1))
+    return [(total / count.reshape().cast(wide.dtype)).cast(x.dtype)]
+
+
+def is_of_computed_matrix(view: std.MatMul) -> bool:
+    """Whether a product is one of a matrix of floats that a node makes and a vector."""
+    made = view.facts.maker(view.a)
+    dtype = view.dtype()
+    computed = made is not None and not isinstance(made, std.Constant) and view.rank(0) != 1
+    return computed and view.rank(1) == 1 and (dtype is None or not dtype.is_integer())
+
+
+def product_of_matrices(view: std.MatMul, b: Builder) -> list[Expr]:
+    """The product with a matrix of one column; of a transposed matrix, the vector times the matrix."""
+    made, x, vector = view.facts.maker(view.a), b.wrap(view.a), b.wrap(view.b)
+    perm = made.perm if isinstance(made, std.Transpose) else None
+    if isinstance(made, std.Transpose) and perm and perm == (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2):
+        return [vector @ b.wrap(made.data)]
+    return [(x @ vector.unsqueeze(1)).squeeze(-1)]
+
+
+def is_of_moved_halves(view: std.MatMul) -> bool:
+    """Whether a product is one of halves of which a Transpose moves other axes than the last two."""
+    # One operand may come from a function, of whose results nothing is known.
+    halves = ir.DataType.FLOAT16 in map(view.facts.dtype, view.inputs)
+    return halves and any(_moves_batch(view.facts.maker(value)) for value in view.inputs)
+
+
+def moved_after(view: std.MatMul, b: Builder) -> list[Expr]:
+    """The product transposed, where a matrix stands behind it; else in float32, as on CPUs anyway."""
+    moved = view.facts.maker(view.a)
+    perm = moved.perm if isinstance(moved, std.Transpose) else None
+    if isinstance(moved, std.Transpose) and perm and view.rank(1) == 2 and perm[-1] == len(perm) - 1:
+        return [(b.wrap(moved.data) @ b.wrap(view.b)).transpose(*perm)]
+    a, c = (b.wrap(value).cast(FLOAT) for value in (view.a, view.b))
+    return [(a @ c).cast(ir.DataType.FLOAT16)]
+
+
+def is_of_cast_transposes(view: std.MatMul) -> bool:
+    """Whether a Cast stands between a Transpose of other axes than the last two and a product."""
+    return any(_cast_after_move(value, view.facts) is not None for value in view.inputs)
+
+
+def cast_first(view: std.MatMul, b: Builder) -> list[Expr]:
+    """The product of what is cast, and then transposed."""
+    operands = []
+    for value in (view.a, view.b):
+        moved, dtype = _cast_after_move(value, view.facts), view.facts.dtype(value)
+        if moved is None or dtype is None:
+            operands.append(b.wrap(value))
+        else:
+            operands.append(b.wrap(moved.data).cast(dtype).transpose(*(moved.perm or ())))
+    return [operands[0] @ operands[1]]
+
+
+def _cast_after_move(value: ir.Value | None, facts: std.Knowledge) -> std.Transpose | None:
+    cast = facts.maker(value)
+    moved = facts.maker(cast.inputs[0]) if isinstance(cast, std.Cast | std.CastLike) else None
+    known = facts.dtype(value) is not None and isinstance(moved, std.Transpose) and _moves_batch(moved)
+    return moved if known and isinstance(moved, std.Transpose) else None
+
+
+def _moves_batch(op: std.Standard | None) -> bool:
+    """Whether a node transposes other axes than the last two."""
+    return isinstance(op, std.Transpose) and op.perm is not None and op.perm[:-2] != tuple(range(len(op.perm) - 2))
+
+
+def is_inverse(view: std.Div) -> bool:
+    """Whether it is one over integers, or over floats of fewer axes than the one has, of which a Mul is made."""
+    one = view.operand(0)
+    if not any(std.Mul.matches(node) for node, _ in view.output.uses()):
+        return False
+    dtype, axes, rank = view.dtype(), view.rank(0), view.rank(1)
+    if view.facts.uniform(one) != 1.0 or view.facts.elements(one) != 1 or axes is None or rank is None:
+        return False
+    return dtype is not None and (dtype.is_integer() or (dtype.is_floating_point() and axes > rank))
+
+
+def inverse(view: std.Div, b: Builder) -> list[Expr]:
+    """1 / x as a Reciprocal; of integers x where that is 1 or -1, and zero elsewhere."""
+    one, x = (b.wrap(value) for value in view.node.inputs if value is not None)
+    missing = (view.rank(0) or 0) - (view.rank(1) or 0)
+    wide = x.unsqueeze(*range(missing)) if missing > 0 else x
+    if x.dtype.is_floating_point():
+        return [b.op(std.Reciprocal, wide)]
+    return [b.where(wide.abs().equals(one), wide, one - one)]
 
 
 def in_float64(view: std.Unary, b: Builder) -> list[Expr]:

@@ -2,62 +2,151 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
+from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import captures
+from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.graph.subgraphs import all_nodes, with_inner
 from lstm_lower.passes.base import Pass
 from lstm_lower.passes.decompositions.decompose import DecomposePass
+from lstm_lower.passes.inline import InlineFunctionsPass
 from lstm_lower.passes.loops.closed_bodies import ClosedBodies
 from lstm_lower.passes.loops.views.loop import is_scan, scans_of
 from lstm_lower.passes.rewriting import Results
-from lstm_lower.passes.targets.table import Target
+from lstm_lower.passes.targets.cpu import CPU
+from lstm_lower.passes.targets.target import Lack, Target
 
 # Of a model that a target cannot run at all, not every node is worth naming.
 _NAMED = 8
 
 
-class DecomposeForTargetPass(DecomposePass):
-    """Writes operators that a target lacks in simpler ones, where a formula is known.
+def legalizing_passes(target: Target = CPU, *, silent: bool = False) -> list[Pass]:
+    """The end of every way through lstm-lower: what makes a model one that a target runs as it is meant.
+
+    Args:
+        target: the target.
+        silent: mend, and refuse, only what the target would compute otherwise without a word.
+    """
+    if target is CPU:
+        return [LegalizePass()]
+    closing: list[Pass] = [ClosedBodies()] if target.closed_bodies and not silent else []
+    return [LegalizePass(target, silent=silent), *closing, CheckTargetPass(target, silent=silent)]
+
+
+class RowsPass(DecomposePass):
+    """Writes nodes that rows of a table are about by the formulas of these rows, or of their operators.
+
+    Attributes:
+        rows: the rows; the first that a node is of counts.
+    """
+
+    def __init__(self, rows: Iterable[Lack]) -> None:
+        super().__init__(lambda node: self.row_of(node) is not None)
+        self.rows = tuple(rows)
+        self._by_type: dict[str, tuple[Lack, ...]] = {}
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrites, at every nesting level."""
+        if not any(self.row_of(node) for node in all_nodes(model.graph)):
+            return ir.passes.PassResult(model, modified=False)
+        return super().call(model)
+
+    def about(self, op_type: str) -> tuple[Lack, ...]:
+        """The rows about an operator."""
+        if op_type not in self._by_type:
+            kind = std.VIEWS.get(op_type)
+            self._by_type[op_type] = tuple(row for row in self.rows if kind is not None and issubclass(kind, row.op))
+        return self._by_type[op_type]
+
+    def row_of(self, node: ir.Node) -> Lack | None:
+        """The row that a node is of."""
+        rows = self.about(node.op_type)
+        view = self.context.space.facts.view(node) if rows else None
+        return None if view is None else next((row for row in rows if row.holds(view)), None)
+
+    def formula(self, node: ir.Node, builder: Builder) -> Results | None:
+        """The row's own formula before the operator's."""
+        row, view = self.row_of(node), builder.facts.view(node)
+        if row is None or view is None or row.formula is None:
+            return super().formula(node, builder)
+        return row.formula(view, builder)
+
+
+class LegalizePass(RowsPass):
+    """Writes what a target lacks in simpler operators.
+
+    What a target has no kernel for is onnxruntime's own: rows of `CPU` serve every target. Functions are inlined where
+    they may hold what has to be written, of which only their callers know enough.
+
+    Precondition: the model is well formed.
 
     Attributes:
         target: the target.
-        silent: only those that it computes otherwise without a word.
     """
 
-    def __init__(self, target: Target, *, silent: bool = False) -> None:
-        super().__init__(self._is_lacking)
-        self.target = target
-        self.silent = silent
+    one_walk = False
 
-    def _is_lacking(self, node: ir.Node) -> bool:
-        view = self.context.space.facts.view(node)
-        return view is not None and self.target.fault(view, silent=self.silent) is not None
+    def __init__(self, target: Target = CPU, *, silent: bool = False, slow: bool = False) -> None:
+        """Prepares.
+
+        Args:
+            target: the target.
+            silent: write only what the target would compute otherwise without a word.
+            slow: write what it takes long for, too.
+        """
+        self.target = target
+        own = target.rows(silent=silent and target is not CPU, slow=slow)
+        super().__init__([*own, *(CPU.rows() if target is not CPU else ())])
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrites.
+
+        Raises:
+            InvalidModelError: see `InlineFunctionsPass`, `DecomposePass`.
+            UnsupportedOpError: see `InlineFunctionsPass`.
+        """
+        inlined = self._is_suspected(model) and InlineFunctionsPass().share(self.context)(model).modified
+        return ir.passes.PassResult(model, super().call(model).modified or inlined)
+
+    def _is_suspected(self, model: ir.Model) -> bool:
+        """Whether there are functions that may hold what has to be written."""
+        if not model.functions or self.target is not CPU:
+            return bool(model.functions)
+        nodes = itertools.chain(all_nodes(model.graph), *map(all_nodes, model.functions.values()))
+        return any(
+            row.suspected is not None and row.suspected(node)
+            for node in nodes
+            if node.domain == ""
+            for row in self.about(node.op_type)
+        )
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
-        """The target's own formula before the one of all targets."""
-        view = builder.facts.view(node)
-        lack = None if view is None else self.target.lack(view, silent=self.silent)
-        if lack is None or lack.formula is None:
-            return super().formula(node, builder)
-        results = lack.formula(view, builder)
+        """The row's, unless it needs a type that the target does not have: what is refused is the model's own node."""
+        results = super().formula(node, builder)
         made = [output for emitted in builder.emitted for output in emitted.outputs]
-        if any(builder.facts.dtype(output) in self.target.without for output in made):
-            # Not without another type than the model has: what is refused is the model's own node.
+        if self.target.without and any(builder.facts.dtype(output) in self.target.without for output in made):
             builder.discard_unread()
             return None
         return results
 
+    def ensures(self, model: ir.Model) -> None:
+        """Nothing is left that onnxruntime's own kernels do not run.
 
-def legalizing_passes(target: Target) -> list[Pass]:
-    """What makes an optimised model one for a target, and refuses it where that is not certain."""
-    closing: list[Pass] = [ClosedBodies()] if target.closed_bodies else []
-    return [DecomposeForTargetPass(target), *closing, CheckTargetPass(target)]
+        Raises:
+            ir.passes.PostconditionError: something is.
+        """
+        facts, rows = Facts.of(model), [row for row in self.rows if row in CPU.lacks]
+        for node in all_nodes(model.graph):
+            view = facts.view(node)
+            if view is not None and any(row.holds(view) for row in rows):
+                raise ir.passes.PostconditionError(f"{node.op_type} '{node_label(node)}' is none that onnxruntime runs")
 
 
 class CheckTargetPass(Pass):

@@ -7,110 +7,15 @@ numbers at their edges: what they claim and compute otherwise, what they fail on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.passes.decompositions.arrays import PARTS
 from lstm_lower.passes.targets import formulas
-
-Views = tuple[type[std.Standard], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Lack:
-    """A form of an operator that a target does not run.
-
-    Attributes:
-        op: the operator, or a kind of operators.
-        what: of it, for a message.
-        where: whether a node is of that form; `None` where all are.
-        silent: whether the target computes it otherwise without a word, instead of leaving it to others or failing.
-        fails: whether it takes such a node, and fails in a run.
-        formula: what stands for it there, where that is another thing than for all that lack the operator.
-        suspected: whether a node in a function, of which attributes alone are known, may be of that form; `None` where
-            none is taken for one.
-    """
-
-    op: type[std.Standard]
-    what: str = ""
-    where: Callable[[Any], bool] | None = None
-    silent: bool = False
-    fails: bool = False
-    formula: Callable[[Any, Builder], Sequence[Expr | None]] | None = None
-    suspected: Callable[[ir.Node], bool] | None = None
-
-    def holds(self, view: std.Standard) -> bool:
-        """Whether a node is of that form."""
-        return isinstance(view, self.op) and (self.where is None or self.where(view))
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """A runtime.
-
-    Attributes:
-        name: what it is called.
-        runs: the operators that it runs; none for all but those that it lacks.
-        lacks: forms that it does not run, or computes otherwise without a word.
-        without: element types that it does not have.
-        leaves: element types that it leaves to the processor, which is fine inside.
-        narrowed: element types that it computes in fewer digits without a word, which is fine of scalars inside.
-        closed_bodies: whether a Scan's body may read nothing from outside.
-        nested_loops: whether it runs loops in loops.
-        fixed_sizes: whether every size has to be known beforehand.
-    """
-
-    name: str
-    runs: Views = ()
-    lacks: tuple[Lack, ...] = ()
-    without: frozenset[ir.DataType] = frozenset()
-    leaves: frozenset[ir.DataType] = frozenset()
-    narrowed: frozenset[ir.DataType] = frozenset()
-    closed_bodies: bool = False
-    nested_loops: bool = True
-    fixed_sizes: bool = False
-
-    def schedule(self, wanted: str) -> str:
-        """The schedule under which loops are lowered.
-
-        Raises:
-            InvalidInputError: the wanted one leaves loops that the target does not run.
-        """
-        loops = not any(issubclass(std.Scan, lack.op) for lack in self.lacks)
-        allowed = ["scan", "unroll"] if loops else ["unroll"]
-        if loops and self.nested_loops:
-            return wanted
-        if wanted not in ("auto", *allowed):
-            raise InvalidInputError(f"target '{self.name}' requires a schedule of {allowed}, got {wanted!r}")
-        return allowed[0] if wanted == "auto" else wanted
-
-    def fault(self, view: std.Standard, *, silent: bool = False) -> str | None:
-        """Why the target does not run a node, if so.
-
-        Args:
-            view: of the node.
-            silent: look only for what it computes otherwise without a word.
-        """
-        lack = self.lack(view, silent=silent)
-        if lack is not None:
-            return f"no {view.op_type}{f' {lack.what}' if lack.what else ''}"
-        if self.runs and not silent and not isinstance(view, self.runs):
-            return f"no {view.op_type}"
-        return None
-
-    def fails(self, view: std.Standard) -> bool:
-        """Whether the target takes a node and fails in a run."""
-        return any(lack.fails and lack.holds(view) for lack in self.lacks)
-
-    def lack(self, view: std.Standard, *, silent: bool = False) -> Lack | None:
-        """The form that the target lacks and a node is of; arguments are those of `fault`."""
-        return next((lack for lack in self.lacks if (lack.silent or not silent) and lack.holds(view)), None)
-
+from lstm_lower.passes.targets.cpu import CPU
+from lstm_lower.passes.targets.target import Lack, Target, Views
 
 _WIDE = frozenset({ir.DataType.DOUBLE})
 _SMALL_FLOATS = frozenset(
@@ -299,6 +204,7 @@ TARGETS = {
         # Nothing is known that they lack. Forms for onnxruntime's kernels on processors, which a model has where no
         # target is named, would only add kernels here.
         *(Target(name) for name in ("coreml", "cuda", "directml", "rocm", "tensorrt")),
+        CPU,
         _WEBGPU,
         # onnxruntime-web's build with WebGPU is without kernels for float64, on the processor, too.
         dataclasses.replace(
@@ -308,12 +214,14 @@ TARGETS = {
 }
 
 
-def target_of(name: str) -> Target:
-    """A target by name.
+def target_of(name: str | None) -> Target:
+    """A target by name; onnxruntime's own kernels where none is named.
 
     Raises:
         InvalidInputError: there is none of that name.
     """
+    if name is None:
+        return CPU
     if str(name) not in TARGETS:
         raise InvalidInputError(f"target requires one of {sorted(TARGETS)}, got {name!r}")
     return TARGETS[name]

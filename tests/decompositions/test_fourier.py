@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from lstm_lower.passes.driver import transform
-from lstm_lower.passes.targets.stock import StockKernelsPass
+from lstm_lower.passes.targets.legalize import LegalizePass
 
 
 def transformed(axis: int, parts: int, opset: int, length: int | None, **attributes: int) -> onnx.ModelProto:
@@ -34,7 +34,7 @@ def transformed(axis: int, parts: int, opset: int, length: int | None, **attribu
 def test_transforms_of_any_length(
     opset: int, length: int | None, axis: int, parts: int, attributes: dict[str, int]
 ) -> None:
-    model = transform(transformed(axis, parts, opset, length, **attributes), [StockKernelsPass()])
+    model = transform(transformed(axis, parts, opset, length, **attributes), [LegalizePass()])
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(0)
     for size in [length] if length else [1, 2, 7, 16, 1000]:
@@ -50,5 +50,5 @@ def test_transforms_of_any_length(
 
 
 def test_powers_of_two_stay() -> None:
-    model = transform(transformed(1, 1, 18, 16), [StockKernelsPass()])
+    model = transform(transformed(1, 1, 18, 16), [LegalizePass()])
     assert [node.op_type for node in model.graph.node] == ["DFT"]

@@ -10,15 +10,11 @@ import lstm_lower as ll
 from lstm_lower.passes.loops.bias_fusion import BiasFusion
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
-from lstm_lower.passes.loops.image_stacking import ImageStacking
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
-from lstm_lower.passes.loops.kernel_replacement import KernelReplacement
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
 from lstm_lower.passes.loops.projection_bias import ProjectionBias
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
-from lstm_lower.passes.loops.scalar_broadcasting import ScalarBroadcasting
-from lstm_lower.passes.loops.selection_to_product import SelectionToProduct
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 
@@ -61,18 +57,6 @@ TRIPS = """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] 
   last = Loop <body = b (int64 i, bool go, float[2] s) => (bool on, float[2] t) { on = Identity(go) t = Add(s, x) }>
     (trips, , x) }"""
 
-SCALAR = """
-<ir_version: 8, opset_import: ["" : 18]> f (float[64,64,1] x, float s) => (float[64,64,1] y) { y = Mul(x, s) }"""
-
-SMALL = """
-<ir_version: 8, opset_import: ["" : 18]> f (float[N,256,2,2] x, float[256,256,3,3] w) => (float[N,256,4,4] y)
-{ y = ConvTranspose(x, w) }"""
-
-CHOICE = """<ir_version: 8, opset_import: ["" : 18]> f (float[N,256] x, float[N,256] y) => (float[N,256] z)
-{ zero = Constant <value = float {0.0}> () c = Less(x, y) z = Where(c, x, zero) }"""
-
-SLOW = '<ir_version: 8, opset_import: ["" : 18]> f (float[N,256] x) => (float[N,256] y) { y = Softplus(x) }'
-
 BROKEN = {
     "invariant node": (InvariantHoisting, loop("t = Tanh(k) u = Add(s, t) y = Mul(u, x)"), "Tanh"),
     "equal nodes": (
@@ -95,10 +79,6 @@ BROKEN = {
     "sum over rows": (ReductionToProduct, SUM, "ReduceSum"),
     "sum beside a product": (BiasFusion, FUSED, "ReduceSum"),
     "vector beside a product": (ProjectionBias, PROJECTED, "Add"),
-    "small images": (ImageStacking, SMALL, "ConvTranspose"),
-    "slow kernel": (KernelReplacement, SLOW, "Softplus"),
-    "choice by a comparison": (SelectionToProduct, CHOICE, "Where"),
-    "scalar of too low a rank": (ScalarBroadcasting, SCALAR, "Mul"),
 }
 
 

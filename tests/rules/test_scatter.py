@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import lstm_lower as ll
-from lstm_lower.passes.targets.stock import StockKernelsPass
+from lstm_lower.passes.targets.legalize import LegalizePass
 
 Array = np.ndarray[Any, Any]
 COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -65,7 +65,7 @@ def expected(table: Array, indices: Array, updates: Array, reduction: str) -> Ar
 
 def rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
     work = ir.from_proto(model)
-    assert StockKernelsPass()(work).modified
+    assert LegalizePass()(work).modified
     result = ir.to_proto(work)
     onnx.checker.check_model(result, full_check=True)
     return result
@@ -94,7 +94,7 @@ def test_dtypes(dtype: Any) -> None:
 def test_others_stay(reduction: str, rank: bool) -> None:
     """Those that replace, and those of open ranks."""
     work = ir.from_proto(model_of(*operands("rows", np.float32, negative=False), reduction, rank=rank))
-    assert not StockKernelsPass()(work).modified
+    assert not LegalizePass()(work).modified
     assert [node.op_type for node in work.graph] == ["ScatterND"]
 
 

@@ -16,14 +16,14 @@ from lstm_lower.passes.gradients.grown_sequences import GrownSequencesPass
 from lstm_lower.passes.gradients.ranks import DemandedRanksPass
 from lstm_lower.passes.gradients.sequences import StaticSequencesPass
 from lstm_lower.passes.inline import InlineFunctionsPass
-from lstm_lower.passes.loops.forward import ForwardScansPass, LeadingStepsPass
+from lstm_lower.passes.loops.forward import ForwardScansPass
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.opset.versions import ConvertOpsetPass
 from lstm_lower.passes.pipeline import OptimizePass
 from lstm_lower.passes.shapes import InferShapesPass
-from lstm_lower.passes.targets.stock import StockKernelsPass
+from lstm_lower.passes.targets.legalize import LegalizePass
 from lstm_lower.passes.tidy import (
     NameOutputsPass,
     RemoveUnreadWeightsPass,
@@ -61,7 +61,7 @@ def keeping_passes() -> dict[str, Pass]:
         GrownSequencesPass(),
         InferShapesPass(),
         InlineFunctionsPass(),
-        LeadingStepsPass(),
+        LegalizePass(),
         LiftWeightsPass(),
         LoopRerolling(),
         LowerCompositesPass(),
@@ -71,7 +71,6 @@ def keeping_passes() -> dict[str, Pass]:
         SortPass(),
         StatedDefaultsPass(),
         StaticSequencesPass(),
-        StockKernelsPass(),
         UniqueNamesPass(),
         VerifyPass(),
     ]

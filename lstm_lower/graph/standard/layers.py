@@ -19,10 +19,17 @@ class RotaryEmbedding(Standard):
     sines = Operand(2, "sines of a rotary embedding")
 
 
-class SoftmaxCrossEntropyLoss(Standard): ...
+class ClassLoss(Standard, abstract=True):
+    """A loss of scores and of class numbers, which are 0 .. C-1 or the one that is ignored."""
+
+    labels = Operand(1)
+    ignored: Attribute[int | None] = Attribute("ignore_index", None)
 
 
-class NegativeLogLikelihoodLoss(Standard): ...
+class SoftmaxCrossEntropyLoss(ClassLoss): ...
+
+
+class NegativeLogLikelihoodLoss(ClassLoss): ...
 
 
 _SCALES, _ZERO_POINTS = "scales of quantized numbers", "zero points of quantized numbers"

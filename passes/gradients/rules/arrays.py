@@ -116,7 +116,7 @@ def _gather(op: std.Gather, b: Builder, dys: Cotangents) -> Gradients:
     size = x.size(axis)
     numbers = wide(b.operand(op, 1))
     numbers = numbers if places == 1 else numbers.reshape(-1)
-    if not is_never_negative(numbers):
+    if not is_never_negative(numbers.value, b.facts):
         numbers = b.where(numbers < 0, numbers + size, numbers)
     total = add_rows(widened(rows), numbers, size).cast(x.dtype)
     back = sorted(range(rank), key=[axis, *(i for i in range(rank) if i != axis)].__getitem__)

@@ -153,7 +153,7 @@ def test_loops_in_loops_are_taken_apart() -> None:
 
 
 def test_bad_options() -> None:
-    with pytest.raises(InvalidInputError, match=r"target requires one of \['coreml', 'cuda', .+ got 'abacus'"):
+    with pytest.raises(InvalidInputError, match=r"target requires one of \['coreml', 'cpu', .+ got 'abacus'"):
         ll.lower(TRAIN, target="abacus")
     with pytest.raises(InvalidInputError, match=r"names of open sizes of inputs, \['batch'\], got 'T'"):
         ll.lower(TRAIN, sizes={"T": 3})
