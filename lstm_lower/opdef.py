@@ -104,6 +104,7 @@ class OpDef:
         family: the module that the definition stands in: `block`, `cudnn`, ...
         static_sizes: dimension symbols whose sizes the lowering must know before the run.
         static_operands: operands whose values it must know.
+        ordinary: whether other converters know the op, so that it stands in no ONNX file that they write.
         stock: whether onnxruntime itself has a kernel for it on every machine.
     """
 
@@ -117,6 +118,7 @@ class OpDef:
     family: ClassVar[str] = ""
     static_sizes: ClassVar[tuple[str, ...]] = ()
     static_operands: ClassVar[tuple[str, ...]] = ()
+    ordinary: ClassVar[bool] = False
     stock: ClassVar[bool] = False
 
     class Types:
@@ -138,6 +140,7 @@ class OpDef:
             return
         cls.op_type = cls.__name__
         cls.family = cls.__module__.rpartition(".")[2]
+        cls.ordinary = cls.__module__.startswith("lstm_lower.ops.ordinary.")
         cls.domain = key_of(cls)[0]
         if cls.domain in ONNX_DOMAINS:
             raise errors.InvalidInputError(f"{cls.op_type} requires a domain of its own, got ONNX's '{cls.domain}'")

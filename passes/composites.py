@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import onnx_ir as ir
 
@@ -39,13 +39,15 @@ class LowerCompositesPass(Pass):
     Attributes:
         standard_rnn: whether forward ops whose training outputs are unused may become the standard LSTM, GRU and RNN
             operators.
+        chosen: the ops that are lowered; all that have a rule when `None`.
     """
 
     preserves = True
 
-    def __init__(self, *, standard_rnn: bool = True) -> None:
+    def __init__(self, *, standard_rnn: bool = True, chosen: Callable[[type[opdef.OpDef]], bool] | None = None) -> None:
         super().__init__()
         self.standard_rnn = standard_rnn
+        self.chosen = chosen
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Lowers.
@@ -56,7 +58,7 @@ class LowerCompositesPass(Pass):
         """
         # More follows from what a rule emits than from what is declared of its node.
         self.context.space.facts.look_again()
-        lowering = _Lowering(model, self.context.space, standard_rnn=self.standard_rnn)
+        lowering = _Lowering(model, self.context.space, self.chosen, standard_rnn=self.standard_rnn)
         modified = False
         for container, opset in _graphs(model):
             lowering.version = dataclasses.replace(self.context.space, opset=opset)
@@ -67,13 +69,15 @@ class LowerCompositesPass(Pass):
         return ir.passes.PassResult(model, modified=modified)
 
     def ensures(self, model: ir.Model) -> None:
-        """No composite node is left, at any nesting level.
+        """None of the chosen nodes is left, at any nesting level.
 
         Raises:
             ir.passes.PostconditionError: one is.
         """
         for container, _ in _graphs(model):
-            for node, _ in composite_nodes(container):
+            for node, definition in composite_nodes(container):
+                if self.chosen is not None and not self.chosen(definition):
+                    continue
                 raise ir.passes.PostconditionError(f"{node.op_type} '{node_label(node)}' requires lowering, got none")
 
 
@@ -126,7 +130,15 @@ class _Lowering(Rewriting):
         reasons: why nodes could not be lowered.
     """
 
-    def __init__(self, model: ir.Model, space: Workspace, *, standard_rnn: bool) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        space: Workspace,
+        chosen: Callable[[type[opdef.OpDef]], bool] | None,
+        *,
+        standard_rnn: bool,
+    ) -> None:
+        self.chosen = chosen
         self.standard_rnn = standard_rnn
         self.version = space
         self.main = model.graph
@@ -142,7 +154,9 @@ class _Lowering(Rewriting):
     def where(self, node: ir.Node) -> bool:
         """Whether a node is a composite one."""
         definition = opdef.definition(node.domain, node.op_type)
-        return definition is not None and definition in RULES
+        if definition is None or definition not in RULES:
+            return False
+        return self.chosen is None or self.chosen(definition)
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
         """What a node's rule emits, in its outputs' dtypes."""

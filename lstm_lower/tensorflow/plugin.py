@@ -6,7 +6,6 @@ from typing import Any
 
 from lstm_lower import opdef
 from lstm_lower.extras import needed_by
-from lstm_lower.ops import ordinary
 
 DOMAIN = opdef.DOMAIN
 
@@ -15,10 +14,10 @@ def custom_ops() -> dict[str, str]:
     """Op -> domain, for the ops defined in TensorFlow's name that tf2onnx does not convert well.
 
     It has no handler for most of them, and for the others one that loses an output, refuses valid operands, or computes
-    in another dtype. Those of `ops/ordinary` are its own to convert.
+    in another dtype. Ordinary ones are its own to convert.
     """
     ours = (op for op in opdef.REGISTRY.values() if op.domain == DOMAIN)
-    return {op.op_type: DOMAIN for op in ours if not op.__module__.startswith(f"{ordinary.__name__}.")}
+    return {op.op_type: DOMAIN for op in ours if not op.ordinary}
 
 
 def tf2onnx_ops() -> dict[str, Any]:

@@ -172,7 +172,7 @@ def all_witnesses() -> Mapping[tuple[str, str], list[tuple[str, Witness]]]:
         _, case = entry
         parts = [part for value in case.operands.values() for part in (value if isinstance(value, list) else [value])]
         empty = not all(part.size for part in parts)
-        return empty, not case.recorded, "float32" not in case.what, not case.relative
+        return empty, not case.taken, "float32" not in case.what, not case.relative
 
     best = sorted(all_cases(), key=rank)
     for family, case in best:

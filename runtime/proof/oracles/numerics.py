@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Values = npt.NDArray[Any]
 
 
 def float64(value: npt.ArrayLike) -> Array:
     """Returns the value as a float64 array."""
     return np.asarray(value, dtype=np.float64)
+
+
+def wide(value: npt.ArrayLike) -> Values:
+    """Floating-point numbers in float64, complex ones in complex128; integers and truth values as they are."""
+    array = np.asarray(value)
+    if array.dtype.kind in "biu":
+        return array
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def ints(value: npt.ArrayLike) -> list[int]:
+    """The entries of an integer operand."""
+    return [int(entry) for entry in np.ravel(value)]
 
 
 def sigmoid(x: Array) -> Array:

@@ -11,8 +11,7 @@ import onnx
 import onnx.reference
 
 from lstm_lower.ops import ort_attention, ort_fused
-from lstm_lower.runtime.proof.oracles.numerics import sigmoid
-from lstm_lower.runtime.proof.oracles.ordinary.tables import Values, ints
+from lstm_lower.runtime.proof.oracles.numerics import Values, ints, sigmoid
 from lstm_lower.runtime.proof.oracles.ort_ops import register_all
 from lstm_lower.runtime.proof.oracles.recurrent_operators import LSTM
 

@@ -18,8 +18,7 @@ import onnx.reference
 from lstm_lower.graph import standard as std
 from lstm_lower.opdef import OpDef
 from lstm_lower.ops import ort_arrays, ort_elementwise, ort_layers, ort_updates
-from lstm_lower.runtime.proof.oracles.numerics import sigmoid
-from lstm_lower.runtime.proof.oracles.ordinary.tables import Values, ints, wide
+from lstm_lower.runtime.proof.oracles.numerics import Values, ints, sigmoid, wide
 from lstm_lower.runtime.proof.oracles.registry import oracle
 
 # From operands, floating ones in float64, and attributes by name to the outputs in order.

@@ -84,13 +84,13 @@ def _bits() -> Iterator[Case]:
 def _several() -> Iterator[Case]:
     for op in ("AddN", "AccumulateNV2"):
         # TensorFlow's graphs rewrite the second into the first: it has no kernel.
-        recorded = op == "AddN"
+        taken = op == "AddN"
         for shape, dtype in grid([(), (0, 2), (3, 4)], (*FLOATS, "int32", "int64", "uint8")):
-            shapes = {} if recorded else {"shape": list(shape)}
+            shapes = {} if taken else {"shape": list(shape)}
             for count in (1, 2, 5):
                 parts = [draw(shape, dtype, op, number) for number in range(count)]
-                if dtype in FLOATS or recorded:
-                    yield Case(op, text(shape, dtype, count), {"inputs": parts}, shapes, recorded=recorded)
+                if dtype in FLOATS or taken:
+                    yield Case(op, text(shape, dtype, count), {"inputs": parts}, shapes, taken=taken)
     yield Case("AddN", "unranked", {"inputs": [draw((2, 3), "float32", 1), draw((2, 3), "float32", 2)]}, unranked=True)
     for dtype in (*FLOATS, "int32", "int64", "uint8"):
         kind = numpy_dtype(dtype)

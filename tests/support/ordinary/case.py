@@ -38,7 +38,10 @@ class Case:
         since: the lowest opset at which the op is lowered while these come at run time; below, it is refused.
         relative: whether each element must be right by its own magnitude, and not only by that of the largest.
         unranked: whether the op is lowered even if not a single rank is known.
-        recorded: whether TensorFlow's CPU kernels take the call; else the oracle alone says what is right.
+        taken: whether TensorFlow's CPU kernels take the call; else what is recorded is another call's that computes the
+            same.
+        expected: what is right, where TensorFlow's kernels are wrong in all dtypes or have nothing like it.
+        oracle: whether an oracle says what is right, and nothing is recorded.
     """
 
     op: str
@@ -50,7 +53,14 @@ class Case:
     since: int = 13
     relative: bool = False
     unranked: bool = False
-    recorded: bool = True
+    taken: bool = True
+    expected: Results | None = field(default=None, hash=False)
+    oracle: bool = False
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what is right lies in a file."""
+        return not self.oracle and self.expected is None
 
     @property
     def id(self) -> str:

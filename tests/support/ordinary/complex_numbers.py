@@ -59,10 +59,10 @@ def _transforms() -> Iterator[Case]:
             steering: dict[str, Any] = {"steering": ("fft_length",), "since": 17}
             # TensorFlow fills up in front of its op.
             filled = lengths is not more
-            yield Case(f"RFFT{suffix}", what, {"input": x.real, "fft_length": length}, to, recorded=filled, **steering)
+            yield Case(f"RFFT{suffix}", what, {"input": x.real, "fft_length": length}, to, taken=filled, **steering)
             half = numbers((*shape[:-1], lengths[-1] // 2 + 1), dtype)
             filled |= count == 1
-            yield Case(f"IRFFT{suffix}", what, {"input": half, "fft_length": length}, back, recorded=filled, **steering)
+            yield Case(f"IRFFT{suffix}", what, {"input": half, "fft_length": length}, back, taken=filled, **steering)
     # A table, the runtime's own transform and a convolution.
     for size in (1, 2, 100, 1024, 1500, 2048):
         x, length = numbers((1, size), "complex64"), np.array([size], np.int32)

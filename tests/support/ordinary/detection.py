@@ -74,8 +74,8 @@ def _cutting() -> Iterator[Case]:
                 kinds = {"float16": DType.FLOAT16, "float32": DType.FLOAT}
                 more = {**attributes, "T": kinds[dtype].value}
                 # TensorFlow adds halves up in halves.
-                recorded = dtype != "float16"
-                yield Case("CropAndResizeGradImage", what, {**operands}, more, (), ("image_size",), recorded=recorded)
+                taken = dtype != "float16"
+                yield Case("CropAndResizeGradImage", what, {**operands}, more, (), ("image_size",), taken=taken)
         yield Case("CropAndResizeGradBoxes", text(shape, size, dtype), {"grads": grads, "image": image, **places})
     none = {"boxes": corners[:0], "box_ind": owners[:0], "crop_size": np.array([2, 3], np.int32)}
     yield Case("CropAndResize", "none", {"image": draw((2, 4, 5, 3), "float32"), **none}, steering=("crop_size",))

@@ -103,10 +103,10 @@ def _colours() -> Iterator[Case]:
             yield Case(op, text(shape, dtype), {"images": _shades(shape, dtype)})
     for dtype, number in product(("float16", "float32"), (-0.4, 0.0, 0.3, 1.0)):
         images, factor = _shades((2, 3, 4), dtype), np.array(number, np.float32)
-        what, recorded = text(dtype, number), dtype == "float32"
+        what, taken = text(dtype, number), dtype == "float32"
         for op, name in (
             ("AdjustHue", "delta"),
             ("AdjustSaturation", "scale"),
             ("AdjustContrastv2", "contrast_factor"),
         ):
-            yield Case(op, what, {"images": images, name: factor + (name == "scale")}, recorded=recorded)
+            yield Case(op, what, {"images": images, name: factor + (name == "scale")}, taken=taken)

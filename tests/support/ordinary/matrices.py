@@ -19,13 +19,13 @@ BANDS = [(-1, 1), (0, 1), (-1, 0), (-1, 2)]
 def cases() -> Iterator[Case]:
     for shape, dtype in grid([(3,), (2, 0), (0, 2), (2, 3)], EVERYTHING):
         for op in ("MatrixDiag", "BatchMatrixDiag"):
-            yield Case(op, text(shape, dtype), {"diagonal": draw(shape, dtype)}, recorded=op == "MatrixDiag")
+            yield Case(op, text(shape, dtype), {"diagonal": draw(shape, dtype)}, taken=op == "MatrixDiag")
     for shape, dtype in grid([(3, 3), (2, 0), (4, 2), (2, 3, 4)], EVERYTHING):
         diagonal = draw((*shape[:-2], min(shape[-2:])), dtype, "diagonal")
         for op in ("", "Batch"):
-            yield Case(f"{op}MatrixDiagPart", text(shape, dtype), {"input": draw(shape, dtype)}, recorded=not op)
+            yield Case(f"{op}MatrixDiagPart", text(shape, dtype), {"input": draw(shape, dtype)}, taken=not op)
             operands = {"input": draw(shape, dtype), "diagonal": diagonal}
-            yield Case(f"{op}MatrixSetDiag", text(shape, dtype), {**operands}, recorded=not op)
+            yield Case(f"{op}MatrixSetDiag", text(shape, dtype), {**operands}, taken=not op)
     yield from _bands()
     for ((shape, lower, upper), dtype), index in product(
         grid([((3, 3), 0, 0), ((2, 4), -1, 0), ((4, 2), 1, -1), ((0, 3), 0, 1), ((2, 3, 3), 1, 0)], EVERYTHING), INDEX
@@ -38,7 +38,7 @@ def cases() -> Iterator[Case]:
         what, steering = text(shape, lower, upper, dtype, index), ("num_lower", "num_upper")
         yield Case("MatrixBandPart", what, {**operands}, steering=steering)
         if index == "int64":
-            yield Case("BatchMatrixBandPart", what, {**operands}, steering=steering, recorded=False)
+            yield Case("BatchMatrixBandPart", what, {**operands}, steering=steering, taken=False)
     for shape, dtype in grid([(3,), (0, 3), (2, 3)], NUMBERS):
         yield Case("Cross", text(shape, dtype), {"a": draw(shape, dtype), "b": draw(shape, dtype, "b")})
 

@@ -71,10 +71,10 @@ def _dequantized() -> Iterator[Case]:
 def _versions(what: str, operands: dict[str, Any], attributes: dict[str, Any]) -> Iterator[Case]:
     whole, given = attributes.get("axis", -1) == -1, attributes["range_given"]
     # TensorFlow's kernels take ends of each channel in one version alone.
-    recorded = whole or not given
+    taken = whole or not given
     for version, mode in (("V2", "HALF_UP"), ("V4", "HALF_TO_EVEN")):
         named = {**attributes, "round_mode": mode}
-        yield Case(f"QuantizeAndDequantize{version}", what, operands, named, unranked=whole, recorded=recorded)
+        yield Case(f"QuantizeAndDequantize{version}", what, operands, named, unranked=whole, taken=taken)
     bits = {"num_bits": np.int32(attributes.get("num_bits", 8))}
     rest = {name: value for name, value in attributes.items() if name != "num_bits"}
     yield Case("QuantizeAndDequantizeV3", what, {**operands, **bits}, rest, ("num_bits",), unranked=whole)

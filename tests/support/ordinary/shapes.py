@@ -69,10 +69,12 @@ def _reshapes() -> Iterator[Case]:
         steering = () if axes else ("input",)
         yield Case("Squeeze", what, {**operands}, {"axis": axes}, steering=steering, unranked=unranked)
     operands = {"input": draw((1, 3, 1), "float32")}
-    yield Case("Squeeze", "in-graphs", {**operands}, {"squeeze_dims": [2]}, recorded=False)
+    yield Case(
+        "Squeeze", "in-graphs", {**operands}, {"squeeze_dims": [2]}, expected={"output": operands["input"][:, :, 0]}
+    )
     for dtype in EVERYTHING:
         yield Case("EnsureShape", dtype, {"input": draw((2, 3), dtype)}, {"shape": [-1, 3]}, unranked=True)
-        yield Case("PlaceholderWithDefault", dtype, {"input": draw((2, 3), dtype)}, {"shape": [2, -1]}, recorded=False)
+        yield Case("PlaceholderWithDefault", dtype, {"input": draw((2, 3), dtype)}, {"shape": [2, -1]}, taken=False)
 
 
 def _fillings() -> Iterator[Case]:
@@ -103,6 +105,6 @@ def _ranges() -> Iterator[Case]:
         if dtype != "uint8":
             kind = numpy_dtype(dtype)
             operands = {name: np.array(bound).astype(kind) for name, bound in zip(names, bounds, strict=True)}
-            yield Case("Range", text(bounds, dtype), {**operands}, steering=names, recorded=dtype not in few)
+            yield Case("Range", text(bounds, dtype), {**operands}, steering=names, taken=dtype not in few)
     operands = {name: np.array(b, np.float32) for name, b in zip(names, (0.1, 1, 0.3), strict=True)}
     yield Case("Range", "fractions", {**operands}, steering=names)

@@ -20,6 +20,22 @@ def _places(shape: tuple[int, ...], *, ordered: bool = True) -> Array:
     return found if ordered else rng.permutation(found)
 
 
+def _added_back(given: dict[str, Array], sums: Array) -> dict[str, Array]:
+    """The gradients of both arrays' elements: that of the sum at their place, zero where the sum has none."""
+    dy = given["backprop_val_grad"]
+    at = {tuple(place): value for place, value in zip(sums.tolist(), dy, strict=False)}
+
+    def of(places: Array) -> Array:
+        return np.array([at.get(tuple(place), 0) for place in places.tolist()], dy.dtype)
+
+    return {f"{side}_val_grad": of(given[f"{side}_indices"]) for side in "ab"}
+
+
+def _softmax_of_a_row(values: Array) -> dict[str, Array]:
+    powers = np.exp(values.astype(np.float64))
+    return {"output": powers / powers.sum()}
+
+
 def cases() -> Iterator[Case]:
     for shape, dtype in grid(SHAPES, ("int32", "int64", "float64")):
         sizes, places, jumbled = np.array(shape, np.int64), _places(shape), _places(shape, ordered=False)
@@ -49,7 +65,9 @@ def cases() -> Iterator[Case]:
                 ends = {**pair, "thresh": np.array(least, dtype)}
                 yield Case("SparseAdd", text(what, name, least), ends, steering=("a_shape", "b_shape"))
             back = {"backprop_val_grad": pair["b_values"], "a_indices": mine, "b_indices": other[:3]}
-            yield Case("SparseAddGrad", text(what, name), {**back, "sum_indices": theirs}, recorded=False)
+            yield Case(
+                "SparseAddGrad", text(what, name), {**back, "sum_indices": theirs}, expected=_added_back(back, theirs)
+            )
             union = np.unique(np.concatenate([mine, theirs]), axis=0)
             back = {"backprop_val_grad": draw((len(union),), dtype, "sum"), "a_indices": mine, "b_indices": theirs}
             yield Case("SparseAddGrad", text(what, name, "all"), {**back, "sum_indices": union})
@@ -70,7 +88,13 @@ def cases() -> Iterator[Case]:
                     yield Case(op, text(what, axes, kept), {**operands}, {"keep_dims": kept}, *known)
         operands = {"sp_indices": places, "sp_values": values, "sp_shape": sizes}
         if dtype.startswith("float"):
-            yield Case("SparseSoftmax", what, {**operands}, steering=("sp_shape",), recorded=len(shape) > 1)
+            yield Case(
+                "SparseSoftmax",
+                what,
+                {**operands},
+                steering=("sp_shape",),
+                expected=_softmax_of_a_row(values) if len(shape) == 1 else None,
+            )
         for op in ("Add", "Mul", "Div"):
             for dense in {shape, shape[-1:], (1, *shape[1:])}:
                 other = draw(dense, dtype, op)

@@ -17,9 +17,9 @@ BELOW_0 = [-30.3, -7.2, -1.4, -0.1]
 def _grid(op: str, names: tuple[str, str], dtype: str, first: list[float]) -> Iterator[Case]:
     # In float32 TensorFlow's kernel is far off below 0.
     exact = dtype == "float64"
-    for places, what, recorded in ((PLACES, "any", True), (BELOW_0, "below-0", exact)):
+    for places, what, taken in ((PLACES, "any", True), (BELOW_0, "below-0", exact)):
         operands = dict(zip(names, (part.astype(dtype) for part in np.meshgrid(first, places)), strict=True))
-        yield Case(op, text(what, dtype), operands, relative=exact, recorded=recorded)
+        yield Case(op, text(what, dtype), operands, relative=exact, taken=taken)
 
 
 def _polygamma() -> Iterator[Case]:
@@ -27,10 +27,10 @@ def _polygamma() -> Iterator[Case]:
         # Large orders take the kernel out of float32's range.
         orders = [0.0, 1, 2, 3, 5, 10, 12] if dtype == "float64" else [0.0, 1, 2, 3]
         for order in orders:
-            for places, what, recorded in ((PLACES, "known", True), (BELOW_0, "known-below-0", dtype == "float64")):
+            for places, what, taken in ((PLACES, "known", True), (BELOW_0, "known-below-0", dtype == "float64")):
                 operands = {"a": np.array(order, dtype), "x": np.array(places, dtype)}
-                kept = recorded or order == 0
-                yield Case("Polygamma", text(what, order, dtype), operands, constants=("a",), recorded=kept)
+                kept = taken or order == 0
+                yield Case("Polygamma", text(what, order, dtype), operands, constants=("a",), taken=kept)
         yield from _grid("Polygamma", ("a", "x"), dtype, [*orders, 1.5, -1])
     for first, second in SHAPES:
         a, x = np.full(first, 1, np.float32), np.abs(draw(second, "float32", "polygamma")) + np.float32(0.1)

@@ -68,18 +68,18 @@ def _convolutions(
         attributes["dilations"] = _vector(dilations, data_format)
     what = text(image, window, data_format, dtype, groups, dilations)
     # TensorFlow's CPU kernels take channels that stand last, and no groups of volumes.
-    recorded = data_format.endswith("C")
+    taken = data_format.endswith("C")
     x = _image(draw((2, *image, 4), dtype), data_format)
     operands = {"input": x, "filter": draw((*window[0], 4 // groups, 6), dtype, "filter")}
     # How many groups there are follows from the channels.
     constants = ("input",) if groups > 1 else ()
     op = "Conv3D" if len(image) == 3 else "Conv2D"
-    yield Case(op, what, {**operands}, attributes, constants, ("filter",), recorded=recorded)
+    yield Case(op, what, {**operands}, attributes, constants, ("filter",), taken=taken)
     if len(image) == 2 and groups == 1:
         operands = {"input": x, "filter": draw((*window[0], 4, 2), dtype, "depthwise")}
         # Neither does that of depthwise convolutions take different steps.
-        kept = recorded and len(set(window[1])) == 1
-        yield Case("DepthwiseConv2dNative", what, {**operands}, attributes, steering=("filter",), recorded=kept)
+        kept = taken and len(set(window[1])) == 1
+        yield Case("DepthwiseConv2dNative", what, {**operands}, attributes, steering=("filter",), taken=kept)
 
 
 def _poolings(
@@ -87,7 +87,7 @@ def _poolings(
 ) -> Iterator[Case]:
     attributes = _attributes(window, data_format)
     ksize = {"ksize": _vector(window[0], data_format)}
-    what, recorded = text(image, window, data_format, dtype), data_format.endswith("C")
+    what, taken = text(image, window, data_format, dtype), data_format.endswith("C")
     x = _image(draw((2, *image, 3), dtype), data_format)
     volume = "3D" * (len(image) == 3)
     if data_format == "NHWC" and attributes["padding"] != "EXPLICIT":
@@ -95,17 +95,17 @@ def _poolings(
         for more in ({}, {"include_batch_in_index": True}, {"Targmax": int(DTYPES["int32"])}):
             yield Case("MaxPoolWithArgmax", f"{what}-{text(*more)}", {"input": tied}, {**attributes, **ksize, **more})
     if not (volume and dtype == "float64"):
-        yield Case(f"MaxPool{volume}", what, {"input": x}, attributes | ksize, recorded=recorded)
+        yield Case(f"MaxPool{volume}", what, {"input": x}, attributes | ksize, taken=taken)
     if attributes["padding"] == "EXPLICIT":
         return
     if dtype != "float64":
         name = "input" if volume else "value"
-        yield Case(f"AvgPool{volume}", what, {name: x}, attributes | ksize, recorded=recorded)
+        yield Case(f"AvgPool{volume}", what, {name: x}, attributes | ksize, taken=taken)
     if not volume:
         operands = {"input": x, "ksize": np.array(ksize["ksize"], np.int32)}
         operands["strides"] = np.array(attributes.pop("strides"), np.int32)
         constants = ("ksize", "strides")
-        yield Case("MaxPoolV2", what, {**operands}, attributes, constants, recorded=recorded)
+        yield Case("MaxPoolV2", what, {**operands}, attributes, constants, taken=taken)
 
 
 def cases() -> Iterator[Case]:

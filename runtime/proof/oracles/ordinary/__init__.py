@@ -1,1 +1,0 @@
-"""Float64 oracles of TensorFlow's ordinary ops."""
