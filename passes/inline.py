@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 import onnx_ir as ir
 
 from lstm_lower import budget
-from lstm_lower.errors import InvalidModelError, UnsupportedOpError
+from lstm_lower.errors import InvalidModelError, LstmLowerError, UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.copies import Copier
+from lstm_lower.graph.copies import Copier, copy_model
 from lstm_lower.graph.form import form_of, node_label
 from lstm_lower.graph.names import Names
 from lstm_lower.graph.structure import function_label, verify_calls
-from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
+from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of, with_inner
 from lstm_lower.graph.verify import verify
 from lstm_lower.passes.base import Pass
 
@@ -57,6 +57,36 @@ class InlineFunctionsPass(Pass):
         """
         if model.functions:
             raise ir.passes.PostconditionError(f"no functions are required, got {len(model.functions)}")
+
+
+# A function that is called as often in one graph may be the step of a loop.
+LEAST_CALLS = 4
+
+
+class InlineLoopsPass(Pass):
+    """Inlines functions where one of them holds a loop, or is called like the steps of one: loops are optimised there.
+
+    Precondition: the model is well formed.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Inlines all functions or none; a model that cannot be written without them keeps them."""
+        if not model.functions or not _has_loops(model):
+            return ir.passes.PassResult(model, modified=False)
+        try:
+            InlineFunctionsPass()(copy_model(model))
+        except LstmLowerError:
+            return ir.passes.PassResult(model, modified=False)
+        return InlineFunctionsPass().share(self.context)(model)
+
+
+def _has_loops(model: ir.Model) -> bool:
+    roots = [model.graph, *(function.graph for function in model.functions.values())]
+    inner = (node for function in model.functions.values() for node in all_nodes(function))
+    if any(std.Scan.matches(node) or std.Loop.matches(node) for node in inner):
+        return True
+    calls = (_calls(graph, model.functions) for root in roots for graph in with_inner(root))
+    return any(max(counts.values(), default=0) >= LEAST_CALLS for counts in calls)
 
 
 def _check_size(model: ir.Model) -> None:

@@ -18,6 +18,7 @@ from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Context, Pass
 from lstm_lower.passes.driver import transform
+from lstm_lower.passes.inline import InlineLoopsPass
 from lstm_lower.passes.loops.accumulator_joining import AccumulatorJoining
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
 from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
@@ -45,6 +46,7 @@ from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
+from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
 from lstm_lower.passes.loops.transposed_bodies import TransposedBodies
@@ -116,6 +118,10 @@ class OptimizePass(Pass):
         context.trace = self.trace
         # Formulas are optimised as all else is.
         modified = LegalizePass(self.target).share(context)(model).modified
+        self._flat = False
+        # What others wrote as its steps is a loop like any other, but where no loop is wanted.
+        if self.kind != "unroll":
+            modified |= self._run(model, LoopRerolling(faster=True).share(context), 1)
         self._flat = not any(subgraphs_of(node) for node in model.graph)
         cleaning: list[LoopPass] = [
             AlgebraicSimplification(context),
@@ -214,14 +220,14 @@ class OptimizePass(Pass):
                 break
         return modified
 
-    def _run(self, model: ir.Model, step: LoopPass | LegalizePass, number: int) -> bool:
+    def _run(self, model: ir.Model, step: Pass, number: int) -> bool:
         if self.context.settled.get(type(step)) == self.context.changes:
             return False
         before = dump(model) if self.trace.dump else None
         step.verify_each = self.verify_each
         if not step(model).modified:
             return False
-        if self._flat and step.one_walk:
+        if self._flat and isinstance(step, LoopPass) and step.one_walk:
             self._settle(step)
         self.trace.changed(step.name, number, before, dump(model) if self.trace.dump else None)
         if self.trace.watch is not None:
@@ -291,6 +297,7 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
         SortPass(),
         VerifyPass(),
         ConvertOpsetPass(),
+        InlineLoopsPass(),
         NameOutputsPass(),
         UniqueNamesPass(),
         StatedDefaultsPass(),

@@ -5,13 +5,17 @@ loop, and the gradient is one loop and not T copies of a step.
 
 Precondition: four or more steps that are proven to be equal (`views/rows`): the same operators, attributes, weights and
 constants, on the results of the step before and on elements of sequences or other values from outside; results of the
-same shape in all steps; and steps that are worth a loop.
+same shape in all steps; and steps that are worth a loop. Where the loop shall be faster than its steps, these must
+hold a product of elements of a sequence, which leaves the loop: an LSTM of 400 small steps took 18.8 ms, its loop 2.6,
+one of 4 steps as long as before. Steps on nothing but the state of the one before gain nothing: a Newton iteration of
+four steps on 32 numbers took 8 us, its loop 11.
 
 Postcondition: these steps are one Scan; results that were joined are its sequences.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
 import onnx_ir as ir
@@ -37,15 +41,20 @@ class LoopRerolling(Pass):
     Attributes:
         weights: names of initializers that shall be learnt: what steps make of them is no constant.
         tied: tells values of a graph that no step hands on to another.
+        faster: whether only such steps are rolled as take less time as a loop.
     """
 
     preserves = True
 
     def __init__(
-        self, weights: Collection[str] = (), tied: Callable[[ir.Graph], Collection[ir.Value]] = lambda _: ()
+        self,
+        weights: Collection[str] = (),
+        tied: Callable[[ir.Graph], Collection[ir.Value]] = lambda _: (),
+        *,
+        faster: bool = False,
     ) -> None:
         super().__init__()
-        self.weights, self.tied = frozenset(weights), tied
+        self.weights, self.tied, self.faster = frozenset(weights), tied, faster
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rolls."""
@@ -57,12 +66,16 @@ class LoopRerolling(Pass):
 
     def _roll_one(self, graph: ir.Graph) -> bool:
         """Rolls the steps of one loop, if there is one."""
+        if self.faster and not _has_equal_products(graph):
+            return False
         space = self.context.space
         code = Code(graph, self.weights, self.tied(graph))
         for seeds in _candidates(code):
             both = [Rows(code, space.facts, seeds, begin=begin) for begin in (True, False)]
             loops = [_Rolling(graph, rows, space) for rows in both if rows.is_loop]
             fit = [rolling for rolling in loops if rolling.is_typed and rolling.pays]
+            if self.faster:
+                fit = [rolling for rolling in fit if rolling.multiplies_elements]
             if fit:
                 # The first of equals: its steps end where states are handed on.
                 rolling = max(fit, key=lambda rolling: len(rolling.rows.rows))
@@ -71,6 +84,17 @@ class LoopRerolling(Pass):
                 graph.sort()
                 return True
         return False
+
+
+def _has_equal_products(graph: ir.Graph) -> bool:
+    """Whether as many products as a loop has steps read one value, as those of all steps do a weight."""
+    read = collections.Counter(
+        source
+        for node in graph
+        if std.Product.matches(node)
+        for source in {_untransposed(value) for value in node.inputs if value is not None}
+    )
+    return max(read.values(), default=0) >= LEAST_STEPS
 
 
 def _candidates(code: Code) -> Iterator[list[ir.Node]]:
@@ -96,11 +120,17 @@ def _candidates(code: Code) -> Iterator[list[ir.Node]]:
                         yield seeds
 
 
+def _untransposed(value: ir.Value) -> ir.Value:
+    """A value, or the one that it is transposed of."""
+    node = value.producer()
+    source = node.inputs[0] if node is not None and std.Transpose.matches(node) else None
+    return value if source is None else source
+
+
 def _from_outside(value: ir.Value) -> ir.Value | None:
     """A value that no node makes, or the one that it is transposed of; `None` for others."""
-    node = value.producer()
-    source = node.inputs[0] if node is not None and std.Transpose.matches(node) else value
-    return source if source is not None and source.producer() is None else None
+    source = _untransposed(value)
+    return source if source.producer() is None else None
 
 
 def _chains(code: Code, group: Sequence[ir.Node]) -> list[list[ir.Node]]:
@@ -186,6 +216,19 @@ class _Rolling:
     def pays(self) -> bool:
         """Whether a step is more than what a loop costs: a sum of a few values does not become a Scan over them."""
         return len(self.order) > 1 + 2 * sum(isinstance(role, Stacked) for role in self.sequences)
+
+    @property
+    def multiplies_elements(self) -> bool:
+        """Whether a step multiplies matrices that depend on the elements of its sequences, and not on its states."""
+        free: dict[int, bool] = {}
+        for row in self.order:
+            roles = self.rows.roles[row]
+            made = [free[role.row] for role in roles if isinstance(role, Same)]
+            depends = any(made) or any(isinstance(role, Element | Stacked) for role in roles)
+            free[row] = depends and all(made) and not any(isinstance(role, Carried) for role in roles)
+            if free[row] and std.Product.matches(self.rows.rows[row][0]):
+                return True
+        return False
 
     def run(self) -> None:
         """Rolls."""

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import parser
 
+import lstm_lower as ll
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.edit import remove_unread
 from lstm_lower.graph.verify import verify
@@ -219,6 +220,61 @@ def test_what_stays(form: Form) -> None:
 @pytest.mark.parametrize(("tied", "loops"), [("a", 1), ("c", 1), ("h", 0)])
 def test_what_is_tied_is_not_handed_on(tied: str, loops: int) -> None:
     assert len(scans(rolled(Form(cell).model(), tied))) == loops
+
+
+UNROLLED = Form(cell, after="last = Identity (h6)", outputs="float[2,3] last")
+IN_FUNCTION = """<ir_version: 9, opset_import: ["": 18, "mine": 1]>
+g (float[6,2,3] x, float[3,3] u, float[2,3] h0) => (float[2,3] last) { last = mine.walk (x, u, h0) }
+<domain: "mine", opset_import: ["": 18]> walk (x, u, h0) => (last) {
+  last = Scan <num_scan_inputs = 1, body = step (h, e) => (n) { p = MatMul (e, u) s = Add (p, h) n = Tanh (s) }> (h0, x)
+}"""
+CALLED = """<ir_version: 9, opset_import: ["": 18, "mine": 1]>
+g (float[4,2,3] x, float[3,3] w, float[3,3] u, float[2,3] h0) => (float[2,3] last) {
+  e0, e1, e2, e3 = Split <axis = 0, num_outputs = 4> (x)
+  h1 = mine.cell (e0, h0, w, u)
+  h2 = mine.cell (e1, h1, w, u)
+  h3 = mine.cell (e2, h2, w, u)
+  last = mine.cell (e3, h3, w, u)
+}
+<domain: "mine", opset_import: ["": 18]> cell (e, h, w, u) => (n) {
+  axis = Constant <value = int64[1] {0}> ()
+  x = Squeeze (e, axis)
+  a = MatMul (x, u)
+  b = MatMul (h, w)
+  s = Add (a, b)
+  n = Tanh (s)
+}"""
+# Each step reads nothing but the one before: a loop would take longer.
+ITERATION = Form(
+    lambda t: f"q{t} = Div (h0, h{t}) s{t} = Add (q{t}, h{t}) p{t} = MatMul (s{t}, u) h{t + 1} = Tanh (p{t})",
+    after="last = Identity (h6)",
+    outputs="float[2,3] last",
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "schedule", "loops", "products"),
+    [
+        (UNROLLED.model(), "auto", 1, 1),
+        (UNROLLED.model(), "unroll", 0, 12),
+        (ITERATION.model(), "auto", 0, 6),
+        (parser.parse_model(IN_FUNCTION), "auto", 1, 1),
+        (parser.parse_model(CALLED), "auto", 1, 1),
+    ],
+    ids=["steps", "no loops wanted", "no sequence", "in a function", "calls"],
+)
+def test_optimize_rolls_what_gets_faster(model: onnx.ModelProto, schedule: str, loops: int, products: int) -> None:
+    """Products of elements of a sequence leave the loop, so that one of all steps is left outside."""
+    optimized = ll.optimize(model, schedule, verify_each=True)
+    kinds = [node.op_type for node in optimized.graph.node]
+    assert (kinds.count("Scan"), kinds.count("MatMul") + kinds.count("Gemm")) == (loops, products)
+    assert not optimized.functions
+    rng = np.random.default_rng(0)
+    feeds = {
+        value.name: rng.uniform(0.5, 1, [dim.dim_value for dim in value.type.tensor_type.shape.dim]).astype(np.float32)
+        for value in model.graph.input
+    }
+    assert_same(run(model, feeds, optimised=False), run(optimized, feeds, optimised=False))
 
 
 def test_golden(golden: Golden) -> None:
