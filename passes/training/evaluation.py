@@ -189,7 +189,7 @@ class EvaluationPass(Pass):
             modified |= step.share(self.context)(model).modified
         if before is None:
             return ir.passes.PassResult(model, modified=modified)
-        moved = {pair.output for pair in moved_by(before)}
+        moved = {pair.output for pair in training_state.read(before).pairs}
         outputs = [str(value.name) for value in before.graph.outputs if value.name not in moved]
         InferenceFormPass()(before)
         ObjectivePass(self._loss, None, "forward")(before)
