@@ -6,6 +6,7 @@ import collections
 import os
 import typing
 from collections.abc import Sequence
+from pathlib import Path
 
 import onnx
 import onnx_ir as ir
@@ -17,7 +18,8 @@ from lstm_lower.graph.bindings import composite_nodes
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.base import Context, Pass
-from lstm_lower.passes.driver import transform
+from lstm_lower.passes.catalog import chosen
+from lstm_lower.passes.driver import run_passes, transform
 from lstm_lower.passes.inline import InlineLoopsPass
 from lstm_lower.passes.loops.accumulator_joining import AccumulatorJoining
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
@@ -61,6 +63,8 @@ from lstm_lower.passes.targets.legalize import LegalizePass, legalizing_passes
 from lstm_lower.passes.targets.target import Target
 from lstm_lower.passes.tidy import NameOutputsPass, SortPass, StatedDefaultsPass, UniqueNamesPass, VerifyPass
 from lstm_lower.passes.trace import Trace
+from lstm_lower.records.files import check_place
+from lstm_lower.records.model_files import has_external_data, save
 
 __all__ = ["OptimizePass", "Trace", "optimize", "optimizing_passes", "parse_schedule"]
 
@@ -243,11 +247,16 @@ class OptimizePass(Pass):
             settled.update({kind: changes for kind, count in settled.items() if count == changes - 1})
 
 
+Passes = Sequence[str | ir.passes.PassBase]
+
+
 @typing.overload
 def optimize(
     model: str | os.PathLike[str] | onnx.ModelProto,
     schedule: str = "auto",
     *,
+    passes: Passes | None = None,
+    out: None = None,
     trace: Trace | None = None,
     verify_each: bool = False,
 ) -> onnx.ModelProto: ...
@@ -255,45 +264,92 @@ def optimize(
 
 @typing.overload
 def optimize(
-    model: ir.Model, schedule: str = "auto", *, trace: Trace | None = None, verify_each: bool = False
+    model: ir.Model,
+    schedule: str = "auto",
+    *,
+    passes: Passes | None = None,
+    out: None = None,
+    trace: Trace | None = None,
+    verify_each: bool = False,
 ) -> ir.Model: ...
+
+
+@typing.overload
+def optimize(
+    model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
+    schedule: str = "auto",
+    *,
+    passes: Passes | None = None,
+    out: str | os.PathLike[str],
+    trace: Trace | None = None,
+    verify_each: bool = False,
+) -> Path: ...
 
 
 def optimize(
     model: str | os.PathLike[str] | onnx.ModelProto | ir.Model,
     schedule: str = "auto",
     *,
+    passes: Passes | None = None,
+    out: str | os.PathLike[str] | None = None,
     trace: Trace | None = None,
     verify_each: bool = False,
-) -> onnx.ModelProto | ir.Model:
-    """Runs the loop optimiser on any ONNX model; Loops with a known number of steps become Scans first.
+) -> onnx.ModelProto | ir.Model | Path:
+    """Runs the loop optimiser, or passes of one's own choice, on any ONNX model.
 
-    Sums and products are regrouped, so results agree up to rounding.
+    The loop optimiser makes Scans of Loops with a known number of steps, and of equal steps in a row, first. Sums and
+    products are regrouped, so results agree up to rounding.
 
     Args:
         model: a path, a protobuf or an onnx_ir model. It is not changed.
         schedule: how loops run: `auto`, `scan`, `unroll` or `chunk:K`.
+        passes: names of passes (docs/passes.md lists them) or passes of `onnx_ir`'s form that work in place, in the
+            order in which each runs once; `None` for the loop optimiser.
+        out: a file for the result, which is written whole or not at all. Weights that lie in external data are copied
+            from file to file, to `<name>.<hash>.data`, and never held in memory.
         trace: collects what every pass did, and why candidates were left alone.
         verify_each: verify the graph, and what each pass promises, after every pass.
 
     Returns:
-        A protobuf for a path or a protobuf, an onnx_ir model for an onnx_ir model. Opset 13 or newer.
+        The path of the result where it is written. Otherwise a protobuf for a path or a protobuf, an onnx_ir model for
+        an onnx_ir model. Opset 13 or newer.
 
     Raises:
         InvalidModelError: the model is malformed.
-        InvalidInputError: the schedule is not one of the allowed values.
+        InvalidInputError: the schedule or a pass is not one of the allowed values.
+        OSError: the result cannot be written.
     """
-    steps = optimizing_passes(schedule, trace=trace, verify_each=verify_each)
-    return transform(model, steps)
+    steps = optimizing_passes(schedule, passes=passes, trace=trace, verify_each=verify_each)
+    if out is None:
+        return transform(model, steps)
+    path = Path(out)
+    check_place(path)
+    optimized = run_passes(model, steps)
+    save(optimized, path, external_data=has_external_data(optimized) or None)
+    return path
 
 
-def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, verify_each: bool = False) -> list[Pass]:
+def optimizing_passes(
+    schedule: str = "auto", *, passes: Passes | None = None, trace: Trace | None = None, verify_each: bool = False
+) -> list[Pass]:
     """The passes that `optimize` runs, for a pipeline of one's own.
 
     Raises:
-        InvalidInputError: the schedule is not one of the allowed values.
+        InvalidInputError: the schedule or a pass is not one of the allowed values.
     """
-    steps: list[Pass] = [
+    # It may be among the passes of a user's choice, too.
+    optimiser = OptimizePass(schedule, trace=trace)
+    own = optimiser if passes is None else chosen(passes, {optimiser.name: lambda: optimiser}, trace)
+    steps = [*preparing_steps(), own, *legalizing_passes()]
+    # What is sorted is not known to be well formed yet.
+    for step in steps[1:]:
+        step.verify_each = verify_each
+    return steps
+
+
+def preparing_steps() -> list[Pass]:
+    """The passes that bring a model into the form that passes on loops require."""
+    return [
         SortPass(),
         VerifyPass(),
         ConvertOpsetPass(),
@@ -302,10 +358,4 @@ def optimizing_passes(schedule: str = "auto", *, trace: Trace | None = None, ver
         UniqueNamesPass(),
         StatedDefaultsPass(),
         InferShapesPass(),
-        OptimizePass(schedule, trace=trace),
-        *legalizing_passes(),
     ]
-    # What is sorted is not known to be well formed yet.
-    for step in steps[1:]:
-        step.verify_each = verify_each
-    return steps

@@ -30,9 +30,23 @@ def optimize(
         Path | None,
         typer.Option("--dump-passes", metavar="DIR", help="Folder for the graph's text before and after every pass."),
     ] = None,
+    passes: Annotated[
+        str | None,
+        typer.Option(
+            "--passes",
+            metavar="NAME,...",
+            help="Passes in your order, in place of the loop optimiser.",
+            show_default=False,
+        ),
+    ] = None,
     external_data: Annotated[
-        bool, typer.Option("--external-data", help="Keep weights in a file of their own, <output>.<hash>.data.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--external-data/--no-external-data",
+            help="Keep weights in a file of their own, <output>.<hash>.data [default: if MODEL's are in one].",
+            show_default=False,
+        ),
+    ] = None,
     verify_each: Annotated[bool, typer.Option("--verify-each", help="Verify the graph after every pass.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print what was left unchanged, and why.")] = False,
     state: StateFormOption = None,
@@ -49,7 +63,7 @@ def optimize(
         from lstm_lower.passes.pipeline import optimize as run_optimizer
         from lstm_lower.passes.summary import summarize
         from lstm_lower.passes.trace import Trace
-        from lstm_lower.records.model_files import load, save
+        from lstm_lower.records.model_files import has_external_data, load, save
         from lstm_lower.runtime.loadable import check_loadable
 
         check_place(target)
@@ -57,7 +71,8 @@ def optimize(
         source = load(model)
         check_place(target)  # now that it is known what else the model consists of
         trace = Trace(dump=dump_passes is not None)
-        optimized = run_optimizer(source, schedule, trace=trace, verify_each=verify_each)
+        chosen = None if passes is None else [name.strip() for name in passes.split(",") if name.strip()]
+        optimized = run_optimizer(source, schedule, passes=chosen, trace=trace, verify_each=verify_each)
         seconds = time.perf_counter() - start
         if dump_passes is not None:
             _write_dumps(dump_passes, trace)
@@ -66,7 +81,8 @@ def optimize(
             # onnxruntime does not know them: the file would be of no use.
             raise UnsupportedOpError("\n".join(trace.notes))
         settle_state(optimized, state)
-        save(optimized, target, external_data=external_data or None, check=check_loadable)
+        external = has_external_data(optimized) or None if external_data is None else external_data
+        save(optimized, target, external_data=external, check=check_loadable)
         if as_json:
             console.print_json(
                 {

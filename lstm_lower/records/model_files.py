@@ -283,6 +283,12 @@ def weight_bytes(model: ir.Model) -> int:
     return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
 
 
+def has_external_data(model: ir.Model) -> bool:
+    """Whether a weight lies in a file of its own."""
+    held = (value.const_value for graph in all_graphs(model) for value in graph.initializers.values())
+    return any(isinstance(tensor, ir.ExternalTensor) for tensor in held)
+
+
 def save(
     model: onnx.ModelProto | ir.Model,
     path: str | os.PathLike[str],

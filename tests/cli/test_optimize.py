@@ -77,3 +77,31 @@ def test_optimize_says_that_lowering_comes_first(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "error: 1 BlockLSTM: recurrent ops have loops only after lowering; run lower first" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["composite.onnx"]
+
+
+def test_optimize_runs_passes_of_ones_own_choice(tmp_path: Path) -> None:
+    source, target = tmp_path / "loop.onnx", tmp_path / "out.onnx"
+    onnx.save(onnx.parser.parse_model(LOOP), source)
+    command = ["optimize", str(source), "-o", str(target), "--json", "--passes"]
+    result = CliRunner().invoke(app, [*command, "code-sinking, loop-invariant-code-motion"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["passes"] == ["code-sinking", "loop-invariant-code-motion"]
+    target.unlink()
+    result = CliRunner().invoke(app, [*command, "code-sinkin"])
+    assert result.exit_code == 1
+    assert "did you mean 'code-sinking'?" in result.output
+    assert not target.exists()
+
+
+def test_optimize_keeps_weights_where_they_are_external(tmp_path: Path) -> None:
+    source, target = tmp_path / "loop.onnx", tmp_path / "made" / "out.onnx"
+    target.parent.mkdir()
+    model = onnx.parser.parse_model(LOOP)
+    weight = onnx.numpy_helper.from_array(np.ones((16, 16), np.float32), "big")
+    model.graph.initializer.append(weight)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("big", onnx.TensorProto.FLOAT, [16, 16]))
+    onnx.save(model, source, save_as_external_data=True, location="weights", size_threshold=0)
+    for options, files in (([], 2), (["--no-external-data"], 1)):
+        result = CliRunner().invoke(app, ["optimize", str(source), "-o", str(target), *options])
+        assert result.exit_code == 0, result.output
+        assert len(list(target.parent.iterdir())) == files

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lstm_lower import op_reference, raw_ops_source
+from lstm_lower.passes import pass_reference
 from lstm_lower.passes.gradients import op_table as gradient_table
 from lstm_lower.tensorflow import op_table
 
@@ -22,6 +23,11 @@ ROOT = Path(__file__).parents[2]
             "docs/gradients.md",
             lambda: gradient_table.page((ROOT / "docs/gradients.md").read_text(encoding="utf-8")),
             "python -m lstm_lower.passes.gradients.op_table docs/gradients.md",
+        ),
+        (
+            "docs/passes.md",
+            lambda: pass_reference.page((ROOT / "docs/passes.md").read_text(encoding="utf-8")),
+            "python -m lstm_lower.passes.pass_reference docs/passes.md",
         ),
     ],
 )
