@@ -15,9 +15,9 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.values import Entry
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.counters import Counter, counters_of, hoist_sizes
+from lstm_lower.passes.loops.views.counters import hoist_sizes
 from lstm_lower.passes.loops.views.linear_code import scalar
-from lstm_lower.passes.loops.views.loop import Loop
+from lstm_lower.passes.loops.views.loop import Loop, State
 from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop
 
 
@@ -30,10 +30,9 @@ class InductionVariables(OnLoops, LoopPass):
         modified = hoist_sizes(loop)
         if loop.node.graph is None:
             return modified
-        counters, _ = counters_of(loop)
-        steps: ir.Value | None = None
-        for counter in counters:
-            state = counter.state
+        evolution, steps = loop.evolution(), None
+        counters = [(state, step) for state in loop.states if (step := evolution.growth(state.parameter)) is not None]
+        for state, step in counters:
             read = bool(state.final.uses()) or state.final.is_graph_output()
             if read and not loop.view.is_counted:
                 self.refuse(state.final, "it is read behind a loop whose number of steps is not known beforehand")
@@ -41,9 +40,9 @@ class InductionVariables(OnLoops, LoopPass):
             if read and steps is None:
                 steps = _steps(loop)
             if read and steps is not None:
-                replace(state.final, _counted(loop.before("counter"), counter, steps), loop.space)
-            number = _counted(loop.inside(next(iter(loop.body), None), "counter"), counter, loop.iteration)
-            loop.substitute(state.parameter, number)
+                replace(state.final, _counted(loop.before("counter"), state, step, steps), loop.space)
+            e = loop.inside(next(iter(loop.body), None), "counter")
+            loop.substitute(state.parameter, _counted(e, state, step, loop.iteration))
             loop.drop_state(state)
             modified = True
         if modified:
@@ -62,16 +61,16 @@ def _steps(loop: WhileLoop) -> ir.Value:
     return steps if never_less or loop.view.never_empty else e.op(std.Max, steps, e.constant(0))
 
 
-def _counted(e: Builder, counter: Counter, number: ir.Value) -> ir.Value:
+def _counted(e: Builder, counter: State, step: int, number: ir.Value) -> ir.Value:
     """What a counter holds before a step, or behind all steps."""
-    first, parameter = counter.state.initial, counter.state.parameter
+    first, parameter = counter.initial, counter.parameter
     # Of the value before the loop less may be known.
     dtype, shape = e.facts.dtype(parameter), e.facts.shape(parameter)
     assert dtype is not None
     assert shape is not None
     value = number if dtype == ir.DataType.INT64 else e.op(std.Cast, number, to=int(dtype))
-    if counter.step != 1:
-        value = e.op(std.Mul, value, e.constant(counter.step, dtype))
+    if step != 1:
+        value = e.op(std.Mul, value, e.constant(step, dtype))
     if shape:
         value = e.op(std.Reshape, value, e.ints(*[1] * len(shape)))
     zero = e.facts.constant(first)

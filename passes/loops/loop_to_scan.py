@@ -27,10 +27,10 @@ from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.graph.values import Dim
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 from lstm_lower.passes.loops.views.carried_shapes import staying, tell_shapes, values_of
-from lstm_lower.passes.loops.views.linear import Counting, Linear, Term, least
 from lstm_lower.passes.loops.views.linear_code import scalar
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput
 from lstm_lower.passes.loops.views.moves import behind_identity
+from lstm_lower.passes.loops.views.scalar_evolution import ScalarEvolution
 from lstm_lower.passes.shapes import state as state_known
 
 # The numbers of the steps become a constant.
@@ -141,9 +141,10 @@ class LoopToScan(OnGraphs, LoopPass):
             replace(old, new, space)
         detach(node)
         loop = Loop(scan, space)
-        index = _Index(loop, iteration, steps, loop.inputs[0].sequence)
+        evolution = ScalarEvolution(loop.facts, loop.body, iteration, {}, steps)
+        numbers = loop.inputs[0].sequence
         for reader in list(loop.body):
-            _walk(loop, reader, index)
+            _walk(loop, reader, evolution, steps, numbers)
         loop.commit()
         # A Loop's carried values may have any shape; what is declared of a Scan's must be that of their initial values.
         for value in values_of(loop.body):
@@ -173,66 +174,20 @@ def _shapes_stay(loop: std.Loop, facts: Facts) -> bool:
     return None not in loop.carried
 
 
-class _Index:
-    """What is computed from the iteration number of a loop of a known number of steps.
-
-    Attributes:
-        iteration: the iteration number.
-        numbers: the numbers of the steps, outside the loop.
-        count: the number of steps, and
-        steps: the same as a sum.
-        counting: reads scalars as sums with the iteration number.
-    """
-
-    def __init__(self, loop: Loop, iteration: ir.Value, steps: Dim, numbers: ir.Value) -> None:
-        self.iteration = iteration
-        self.numbers = numbers
-        self.count = steps
-        self.steps = Linear(steps) if isinstance(steps, int) else Linear(0, {steps: 1})
-        self._bounds: dict[Term, int] = {steps: 1}
-        self.counting = Counting(loop.facts, loop.body, {iteration})
-        self.counting.choose = self._chosen
-
-    def at(self, form: Linear, *, last: bool) -> Linear:
-        """What a sum is at the first step or the last one."""
-        return form.with_term(self.iteration, self.steps - Linear(1) if last else Linear(0))
-
-    def _never_negative(self, form: Linear) -> bool:
-        bounds = [least(self.at(form, last=last), self._bounds) for last in (False, True)]
-        return all(bound is not None and bound >= 0 for bound in bounds)
-
-    def _chosen(self, op: std.Standard, counting: Counting) -> ir.Value | None:
-        """A choice that falls the same way at every step, as the one between counting from the front and the end."""
-        if isinstance(op, std.Where):
-            test = counting.negative(op.condition)
-            if test is None:
-                return None
-            if self._never_negative(test):
-                return op.no
-            return op.yes if self._never_negative((test + Linear(1)).times(-1)) else None
-        forms = [counting.of(value) for value in op.inputs]
-        if len(forms) != 2 or forms[0] is None or forms[1] is None:
-            return None
-        for form, (smaller, larger) in ((forms[1] - forms[0], op.inputs), (forms[0] - forms[1], op.inputs[::-1])):
-            if self._never_negative(form):
-                return smaller if isinstance(op, std.Min) else larger
-        return None
-
-
-def _walk(loop: Loop, node: ir.Node, index: _Index) -> None:
+def _walk(loop: Loop, node: ir.Node, evolution: ScalarEvolution, count: Dim, numbers: ir.Value) -> None:
     """Turns a Gather by iteration number into a sequence that the loop walks along."""
     gather, facts = std.Gather.of(node, loop.facts), loop.facts
     if gather is None:
         return
-    form, indices = index.counting.of(gather.indices), facts.shape(gather.indices)
+    place, indices = evolution.of(gather.indices), facts.shape(gather.indices)
     source = _outside(loop, gather.data)
     shape, axis = facts.shape(source), gather.axis
-    if form is None or abs(form.multiple(index.iteration)) != 1 or indices not in ((), (1,)):
+    if place is None or abs(place.step) != 1 or indices not in ((), (1,)):
         return
     if source is None or shape is None or axis is None:
         return
-    reverse = form.multiple(index.iteration) < 0
-    low, length, count = index.at(form, last=reverse).known, shape[axis], index.count
+    reverse = place.step < 0
+    low, length = (evolution.last(place) if reverse else place.first).known, shape[axis]
     if low is None or low < 0:
         return
     if isinstance(length, int) and isinstance(count, int) and low + count > length:
@@ -240,7 +195,7 @@ def _walk(loop: Loop, node: ir.Node, index: _Index) -> None:
     sequence = source
     if (low, count) != (0, length):
         before = loop.before("walk")
-        sequence = _part(before, source, axis, low, count, index.numbers)
+        sequence = _part(before, source, axis, low, count, numbers)
         before.set_shape(sequence, (*shape[:axis], count, *shape[axis + 1 :]))
     parameter = loop.space.value(loop.scope("element"), facts.type(source), (*shape[:axis], *shape[axis + 1 :]))
     loop.inputs.append(ScanInput(sequence, parameter, axis, reverse))

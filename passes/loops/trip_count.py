@@ -20,7 +20,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.counters import counters_of, hoist_sizes
+from lstm_lower.passes.loops.views.counters import hoist_sizes
 from lstm_lower.passes.loops.views.linear import Counting, Linear
 from lstm_lower.passes.loops.views.linear_code import scalar, steps_below, written
 from lstm_lower.passes.loops.views.loop import Loop
@@ -79,12 +79,8 @@ class _Count:
     def __init__(self, loop: WhileLoop, before: Builder) -> None:
         self.loop = loop
         self.before = before
-        counters, self.inside = counters_of(loop)
-        self.outside = Counting(loop.facts)
-        # What a step adds to each counter, and its value before the first.
-        self.steps_of = {counter.state.parameter: counter.step for counter in counters} | {loop.iteration: 1}
-        self.first = {counter.state.parameter: self.outside.of(counter.state.initial) for counter in counters}
-        self.first[loop.iteration] = Linear(0)
+        self.evolution = loop.evolution()
+        self.counting = self.evolution.counting
 
     def steps(self) -> ir.Value:
         """Emits the number of steps.
@@ -93,7 +89,7 @@ class _Count:
             Uncountable: it is not known.
         """
         loop, e = self.loop, self.before
-        ways = [way for test in _tests(loop.again, self.inside, loop.going) if (way := self._way(test)) is not None]
+        ways = [way for test in _tests(loop.again, self.counting, loop.going) if (way := self._way(test)) is not None]
         if not loop.view.starts and not self._tested_first(ways):
             # Something else tells whether there is a first step; the tests tell of the steps behind it.
             assert loop.start is not None
@@ -107,14 +103,11 @@ class _Count:
 
         The body tells of the step behind it: at the first step it would have told one step earlier.
         """
-        stride = sum(k * self.steps_of.get(term, 0) for term, k in test.terms.items() if isinstance(term, ir.Value))
-        value = test
-        for term in test.terms:
-            if isinstance(term, ir.Value):
-                first = self.first.get(term)
-                if first is None:
-                    raise Uncountable(f"the condition reads '{term.name}', of which no step adds the same number")
-                value = value.with_term(term, first)
+        recurrence = self.evolution.of_sum(test)
+        if recurrence is None:
+            name = next(x.name for x in test.terms if isinstance(x, ir.Value) and self.evolution.of(x) is None)
+            raise Uncountable(f"the condition reads '{name}', of which no step adds the same number")
+        stride, value = recurrence.step, recurrence.first
         if stride <= 0 and _holds(value):
             return None
         if stride <= 0:
@@ -124,7 +117,7 @@ class _Count:
     def _tested_first(self, ways: list[Way]) -> bool:
         """Whether the condition of the first step is that of the others, one step earlier."""
         try:
-            tests = _tests(self.loop.start, self.outside, None)
+            tests = _tests(self.loop.start, self.counting, None)
         except Uncountable:
             return False
         expected = [Linear(0) - way.distance for way in ways]
@@ -139,12 +132,11 @@ class _Count:
             ways: how long each test holds; a distance less than nothing counts as nothing.
             at_least: the number of steps that no test is asked for.
         """
-        e, sources, trips = self.before, {**self.inside.sources, **self.outside.sources}, self.loop.trips
-        given = None if trips is None or at_least else self.outside.of(trips)
-        sources.update(self.outside.sources)
+        e, trips = self.before, self.loop.trips
+        given = None if trips is None or at_least else self.counting.of(trips)
         counts = []
         for way in _shortest([*ways, *([] if given is None else [Way(given, 1)])]):
-            distance = written(e, way.distance, sources)
+            distance = written(e, way.distance, self.counting.sources)
             if distance is None:
                 raise Uncountable("the distance that a counter goes might be beyond int64")
             counts.append(steps_below(e, distance, way.stride))

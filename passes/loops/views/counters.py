@@ -1,8 +1,6 @@
-"""The counters that a Loop carries, and the sizes that its body computes."""
+"""What moves before a Loop even if it may run no step: the sizes that its body computes, and its constants."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import onnx_ir as ir
 
@@ -10,41 +8,9 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.edit import operands
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.values import Entry
-from lstm_lower.passes.loops.views.linear import INDICES, Counting, Linear
-from lstm_lower.passes.loops.views.loop import Loop, State
+from lstm_lower.passes.loops.views.linear import INDICES
+from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.while_loop import WhileLoop
-
-
-@dataclasses.dataclass(frozen=True)
-class Counter:
-    """A carried integer to which every step adds the same number.
-
-    Attributes:
-        state: the carried value.
-        step: what is added.
-    """
-
-    state: State
-    step: int
-
-
-def counters_of(loop: WhileLoop) -> tuple[list[Counter], Counting]:
-    """A Loop's counters, and what reads scalars of its body as sums of these and of the iteration number."""
-    facts = loop.facts
-    candidates = [state for state in loop.states if _is_scalar(state.parameter, facts)]
-    counting = Counting(facts, loop.body, {loop.iteration, *(state.parameter for state in candidates)})
-    found = []
-    for state in candidates:
-        update = counting.of(state.update)
-        step = None if update is None else (update - Linear(0, {state.parameter: 1})).known
-        if step is not None:
-            found.append(Counter(state, step))
-    return found, counting
-
-
-def _is_scalar(value: ir.Value, facts: Facts) -> bool:
-    shape = facts.shape(value)
-    return facts.dtype(value) in INDICES and shape is not None and all(dim == 1 for dim in shape)
 
 
 def hoist_sizes(loop: WhileLoop) -> bool:

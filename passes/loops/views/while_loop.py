@@ -15,6 +15,7 @@ from lstm_lower.graph.subgraphs import subgraphs_of
 from lstm_lower.passes.base import Context
 from lstm_lower.passes.loops.views.carried_shapes import tell_shapes
 from lstm_lower.passes.loops.views.loop import Loop, ScanInput, ScanOutput, State, is_scan
+from lstm_lower.passes.loops.views.scalar_evolution import ScalarEvolution
 
 
 class WhileLoop(Loop):
@@ -57,6 +58,11 @@ class WhileLoop(Loop):
     def view(self) -> std.Loop:
         """The operator's view of the node as it was last written."""
         return std.Loop(self.node, self.space.facts)
+
+    def evolution(self) -> ScalarEvolution:
+        """How the integer scalars of the body change, as it is now."""
+        carried = {state.parameter: (state.initial, state.update) for state in self.states}
+        return ScalarEvolution(self.facts, self.body, self.iteration, carried)
 
     def conditions(self) -> Iterator[ir.Value]:
         """The body's outputs that control the loop itself."""
