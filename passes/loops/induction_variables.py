@@ -15,7 +15,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.values import Entry
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.counters import hoist_sizes
+from lstm_lower.passes.loops.views.hoisting import hoist_sizes
 from lstm_lower.passes.loops.views.linear_code import scalar
 from lstm_lower.passes.loops.views.loop import Loop, State
 from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop

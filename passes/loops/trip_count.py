@@ -20,7 +20,7 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
-from lstm_lower.passes.loops.views.counters import hoist_sizes
+from lstm_lower.passes.loops.views.hoisting import hoist_sizes
 from lstm_lower.passes.loops.views.linear import Counting, Linear
 from lstm_lower.passes.loops.views.linear_code import scalar, steps_below, written
 from lstm_lower.passes.loops.views.loop import Loop
