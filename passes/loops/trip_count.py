@@ -22,7 +22,7 @@ from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.loops.views.hoisting import hoist_sizes
 from lstm_lower.passes.loops.views.linear import Counting, Linear
-from lstm_lower.passes.loops.views.linear_code import scalar, steps_below, written
+from lstm_lower.passes.loops.views.linear_code import fits, scalar, steps_below, written
 from lstm_lower.passes.loops.views.loop import Loop
 from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.while_loop import OnLoops, WhileLoop
@@ -136,10 +136,9 @@ class _Count:
         given = None if trips is None or at_least else self.counting.of(trips)
         counts = []
         for way in _shortest([*ways, *([] if given is None else [Way(given, 1)])]):
-            distance = written(e, way.distance, self.counting.sources)
-            if distance is None:
+            if not fits(way.distance, self.counting.sources, e.facts):
                 raise Uncountable("the distance that a counter goes might be beyond int64")
-            counts.append(steps_below(e, distance, way.stride))
+            counts.append(steps_below(e, written(e, way.distance, self.counting.sources), way.stride))
         if at_least:
             counts = [e.op(std.Max, count, e.constant(at_least)) for count in counts]
         if given is None and trips is not None:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
+from lstm_lower.graph.facts import Facts
 from lstm_lower.passes.loops.views.linear import Linear, Term, is_size
 
 LARGEST = int(np.iinfo(np.int64).max)
@@ -24,8 +25,26 @@ def scalar(e: Builder, value: ir.Value) -> ir.Value:
     return value if e.facts.rank(value) == 0 else e.op(std.Reshape, value, e.ints())
 
 
-def written(e: Builder, form: Linear, sources: Mapping[Term, ir.Value]) -> ir.Value | None:
-    """An int64 scalar that holds a sum; `None` where it might overflow.
+def fits(form: Linear, sources: Mapping[Term, ir.Value], facts: Facts) -> bool:
+    """Whether no integer overflows where a sum is `written`.
+
+    Args:
+        form: the sum.
+        sources: a scalar for each term.
+        facts: what is known of these.
+    """
+    multiples = form.terms.values()
+    if not multiples:
+        return abs(form.number) <= LARGEST
+    if _is_term(form):
+        return True
+    if abs(form.number) > SMALL or len(multiples) > MOST_TERMS or max(map(abs, multiples)) > LARGEST_MULTIPLE:
+        return False
+    return sorted(form.terms[term] for term in _data(form, sources, facts)) in ([], [1], [-1], [-1, 1])
+
+
+def written(e: Builder, form: Linear, sources: Mapping[Term, ir.Value]) -> ir.Value:
+    """An int64 scalar that holds a sum, which `fits`.
 
     A sum that is beyond 2**60 may come out as another one that is, of the same sign.
 
@@ -35,33 +54,36 @@ def written(e: Builder, form: Linear, sources: Mapping[Term, ir.Value]) -> ir.Va
         sources: a scalar for each term.
     """
     if not form.terms:
-        return e.constant(form.number).value if abs(form.number) <= LARGEST else None
-    data = [t for t in form.terms if not is_size(t) and e.facts.dtype(sources[t]) != ir.DataType.INT32]
-    if form == Linear(0, dict.fromkeys(form.terms, 1)) and len(form.terms) == 1:
+        return e.constant(form.number).value
+    if _is_term(form):
         return scalar(e, sources[next(iter(form.terms))])
-    multiples = form.terms.values()
-    if abs(form.number) > SMALL or len(multiples) > MOST_TERMS or max(map(abs, multiples)) > LARGEST_MULTIPLE:
-        return None
+    data = _data(form, sources, e.facts)
     parts = [(scalar(e, sources[t]), k) for t, k in form.terms.items() if t not in data]
-    if data and (found := _difference(e, [(scalar(e, sources[t]), form.terms[t]) for t in data])) is None:
-        return None
     if data:
-        assert found is not None
-        parts.insert(0, (_within(e, found, SMALL), 1))
+        difference = _difference(e, [(scalar(e, sources[t]), form.terms[t]) for t in data])
+        parts.insert(0, (_within(e, difference, SMALL), 1))
     return _sum(e, parts, form.number)
 
 
-def _difference(e: Builder, parts: Sequence[tuple[ir.Value, int]]) -> ir.Value | None:
+def _is_term(form: Linear) -> bool:
+    """Whether a sum is one term alone."""
+    return form.number == 0 and [*form.terms.values()] == [1]
+
+
+def _data(form: Linear, sources: Mapping[Term, ir.Value], facts: Facts) -> list[Term]:
+    """The terms that may be as large as an int64 can be."""
+    return [term for term in form.terms if not is_size(term) and facts.dtype(sources[term]) != ir.DataType.INT32]
+
+
+def _difference(e: Builder, parts: Sequence[tuple[ir.Value, int]]) -> ir.Value:
     """A number that may be anything, its opposite, or the difference of two, with the nearest integer if it is none."""
-    match sorted(parts, key=lambda part: part[1]):
-        case [(value, 1)]:
-            return value
-        case [(value, -1)]:
-            # The least integer has no opposite.
-            return e.op(std.Neg, e.op(std.Max, value, e.constant(-LARGEST)))
-        case [(low, -1), (high, 1)]:
-            return e.op(std.Sub, _surplus(e, high, low), _surplus(e, low, high))
-    return None
+    (low, least), (high, most) = min(parts, key=lambda part: part[1]), max(parts, key=lambda part: part[1])
+    if least == 1:
+        return high
+    if most == -1:
+        # The least integer has no opposite.
+        return e.op(std.Neg, e.op(std.Max, low, e.constant(-LARGEST)))
+    return e.op(std.Sub, _surplus(e, high, low), _surplus(e, low, high))
 
 
 def _surplus(e: Builder, high: ir.Value, low: ir.Value) -> ir.Value:
