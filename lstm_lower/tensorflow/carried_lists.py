@@ -13,8 +13,9 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Expr
 from lstm_lower.graph.values import Entry, Open
 from lstm_lower.passes.formulas.rows import tail_of
+from lstm_lower.passes.loops.views.linear_code import fits, written
+from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.variation import Variation
-from lstm_lower.tensorflow.courses import Course, Courses
 from lstm_lower.tensorflow.element_lists import (
     Fresh,
     Head,
@@ -41,7 +42,7 @@ class CarriedLists:
         t: the translation.
         op: the loop, for errors.
         scope: the body.
-        courses: the courses of integers in the body.
+        evolution: how integers of the body change.
         variation: what of the body varies in shape.
         scans: what the body returns in every iteration.
         sequences: after the loop, what they became.
@@ -53,7 +54,7 @@ class CarriedLists:
     t: Translator
     op: Op
     scope: Scope
-    courses: Courses
+    evolution: ScalarEvolution
     variation: Variation
     scans: list[Expr] = dataclasses.field(default_factory=list)
     sequences: list[Expr] = dataclasses.field(default_factory=list)
@@ -124,9 +125,9 @@ class CarriedLists:
         if element.builder.depth < self.scope.builder.depth:
             return Later(lambda: Repeated(self.count, element))
         if element.dtype in (ir.DataType.INT32, INT64) and element.shape == ():
-            course = self.courses.of(element)
-            if course is not None:
-                return Later(lambda: Numbers(self.count, course.start(), course.step, element.dtype))
+            numbers = self._recurrence(element)
+            if numbers is not None:
+                return Later(lambda: Numbers(self.count, self._first(numbers), numbers.step, element.dtype))
         return self._tensors(element, parameter)
 
     def _tensors(self, element: Expr, parameter: Parameter) -> TensorList:
@@ -177,6 +178,25 @@ class CarriedLists:
             None if isinstance(dim, Open | Entry) and self.t.depth_of(dim.value) >= depth else dim for dim in shape
         )
 
+    def _recurrence(self, expr: Expr) -> Recurrence | None:
+        """How a scalar changes from iteration to iteration, if what it begins with can be written before the loop."""
+        recurrence = self.evolution.of(expr.value)
+        sources = self.evolution.counting.sources
+        writable = recurrence is not None and fits(recurrence.first, sources, self.t.space.facts)
+        return recurrence if writable else None
+
+    def _first(self, recurrence: Recurrence) -> Expr:
+        """What a scalar is in the first iteration, an int64 scalar before the loop."""
+        sources = self.evolution.counting.sources
+        builders = [self.t.wrap(sources[term]).builder for term in recurrence.first.terms]
+        builder = max([self.t.root, *builders], key=lambda b: b.depth)
+        return Expr(builder, written(builder, recurrence.first, sources))
+
+    def _same(self, first: Expr, second: Expr) -> bool:
+        """Whether two scalars are known to be equal in every iteration."""
+        one, two = (self.evolution.counting.of(expr.value) for expr in (first, second))
+        return first.value is second.value or (one is not None and one == two)
+
     def _origin(self, guard: Guard | None) -> Guard | None:
         """Where in the loop before what a branch depends on comes from."""
         return None if guard is None else (self.t.origin(guard[0]), guard[1])
@@ -190,36 +210,36 @@ class CarriedLists:
 
     def _written(self, parameter: Parameter, put: Put, *, add: bool) -> TensorList:
         """A list of which every iteration writes another element."""
-        course = self.courses.of(put.index)
-        if course is not None and not add and self._replaces(parameter, put, course):
+        place = self._recurrence(put.index)
+        if place is not None and not add and self._replaces(parameter, put, place):
             assert isinstance(put.element, Expr)
             sequence = self._sequence(put.element)
             return Later(lambda: Rows(sequence.rows().slice(-1, END, axis=0)))
-        if course is None or course.step not in (1, -1):
+        if place is None or place.step not in (1, -1):
             raise NeedsTensorError(parameter, "the places that it is written at are not known to follow each other")
-        if parameter.measured and put.grows and not (parameter.starts_empty and course.start().entries == (0,)):
+        if parameter.measured and put.grows and not (parameter.starts_empty and place.first.known == 0):
             raise NeedsTensorError(parameter, "its length is asked for while it grows")
-        if not all(self.courses.same(index, put.index) for index in parameter.indices):
+        if not all(self._same(index, put.index) for index in parameter.indices):
             raise NeedsTensorError(parameter, "it is read at other places than it is written at")
         element = put.element.rows() if isinstance(put.element, TensorList) else put.element
         if self.variation.of(element.value) and not (isinstance(parameter.before, Fresh) and parameter.before.alike):
-            return self._written_packed(put, element, parameter, course)
+            return self._written_packed(put, element, parameter, place)
         sequence = self._sequence(element)
         if put.cut:
             return Later(lambda: _unknown(self.op))
 
         def make() -> TensorList:
-            return _joined(parameter.before, put, sequence.rows(), self.count, course.start(), course.step, add=add)
+            return _joined(parameter.before, put, sequence.rows(), self.count, self._first(place), place.step, add=add)
 
         return Later(make)
 
-    def _replaces(self, parameter: Parameter, put: Put, course: Course) -> bool:
+    def _replaces(self, parameter: Parameter, put: Put, place: Recurrence) -> bool:
         """Whether every iteration writes anew the only element of a list of which nobody knows how to make a tensor.
 
         A list of no element is left where there is no iteration: what reads it fails then, as it does in TensorFlow.
         """
         before, element = parameter.before, put.element
-        if course.step != 0 or course.start().entries != (0,):
+        if place.step != 0 or place.first.known != 0:
             return False
         if not isinstance(before, Fresh) or before.element_shape is not None or before.length().entries != (1,):
             return False
@@ -228,24 +248,24 @@ class CarriedLists:
         unread = not (parameter.indices or parameter.measured or put.grows or put.cut)
         return unread and any(self.t.size(dim) is None for dim in element.shape)
 
-    def _written_packed(self, put: Put, element: Expr, parameter: Parameter, course: Course) -> TensorList:
+    def _written_packed(self, put: Put, element: Expr, parameter: Parameter, place: Recurrence) -> TensorList:
         """A list of which every iteration writes another element, of another shape."""
         before = parameter.before
-        written = self._packed(element, parameter, backwards=course.step < 0)
+        changed = self._packed(element, parameter, backwards=place.step < 0)
 
         def make() -> TensorList:
-            first, numbers, known = course.start(), written.numbers, written.known
+            first, numbers, known = self._first(place), changed.numbers, changed.known
             if isinstance(before, Fresh):
                 # What is not written has no numbers.
                 old: Sequence[TensorList] = [dataclasses.replace(before, dtype=INT64)] * 2
             else:
                 held = packed(before)
-                least = first if course.step > 0 else first - self.count + 1
+                least = first if place.step > 0 else first - self.count + 1
                 numbers, old = held.spliced(least, least + self.count, numbers.rows()), held.parts[1:]
                 known = known if known == held.known else None
             counts, shapes = (
-                _joined(part, put, new.rows(), self.count, first, course.step, add=False)
-                for part, new in zip(old, written.parts[1:], strict=True)
+                _joined(part, put, new.rows(), self.count, first, place.step, add=False)
+                for part, new in zip(old, changed.parts[1:], strict=True)
             )
             grows = put.grows or (isinstance(before, Fresh) and before.grows)
             return Packed(numbers, counts, shapes, known, None if grows else before.length())

@@ -10,9 +10,12 @@ import onnx_ir as ir
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Expr
+from lstm_lower.graph.facts import Facts
+from lstm_lower.passes.loops.views.linear import Counting, Linear, is_size, least
+from lstm_lower.passes.loops.views.moves import behind_identity
+from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.variation import Variation
 from lstm_lower.tensorflow.carried_lists import CarriedLists, added
-from lstm_lower.tensorflow.courses import Courses, starts_surely
 from lstm_lower.tensorflow.element_lists import (
     Fresh,
     Rows,
@@ -234,8 +237,7 @@ class _Attempt:
             NeedsTensorError: a list is used in a way that has no form without a tensor.
         """
         loop, t, b = self.loop, self.t, self.builder
-        courses = self._courses()
-        lists = CarriedLists(t, loop.op, self.scope, courses, self._variation())
+        lists = CarriedLists(t, loop.op, self.scope, self._evolution(), self._variation())
         finals: dict[int | Cell, Value] = {}
         carried: list[int | Cell] = []
         for key, parameter in self.parameters.items():
@@ -269,14 +271,10 @@ class _Attempt:
         shapes += [None if scan.shape is None else (None, *scan.shape) for scan in lists.scans]
         for output, shape in zip(made, shapes, strict=True):
             self._tell(output, shape)
-        depth = courses.depth_of_count(first, going)
-        if depth is not None:
-            t.counted.update(dict.fromkeys((output.value for output in made), depth))
-            for output, start, state in zip(made, starts, states, strict=False):
-                if state.dtype in (ir.DataType.INT32, INT64) and state.shape == () and courses.of(state) is not None:
-                    t.counters[output.value] = max(depth, start.builder.depth)
-        if starts_surely(first, t):
-            self._mark(courses, made, carried)
+        if starts_surely(first.value, t.space.facts):
+            node = made[0].value.producer()
+            assert node is not None
+            node.metadata_props[std.STEPS] = std.AT_LEAST_ONE
         lists.tensors = made[further : further + len(lists.further)]
         lists.sequences, lists.trips = made[len(starts) :], made[len(starts) - 1] if finals else None
         results: list[Value] = [FLOW if i in loop.flows else value for i, value in enumerate(loop.initial)]
@@ -295,28 +293,16 @@ class _Attempt:
             t.space.facts,
             lambda value: t.depth_of(value) < depth,
             {tensor.value: _tensor(self.results[key]).value for key, tensor in tensors.items()},
-            counted=lambda value: t.counted.get(value, depth) < depth,
+            counted=lambda value: runs_equally(value, t, depth),
         )
 
-    def _courses(self) -> Courses:
+    def _evolution(self) -> ScalarEvolution:
         carried = {
             parameter.value: (_tensor(self.before[key]).value, _tensor(self.results[key]).value)
             for key, parameter in self.parameters.items()
             if isinstance(parameter, Expr)
         }
-        return Courses(self.t, self.builder, self.iteration.value, carried)
-
-    def _mark(self, courses: Courses, made: list[Expr], carried: list[int | Cell]) -> None:
-        """Notes that the loop runs at least once, and what follows of its counters."""
-        node = made[0].value.producer()
-        assert node is not None
-        node.metadata_props[std.STEPS] = std.AT_LEAST_ONE
-        for key, output in zip(carried, made, strict=False):
-            parameter = self.parameters[key]
-            if isinstance(parameter, Expr) and parameter.dtype in (ir.DataType.INT32, INT64) and parameter.shape == ():
-                course, before = courses.of(parameter), _tensor(self.before[key]).entries
-                if course is not None and course.step > 0 and before is not None and isinstance(before[0], int):
-                    self.t.least[output.value] = before[0] + course.step
+        return ScalarEvolution(self.t.space.facts, self.builder.graph, self.iteration.value, carried)
 
     def _tell(self, output: Expr, shape: Sequence[Any] | None) -> None:
         """States an output's shape: the body's induction has shown it, where it is known outside of the body."""
@@ -340,3 +326,91 @@ def _tensor(value: Value) -> Expr:
     if not isinstance(found, Expr):
         raise UnsupportedOpError(f"a loop requires tensors to carry along, got {type(found).__name__}")
     return found
+
+
+def starts_surely(condition: ir.Value, facts: Facts) -> bool:
+    """Whether a loop's first condition holds, if sequences and batches that come from outside are not empty."""
+    match facts.maker(condition):
+        case std.Identity(data=data):
+            return starts_surely(data, facts)
+        case std.And(inputs=tests):
+            return all(starts_surely(test, facts) for test in tests if test is not None)
+    known = facts.constant(condition)
+    if known is not None:
+        return bool(known.all())
+    counting = Counting(facts)
+    test = counting.negative(condition)
+    bound = None if test is None else _at_least(test.times(-1), counting)
+    return bound is not None and bound > 0
+
+
+def _at_least(form: Linear, counting: Counting) -> int | None:
+    """What a sum of scalars is at least, where sizes are 1 at least."""
+    bounds = {term: 1 if is_size(term) else _least_number(counting.sources[term], counting) for term in form.terms}
+    return least(form, {term: bound for term, bound in bounds.items() if bound is not None})
+
+
+def _least_number(value: ir.Value, counting: Counting) -> int | None:
+    """What a scalar that is no sum is at least: a choice, or a counter behind a loop."""
+    maker = counting.facts.maker(value)
+    if isinstance(maker, std.Min | std.Max):
+        forms = [counting.of(x) for x in maker.inputs]
+        bounds = [None if form is None else _at_least(form, counting) for form in forms]
+        known = [bound for bound in bounds if bound is not None]
+        if isinstance(maker, std.Max):
+            return max(known, default=None)
+        return min(known) if len(known) == len(bounds) else None
+    counter = _counter(value, counting.facts)
+    if counter is None or counter.step <= 0 or not isinstance(maker, std.Loop) or not maker.never_empty:
+        return None
+    return _at_least(counter.at(Linear(1)), counting)
+
+
+def _counter(value: ir.Value, facts: Facts) -> Recurrence | None:
+    """How a scalar changes that a loop carries, given by its value behind the loop."""
+    loop, number = facts.maker(value), value.index()
+    if not isinstance(loop, std.Loop) or number is None or number >= len(loop.carried):
+        return None
+    return ScalarEvolution.of_loop(loop, facts).of(loop.body.inputs[2 + number])
+
+
+def runs_equally(value: ir.Value, t: Translator, depth: int) -> bool:
+    """Whether an inner loop, given by a result, runs as often in each iteration of the body at a depth."""
+    loop = t.space.facts.maker(value)
+    steps = _depth_of_steps(loop, t) if isinstance(loop, std.Loop) else None
+    return steps is not None and steps < depth
+
+
+def _depth_of_steps(loop: std.Loop, t: Translator) -> int | None:
+    """How many bodies lie around all that the number of iterations depends on; `None` where that is not known."""
+    if loop.start is None:
+        return None
+    return _depth_of_test((loop.start, loop.body.outputs[0]), ScalarEvolution.of_loop(loop, t.space.facts), t)
+
+
+def _depth_of_test(test: tuple[ir.Value, ir.Value], evolution: ScalarEvolution, t: Translator) -> int | None:
+    """The same of one condition, given as it is before the loop and at the end of the body."""
+    one, two = (t.space.facts.maker(behind_identity(value)) for value in test)
+    if one is None or two is None or type(one) is not type(two):
+        return None
+    pairs = [(a, b) for a, b in zip(one.inputs, two.inputs, strict=True) if a is not None and b is not None]
+    if isinstance(one, std.And):
+        depths = [_depth_of_test(pair, evolution, t) for pair in pairs]
+        return None if None in depths else max(depth for depth in depths if depth is not None)
+    if not isinstance(one, std.Less | std.Greater | std.LessOrEqual | std.GreaterOrEqual):
+        return None
+    if any(a is not b and evolution.of(b) is None for a, b in pairs):
+        return None
+    return max(_depth_of_number(a, t) for a, _ in pairs)
+
+
+def _depth_of_number(value: ir.Value, t: Translator) -> int:
+    """The same of a scalar; of a counter behind a loop, all that tells how often that loop runs."""
+    own, facts = t.wrap(value).builder.depth, t.space.facts
+    source = t.origin(value)
+    loop, number = facts.maker(source), source.index()
+    if not isinstance(loop, std.Loop) or number is None or _counter(source, facts) is None:
+        return own
+    steps, start = _depth_of_steps(loop, t), loop.carried[number]
+    assert start is not None
+    return own if steps is None else max(steps, t.wrap(start).builder.depth)

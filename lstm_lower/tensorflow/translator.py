@@ -141,12 +141,7 @@ class Translator:
         self.variables: dict[str, Cell] = {}
         self.restored: dict[tuple[Cell, Scope], Cell] = {}
         self.origins: dict[ir.Value, ir.Value] = {}
-        # A loop's output -> how many bodies lie around all that the number of its iterations depends on.
-        self.counted: dict[ir.Value, int] = {}
-        # A loop's counter when it ends -> how many bodies lie around all that it depends on.
-        self.counters: dict[ir.Value, int] = {}
         self.turns: dict[ir.Value, tuple[Expr, Expr]] = {}
-        self.least: dict[ir.Value, int] = {}
         self.dims: dict[str, tuple[Expr, int]] = {}
         self._sizes: dict[Any, Expr] = {}
         self.copies: dict[str, Cell] = {}

@@ -68,6 +68,14 @@ class ScalarEvolution:
         if steps is not None:
             self.counting.choose = self._chosen
 
+    @classmethod
+    def of_loop(cls, loop: std.Loop, facts: Facts) -> ScalarEvolution:
+        """Those of a Loop as it stands in the model."""
+        body = loop.body
+        roles = zip(loop.carried, body.inputs[2:], body.outputs[1:], strict=False)
+        carried = {parameter: (before, update) for before, parameter, update in roles if before is not None}
+        return cls(facts, body, body.inputs[0], carried)
+
     def of(self, value: ir.Value) -> Recurrence | None:
         """The recurrence that an integer tensor of one element is; `None` where it is none that is known."""
         form = self.counting.of(value)
