@@ -1,4 +1,8 @@
-"""Lists that a loop carries: outputs of the loop, what they hold before it, or both."""
+"""Lists in a loop: what an iteration finds in one, what it makes of it, and what becomes of it behind the loop.
+
+A list that grows by an element in every iteration becomes an output of the loop, one that is read at the iteration's
+place is read there, and one that is popped is read from its end.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +14,168 @@ import onnx_ir as ir
 
 from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
-from lstm_lower.graph.builder import END, Expr
+from lstm_lower.graph.builder import END, Builder, Expr
 from lstm_lower.graph.values import Entry, Open
 from lstm_lower.passes.formulas.rows import tail_of
 from lstm_lower.passes.loops.views.linear_code import fits, written
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.variation import Variation
-from lstm_lower.tensorflow.element_lists import (
+from lstm_lower.tensorflow.packed_lists import Compound, Packed, packed, settled
+from lstm_lower.tensorflow.regions import Op
+from lstm_lower.tensorflow.tensor_list import (
     Fresh,
     Head,
     Joined,
     Later,
+    Numbers,
     Put,
+    Repeated,
     Rows,
     TensorList,
     as_list,
 )
-from lstm_lower.tensorflow.followed_lists import NeedsTensorError, Parameter, Popped, Pushed, Sum
-from lstm_lower.tensorflow.packed_lists import Compound, Packed, packed, settled
-from lstm_lower.tensorflow.regions import Op
-from lstm_lower.tensorflow.regular_lists import Numbers, Repeated
 from lstm_lower.tensorflow.translator import Scope, Translator
 from lstm_lower.tensorflow.values import INT64, Guard, Handle, Optional, Returned, Value, Within
+
+
+class NeedsTensorError(Exception):
+    """A list in a loop is used in a way that only a tensor carried through the loop can follow.
+
+    Attributes:
+        parameter: the list as the iteration finds it.
+        why: how it is used.
+        elements: what an inner loop was seen to add to it.
+    """
+
+    elements: TensorList | None = None
+
+    def __init__(self, parameter: Parameter, why: str) -> None:
+        super().__init__(why)
+        self.parameter = parameter
+        self.why = why
+
+
+@dataclasses.dataclass(eq=False)
+class Parameter(TensorList):
+    """A list as an iteration of a loop finds it.
+
+    What the iteration reads of it is read of the list before the loop; at the end of the body it is found out whether
+    that is right.
+
+    Attributes:
+        before: the list before the loop.
+        iteration: the iteration's number.
+        indices: the places that were read.
+        popped: whether its last element was taken.
+        measured: whether its length was asked for.
+        origins: what a value that was popped is a value of.
+    """
+
+    before: TensorList
+    iteration: Expr
+    origins: dict[ir.Value, ir.Value]
+    indices: list[Expr] = dataclasses.field(default_factory=list)
+    popped: bool = False
+    measured: bool = False
+
+    followed = True
+
+    @property
+    def starts_empty(self) -> bool:
+        """Whether it holds nothing before the loop: then it can only grow, by an element in every iteration."""
+        return isinstance(self.before, Fresh) and self.before.length().entries == (0,)
+
+    def length(self) -> Expr:
+        self.measured = True
+        return self.iteration if self.starts_empty else self.before.length()
+
+    def rows(self) -> Expr:
+        raise NeedsTensorError(self, "it is read whole in the loop")
+
+    def get(self, index: Expr) -> Value:
+        if self.before.guard is not None:
+            raise NeedsTensorError(self, "it holds no element for some iterations")
+        self.indices.append(index)
+        return self.before.get(index)
+
+    def pop(self, reader: Builder) -> tuple[Value, TensorList]:  # noqa: ARG002
+        self.popped = True
+        return self._taken(self.before, self.before.length() - 1 - self.iteration), Popped(self)
+
+    def _taken(self, held: TensorList, index: Expr) -> Value:
+        if isinstance(held, Compound):
+            return held.join([self._taken(part, index) for part in held.parts])
+        found = held.get(index)
+        if isinstance(found, Expr) and isinstance(held.origin, ir.Value):
+            self.origins[found.value] = held.origin
+        if isinstance(found, Expr) and isinstance(held.origin, Within):
+            found = Rows(found)
+            found.origin = held.origin.origin
+        return found
+
+    def push(self, element: Value) -> TensorList:
+        return Pushed(self, element)
+
+    def put(self, index: Expr, element: Value, *, add: bool = False, grows: bool = False) -> TensorList:
+        return Put(self, index, element, add, grows)
+
+    def plus(self, other: TensorList) -> TensorList:
+        if isinstance(other, Put) and isinstance(other.base, Fresh):
+            return Put(self, other.index, other.element, add=True)
+        if isinstance(other, Fresh):
+            return self
+        raise NeedsTensorError(self, "it is added to another list")
+
+    @property
+    def element_shape(self) -> tuple[Any, ...] | None:
+        return self.before.element_shape
+
+    @property
+    def various(self) -> bool:
+        return self.before.various
+
+    def sizes(self) -> Expr:
+        return self.before.sizes()
+
+
+@dataclasses.dataclass(eq=False)
+class Changed(TensorList):
+    """What an iteration makes of a parameter by one change."""
+
+    base: Parameter | Put
+
+    @property
+    def parameter(self) -> Parameter:
+        """The parameter."""
+        root = self.base.root if isinstance(self.base, Put) else self.base
+        assert isinstance(root, Parameter)
+        return root
+
+    def length(self) -> Expr:
+        raise NeedsTensorError(self.parameter, "its length is asked for after a change")
+
+    def rows(self) -> Expr:
+        raise NeedsTensorError(self.parameter, "it is read whole in the loop")
+
+
+@dataclasses.dataclass(eq=False)
+class Pushed(Changed):
+    """An element more.
+
+    Attributes:
+        element: the element.
+        guard: where only one side of a branch adds it, the condition and the side, 0 for the one where it holds.
+    """
+
+    element: Value = None
+    guard: Guard | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class Popped(Changed):
+    """An element less; `guard` as in `Pushed`."""
+
+    guard: Guard | None = None
 
 
 @dataclasses.dataclass
@@ -95,16 +239,9 @@ class CarriedLists:
             if self._origin(result.guard) != self._origin(before.guard):
                 raise NeedsTensorError(parameter, "what one side of a branch has pushed is popped elsewhere")
             return Later(lambda: Head(before, before.length() - self.count))
-        put = result
-        add = False
-        if isinstance(result, Sum) and result.base is parameter and isinstance(result.other, Put):
-            put, add = result.other, isinstance(result.other.base, Fresh)
-            if not add:
-                raise NeedsTensorError(parameter, "it is added to another list")
-        elif not (isinstance(result, Put) and result.base is parameter):
+        if not isinstance(result, Put) or result.base is not parameter:
             raise NeedsTensorError(parameter, "it is changed in more than one way")
-        assert isinstance(put, Put)
-        return self._written(parameter, put, add=add or put.add)
+        return self._written(parameter, result)
 
     def _pushed(self, element: Value, parameter: Parameter) -> TensorList:
         """The list of what every iteration pushes."""
@@ -208,10 +345,10 @@ class CarriedLists:
         made.origin = element.value
         return made
 
-    def _written(self, parameter: Parameter, put: Put, *, add: bool) -> TensorList:
+    def _written(self, parameter: Parameter, put: Put) -> TensorList:
         """A list of which every iteration writes another element."""
         place = self._recurrence(put.index)
-        if place is not None and not add and self._replaces(parameter, put, place):
+        if place is not None and not put.add and self._replaces(parameter, put, place):
             assert isinstance(put.element, Expr)
             sequence = self._sequence(put.element)
             return Later(lambda: Rows(sequence.rows().slice(-1, END, axis=0)))
@@ -229,7 +366,7 @@ class CarriedLists:
             return Later(lambda: _unknown(self.op))
 
         def make() -> TensorList:
-            return _joined(parameter.before, put, sequence.rows(), self.count, self._first(place), place.step, add=add)
+            return _joined(parameter.before, put, sequence.rows(), self.count, self._first(place), place.step)
 
         return Later(make)
 
@@ -251,6 +388,8 @@ class CarriedLists:
     def _written_packed(self, put: Put, element: Expr, parameter: Parameter, place: Recurrence) -> TensorList:
         """A list of which every iteration writes another element, of another shape."""
         before = parameter.before
+        if put.add and not isinstance(before, Fresh):
+            raise NeedsTensorError(parameter, "elements of different shapes are added to those that it holds")
         changed = self._packed(element, parameter, backwards=place.step < 0)
 
         def make() -> TensorList:
@@ -264,7 +403,7 @@ class CarriedLists:
                 numbers, old = held.spliced(least, least + self.count, numbers.rows()), held.parts[1:]
                 known = known if known == held.known else None
             counts, shapes = (
-                _joined(part, put, new.rows(), self.count, first, place.step, add=False)
+                _joined(part, put, new.rows(), self.count, first, place.step)
                 for part, new in zip(old, changed.parts[1:], strict=True)
             )
             grows = put.grows or (isinstance(before, Fresh) and before.grows)
@@ -273,7 +412,7 @@ class CarriedLists:
         return Later(make)
 
 
-def _joined(before: TensorList, put: Put, rows: Expr, count: Expr, first: Expr, step: int, *, add: bool) -> TensorList:
+def _joined(before: TensorList, put: Put, rows: Expr, count: Expr, first: Expr, step: int) -> TensorList:
     """A list with rows in the place of as many of its elements.
 
     Args:
@@ -283,7 +422,6 @@ def _joined(before: TensorList, put: Put, rows: Expr, count: Expr, first: Expr, 
         count: the number of iterations.
         first: the place that the first one has written at.
         step: 1, or -1 where the next place is the one before.
-        add: whether what they have written is added to what is there.
     """
     b = rows.builder
     if step < 0:
@@ -295,7 +433,7 @@ def _joined(before: TensorList, put: Put, rows: Expr, count: Expr, first: Expr, 
         total = total.maximum(end)
     if not isinstance(before, Fresh):
         old = (before.resized(total) if put.grows else before).rows()
-        if add:
+        if put.add:
             rows = rows + old.slice(first.reshape(1), end.reshape(1), axis=0)
         parts = [old.slice(0, first.reshape(1), axis=0), rows, old.slice(end.reshape(1), END, axis=0)]
         return _of_length(b.concat(parts, 0), total)

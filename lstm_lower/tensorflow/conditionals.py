@@ -14,10 +14,10 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, Expr
 from lstm_lower.graph.values import Open
-from lstm_lower.tensorflow.element_lists import Fresh, Joined, Later, Put, Rows, TensorList, as_list
-from lstm_lower.tensorflow.followed_lists import Popped, Pushed
+from lstm_lower.tensorflow.carried_lists import Popped, Pushed
 from lstm_lower.tensorflow.packed_lists import Compound, Packed, settled
 from lstm_lower.tensorflow.regions import BRANCH, Op, Region
+from lstm_lower.tensorflow.tensor_list import Fresh, Joined, Later, Put, Rows, TensorList, as_list
 from lstm_lower.tensorflow.translator import Scope, Translator, handles
 from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Division, Flow, Handle, Optional, Value
 

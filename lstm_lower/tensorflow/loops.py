@@ -15,18 +15,17 @@ from lstm_lower.passes.loops.views.linear import Counting, Linear, is_size, leas
 from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.variation import Variation
-from lstm_lower.tensorflow.carried_lists import CarriedLists, added
-from lstm_lower.tensorflow.element_lists import (
+from lstm_lower.tensorflow.carried_lists import CarriedLists, NeedsTensorError, Parameter, added
+from lstm_lower.tensorflow.liveness import needed, params_behind
+from lstm_lower.tensorflow.packed_lists import WAY_ON
+from lstm_lower.tensorflow.regions import LOOP, Op
+from lstm_lower.tensorflow.state import writes
+from lstm_lower.tensorflow.tensor_list import (
     Fresh,
     Rows,
     TensorList,
     as_list,
 )
-from lstm_lower.tensorflow.followed_lists import NeedsTensorError, Parameter
-from lstm_lower.tensorflow.liveness import needed, params_behind
-from lstm_lower.tensorflow.packed_lists import WAY_ON
-from lstm_lower.tensorflow.regions import LOOP, Op
-from lstm_lower.tensorflow.state import writes
 from lstm_lower.tensorflow.translator import Scope, Translator, handles
 from lstm_lower.tensorflow.values import FLOW, INT64, Cell, Flow, Handle, Value
 

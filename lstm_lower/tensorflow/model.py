@@ -19,11 +19,10 @@ from lstm_lower.tensorflow import (  # noqa: F401 (they register what is done wi
     conditionals,
     function_gradients,
     generators,
-    lists,
+    list_ops,
     loops,
     plain,
     scattering,
-    tensor_arrays,
     updates,
 )
 from lstm_lower.tensorflow.files.pipelines import is_source

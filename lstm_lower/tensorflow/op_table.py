@@ -31,8 +31,7 @@ _MODULES = {
     "updates": "Optimizers' updates",
     "scattering": "Updates of rows",
     "generators": "Generators of random numbers",
-    "tensor_arrays": "TensorArrays and stacks",
-    "lists": "TensorLists and optional values",
+    "list_ops": "TensorLists, TensorArrays and stacks, optional values",
 }
 
 _HEADER = """# TensorFlow's ops

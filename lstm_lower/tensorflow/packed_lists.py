@@ -12,7 +12,7 @@ from lstm_lower.errors import UnsupportedOpError
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import END, Expr
 from lstm_lower.passes.formulas.rows import reshape_to, tail_of
-from lstm_lower.tensorflow.element_lists import Later, Put, Rows, TensorList
+from lstm_lower.tensorflow.tensor_list import Later, Put, Rows, TensorList
 from lstm_lower.tensorflow.values import INT64, Value
 
 WAY_ON = (

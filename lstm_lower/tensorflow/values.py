@@ -31,6 +31,7 @@ class Cell:
         gradients: TensorArrays of its gradients, by source.
         holds_flows: whether what is pushed is the order of other ops alone.
         grows: whether writing behind a TensorArray's end makes it longer.
+        sums: whether it is the gradient of a TensorArray: who writes a place of it twice means the sum.
         unset: of a variable that the run initializes: what stands for its value until then.
     """
 
@@ -40,6 +41,7 @@ class Cell:
     gradients: dict[str, Cell] = dataclasses.field(default_factory=dict)
     holds_flows: bool = False
     grows: bool = False
+    sums: bool = False
     unset: Value = None
 
 
