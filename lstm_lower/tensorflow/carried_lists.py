@@ -299,7 +299,7 @@ class CarriedLists:
         """Elements of different shapes: their numbers are carried along in one tensor."""
         b, root = self.scope.builder, self.t.root
         start = root.fill(0, [0], element.dtype)
-        state = b.set_shape(self.t.own(b.parameter(start, "elements", None)), (None,))
+        state = b.set_shape(self.t.parameter(b, start, "elements", None), (None,))
         numbers = element.reshape(-1)
         number = len(self.further)
         self.further.append((start, state, b.concat([numbers, state] if backwards else [state, numbers], 0)))

@@ -113,16 +113,11 @@ class _Attempt:
         self.t = loop.t
         outer = loop.scope
         self.builder = self.t.inner(outer.builder, "body", loop.op.name)
-        graph = self.builder.graph
-        names = self.t.space.names
-        iteration = ir.Value(
-            name=names.fresh(f"{loop.op.name}/iteration"), type=ir.TensorType(INT64), shape=ir.Shape([])
-        )
-        going = ir.Value(
-            name=names.fresh(f"{loop.op.name}/going"), type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([])
-        )
-        graph.inputs.extend([iteration, going])
-        self.iteration = self.t.own(Expr(self.builder, iteration))
+        space, name = self.t.space, loop.op.name
+        iteration = space.value(f"{name}/iteration", ir.TensorType(INT64), ())
+        going = space.value(f"{name}/going", ir.TensorType(ir.DataType.BOOL), ())
+        self.builder.graph.inputs.extend([iteration, going])
+        self.iteration = Expr(self.builder, iteration)
         self.scope = Scope(self.builder, outer.floor, outer)
         if any(writes(op) for op in loop.body.ops):
             self.scope.carry = self._carry
@@ -171,7 +166,7 @@ class _Attempt:
             tensor = self._as_tensor(key, value) if isinstance(value, TensorList) else value
             if not isinstance(tensor, Expr):
                 raise UnsupportedOpError(f"{loop.op}: carries {type(value).__name__}, which has no form in a model")
-            expr = self.t.own(self.builder.parameter(tensor, "state", loop.shapes.get(key, tensor.shape)))
+            expr = self.t.parameter(self.builder, tensor, "state", loop.shapes.get(key, tensor.shape))
             made = Rows(expr) if isinstance(value, TensorList) else expr
             value = tensor
         self.before[key], self.parameters[key] = value, made
@@ -257,10 +252,9 @@ class _Attempt:
             updates.append(update)
         if finals:
             starts.append(t.root.constant(0, INT64))
-            states.append(t.own(b.parameter(starts[-1], "count", ())))
+            states.append(t.parameter(b, starts[-1], "count", ()))
             updates.append(states[-1] + 1)
         graph = b.graph
-        graph.inputs.extend([state.value for state in states])
         graph.outputs.extend(b.results([going, *updates, *lists.scans]))
         outer = loop.scope.builder
         first = self._condition(Scope(outer, loop.scope.floor, loop.scope), loop.initial)

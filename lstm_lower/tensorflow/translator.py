@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -150,7 +150,6 @@ class Translator:
         self._changed: dict[str, frozenset[Cell]] = {}
         self._around: frozenset[Cell] = frozenset()
         self._builders: dict[ir.Graph, Builder] = {graph: self.root}
-        self._owners: dict[ir.Value, Builder] = {}
 
     def origin(self, value: ir.Value) -> ir.Value:
         """The value that one which was handed on is a value of."""
@@ -165,24 +164,21 @@ class Translator:
         self._builders[builder.graph] = builder
         return builder
 
-    def own(self, expr: Expr) -> Expr:
-        """Notes to which body a parameter belongs."""
-        self._owners[expr.value] = expr.builder
+    def parameter(self, body: Builder, like: Expr, role: str, shape: Sequence[Any] | None) -> Expr:
+        """A further input of a body."""
+        expr = body.parameter(like, role, shape)
+        body.graph.inputs.append(expr.value)
         return expr
 
     def wrap(self, value: ir.Value) -> Expr:
         """The expression of a value."""
-        node = value.producer()
-        if node is None or node.graph is None:
-            return Expr(self._owners.get(value, self.root), value)
-        assert isinstance(node.graph, ir.Graph)
-        return Expr(self._builders[node.graph], value)
+        graph = _graph_of(value)
+        return Expr(self.root if graph is None else self._builders[graph], value)
 
     def depth_of(self, value: ir.Value) -> float:
         """How many bodies lie around a value; infinity in those that a rule has made."""
-        node = value.producer()
-        known = node is None or node.graph is None or node.graph in self._builders
-        return self.wrap(value).builder.depth if known else math.inf
+        graph = _graph_of(value)
+        return math.inf if graph is not None and graph not in self._builders else self.wrap(value).builder.depth
 
     def run(self, region: Region, scope: Scope) -> None:
         """Translates a region's ops, in order."""
@@ -371,6 +367,14 @@ class Translator:
         )
         self.model.graph.register_initializer(value)
         return Expr(self.root, value)
+
+
+def _graph_of(value: ir.Value) -> ir.Graph | None:
+    """The graph or body that a value belongs to."""
+    node = value.producer()
+    graph = value.graph if node is None else node.graph
+    assert graph is None or isinstance(graph, ir.Graph)
+    return graph
 
 
 class _Viewed(Node):
