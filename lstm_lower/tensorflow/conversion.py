@@ -14,12 +14,11 @@ import onnx_ir as ir
 from lstm_lower import budget
 from lstm_lower.errors import InvalidModelError, LstmLowerError
 from lstm_lower.tensorflow import finish
-from lstm_lower.tensorflow.exposed import expose_sources
 from lstm_lower.tensorflow.files.functions import OpTable
-from lstm_lower.tensorflow.frozen import lift_frozen_weights
 from lstm_lower.tensorflow.graph import nodes_by_name
 from lstm_lower.tensorflow.interface import Interface, Resolver
 from lstm_lower.tensorflow.model import Made, ModelBuilder, OpenRankError
+from lstm_lower.tensorflow.source_preparation import expose_sources, lift_frozen_weights
 from lstm_lower.tensorflow.sources import Source
 from lstm_lower.tensorflow.state import writes
 from lstm_lower.tensorflow.structure import Raising

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -16,9 +16,8 @@ from lstm_lower.passes.loops.views.moves import behind_identity
 from lstm_lower.passes.loops.views.scalar_evolution import Recurrence, ScalarEvolution
 from lstm_lower.passes.loops.views.variation import Variation
 from lstm_lower.tensorflow.carried_lists import CarriedLists, NeedsTensorError, Parameter, added
-from lstm_lower.tensorflow.liveness import needed, params_behind
 from lstm_lower.tensorflow.packed_lists import WAY_ON
-from lstm_lower.tensorflow.regions import LOOP, Op
+from lstm_lower.tensorflow.regions import LOOP, Op, Region, needed_names
 from lstm_lower.tensorflow.state import writes
 from lstm_lower.tensorflow.tensor_list import (
     Fresh,
@@ -49,8 +48,7 @@ class _Loop:
             for i, x in enumerate(self.initial)
         ]
         self.live = self._live()
-        wanted = [name for name, live in zip(self.body.results, self.live, strict=True) if live]
-        self.ops = needed(self.body, wanted, t.aliases)
+        self.ops = self._needed()
         self.shapes: dict[int | Cell, tuple[Any, ...] | None] = {}
         self.forced: dict[int | Cell, str] = {}
         self.elements: dict[int | Cell, TensorList | None] = {}
@@ -90,12 +88,11 @@ class _Loop:
 
     def _live(self) -> list[bool]:
         """Which loop variables anything depends on."""
-        t, count = self.t, len(self.initial)
-        uses = [params_behind(self.body, [result], t.aliases) for result in self.body.results]
-        pending = {i for i in range(count) if f"{self.op.name}:{i}" in t.read}
-        pending |= params_behind(self.condition, self.condition.results, t.aliases)
-        effects = [name for op in self.body.ops if writes(op) for name in op.reads()]
-        pending |= params_behind(self.body, effects, t.aliases)
+        count = len(self.initial)
+        uses = [self._params_behind(self.body, [result]) for result in self.body.results]
+        pending = {i for i in range(count) if f"{self.op.name}:{i}" in self.t.read}
+        pending |= self._params_behind(self.condition, self.condition.results)
+        pending |= self._params_behind(self.body, [name for op in self.body.ops if writes(op) for name in op.reads()])
         live: set[int] = set()
         while pending:
             number = pending.pop()
@@ -103,6 +100,19 @@ class _Loop:
                 live.add(number)
                 pending |= uses[number]
         return [i in live for i in range(count)]
+
+    def _params_behind(self, region: Region, names: Iterable[str | None]) -> set[int]:
+        """The numbers of the parameters that some tensors of a region depend on."""
+        seen = needed_names(region, names, self.t.aliases)
+        return {number for number, name in enumerate(region.params) if name in seen}
+
+    def _needed(self) -> list[Op]:
+        """The ops of the body that its live results need, or that change something."""
+        ops = self.body.ops
+        wanted = [name for name, live in zip(self.body.results, self.live, strict=True) if live]
+        wanted += [name for op in ops if writes(op) for name in (f"{op.name}:0", *op.reads())]
+        makers = {name.rpartition(":")[0] for name in needed_names(self.body, wanted, self.t.aliases)}
+        return [op for op in ops if op.name in makers]
 
 
 class _Attempt:

@@ -14,14 +14,13 @@ import onnx_ir as ir
 
 from lstm_lower.errors import InvalidInputError
 from lstm_lower.extras import needed_by
-from lstm_lower.tensorflow.exposed import expose_sources
 from lstm_lower.tensorflow.files import messages, values
 from lstm_lower.tensorflow.files.functions import OpTable
 from lstm_lower.tensorflow.files.pipelines import is_source
 from lstm_lower.tensorflow.files.views import View, data_inputs
-from lstm_lower.tensorflow.frozen import lift_frozen_weights
 from lstm_lower.tensorflow.graph import nodes_by_name, split_name
 from lstm_lower.tensorflow.interface import Resolver
+from lstm_lower.tensorflow.source_preparation import expose_sources, lift_frozen_weights
 from lstm_lower.tensorflow.sources import Array, Source
 from lstm_lower.tensorflow.state import REFERENCES
 from lstm_lower.tensorflow.widening import all_nodes, widen

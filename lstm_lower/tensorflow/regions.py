@@ -165,3 +165,21 @@ def _cycle(ops: list[Op], waiting: list[set[int]]) -> str:
     while path[-1] not in path[:-1]:
         path.append(min(waiting[path[-1]] & stuck))
     return " <- ".join(ops[index].name for index in path[path.index(path[-1]) :])
+
+
+def needed_names(region: Region, names: Iterable[str | None], aliases: Aliases) -> set[str]:
+    """The names of all tensors of a region that some tensors need, these included; of an op waited for, its first."""
+    makers = {op.name: op for op in region.ops}
+    pending = [name for name in names if name is not None]
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        op = makers.get(name.rpartition(":")[0])
+        if op is not None:
+            pending += [*op.reads(), *(f"{waited}:0" for waited in op.waits())]
+        elif name in aliases.names and name not in region.params:
+            pending.append(aliases.names[name])
+    return seen
