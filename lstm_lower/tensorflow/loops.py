@@ -250,27 +250,19 @@ class _Attempt:
                 finals[key] = lists.final(parameter, self.results[key])
             else:
                 carried.append(key)
-        starts, states, updates = (
-            [_tensor(values[key]) for key in carried] for values in (self.before, self.parameters, self.results)
-        )
+        states = [self._state(key) for key in carried] + lists.further
         going = self._condition(self.scope, [self.results.get(i, x) for i, x in enumerate(loop.initial)])
-        updates = [update.cast(state.dtype) for update, state in zip(updates, states, strict=True)]
-        further = len(starts)
-        for start, state, update in lists.further:
-            starts.append(start)
-            states.append(state)
-            updates.append(update)
         if finals:
-            starts.append(t.root.constant(0, INT64))
-            states.append(t.parameter(b, starts[-1], "count", ()))
-            updates.append(states[-1] + 1)
-        graph = b.graph
-        graph.outputs.extend(b.results([going, *updates, *lists.scans]))
+            zero = t.root.constant(0, INT64)
+            count = t.parameter(b, zero, "count", ())
+            states.append((zero, count, count + 1))
+        b.graph.outputs.extend(b.results([going, *(update for _, _, update in states), *lists.scans]))
         outer = loop.scope.builder
         first = self._condition(Scope(outer, loop.scope.floor, loop.scope), loop.initial)
         outer.scope = loop.op.name
-        made = outer.ops(std.Loop, None, first, *starts, outputs=len(starts) + len(lists.scans), body=graph)
-        shapes: list[Sequence[Any] | None] = [state.shape for state in states]
+        starts = [start for start, _, _ in states]
+        made = outer.ops(std.Loop, None, first, *starts, outputs=len(starts) + len(lists.scans), body=b.graph)
+        shapes: list[Sequence[Any] | None] = [state.shape for _, state, _ in states]
         shapes += [None if scan.shape is None else (None, *scan.shape) for scan in lists.scans]
         for output, shape in zip(made, shapes, strict=True):
             self._tell(output, shape)
@@ -278,8 +270,8 @@ class _Attempt:
             node = made[0].value.producer()
             assert node is not None
             node.metadata_props[std.STEPS] = std.AT_LEAST_ONE
-        lists.tensors = made[further : further + len(lists.further)]
-        lists.sequences, lists.trips = made[len(starts) :], made[len(starts) - 1] if finals else None
+        lists.tensors = made[len(carried) : len(carried) + len(lists.further)]
+        lists.sequences, lists.trips = made[len(states) :], made[len(states) - 1] if finals else None
         results: list[Value] = [FLOW if i in loop.flows else value for i, value in enumerate(loop.initial)]
         for key, final in [*zip(carried, made, strict=False), *finals.items()]:
             value = Rows(final) if isinstance(self.parameters[key], Rows) else final
@@ -288,6 +280,11 @@ class _Attempt:
             elif self.results[key] is not self.parameters[key]:
                 loop.scope.cells[key] = value
         return results
+
+    def _state(self, key: int | Cell) -> tuple[Expr, Expr, Expr]:
+        """A tensor that is carried: before the loop, as an iteration finds it and leaves it."""
+        start, state, update = (_tensor(values[key]) for values in (self.before, self.parameters, self.results))
+        return start, state, update.cast(state.dtype)
 
     def _variation(self) -> Variation:
         t, depth = self.t, self.builder.depth
