@@ -17,15 +17,17 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.passes.branches import chosen_branch
 
 # They register their rules.
-from lstm_lower.passes.loops import simplify_algebra as _algebra  # noqa: F401
 from lstm_lower.passes.loops import simplify_moves as _moves  # noqa: F401
+from lstm_lower.passes.loops.simplify_algebra import PATTERNS
 from lstm_lower.passes.loops.simplify_broadcasts import narrowed
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
 from lstm_lower.passes.loops.views.loop import Loop, is_scan
 from lstm_lower.passes.loops.views.simplifies import simplifies
+from lstm_lower.passes.patterns import by_operator
 from lstm_lower.passes.rewriting import Results, Rewriting
 
 simplifies(std.If)(chosen_branch)
+_PATTERNS = by_operator(PATTERNS)
 
 
 class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
@@ -55,16 +57,17 @@ class AlgebraicSimplification(Rewriting, OnGraphs, LoopPass):
 
     def formula(self, node: ir.Node, builder: Builder) -> Results | None:
         """Emits something simpler."""
-        view, e = self.facts.view(node), builder
+        view = self.facts.view(node)
         assert view is not None
         array = self.facts.constant(view.output) if len(node.outputs) == 1 else None
         if array is not None:
-            return e.constant(array, self.facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
+            return builder.constant(array, self.facts.dtype(view.output) or ir.DataType.from_numpy(array.dtype))
+        for pattern in _PATTERNS.get(type(view), ()):
+            if (simpler := pattern(view, builder)) is not None:
+                return simpler
         rule = simplifies.of(type(view))
-        simpler = None if rule is None else rule(view, e)
-        if simpler is None and isinstance(view, std.Elementwise):
-            simpler = narrowed(view, e)
-        return simpler
+        results = None if rule is None else rule(view, builder)
+        return narrowed(view, builder) if results is None and isinstance(view, std.Elementwise) else results
 
     def _parameter_shapes(self, loop: Loop) -> bool:
         """The shape of a state or of an element follows from outside: it is the same at every step."""

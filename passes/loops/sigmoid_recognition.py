@@ -18,10 +18,16 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder, replace
 from lstm_lower.graph.subgraphs import all_nodes, subgraphs_of
 from lstm_lower.passes.loops.views.base import LoopPass, OnGraphs
+from lstm_lower.passes.patterns import Variable, applied, match
 
 # What an error of an operand comes out of no larger, but for a factor.
 _MOVING = std.Moving | std.Identity | std.Concat
 _SCALING = std.Mul | std.MatMul | std.Gemm | std.Add | std.Sub | std.ReduceSum | std.ReduceMean | std.Shape
+
+
+_X = Variable("x")
+_EXP, _RECIPROCAL = applied(std.Exp), applied(std.Reciprocal)
+_LOGISTIC = (_RECIPROCAL(1 + _EXP(-_X)), 1 / (1 + _EXP(-_X)))
 
 
 class SigmoidRecognition(OnGraphs, LoopPass):
@@ -51,24 +57,8 @@ class SigmoidRecognition(OnGraphs, LoopPass):
 
     def _logistic(self, node: ir.Node) -> ir.Value | None:
         """The x of a `1 / (1 + exp(-x))` that a node ends."""
-        facts = self.facts
-        below: ir.Value | None
-        match facts.view(node):
-            case std.Reciprocal() as last:
-                below = last.data
-            case std.Div() as last if facts.uniform(last.inputs[0]) == 1:
-                below = last.inputs[1]
-            case _:
-                return None
-        total = facts.maker(below)
-        if not isinstance(total, std.Add):
-            return None
-        for one, power in (total.inputs, reversed(total.inputs)):
-            exp = facts.maker(power)
-            negative = facts.maker(exp.data) if isinstance(exp, std.Exp) else None
-            if facts.uniform(one) == 1 and isinstance(negative, std.Neg):
-                return negative.data
-        return None
+        bound = next((found for form in _LOGISTIC if (found := match(form, node.outputs[0], self.facts))), None)
+        return None if bound is None else bound[_X]
 
     def _only_scaled(self, value: ir.Value, seen: set[ir.Value]) -> bool:
         """Whether all that reads a value multiplies, adds or moves elements."""

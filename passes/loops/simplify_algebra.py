@@ -2,64 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx_ir as ir
 
 from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.passes.loops.views.pads import is_padded, joined_pads
 from lstm_lower.passes.loops.views.simplifies import fits, simplifies
+from lstm_lower.passes.patterns import Pattern, Side, Variable, applied
 
 _INTEGERS = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
 
+X, Z = Variable("x"), Variable("z")
+_negated, _smaller, _larger = applied(std.Neg), applied(std.Min), applied(std.Max)
+
+
+def _has_sign(view: std.Standard, _: object) -> bool:
+    """Numbers without one have no Neg."""
+    dtype = view.dtype()
+    return dtype is not None and dtype.is_signed()
+
+
+def _is_finite(view: std.Standard, bound: Mapping[Side, ir.Value]) -> bool:
+    return view.facts.finite(bound[X])
+
+
+def _of_integers(view: std.Standard, _: object) -> bool:
+    return view.dtype() in _INTEGERS
+
+
+PATTERNS = (
+    Pattern(0 + X, X, "o = Constant <value = float {0.0}> () y = Add(x, o)"),
+    Pattern(X - 0, X, "o = Constant <value = float[2,1] {0.0, 0.0}> () y = Sub(x, o)"),
+    Pattern(0 - X, -X, "o = Constant <value = float {0.0}> () y = Sub(o, x)", _has_sign),
+    Pattern(1 * X, X, "o = Constant <value = float {1.0}> () y = Mul(o, x)"),
+    Pattern(-1 * X, -X, "o = Constant <value = float {-1.0}> () y = Mul(x, o)"),
+    Pattern(0 * X, 0, "o = Constant <value = int64[2] {0, 0}> () y = Mul(k, o)", _is_finite),
+    Pattern(X / 1, X, "o = Constant <value = float {1.0}> () y = Div(x, o)"),
+    Pattern(_negated(-X), X, "n = Neg(x) y = Neg(n)"),
+    Pattern(_smaller(X, X), X, "s = Shape(x) y = Min(s, s)", _of_integers),
+    Pattern(_larger(X, X), X, "s = Shape(x) y = Max(s, s)", _of_integers),
+    Pattern(_smaller(X, _larger(X, Z)), X, "i, j = Split(k) m = Max(j, i) y = Min(i, m)", _of_integers),
+    Pattern(_larger(X, _smaller(X, Z)), X, "i, j = Split(k) m = Min(i, j) y = Max(m, i)", _of_integers),
+    Pattern(_smaller(X, _smaller(X, Z)), _smaller(X, Z), "i, j = Split(k) m = Min(i, j) y = Min(j, m)", _of_integers),
+    Pattern(_larger(X, _larger(X, Z)), _larger(X, Z), "i, j = Split(k) m = Max(i, j) y = Max(m, i)", _of_integers),
+)
+
+
 @simplifies(std.Add)
 def _add(op: std.Add, e: Builder) -> ir.Value | None:
-    if is_padded(op) and (joined := joined_pads(e, op.node)) is not None:
-        return joined
-    a, b = op.inputs
-    for value, term in ((a, b), (b, a)):
-        if op.facts.uniform(term) == 0.0 and fits(value, op):
-            return value
-    return None
-
-
-@simplifies(std.Sub)
-def _sub(op: std.Sub, e: Builder) -> ir.Value | None:
-    a, b = op.inputs
-    if op.facts.uniform(b) == 0.0 and fits(a, op):
-        return a
-    dtype = op.dtype()
-    # Numbers without a sign have no Neg.
-    negated = op.facts.uniform(a) == 0.0 and fits(b, op) and dtype is not None and dtype.is_signed()
-    return e.op(std.Neg, b) if negated else None
-
-
-@simplifies(std.Mul)
-def _mul(op: std.Mul, e: Builder) -> ir.Value | None:
-    a, b = op.inputs
-    for value, factor in ((a, b), (b, a)):
-        known = op.facts.uniform(factor)
-        if known is None:
-            continue
-        if known == 1.0 and fits(value, op):
-            return value
-        if known == -1.0 and fits(value, op):
-            return e.op(std.Neg, value)
-        if known == 0.0 and fits(factor, op) and op.facts.finite(value):
-            return factor
-    return None
-
-
-@simplifies(std.Div)
-def _div(op: std.Div, _: Builder) -> ir.Value | None:
-    a, b = op.inputs
-    return fits(a, op) if op.facts.uniform(b) == 1.0 else None
-
-
-@simplifies(std.Neg)
-def _neg(op: std.Neg, _: Builder) -> ir.Value | None:
-    inner = op.facts.maker(op.data)
-    return inner.data if isinstance(inner, std.Neg) else None
+    return joined_pads(e, op.node) if is_padded(op) else None
 
 
 @simplifies(std.Sum)
@@ -77,27 +71,6 @@ def _where(op: std.Where, _: Builder) -> ir.Value | None:
     if condition is None or condition.size == 0 or not (condition == condition.reshape(-1)[0]).all():
         return None
     return fits(op.yes if condition.reshape(-1)[0] else op.no, op)
-
-
-@simplifies(std.Min, std.Max)
-def _bound(op: std.Min | std.Max, _: Builder) -> ir.Value | None:
-    """min(a, a), min(a, max(b, a)) and min(a, min(b, a)), with the same integers in other words."""
-    if len(op.inputs) != 2 or op.dtype() not in _INTEGERS:
-        return None
-    opposite = std.Max if isinstance(op, std.Min) else std.Min
-    for value, other in (op.inputs, op.inputs[::-1]):
-        inner = op.facts.maker(other)
-        beside = inner.inputs if isinstance(inner, opposite) else (other,)
-        if any(_same_number(op, value, x) for x in beside) and fits(value, op):
-            return value
-        if isinstance(inner, type(op)) and any(_same_number(op, value, x) for x in inner.inputs) and fits(other, op):
-            return other
-    return None
-
-
-def _same_number(op: std.Standard, a: ir.Value | None, b: ir.Value | None) -> bool:
-    entries = op.facts.entries(a)
-    return a is b or (entries is not None and len(entries) == 1 and entries == op.facts.entries(b))
 
 
 @simplifies(std.ReduceSum, std.ReduceMean, std.ReduceMax, std.ReduceMin, std.ReduceProd)
