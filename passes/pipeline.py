@@ -24,7 +24,6 @@ from lstm_lower.passes.inline import InlineLoopsPass
 from lstm_lower.passes.loops.accumulator_joining import AccumulatorJoining
 from lstm_lower.passes.loops.algebraic_simplification import AlgebraicSimplification
 from lstm_lower.passes.loops.batch_axis_contraction import BatchAxisContraction
-from lstm_lower.passes.loops.bias_fusion import BiasFusion
 from lstm_lower.passes.loops.code_sinking import CodeSinking
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.concat_fusion import ConcatFusion
@@ -43,7 +42,6 @@ from lstm_lower.passes.loops.output_concatenation import OutputConcatenation
 from lstm_lower.passes.loops.product_distribution import ProductDistribution
 from lstm_lower.passes.loops.product_fusion import ProductFusion
 from lstm_lower.passes.loops.product_splitting import ProductSplitting
-from lstm_lower.passes.loops.projection_bias import ProjectionBias
 from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.recomputation_elimination import RecomputationElimination
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
@@ -51,7 +49,6 @@ from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
 from lstm_lower.passes.loops.rerolling import LoopRerolling
 from lstm_lower.passes.loops.sigmoid_recognition import SigmoidRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
-from lstm_lower.passes.loops.transposed_bodies import TransposedBodies
 from lstm_lower.passes.loops.trip_count import TripCount
 from lstm_lower.passes.loops.vectorization import Vectorization
 from lstm_lower.passes.loops.views.base import LoopPass
@@ -146,16 +143,13 @@ class OptimizePass(Pass):
                 # Before products are divided: nothing leaves a block of one step.
                 modified |= self._run(model, StripMining(context, kind=self.kind, steps=1), 1)
             modified |= self._fixed_point(model, [SingleStepUnrolling(context), *cleaning])
-            # They know products with the weight behind, which lies in front in transposed bodies.
+            # A product that is cut in every step is cut once for a block otherwise.
             modified |= self._fixed_point(model, [ProductDistribution(context), ProductFusion(context), *cleaning])
-            # Before work leaves the bodies, which then lies as the bodies do.
-            modified |= self._fixed_point(model, [TransposedBodies(context), *cleaning])
             if self.kind in ("auto", "chunk"):
                 modified |= self._run(model, StripMining(context, kind=self.kind, steps=self.block), 1)
             for group in self._loop_groups(context):
                 modified |= self._fixed_point(model, [*group, *cleaning])
             modified |= self._fixed_point(model, [RecomputationElimination(context), *cleaning])
-            modified |= self._fixed_point(model, [BiasFusion(context), *cleaning])
             modified |= self._run(model, ProductSplitting(context), 1)
             modified |= self._run(model, ReductionToProduct(context), 1)
             modified |= self._run(model, OperandSwapping(context), 1)
@@ -163,7 +157,6 @@ class OptimizePass(Pass):
             # Only now do sums and products that read the same rows read one value.
             modified |= self._run(model, ContractionLayout(context), 1)
             modified |= self._fixed_point(model, cleaning)
-            modified |= self._run(model, ProjectionBias(context), 1)
             modified |= self._run(model, AccumulatorJoining(context), 1)
             modified |= self._fixed_point(model, cleaning)
             if self.kind == "unroll":

@@ -16,9 +16,6 @@ The layout is made by a Transpose of three axes, the first of size 1, and a Flat
 taken back into the product by the runtime (MatmulTransposeFusion), and one of the sequence itself be joined with others
 before it. The product is a MatMul, because a Transpose behind a Gemm would be taken in, too (GemmTransposeFusion).
 
-An operand that is laid together from matrices that lie transposed, [T,K,B], is laid out by a Transpose of its first two
-axes, which moves whole rows: always less than what it would take to lay them together as the product is written.
-
 A bias gradient is the sum of the same rows: a row of ones times `g`, which reads all of it for one row of results.
 Where an operand is laid out anyhow, the row of ones is appended to it, and the sum is one more row of the product: both
 take 0.81 (K 128, N 512) and 0.87 (K 128, N 384) of the time.
@@ -46,7 +43,6 @@ from lstm_lower.graph.edit import detach
 from lstm_lower.graph.facts import Facts
 from lstm_lower.graph.form import node_label
 from lstm_lower.passes.loops.views.base import AroundLoops, LoopPass, graphs_with_loops
-from lstm_lower.passes.loops.views.turned_sequences import TURN
 
 LEAST_COLUMNS = 512
 LEAST_JOINED = 384
@@ -150,15 +146,11 @@ class ContractionLayout(AroundLoops, LoopPass):
         e = Builder(self.context.space, graph, before=first, scope=first.name or "contraction")
         operands = [_remade(e, rows, places[first], places) for rows in group.rows if rows is not None]
         parts = [_laid_out(e, rows) for rows in operands]
-        turned = _turned(e, others)
         if None in group.rows:
             one = ir.Tensor(np.ones(1, np.float32), dtype=ir.DataType.FLOAT)
-            count = e.size(others, 0) if turned is None else e.size(turned, 1)
-            parts.append(e.op(std.ConstantOfShape, e.concat([e.ints(1), count], axis=0), value=one).value)
-        if turned is None:
-            product = e.op(std.MatMul, e.concat(parts, axis=0), others)
-        else:
-            product = e.op(std.Gemm, e.concat(parts, axis=0), turned, transB=1)
+            row = e.concat([e.ints(1), e.size(others, 0)], axis=0)
+            parts.append(e.op(std.ConstantOfShape, row, value=one).value)
+        product = e.op(std.MatMul, e.concat(parts, axis=0), others)
         made = [product]
         if len(parts) > 1:
             sizes = [*(e.size(rows, 1) for rows in operands), *([e.ints(1)] if None in group.rows else [])]
@@ -172,25 +164,7 @@ class ContractionLayout(AroundLoops, LoopPass):
 
 def _laid_out(e: Builder, rows: ir.Value) -> ir.Value:
     """The transpose [K, R] of an operand, as the runtime leaves it alone."""
-    turned = _turned(e, rows)
-    return e.op(std.Flatten, e.transpose(e.unsqueeze(rows, 0), (2, 0, 1)), axis=1) if turned is None else turned
-
-
-def _turned(e: Builder, rows: ir.Value) -> ir.Value | None:
-    """The transpose of an operand that is laid together from transposed matrices: these are moved as they lie."""
-    sequence = _matrices(e.facts, rows)
-    return None if sequence is None else e.op(std.Flatten, e.transpose(sequence, (1, 0, 2)), axis=1)
-
-
-def _matrices(facts: Facts, rows: ir.Value) -> ir.Value | None:
-    """The matrices [T, K, B] whose transposes an operand [T*B, K] is laid together from."""
-    shape, view = facts.shape(rows), facts.maker(rows)
-    if shape is None or not isinstance(view, (std.Flatten, std.Reshape)):
-        return None
-    sequence, whole = facts.maker(view.data), facts.shape(view.data)
-    if not isinstance(sequence, std.Transpose) or sequence.perm != TURN or whole is None:
-        return None
-    return sequence.data if isinstance(whole[-1], int) and (len(shape), shape[-1]) == (2, whole[-1]) else None
+    return e.op(std.Flatten, e.transpose(e.unsqueeze(rows, 0), (2, 0, 1)), axis=1)
 
 
 def _contracted(facts: Facts, node: ir.Node) -> ir.Value | None:
@@ -263,8 +237,6 @@ def _reason_against(facts: Facts, contraction: _Contraction, least: int = LEAST_
     (rows, width), (_, columns) = own, other
     if isinstance(rows, int) and rows < LEAST_ROWS:
         return "it sums over few rows"
-    if any(_matrices(facts, x) is not None for x in (contraction.rows, contraction.others)):
-        return None
     if isinstance(width, int) and isinstance(columns, int) and columns >= least and 0 < width <= columns:
         return None
     return "laying its first operand out is not known to cost less than it spares"

@@ -22,15 +22,10 @@ A single row is another matter: nothing is packed, and each element of the resul
 weight should lie in memory along K. With a weight beyond the nearest caches, `Gemm(a, w', transB=1)` took 0.3 to 0.9 of
 the product's time.
 
-A product that has its weight first already, as those of `transposed-bodies`, takes what is added to it as a Gemm's
-third operand.
-
 Postcondition: as many products as before. Runs after all other passes, which would not see through the exchange.
 """
 
 from __future__ import annotations
-
-import dataclasses
 
 import onnx_ir as ir
 
@@ -65,19 +60,18 @@ class OperandSwapping(LoopPass):
         """Orients the products of one loop."""
         modified, dependence, facts = False, Dependence(loop), self.facts
         for node in dependence.order:
-            product = repacking(facts, dependence, node)
+            product = _repacking(facts, dependence, node)
             if product is None:
-                modified |= self._take_in(loop, dependence, node)
                 continue
             value, weight = product.a, product.b
-            if is_constant(facts, weight):
+            if _is_constant(facts, weight):
                 self.refuse(node, "the runtime packs a constant weight once, when it loads the model")
                 continue
-            if is_single_row(facts, value, weight):
+            if _is_single_row(facts, value, weight):
                 self._turn_weight(loop, node, value, weight)
                 modified = True
                 continue
-            if not is_cheaper(facts, value, weight):
+            if not _is_cheaper(facts, value, weight):
                 self.refuse(node, "packing the weight at every step costs no more than swapping the operands")
                 continue
             state = _lone_state(loop, dependence, node)
@@ -89,25 +83,6 @@ class OperandSwapping(LoopPass):
         if modified:
             loop.commit()
         return modified
-
-    @staticmethod
-    def _take_in(loop: Loop, dependence: Dependence, node: ir.Node) -> bool:
-        """Lets a product that has its weight first, as those of transposed bodies, start from what is added to it."""
-        product = std.MatMul.of(node, dependence.loop.facts)
-        if product is None or dependence.node_level(node) != Level.CARRIED or not dependence.is_outside(product.a):
-            return False
-        if (product.rank(0), product.rank(1)) != (2, 2) or loop.facts.dtype(product.b) != ir.DataType.FLOAT:
-            return False
-        found = _lone_addition(dependence, node)
-        sizes = None if found is None else loop.facts.shape(found[1])
-        result = loop.facts.shape(node.outputs[0])
-        if found is None or sizes is None or result is None or len(sizes) != 2:
-            return False
-        if any(size not in (1, whole) for size, whole in zip(sizes, result, strict=True)):
-            return False
-        add, other = found
-        loop.substitute(add.outputs[0], loop.inside(before=add).op(std.Gemm, product.a, product.b, other))
-        return True
 
     @staticmethod
     def _turn_weight(loop: Loop, node: ir.Node, value: ir.Value, weight: ir.Value) -> None:
@@ -156,26 +131,19 @@ class OperandSwapping(LoopPass):
 
 def _bias_addition(dependence: Dependence, node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
     """The addition of a vector to a product that nothing else reads, and the vector, the same at every step."""
-    found, shape = _lone_addition(dependence, node), dependence.loop.facts.shape(node.outputs[0])
-    if found is None or dependence.level(found[1]) != Level.INVARIANT or shape is None:
-        return None
-    return found if dependence.loop.facts.shape(found[1]) == shape[1:] else None
-
-
-def _lone_addition(dependence: Dependence, node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
-    """The addition to a product that nothing else reads, and what is added."""
-    product = node.outputs[0]
-    readers = dependence.readers(product)
-    if len(readers) != 1 or product in set(dependence.loop.results()):
+    product, facts = node.outputs[0], dependence.loop.facts
+    readers, shape = dependence.readers(product), facts.shape(product)
+    if len(readers) != 1 or product in set(dependence.loop.results()) or shape is None:
         return None
     (add,) = readers
     if not std.Add.matches(add) or len(set(add.inputs)) != 2:
         return None
-    other = next(value for value in add.inputs if value is not product)
-    return None if other is None else (add, other)
+    bias = next(value for value in add.inputs if value is not product)
+    fits = dependence.level(bias) == Level.INVARIANT and facts.shape(bias) == shape[1:]
+    return (add, bias) if bias is not None and fits else None
 
 
-def repacking(facts: Facts, dependence: Dependence, node: ir.Node) -> std.MatMul | None:
+def _repacking(facts: Facts, dependence: Dependence, node: ir.Node) -> std.MatMul | None:
     """The product of a carried matrix with an invariant weight that a node is, which the runtime packs in each step."""
     product = std.MatMul.of(node, facts)
     if product is None or dependence.node_level(node) != Level.CARRIED:
@@ -187,42 +155,19 @@ def repacking(facts: Facts, dependence: Dependence, node: ir.Node) -> std.MatMul
     return product if levels == (Level.CARRIED, Level.INVARIANT) else None
 
 
-@dataclasses.dataclass(frozen=True)
-class Costs:
-    """The cost model: what a product takes beside its arithmetic, in nanoseconds.
-
-    Attributes:
-        written: as it is written.
-        exchanged: with its operands exchanged, and its result transposed.
-        turned: with its operands exchanged, where the result is wanted transposed.
-    """
-
-    written: float
-    exchanged: float
-    turned: float
-
-
-def costs(facts: Facts, value: ir.Value, weight: ir.Value) -> Costs | None:
-    """The costs of a product; `None` where it has too few rows for another form."""
+def _is_cheaper(facts: Facts, value: ir.Value, weight: ir.Value) -> bool:
+    """Whether the exchanged product takes less time."""
     rows, units = facts.shape(value), facts.shape(weight)
     assert rows is not None
     assert units is not None
     B = rows[0] if isinstance(rows[0], int) else ASSUMED_ROWS
     inner = next((dim for dim in (units[0], rows[1]) if isinstance(dim, int)), ASSUMED_UNITS)
     columns = units[1] if isinstance(units[1], int) else ASSUMED_UNITS
-    if B < LEAST_ROWS:
-        return None
-    turned = PACK * inner * -(-B // KERNEL_COLUMNS) * KERNEL_COLUMNS
-    return Costs(PACK * inner * columns, turned + TRANSPOSE * columns * B + NODE, turned)
+    exchanged = PACK * inner * -(-B // KERNEL_COLUMNS) * KERNEL_COLUMNS + TRANSPOSE * columns * B + NODE
+    return B >= LEAST_ROWS and exchanged < PACK * inner * columns
 
 
-def is_cheaper(facts: Facts, value: ir.Value, weight: ir.Value) -> bool:
-    """Whether the exchanged product takes less time."""
-    found = costs(facts, value, weight)
-    return found is not None and found.exchanged < found.written
-
-
-def is_single_row(facts: Facts, value: ir.Value, weight: ir.Value) -> bool:
+def _is_single_row(facts: Facts, value: ir.Value, weight: ir.Value) -> bool:
     """Whether the product is one row times a weight that the nearest caches do not hold."""
     rows, units = facts.shape(value), facts.shape(weight)
     if rows is None or units is None or rows[0] != 1:
@@ -231,7 +176,7 @@ def is_single_row(facts: Facts, value: ir.Value, weight: ir.Value) -> bool:
     return isinstance(inner, int) and isinstance(columns, int) and inner * columns >= LARGE_WEIGHT
 
 
-def is_constant(facts: Facts, value: ir.Value) -> bool:
+def _is_constant(facts: Facts, value: ir.Value) -> bool:
     """Whether a weight follows from constants alone: the runtime folds what leads to it."""
     pending, seen = [value], set()
     while pending:

@@ -27,7 +27,7 @@ class ProductDistribution(LoopPass):
 
     def rewrite(self, loop: Loop) -> bool:
         """Distributes the products of one loop."""
-        modified = _open_gemms(loop)
+        modified = _open_gemms(loop, Dependence(loop))
         dependence = Dependence(loop)
         recurrent = dependence.recurrent()
         for node in dependence.order:
@@ -166,14 +166,19 @@ def _cuts(facts: Facts, node: ir.Node, product: ir.Value, rank: int) -> list[_Cu
     return []
 
 
-def _open_gemms(loop: Loop) -> bool:
-    """Writes Gemm as Transpose, MatMul, Mul and Add, so that the other rules see its parts; whether there were any."""
+def _open_gemms(loop: Loop, dependence: Dependence) -> bool:
+    """Writes Gemm as Transpose, MatMul, Mul and Add, so that the other rules see its parts; whether there were any.
+
+    One with its weight in front is as `operand-swapping` writes it.
+    """
     modified = False
     for node in list(loop.body):
         gemm = std.Gemm.of(node, loop.facts)
         dtype = None if gemm is None else gemm.dtype()
         # Of MatMul and Add no rank follows where those of the operands are not known, and a Scan's outputs need one.
         if gemm is None or dtype is None or any(loop.facts.rank(x) is None for x in gemm.inputs if x is not None):
+            continue
+        if gemm.trans_b and not gemm.trans_a and dependence.is_outside(gemm.a):
             continue
         e = loop.inside(before=node)
         a = e.transpose(gemm.a, [1, 0]) if gemm.trans_a else gemm.a

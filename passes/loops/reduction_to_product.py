@@ -1,14 +1,13 @@
 """Reduction to product: the sum of `g` over all axes but the last is a row of ones times `g`.
 
 onnxruntime's ReduceSum over leading axes on CPUs does not share its work among threads, its product does. Measured from
-320 rows of 128 to 6,400 of 2,048: 0.67 to 0.98 of the time on one thread, 0.30 to 0.73 on two (16,000 rows of 256: 1.3
+160 rows of 128 to 6,400 of 2,048: 0.67 to 0.98 of the time on one thread, 0.30 to 0.73 on two (16,000 rows of 256: 1.3
 on one, 0.36 on two).
 
 Precondition: a ReduceSum over all axes but the last of a float32 tensor of at least `LEAST` elements, unknown
-dimensions counted as 64, in a graph that holds a loop: bias gradients stand there. Of matrices that lie transposed it
-is a sum over axes 0 and 2, where products read them upright.
+dimensions counted as 64, in a graph that holds a loop: bias gradients stand there.
 
-Postcondition: the sum is a MatMul. Runs after `bias-fusion`, which spares the reading as well where it applies.
+Postcondition: the sum is a MatMul.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from lstm_lower.graph import standard as std
 from lstm_lower.graph.builder import Builder
 from lstm_lower.graph.edit import detach
 from lstm_lower.passes.loops.views.base import SitesAroundLoops
-from lstm_lower.passes.loops.views.turned_sequences import TURN
 
-LEAST = 1 << 15
+LEAST = 20_000
 
 
 class ReductionToProduct(SitesAroundLoops[std.ReduceSum]):
@@ -42,8 +40,7 @@ class ReductionToProduct(SitesAroundLoops[std.ReduceSum]):
         e = Builder(self.context.space, graph, before=total.node, scope=total.node.name or "sum")
         rank = total.rank()
         assert rank is not None
-        data = total.data if not _sums_turned(total) else e.transpose(total.data, TURN)
-        rows = data if rank == 2 else e.op(std.Flatten, data, axis=rank - 1)
+        rows = total.data if rank == 2 else e.op(std.Flatten, total.data, axis=rank - 1)
         sizes = e.concat([e.ints(1), e.size(rows, 0)], axis=0)
         one = ir.Tensor(np.ones(1, np.float32), dtype=ir.DataType.FLOAT)
         result = e.op(std.MatMul, e.op(std.ConstantOfShape, sizes, value=one), rows)
@@ -56,14 +53,6 @@ def _sums_rows(total: std.ReduceSum) -> bool:
     rank, axes = total.rank(), total.axes
     if rank is None or rank < 2 or axes is None or total.dtype() != ir.DataType.FLOAT:
         return False
-    if sorted(axes) != list(range(rank - 1)) and not _sums_turned(total):
+    if sorted(axes) != list(range(rank - 1)):
         return False
     return total.facts.elements(total.data) >= LEAST
-
-
-def _sums_turned(total: std.ReduceSum) -> bool:
-    """Whether a sum is one over the rows of matrices whose transposes are there as well."""
-    if set(total.axes or ()) != {0, TURN[1]} or total.rank() != len(TURN) or total.keepdims:
-        return False
-    turned = [std.Transpose.of(user, total.facts) for user, _ in total.data.uses()]
-    return any(view is not None and view.perm == TURN for view in turned)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,9 +13,7 @@ from hypothesis import strategies as st
 
 from lstm_lower.graph.dump import dump
 from lstm_lower.graph.verify import verify
-from lstm_lower.passes.loops.bias_fusion import BiasFusion
 from lstm_lower.passes.loops.operand_swapping import OperandSwapping
-from lstm_lower.passes.loops.projection_bias import ProjectionBias
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
@@ -200,94 +197,6 @@ def parsed(text: str, **shapes: tuple[int, ...]) -> LoopModel:
     return LoopModel(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'), feeds)
 
 
-# What sinking leaves behind a loop: products over all steps, and a sum over the rows that they read.
-WEIGHT_GRADIENTS = """
-loops ({steps} xs, {steps} hs, float[B,3] first) => (float[B,3] last, float[K,3] w, float[L,3] w2, {total} b, {steps} r)
-{{
-  pair = Concat <axis = {axis}> (xs, hs)
-  other = Concat <axis = 2> (hs, xs, hs)
-  last, g = Scan <num_scan_inputs = 1, body = step (float[B,3] s, float[B,3] x) => (float[B,3] u, float[B,3] y)
-    {{ u = Add(s, x) y = Tanh(u) }}> (first, xs)
-  rows = Flatten <axis = 2> (g)
-  left = Flatten <axis = 2> (pair)
-  w = Gemm <transA = 1> (left, rows)
-  left2 = Flatten <axis = 2> (other)
-  w2 = Gemm <transA = 1> (left2, rows)
-  axes = Constant <value = int64[2] {{{axes}}}> ()
-  b = ReduceSum <keepdims = {keep}> (g, axes)
-  r = Neg({reread})
-}}"""
-
-
-def weight_gradients(draw: Any) -> LoopModel:
-    keep, steps, batch = draw(st.integers(0, 1)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    text = WEIGHT_GRADIENTS.format(
-        axis=draw(st.sampled_from([2, -1])),
-        axes=draw(st.sampled_from(["0, 1", "1, 0", "-3, 1"])),
-        keep=keep,
-        steps=draw(st.sampled_from(["float[T,B,3]", f"float[{steps},{batch},3]"])),
-        total="float[1,1,3]" if keep else "float[3]",
-        reread=draw(st.sampled_from(["g", "hs"])),
-    )
-    text = text.replace("float[B,", f"float[{batch},") if draw(st.booleans()) else text
-    return parsed(text, xs=(steps, batch, 3), hs=(steps, batch, 3), first=(batch, 3))
-
-
-@quick
-@given(data=st.data())
-def test_bias_fusion_keeps_results(data: st.DataObject) -> None:
-    check(weight_gradients(data.draw), BiasFusion(), applies=True)
-
-
-# What a loop's bodies leave before it: products over all steps, and the vectors that are added to them.
-PROJECTIONS = """
-loops ({kind}[T,{x}] xs, {kind}[{weight}] w, {kind}[{vector}] b, {kind}[{first}] first) => ({kind}[{first}] last)
-{{
-  p = MatMul({product})
-  q = Add({sum})
-  last = Scan <num_scan_inputs = 1, body = step ({kind}[{first}] s, {kind}[{first}] x) => ({kind}[{first}] u)
-    {{ t = Mul(s, x) u = Add(t, x) }}> (first, {read})
-}}"""
-
-
-@quick
-@given(data=st.data())
-def test_projection_bias_keeps_results(data: st.DataObject) -> None:
-    """Sums that cost more than one more row, upright and transposed; others, and what others read, are left alone."""
-    turned, units = data.draw(st.booleans()), data.draw(st.sampled_from([4, 200]))
-    shapes = {
-        "xs": (3, 30) if turned else (30, 3),
-        "w": (units, 3) if turned else (3, units),
-        "first": (units, 30) if turned else (30, units),
-        "b": data.draw(
-            st.sampled_from([(units, 1), (1, units, 1)] if turned else [(units,), (1, units), (1, 1, units)])
-        ),
-    }
-    other = data.draw(
-        st.sampled_from([None, (30,) if turned else (30, 1), (1,), (units, 30) if turned else (30, units)])
-    )
-    sides = [data.draw(st.sampled_from(["p, b", "b, p"])), "w, xs" if turned else "xs, w"]
-    read = data.draw(st.sampled_from(["q", "p"])) if other is None else "q"
-    shapes["b"] = other or shapes["b"]
-    kind = data.draw(st.sampled_from(["float", "double"]))
-    x, weight, vector, first = (", ".join(map(str, shapes[name])) for name in ("xs", "w", "b", "first"))
-    text = PROJECTIONS.format(
-        kind=kind, x=x, weight=weight, vector=vector, first=first, sum=sides[0], product=sides[1], read=read
-    )
-    case = parsed(text, **(shapes | {"xs": (20, *shapes["xs"])}))
-    case.feeds = {name: value.astype("f" if kind == "float" else "d") for name, value in case.feeds.items()}
-    check(case, ProjectionBias(), applies=units == 200 and other is None and read == "q")
-
-
-def test_projection_bias(golden: Golden) -> None:
-    case = parsed(
-        PROJECTIONS.format(
-            kind="float", x="B,3", weight="3,200", vector="200", first="B,200", sum="p, b", product="xs, w", read="q"
-        )
-    )
-    shown(golden, case, ProjectionBias())
-
-
 PRODUCT = """
 loops (float[2,{batch},{units}] xs, float[{batch},{units}] first, float[{units},{units}] w)
   => (float[{batch},{units}] last, float[2,{batch},{units}] ys)
@@ -316,13 +225,6 @@ def test_operand_swapping_keeps_results(data: st.DataObject) -> None:
     case = parsed(text, xs=(2, batch, units), first=(batch, units), w=(units, units))
     case.feeds["w"] /= units**0.5
     check(case, OperandSwapping(), applies=units > 8)
-
-
-def test_bias_fusion(golden: Golden) -> None:
-    text = WEIGHT_GRADIENTS.format(axis=2, axes="0, 1", keep=0, steps="float[T,B,3]", total="float[3]", reread="hs")
-    kept = "\n".join(line for line in text.splitlines() if not any(name in line for name in ("other", "left2")))
-    case = parsed(kept.replace("float[L,3] w2, ", ""))
-    shown(golden, case, BiasFusion())
 
 
 def shown(golden: Golden, case: LoopModel, step: LoopPass) -> None:

@@ -21,7 +21,6 @@ from lstm_lower.passes.loops.product_distribution import ProductDistribution
 from lstm_lower.passes.loops.reassociation import Reassociation
 from lstm_lower.passes.loops.reduction_recognition import ReductionRecognition
 from lstm_lower.passes.loops.strip_mining import StripMining
-from lstm_lower.passes.loops.transposed_bodies import TransposedBodies
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
 from tests.conftest import Golden
@@ -41,7 +40,6 @@ STEP = {
     "dead-code-elimination": "d = Tanh(s) u = Identity(s) y = Add(s, x)",
     "loop-unrolling": "u = Add(s, x) y = Neg(u)",
     "strip-mining": "u = Add(s, x) y = Neg(u)",
-    "transposed-bodies": "p = MatMul(s, w) q = Mul(p, k) u = Tanh(q) y = Neg(x)",
     "operand-swapping": "a = Add(s, x) u = MatMul(a, w) y = Neg(a)",
 }
 ACCUMULATOR = "t = Transpose <perm = [1, 0]> (x) p = MatMul(t, x) u = Add(s, p) y = Neg(x)"
@@ -130,10 +128,6 @@ def test_blocks_of_a_sequence_that_is_another_one_moved_by_a_step(golden: Golden
     before = dump(work)
     assert StripMining(kind="chunk", steps=2)(work).modified
     golden("loop_strip-mining_moved", before=before, after=dump(work))
-
-
-def test_transposed_bodies(golden: Golden) -> None:
-    check(golden, model(STEP["transposed-bodies"], batch=16, units=512), TransposedBodies())
 
 
 def test_orient(golden: Golden) -> None:

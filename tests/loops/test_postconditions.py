@@ -7,13 +7,11 @@ import onnx_ir as ir
 import pytest
 
 import lstm_lower as ll
-from lstm_lower.passes.loops.bias_fusion import BiasFusion
 from lstm_lower.passes.loops.common_subexpression_elimination import CommonSubexpressionElimination
 from lstm_lower.passes.loops.dead_code_elimination import DeadCodeElimination
 from lstm_lower.passes.loops.invariant_hoisting import InvariantHoisting
 from lstm_lower.passes.loops.loop_reversal import LoopReversal
 from lstm_lower.passes.loops.loop_to_scan import LoopToScan
-from lstm_lower.passes.loops.projection_bias import ProjectionBias
 from lstm_lower.passes.loops.reduction_to_product import ReductionToProduct
 from lstm_lower.passes.loops.views.base import LoopPass
 from lstm_lower.passes.shapes import InferShapesPass
@@ -40,18 +38,6 @@ g (float[400,8,64] xs, float[8,64] first, float[400,8,3] hs) => (float[8,64] las
   last, ys = Scan <num_scan_inputs = 1, body = step (float[8,64] s, float[8,64] x) => (float[8,64] u, float[8,64] y)
     { u = Add(s, x) y = Neg(u) }> (first, xs)
   axes = Constant <value = int64[2] {0, 1}> () b = ReduceSum <keepdims = 0> (ys, axes) }"""
-FUSED = """<ir_version: 8, opset_import: ["" : 18]>
-g (float[4,2,3] xs, float[2,3] first, float[4,2,5] hs) => (float[2,3] last, float[3] b, float[10,3] w) {
-  c = Concat <axis = 2> (hs, hs)
-  last, ys = Scan <num_scan_inputs = 1, body = step (float[2,3] s, float[2,3] x) => (float[2,3] u, float[2,3] y)
-    { u = Add(s, x) y = Neg(u) }> (first, xs)
-  axes = Constant <value = int64[2] {0, 1}> () b = ReduceSum <keepdims = 0> (ys, axes)
-  rows = Flatten <axis = 2> (ys) left = Flatten <axis = 2> (c) w = Gemm <transA = 1> (left, rows) }"""
-PROJECTED = """<ir_version: 8, opset_import: ["" : 18]>
-g (float[60,40,3] xs, float[3,200] w, float[200] b, float[40,200] first) => (float[40,200] last) {
-  p = MatMul(xs, w) q = Add(p, b)
-  last = Scan <num_scan_inputs = 1, body = step (float[40,200] s, float[40,200] x) => (float[40,200] u)
-    { u = Mul(s, x) }> (first, q) }"""
 TRIPS = """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] last) {
   trips = Constant <value = int64 {3}> ()
   last = Loop <body = b (int64 i, bool go, float[2] s) => (bool on, float[2] t) { on = Identity(go) t = Add(s, x) }>
@@ -77,8 +63,6 @@ BROKEN = {
     "sequence turned three times": (LoopReversal, loop(PLAIN, before=TWICE, sequence="once"), "Scan"),
     "loop": (LoopToScan, TRIPS, "Loop"),
     "sum over rows": (ReductionToProduct, SUM, "ReduceSum"),
-    "sum beside a product": (BiasFusion, FUSED, "ReduceSum"),
-    "vector beside a product": (ProjectionBias, PROJECTED, "Add"),
 }
 
 
