@@ -27,6 +27,8 @@ def check_loadable(path: str | os.PathLike[str]) -> None:
         raise InvalidModelError(f"onnx's checker refuses the model: {told}") from error
     options = ort.SessionOptions()
     options.log_severity_level = 4  # what is wrong is in the exception
+    # Weights in external data are mapped: a copy for the kernels would read them, and stand in memory beside them.
+    options.add_session_config_entry("session.disable_prepacking", "1")
     try:
         ort.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:
